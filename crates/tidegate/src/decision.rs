@@ -1,0 +1,109 @@
+//! The answer: may it pass, and what the caller should know.
+
+use std::time::Duration;
+
+use crate::kernel::Verdict;
+use crate::name::Name;
+use crate::time::Micros;
+
+/// What the limiter answers. A refusal is a value, not an error.
+///
+/// Where several limits apply, it speaks of the one that binds: the one with
+/// the longest wait if refused, the one with the least remaining if allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a decision that nobody looks at limits nothing"]
+pub struct Decision {
+    rule: Name,
+    limit: u64,
+    verdict: Verdict,
+}
+
+impl Decision {
+    #[inline]
+    pub(crate) fn new(rule: Name, limit: u64, verdict: Verdict) -> Decision {
+        Decision { rule, limit, verdict }
+    }
+
+    /// Whether the request may pass.
+    #[must_use]
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        self.verdict.allowed
+    }
+
+    /// The most that could ever pass at once under the binding limit.
+    #[must_use]
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How many more requests of cost 1 would pass at this instant: rounded
+    /// down, the least of all limits.
+    #[must_use]
+    #[inline]
+    pub fn remaining(&self) -> u64 {
+        self.verdict.remaining
+    }
+
+    /// How long a refused caller has to wait: exact to the microsecond for
+    /// one who is alone on the key, zero if allowed.
+    #[must_use]
+    #[inline]
+    pub fn retry_after(&self) -> Duration {
+        self.verdict.retry_after.to_duration()
+    }
+
+    /// How long until the key is as if it had never been used.
+    #[must_use]
+    #[inline]
+    pub fn reset_after(&self) -> Duration {
+        self.verdict.reset_after.to_duration()
+    }
+
+    /// How long to hold an allowed request back so that requests leave at an
+    /// even pace; only a leaky bucket asks for it.
+    #[must_use]
+    #[inline]
+    pub fn delay(&self) -> Duration {
+        self.verdict.delay.to_duration()
+    }
+
+    /// The name of the rule that binds.
+    #[must_use]
+    #[inline]
+    pub fn rule(&self) -> Name {
+        self.rule
+    }
+
+    /// Whether a fallback answered in place of the limit: a store that was
+    /// full or away.
+    #[must_use]
+    #[inline]
+    pub fn is_degraded(&self) -> bool {
+        self.verdict.degraded
+    }
+
+    pub(crate) fn wait(&self) -> Micros {
+        self.verdict.retry_after
+    }
+
+    /// The decision of `self` and `other` together: both must allow.
+    pub(crate) fn and(self, other: Decision) -> Decision {
+        let (mine, theirs) = (self.verdict, other.verdict);
+        let other_binds = match (mine.allowed, theirs.allowed) {
+            (true, true) => theirs.remaining < mine.remaining,
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => theirs.retry_after > mine.retry_after,
+        };
+        let (binding, lax) = if other_binds { (other, self) } else { (self, other) };
+        let verdict = Verdict {
+            remaining: binding.verdict.remaining.min(lax.verdict.remaining),
+            delay: if binding.verdict.allowed { mine.delay.max(theirs.delay) } else { Micros::ZERO },
+            degraded: mine.degraded || theirs.degraded,
+            ..binding.verdict
+        };
+        Decision { verdict, ..binding }
+    }
+}

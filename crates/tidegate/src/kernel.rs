@@ -1,0 +1,210 @@
+//! What a limit means: pure functions of (limit, state, now, cost).
+//!
+//! A kernel reads no clock, takes no lock and does no I/O. A store keeps the
+//! state and the time, and calls the kernel between its read and its write.
+//! The five algorithms are three kernels: [`Bucket`], [`Window`], [`Log`].
+//!
+//! All three treat time the same way. A `now` before the state's own time
+//! changes nothing: time stands still until the clock catches up. A state so
+//! far in the future that only a clock fault can explain it is
+//! [healed](Kernel::heal): it becomes the full state, now.
+
+mod bucket;
+mod log;
+mod window;
+
+pub use bucket::{Bucket, BucketState};
+pub use log::{Log, LogState};
+pub(crate) use window::Style;
+pub use window::{Window, WindowState};
+
+use crate::time::Micros;
+
+/// The meaning of a limit, as a pure function of state, time and cost.
+///
+/// The default state is that of a key never seen. Implement this for an
+/// algorithm of your own and hand it to [`Meter::custom`](crate::Meter::custom);
+/// `examples/custom_kernel.rs` does.
+///
+/// # Contract
+/// - `admit` with a cost of at most [`capacity`](Kernel::capacity) passes on the default state.
+/// - After `Wait { retry_after }`, and with nothing else charged, the same
+///   request passes at `now + retry_after` and not a microsecond earlier.
+/// - From [`forget_at`](Kernel::forget_at) on, the state is
+///   indistinguishable from the default one: a store may drop it.
+/// - Nothing panics, whatever `now` is up to [`Micros::LATEST`].
+pub trait Kernel: Send + Sync + 'static {
+    /// What is kept for a key.
+    type State: Default + Send + 'static;
+
+    /// The largest cost that can ever pass at once.
+    fn capacity(&self) -> u64;
+
+    /// Whether `cost` may pass now, and if not, when.
+    fn admit(&self, state: &Self::State, now: Micros, cost: u64) -> Admission;
+
+    /// Takes `cost`, which [`admit`](Kernel::admit) has just let pass.
+    fn charge(&self, state: &mut Self::State, now: Micros, cost: u64);
+
+    /// Undoes the latest `cost` that was charged, as far as there is any.
+    fn refund(&self, state: &mut Self::State, now: Micros, cost: u64);
+
+    /// What is left now, and for how long the state will be remembered.
+    fn read(&self, state: &Self::State, now: Micros) -> Reading;
+
+    /// From when on the state equals the default one in every later decision.
+    fn forget_at(&self, state: &Self::State) -> Micros;
+
+    /// The full state at `now`, if `state` lies too far in the future to be
+    /// waited for.
+    ///
+    /// What is too far: more than one reset horizon, and more than a second,
+    /// beyond what this clock could have written. A clock fault thus delays a
+    /// key by at most that, and grants it nothing. The provided method waits
+    /// for ever.
+    fn heal(&self, state: &Self::State, now: Micros) -> Option<Self::State> {
+        let _ = (state, now);
+        None
+    }
+
+    /// Writes a state into a snapshot.
+    fn encode(&self, state: &Self::State, bytes: &mut Vec<u8>);
+
+    /// Reads what [`encode`](Kernel::encode) wrote; `None` if it is not that.
+    fn decode(&self, bytes: &[u8]) -> Option<Self::State>;
+}
+
+/// Whether a cost may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may, and should go after `delay` (which only a leaky bucket asks for).
+    Pass {
+        /// How long to hold the request back so that the outflow is even.
+        delay: Micros,
+    },
+    /// It may not, and will at `now + retry_after` if nobody comes between.
+    Wait {
+        /// How long, to the microsecond.
+        retry_after: Micros,
+    },
+}
+
+impl Admission {
+    /// Passes at once.
+    pub const PASS: Admission = Admission::Pass { delay: Micros::ZERO };
+}
+
+/// What a state says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// How many requests of cost 1 would pass at this instant.
+    pub remaining: u64,
+    /// How long until the state is as if never used.
+    pub reset_after: Micros,
+}
+
+/// What a check does to the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Takes the cost if it may pass.
+    Charge,
+    /// Asks whether it may, and takes nothing.
+    Peek,
+    /// Gives the cost back.
+    Refund,
+    /// Forgets all that was charged.
+    Reset,
+}
+
+/// The answer of one limit to one check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether this limit lets the cost pass.
+    pub allowed: bool,
+    /// Units left, after the charge if there was one.
+    pub remaining: u64,
+    /// When to ask again; zero if allowed.
+    pub retry_after: Micros,
+    /// How long until the state is as if never used.
+    pub reset_after: Micros,
+    /// How long to hold an allowed request back (leaky bucket only).
+    pub delay: Micros,
+    /// The store's overflow or failure mode answered, not the limit.
+    pub degraded: bool,
+}
+
+impl Verdict {
+    #[inline]
+    pub(crate) fn new(admission: Admission, reading: Reading) -> Verdict {
+        let (allowed, delay, retry_after) = match admission {
+            Admission::Pass { delay } => (true, delay, Micros::ZERO),
+            Admission::Wait { retry_after } => (false, Micros::ZERO, retry_after),
+        };
+        let Reading { remaining, reset_after } = reading;
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded: false }
+    }
+}
+
+/// The largest integer below which a double, and so Lua, is exact.
+pub(crate) const EXACT: u64 = 1 << 53;
+
+/// The least slack, in microseconds, before a state counts as one from the
+/// future: more than clocks of two cores or a thread's pause may differ by.
+pub(crate) const LEAST_GRACE: u64 = 1_000_000;
+
+/// Whether a check of this verb and cost can change a state at all.
+#[inline]
+pub(crate) fn may_write(verb: Verb, cost: u64) -> bool {
+    match verb {
+        Verb::Charge | Verb::Refund => cost > 0,
+        Verb::Peek => false,
+        Verb::Reset => true,
+    }
+}
+
+/// Decides one check on one state, and says whether the state has changed.
+///
+/// This is the whole of what a store does between its read and its write; a
+/// cost of zero charges nothing and is a peek. The caller has made sure that
+/// the cost is at most the kernel's capacity.
+#[inline]
+pub fn decide<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros, verb: Verb, cost: u64) -> (Verdict, bool) {
+    let Some(mut full) = kernel.heal(state, now) else {
+        return decide_healed(kernel, state, now, verb, cost);
+    };
+    let (verdict, _) = decide_healed(kernel, &mut full, now, verb, cost);
+    let writes = may_write(verb, cost);
+    if writes {
+        *state = full;
+    }
+    (verdict, writes)
+}
+
+/// [`decide`] on a state that needs no healing.
+#[inline]
+pub(crate) fn decide_healed<K: Kernel + ?Sized>(
+    kernel: &K,
+    state: &mut K::State,
+    now: Micros,
+    verb: Verb,
+    cost: u64,
+) -> (Verdict, bool) {
+    let admission = match verb {
+        Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
+        Verb::Refund | Verb::Reset => Admission::PASS,
+    };
+    let written = matches!(admission, Admission::Pass { .. }) && apply(kernel, state, now, verb, cost);
+    (Verdict::new(admission, kernel.read(state, now)), written)
+}
+
+/// Carries an admitted check out on the state, and says whether it changed.
+#[inline]
+pub(crate) fn apply<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros, verb: Verb, cost: u64) -> bool {
+    match verb {
+        Verb::Charge if cost > 0 => kernel.charge(state, now, cost),
+        Verb::Refund if cost > 0 => kernel.refund(state, now, cost),
+        Verb::Reset => *state = K::State::default(),
+        Verb::Charge | Verb::Refund | Verb::Peek => return false,
+    }
+    true
+}

@@ -1,0 +1,221 @@
+//! Token bucket and leaky bucket: one meter, two readings.
+//!
+//! The level is counted in units x period, so a microsecond drains exactly
+//! `drain` of it and nothing is ever rounded. What is kept is not the level
+//! but the instant at which it will be zero, because that does not change
+//! while time passes: an empty bucket's instant lies in the past, and an
+//! unknown key's is the epoch.
+
+use super::{Admission, EXACT, Kernel, LEAST_GRACE, Reading};
+use crate::time::Micros;
+
+/// The kernel of the token bucket and the leaky bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bucket {
+    /// Level that drains away per tick: the count, reduced by the gcd.
+    drain: u64,
+    /// Level that a cost of one adds: the period in ticks, reduced likewise.
+    scale: u64,
+    /// The level of a full bucket: burst x scale.
+    full: u64,
+    /// Ticks in which a full bucket drains, rounded up.
+    horizon: u64,
+    /// Microseconds in a tick: 1 unless the numbers would not fit.
+    tick: u64,
+    /// Whether an admitted request is told to wait for its slot.
+    queues: bool,
+}
+
+/// When the bucket will be empty: at `at + fraction / drain` ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BucketState {
+    pub(crate) at: u64,
+    pub(crate) fraction: u64,
+}
+
+/// The longest time to drain a full bucket: 2^51 microseconds, 71 years.
+pub(crate) const LONGEST_HORIZON: u64 = 1 << 51;
+
+impl Bucket {
+    /// `count` per `period` microseconds with room for `burst`, all of them
+    /// between 1 and the bounds of [`Limit`](crate::Limit); `None` if the
+    /// bucket would take too long to drain.
+    pub(crate) const fn new(count: u64, period: u64, burst: u64, queues: bool) -> Option<Bucket> {
+        let mut tick = 1;
+        loop {
+            // Against the caller: where the period is no whole number of
+            // ticks, it lasts until the next one.
+            let ticks = period.div_ceil(tick);
+            let shared = gcd(count, ticks);
+            let (drain, scale) = (count / shared, ticks / shared);
+            let full = burst as u128 * scale as u128;
+            // `full + 2 * drain` bounds every sum that the kernel makes.
+            if full + 2 * (drain as u128) < EXACT as u128 {
+                let full = full as u64;
+                let horizon = full.div_ceil(drain);
+                if horizon as u128 * tick as u128 > LONGEST_HORIZON as u128 {
+                    return None;
+                }
+                return Some(Bucket { drain, scale, full, horizon, tick, queues });
+            }
+            tick *= 10;
+        }
+    }
+
+    pub(crate) const fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// What one tick drains, per [`scale`](Bucket::scale) of a unit.
+    #[must_use]
+    pub const fn drain(&self) -> u64 {
+        self.drain
+    }
+
+    /// The level that one unit of cost makes.
+    #[must_use]
+    pub const fn scale(&self) -> u64 {
+        self.scale
+    }
+
+    #[inline]
+    fn ticks(&self, now: Micros) -> u64 {
+        // A predictable branch is cheaper than the division.
+        if self.tick == 1 { now.get() } else { now.get() / self.tick }
+    }
+
+    #[inline]
+    fn until(&self, tick: u64, now: Micros) -> Micros {
+        Micros::new((tick * self.tick).saturating_sub(now.get()))
+    }
+
+    /// Splits a level into whole ticks of draining and the rest.
+    #[inline]
+    fn drained_in(&self, level: u64) -> (u64, u64) {
+        if self.drain == 1 { (level, 0) } else { (level / self.drain, level % self.drain) }
+    }
+
+    #[inline]
+    fn ticks_to_drain(&self, level: u64) -> u64 {
+        if self.drain == 1 { level } else { level.div_ceil(self.drain) }
+    }
+
+    /// The level at `tick`, or `None` if it is above full because the clock
+    /// went back.
+    #[inline]
+    fn level(&self, state: &BucketState, tick: u64) -> Option<u64> {
+        if state.at < tick {
+            return Some(0);
+        }
+        let ahead = state.at - tick;
+        if ahead > self.horizon {
+            return None;
+        }
+        Some(ahead * self.drain + state.fraction).filter(|level| *level <= self.full)
+    }
+
+    /// The first tick at which `state` leaves room for `added`, given that it
+    /// leaves none now.
+    fn first_tick_with_room(&self, state: &BucketState, added: u64) -> u64 {
+        let room = self.full - added;
+        if room >= state.fraction {
+            state.at - (room - state.fraction) / self.drain
+        } else {
+            // Less than one tick's drain is left then, and too much.
+            state.at + 1
+        }
+    }
+}
+
+impl Kernel for Bucket {
+    type State = BucketState;
+
+    #[inline]
+    fn capacity(&self) -> u64 {
+        self.full / self.scale
+    }
+
+    #[inline]
+    fn admit(&self, state: &BucketState, now: Micros, cost: u64) -> Admission {
+        let tick = self.ticks(now);
+        let added = cost * self.scale;
+        match self.level(state, tick) {
+            Some(level) if level + added <= self.full => {
+                let delay = if self.queues && level > 0 {
+                    self.until(tick + self.ticks_to_drain(level), now)
+                } else {
+                    Micros::ZERO
+                };
+                Admission::Pass { delay }
+            }
+            Some(_) | None => {
+                Admission::Wait { retry_after: self.until(self.first_tick_with_room(state, added), now) }
+            }
+        }
+    }
+
+    #[inline]
+    fn charge(&self, state: &mut BucketState, now: Micros, cost: u64) {
+        let tick = self.ticks(now);
+        let level = self.level(state, tick).unwrap_or(self.full) + cost * self.scale;
+        let (whole, fraction) = self.drained_in(level);
+        *state = BucketState { at: tick + whole, fraction };
+    }
+
+    fn refund(&self, state: &mut BucketState, now: Micros, cost: u64) {
+        let tick = self.ticks(now);
+        let (whole, fraction) = self.drained_in(cost * self.scale);
+        let borrow = u64::from(fraction > state.fraction);
+        let at = state.at.saturating_sub(whole + borrow);
+        if at >= tick {
+            *state = BucketState { at, fraction: state.fraction + borrow * self.drain - fraction };
+        } else if state.at >= tick {
+            *state = BucketState { at: tick, fraction: 0 };
+        }
+    }
+
+    #[inline]
+    fn read(&self, state: &BucketState, now: Micros) -> Reading {
+        let tick = self.ticks(now);
+        let remaining = match self.level(state, tick) {
+            Some(level) => (self.full - level) / self.scale,
+            None => 0,
+        };
+        Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
+    }
+
+    #[inline]
+    fn forget_at(&self, state: &BucketState) -> Micros {
+        Micros::new((state.at + u64::from(state.fraction > 0)) * self.tick)
+    }
+
+    #[inline]
+    fn heal(&self, state: &BucketState, now: Micros) -> Option<BucketState> {
+        let tick = self.ticks(now);
+        if state.at <= tick + self.horizon {
+            return None;
+        }
+        let grace = self.horizon.max(LEAST_GRACE.div_ceil(self.tick));
+        let (whole, fraction) = self.drained_in(self.full);
+        (state.at > tick + self.horizon + grace).then_some(BucketState { at: tick + whole, fraction })
+    }
+
+    fn encode(&self, state: &BucketState, bytes: &mut Vec<u8>) {
+        bytes.extend(state.at.to_le_bytes());
+        bytes.extend(state.fraction.to_le_bytes());
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<BucketState> {
+        let (at, fraction) = bytes.split_first_chunk()?;
+        let state = BucketState { at: u64::from_le_bytes(*at), fraction: u64::from_le_bytes(fraction.try_into().ok()?) };
+        (state.at < EXACT && state.fraction < self.drain).then_some(state)
+    }
+}
+
+pub(crate) const fn gcd(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

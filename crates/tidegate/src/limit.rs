@@ -1,0 +1,505 @@
+//! What is allowed: an algorithm and its numbers, as a plain value.
+//!
+//! A `Limit` that exists is valid. Literals are made by `const` constructors,
+//! which fail to compile on nonsense; numbers that come from elsewhere go
+//! through the `try_` ones, or through the words that a `Limit` prints and
+//! parses.
+
+mod words;
+
+use std::time::Duration;
+
+use crate::kernel::{Bucket, Log, Style, Window};
+use crate::time::Micros;
+
+/// How much may pass, by which algorithm: `Copy`, comparable, printable.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Limit;
+///
+/// const STEADY: Limit = Limit::per_second(10).burst(20);
+/// let strict = Limit::sliding_log(100, Duration::from_secs(60));
+/// let configured: Limit = "100/min burst 20".parse()?;
+/// assert_eq!(configured.to_string(), "100/min burst 20");
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    algorithm: AlgorithmKind,
+    count: u64,
+    /// Microseconds.
+    period: u64,
+    /// What passes at once; the count itself for windows and logs.
+    capacity: u64,
+    /// Only of a fixed window: it starts with its first request.
+    from_first: bool,
+}
+
+/// The five algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AlgorithmKind {
+    /// Refills evenly; what is saved up may be spent at once.
+    TokenBucket,
+    /// The same meter, which also tells each request when to go.
+    LeakyBucket,
+    /// Counts per window of the clock; forgets everything at its edge.
+    FixedWindow,
+    /// Remembers every request for a period: exact, at the price of memory.
+    SlidingLog,
+    /// Two counters that approximate the log.
+    SlidingCounter,
+}
+
+impl AlgorithmKind {
+    /// All five, in the order of this list.
+    pub const ALL: [AlgorithmKind; 5] = [
+        AlgorithmKind::TokenBucket,
+        AlgorithmKind::LeakyBucket,
+        AlgorithmKind::FixedWindow,
+        AlgorithmKind::SlidingLog,
+        AlgorithmKind::SlidingCounter,
+    ];
+}
+
+/// Why a limit, a rule or a store cannot be made of what was given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number that must be at least one was zero.
+    #[error("{field} is zero: give at least 1")]
+    Zero {
+        /// Which number.
+        field: &'static str,
+    },
+    /// A number above what is sensible, or what exact arithmetic can hold.
+    #[error("{field} is {value}: give at most {bound}")]
+    TooLarge {
+        /// Which number.
+        field: &'static str,
+        /// What was given.
+        value: u128,
+        /// The largest that is taken.
+        bound: u64,
+    },
+    /// A bucket that would take longer than 71 years to refill.
+    #[error("a burst of {burst} at {count} per {period:?} takes more than 71 years to refill: lower the burst or raise the rate")]
+    TooSlow {
+        /// The bucket's size.
+        burst: u64,
+        /// What refills it.
+        count: u64,
+        /// In this time.
+        period: Duration,
+    },
+    /// The algorithm has no such setting.
+    #[error("{field} does not apply to {algorithm}: leave it out, or choose {instead}")]
+    NotApplicable {
+        /// The setting.
+        field: &'static str,
+        /// The algorithm, in the words of the parser.
+        algorithm: AlgorithmKind,
+        /// The algorithm that has it.
+        instead: AlgorithmKind,
+    },
+    /// Words that are no limit.
+    #[error("cannot read {text:?} as a limit: expected {expected}, found {found:?}")]
+    Unreadable {
+        /// The whole text.
+        text: String,
+        /// What could have stood there.
+        expected: &'static str,
+        /// What stood there.
+        found: String,
+    },
+    /// Two rules of one policy with the same name.
+    #[error("two rules are named {name:?}: give each a name of its own")]
+    DuplicateRule {
+        /// The name.
+        name: &'static str,
+    },
+    /// A policy without any limit.
+    #[error("the policy has no limit: give at least one")]
+    EmptyPolicy,
+    /// More distinct rule names than a process may ever make.
+    #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
+    TooManyNames {
+        /// The number that is allowed.
+        bound: usize,
+    },
+}
+
+impl Limit {
+    /// The largest count, burst or queue.
+    pub const MAX_COUNT: u64 = 1_000_000_000_000;
+    /// The longest period: ten years of 365 days.
+    pub const MAX_PERIOD: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+    /// A token bucket of `count` per second, all of which may come at once.
+    ///
+    /// # Panics
+    /// Like every literal constructor, when the number is zero or above
+    /// [`MAX_COUNT`](Limit::MAX_COUNT): in a `const`, at compile time. Numbers
+    /// from elsewhere belong in [`try_token_bucket`](Limit::try_token_bucket).
+    #[must_use]
+    pub const fn per_second(count: u64) -> Limit {
+        Limit::token_bucket(count, Duration::from_secs(1))
+    }
+
+    /// A token bucket of `count` per minute.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn per_minute(count: u64) -> Limit {
+        Limit::token_bucket(count, Duration::from_secs(60))
+    }
+
+    /// A token bucket of `count` per hour.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn per_hour(count: u64) -> Limit {
+        Limit::token_bucket(count, Duration::from_secs(3_600))
+    }
+
+    /// A token bucket of `count` per day of 24 hours.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn per_day(count: u64) -> Limit {
+        Limit::token_bucket(count, Duration::from_secs(86_400))
+    }
+
+    /// A token bucket: in any interval of length t, at most
+    /// `burst + count * t / period`. The burst is the count unless
+    /// [`burst`](Limit::burst) says otherwise.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn token_bucket(count: u64, period: Duration) -> Limit {
+        valid(Limit::checked(AlgorithmKind::TokenBucket, count, period))
+    }
+
+    /// A leaky bucket: the same bound as a token bucket whose burst is the
+    /// [`queue`](Limit::queue) (the count unless set), and every admitted
+    /// request is told the [`delay`](crate::Decision::delay) that makes the
+    /// outflow even.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn leaky_bucket(count: u64, period: Duration) -> Limit {
+        valid(Limit::checked(AlgorithmKind::LeakyBucket, count, period))
+    }
+
+    /// A fixed window: at most `count` in every window of the clock, and so
+    /// up to twice that across an edge.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn fixed_window(count: u64, period: Duration) -> Limit {
+        valid(Limit::checked(AlgorithmKind::FixedWindow, count, period))
+    }
+
+    /// A sliding window log: at most `count` in any period, wherever it
+    /// starts. Keeps up to `count` entries for every key.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn sliding_log(count: u64, period: Duration) -> Limit {
+        valid(Limit::checked(AlgorithmKind::SlidingLog, count, period))
+    }
+
+    /// A sliding window counter: the log, approximated by two counters. An
+    /// adversary can get `2 * count - 1` into one period; honest traffic sees
+    /// a few percent of error.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn sliding_counter(count: u64, period: Duration) -> Limit {
+        valid(Limit::checked(AlgorithmKind::SlidingCounter, count, period))
+    }
+
+    /// [`token_bucket`](Limit::token_bucket) for numbers that are not literals.
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn try_token_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
+        Limit::from(AlgorithmKind::TokenBucket, count, period)
+    }
+
+    /// [`leaky_bucket`](Limit::leaky_bucket) for numbers that are not literals.
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn try_leaky_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
+        Limit::from(AlgorithmKind::LeakyBucket, count, period)
+    }
+
+    /// [`fixed_window`](Limit::fixed_window) for numbers that are not literals.
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn try_fixed_window(count: u64, period: Duration) -> Result<Limit, ConfigError> {
+        Limit::from(AlgorithmKind::FixedWindow, count, period)
+    }
+
+    /// [`sliding_log`](Limit::sliding_log) for numbers that are not literals.
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn try_sliding_log(count: u64, period: Duration) -> Result<Limit, ConfigError> {
+        Limit::from(AlgorithmKind::SlidingLog, count, period)
+    }
+
+    /// [`sliding_counter`](Limit::sliding_counter) for numbers that are not literals.
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn try_sliding_counter(count: u64, period: Duration) -> Result<Limit, ConfigError> {
+        Limit::from(AlgorithmKind::SlidingCounter, count, period)
+    }
+
+    /// The factory: a limit of an algorithm chosen at run time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{AlgorithmKind, Limit};
+    ///
+    /// for algorithm in AlgorithmKind::ALL {
+    ///     let limit = Limit::from(algorithm, 100, Duration::from_secs(60))?;
+    ///     assert_eq!(limit.capacity(), 100);
+    /// }
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn from(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, ConfigError> {
+        Ok(Limit::checked(algorithm, count, period)?)
+    }
+
+    /// Lets a token bucket save up `burst` instead of its count.
+    ///
+    /// # Panics
+    /// As [`per_second`](Limit::per_second), and on another algorithm.
+    #[must_use]
+    pub const fn burst(self, burst: u64) -> Limit {
+        valid(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst))
+    }
+
+    /// [`burst`](Limit::burst) for a number that is not a literal.
+    ///
+    /// # Errors
+    /// If it is zero or out of bounds, or this is no token bucket.
+    pub fn try_burst(self, burst: u64) -> Result<Limit, ConfigError> {
+        Ok(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst)?)
+    }
+
+    /// Lets a leaky bucket hold `queue` units instead of its count, the one
+    /// that is leaving included.
+    ///
+    /// # Panics
+    /// As [`per_second`](Limit::per_second), and on another algorithm.
+    #[must_use]
+    pub const fn queue(self, queue: u64) -> Limit {
+        valid(self.with_capacity("queue", AlgorithmKind::LeakyBucket, queue))
+    }
+
+    /// [`queue`](Limit::queue) for a number that is not a literal.
+    ///
+    /// # Errors
+    /// If it is zero or out of bounds, or this is no leaky bucket.
+    pub fn try_queue(self, queue: u64) -> Result<Limit, ConfigError> {
+        Ok(self.with_capacity("queue", AlgorithmKind::LeakyBucket, queue)?)
+    }
+
+    /// Lets a fixed window start with its first request instead of at a
+    /// multiple of the period since the epoch.
+    ///
+    /// # Panics
+    /// On another algorithm: in a `const`, at compile time.
+    #[must_use]
+    pub const fn from_first_request(self) -> Limit {
+        valid(self.starting_with_first_request())
+    }
+
+    /// [`from_first_request`](Limit::from_first_request) without the panic.
+    ///
+    /// # Errors
+    /// If this is no fixed window.
+    pub fn try_from_first_request(self) -> Result<Limit, ConfigError> {
+        Ok(self.starting_with_first_request()?)
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> AlgorithmKind {
+        self.algorithm
+    }
+
+    /// How many per [`period`](Limit::period).
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// In what time.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        Duration::from_micros(self.period)
+    }
+
+    /// The largest cost that can pass at once: the burst, the queue, or the
+    /// count of a window.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Whether this is a fixed window that starts with its first request.
+    #[must_use]
+    pub const fn starts_with_first_request(&self) -> bool {
+        self.from_first
+    }
+
+    /// The step in which this limit sees time: a microsecond, or a power of
+    /// ten of them where the exact products would not fit below 2^53.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::per_second(10).resolution(), Duration::from_micros(1));
+    /// assert_eq!(Limit::per_day(999_983).resolution(), Duration::from_micros(10));
+    /// ```
+    #[must_use]
+    pub const fn resolution(&self) -> Duration {
+        Duration::from_micros(match self.kernel() {
+            LimitKernel::Bucket(bucket) => bucket.tick(),
+            LimitKernel::Window(window) => window.tick(),
+            LimitKernel::Log(_) => 1,
+        })
+    }
+
+    /// The meaning of this limit.
+    pub(crate) const fn kernel(&self) -> LimitKernel {
+        let style = match (self.algorithm, self.from_first) {
+            (AlgorithmKind::SlidingCounter, _) => Style::Sliding,
+            (_, true) => Style::FixedFromFirst,
+            (_, false) => Style::FixedFromEpoch,
+        };
+        match self.algorithm {
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+                let queues = matches!(self.algorithm, AlgorithmKind::LeakyBucket);
+                match Bucket::new(self.count, self.period, self.capacity, queues) {
+                    Some(bucket) => LimitKernel::Bucket(bucket),
+                    None => panic!("a limit that exists has been validated"),
+                }
+            }
+            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingCounter => {
+                LimitKernel::Window(Window::new(self.count, self.period, style))
+            }
+            AlgorithmKind::SlidingLog => LimitKernel::Log(Log::new(self.count, self.period)),
+        }
+    }
+
+    const fn checked(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, Mistake> {
+        if let Some(mistake) = out_of_bounds("count", count as u128, Limit::MAX_COUNT) {
+            return Err(mistake);
+        }
+        let micros = period.as_micros();
+        let longest = Micros::from_duration(Limit::MAX_PERIOD).get();
+        if let Some(mistake) = out_of_bounds("period in microseconds", micros, longest) {
+            return Err(mistake);
+        }
+        Ok(Limit { algorithm, count, period: micros as u64, capacity: count, from_first: false })
+    }
+
+    const fn with_capacity(
+        mut self,
+        field: &'static str,
+        of: AlgorithmKind,
+        capacity: u64,
+    ) -> Result<Limit, Mistake> {
+        if self.algorithm as u8 != of as u8 {
+            return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead: of });
+        }
+        if let Some(mistake) = out_of_bounds(field, capacity as u128, Limit::MAX_COUNT) {
+            return Err(mistake);
+        }
+        self.capacity = capacity;
+        match Bucket::new(self.count, self.period, capacity, false) {
+            Some(_) => Ok(self),
+            None => Err(Mistake::TooSlow { burst: capacity, count: self.count, period: self.period() }),
+        }
+    }
+
+    const fn starting_with_first_request(mut self) -> Result<Limit, Mistake> {
+        let (field, instead) = ("from-first", AlgorithmKind::FixedWindow);
+        if self.algorithm as u8 != instead as u8 {
+            return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead });
+        }
+        self.from_first = true;
+        Ok(self)
+    }
+}
+
+/// A limit's kernel, whichever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LimitKernel {
+    Bucket(Bucket),
+    Window(Window),
+    Log(Log),
+}
+
+/// What can be wrong with numbers: those [`ConfigError`]s that are `Copy`, as
+/// constant functions need them.
+#[derive(Clone, Copy)]
+enum Mistake {
+    Zero { field: &'static str },
+    TooLarge { field: &'static str, value: u128, bound: u64 },
+    TooSlow { burst: u64, count: u64, period: Duration },
+    NotApplicable { field: &'static str, algorithm: AlgorithmKind, instead: AlgorithmKind },
+}
+
+impl From<Mistake> for ConfigError {
+    fn from(mistake: Mistake) -> ConfigError {
+        match mistake {
+            Mistake::Zero { field } => ConfigError::Zero { field },
+            Mistake::TooLarge { field, value, bound } => ConfigError::TooLarge { field, value, bound },
+            Mistake::TooSlow { burst, count, period } => ConfigError::TooSlow { burst, count, period },
+            Mistake::NotApplicable { field, algorithm, instead } => {
+                ConfigError::NotApplicable { field, algorithm, instead }
+            }
+        }
+    }
+}
+
+const fn out_of_bounds(field: &'static str, value: u128, bound: u64) -> Option<Mistake> {
+    if value == 0 {
+        Some(Mistake::Zero { field })
+    } else if value > bound as u128 {
+        Some(Mistake::TooLarge { field, value, bound })
+    } else {
+        None
+    }
+}
+
+/// Unwraps at compile time, where a message can only be a constant.
+const fn valid(limit: Result<Limit, Mistake>) -> Limit {
+    match limit {
+        Ok(limit) => limit,
+        Err(Mistake::Zero { .. }) => panic!("a limit's count, period, burst or queue is zero"),
+        Err(Mistake::TooLarge { .. }) => panic!("a limit's count, period, burst or queue is too large"),
+        Err(Mistake::TooSlow { .. }) => panic!("the bucket takes more than 71 years to refill"),
+        Err(Mistake::NotApplicable { .. }) => panic!("the setting does not apply to this algorithm"),
+    }
+}

@@ -1,0 +1,163 @@
+//! Limits in words: what a file says and a log shows.
+//!
+//! ```text
+//! [algorithm] COUNT/[NUMBER]UNIT [burst N | queue N | from-first]
+//! ```
+//! The algorithm is `token-bucket` unless named. Printing gives the shortest
+//! words that parse back to the same limit.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::{AlgorithmKind, ConfigError, Limit};
+
+/// What an algorithm is called, the name to print first.
+const fn names(algorithm: AlgorithmKind) -> [&'static str; 2] {
+    match algorithm {
+        AlgorithmKind::TokenBucket => ["token-bucket", "token"],
+        AlgorithmKind::LeakyBucket => ["leaky", "leaky-bucket"],
+        AlgorithmKind::FixedWindow => ["fixed", "fixed-window"],
+        AlgorithmKind::SlidingLog => ["sliding-log", "log"],
+        AlgorithmKind::SlidingCounter => ["sliding-counter", "sliding"],
+    }
+}
+
+/// What a unit is called, the name to print first, and its microseconds; the
+/// longest first.
+const UNITS: [(&[&str], u64); 7] = [
+    (&["week", "weeks", "w"], 604_800_000_000),
+    (&["day", "days", "d"], 86_400_000_000),
+    (&["h", "hour", "hours"], 3_600_000_000),
+    (&["min", "minute", "minutes", "m"], 60_000_000),
+    (&["s", "sec", "second", "seconds"], 1_000_000),
+    (&["ms", "millisecond", "milliseconds"], 1_000),
+    (&["us", "microsecond", "microseconds"], 1),
+];
+
+impl fmt::Display for AlgorithmKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(names(*self)[0])
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.algorithm != AlgorithmKind::TokenBucket {
+            write!(f, "{} ", self.algorithm)?;
+        }
+        write!(f, "{}/", self.count)?;
+        // A microsecond divides every period, so there is always a unit.
+        for (unit, micros) in UNITS {
+            if self.period % micros == 0 {
+                match self.period / micros {
+                    1 => f.write_str(unit[0])?,
+                    number => write!(f, "{number}{}", unit[0])?,
+                }
+                break;
+            }
+        }
+        match self.algorithm {
+            AlgorithmKind::TokenBucket if self.capacity != self.count => write!(f, " burst {}", self.capacity),
+            AlgorithmKind::LeakyBucket if self.capacity != self.count => write!(f, " queue {}", self.capacity),
+            AlgorithmKind::FixedWindow if self.from_first => f.write_str(" from-first"),
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::LeakyBucket
+            | AlgorithmKind::FixedWindow
+            | AlgorithmKind::SlidingLog
+            | AlgorithmKind::SlidingCounter => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Limit {
+    type Err = ConfigError;
+
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// for words in ["100/min", "10/s burst 20", "sliding-log 5/10s", "leaky 2/s queue 8", "fixed 1000/day from-first"] {
+    ///     assert_eq!(words.parse::<Limit>()?.to_string(), words);
+    /// }
+    /// let error = "100/fortnight".parse::<Limit>().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"cannot read "100/fortnight" as a limit: expected a unit (us, ms, s, min, h, day, week), found "fortnight""#,
+    /// );
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    fn from_str(text: &str) -> Result<Limit, ConfigError> {
+        Parser { text, words: text.split_whitespace().peekable() }.limit()
+    }
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    words: std::iter::Peekable<std::str::SplitWhitespace<'t>>,
+}
+
+impl<'t> Parser<'t> {
+    fn limit(&mut self) -> Result<Limit, ConfigError> {
+        let algorithm = self.algorithm()?;
+        let (count, period) = self.rate()?;
+        let limit = Limit::from(algorithm, count, period)?;
+        let limit = match self.words.next() {
+            None => limit,
+            Some("burst") => limit.try_burst(self.number("a number after burst", None)?)?,
+            Some("queue") => limit.try_queue(self.number("a number after queue", None)?)?,
+            Some("from-first") => limit.try_from_first_request()?,
+            Some(other) => return Err(self.unreadable("burst N, queue N, from-first or the end", other)),
+        };
+        match self.words.next() {
+            None => Ok(limit),
+            Some(other) => Err(self.unreadable("the end", other)),
+        }
+    }
+
+    fn algorithm(&mut self) -> Result<AlgorithmKind, ConfigError> {
+        match self.words.peek().copied() {
+            Some(word) if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
+                self.words.next();
+                AlgorithmKind::ALL.into_iter().find(|kind| names(*kind).contains(&word)).ok_or_else(|| {
+                    let expected = "an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter) or a rate";
+                    self.unreadable(expected, word)
+                })
+            }
+            Some(_) | None => Ok(AlgorithmKind::TokenBucket),
+        }
+    }
+
+    fn rate(&mut self) -> Result<(u64, Duration), ConfigError> {
+        const A_RATE: &str = "a rate such as 100/min";
+        let word = self.words.next().unwrap_or_default();
+        let Some((count, period)) = word.split_once('/') else {
+            return Err(self.unreadable(A_RATE, word));
+        };
+        let count = self.number(A_RATE, Some(count))?;
+        let unit = period.trim_start_matches(|digit: char| digit.is_ascii_digit() || digit == '_');
+        let number = match &period[..period.len() - unit.len()] {
+            "" => 1,
+            number => self.number("a period such as 10s", Some(number))?,
+        };
+        let Some((_, micros)) = UNITS.iter().find(|(names, _)| names.contains(&unit)) else {
+            return Err(self.unreadable("a unit (us, ms, s, min, h, day, week)", unit));
+        };
+        // Too long a period saturates, and is then refused with its bound.
+        Ok((count, Duration::from_micros(number.saturating_mul(*micros))))
+    }
+
+    /// A number: `word`, or else the next one.
+    fn number(&mut self, expected: &'static str, word: Option<&'t str>) -> Result<u64, ConfigError> {
+        let word = word.or_else(|| self.words.next()).unwrap_or_default();
+        let digits: String = word.chars().filter(|digit| *digit != '_').collect();
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(self.unreadable(expected, word));
+        }
+        // Only overflow is left: refuse it like any other number too large.
+        Ok(digits.parse().unwrap_or(u64::MAX))
+    }
+
+    fn unreadable(&self, expected: &'static str, found: &str) -> ConfigError {
+        ConfigError::Unreadable { text: self.text.to_owned(), expected, found: found.to_owned() }
+    }
+}

@@ -1,0 +1,243 @@
+//! Waiting until admitted: first come, first served, for each key.
+//!
+//! Whoever waits stands in the queue of their key; only the first in the
+//! queue asks the store. A waiter who leaves, admitted or not, wakes the
+//! next. Nothing is charged before it is admitted, so a waiter who is dropped
+//! leaves nothing behind.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use super::Limiter;
+use crate::decision::Decision;
+use crate::kernel::Verb;
+use crate::request::{Key, Request};
+use crate::store::{CheckError, Store};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::time::{Clock, Micros};
+
+/// Why a wait ended without admission.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The request could not be admitted in time; nothing was charged.
+    #[error("not admitted within {patience:?}: ask again later or allow more time")]
+    OutOfPatience {
+        /// How long the caller was ready to wait.
+        patience: Duration,
+    },
+    /// Too many are waiting already.
+    #[error("{bound} callers are waiting already: shed this one")]
+    TooManyWaiters {
+        /// The number that is allowed, over all keys of a limiter.
+        bound: u64,
+    },
+    /// The request could not be decided.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+impl<S: Store> Limiter<S> {
+    /// Waits until the request is admitted, in the order of arrival for each
+    /// key, for at most `patience`.
+    ///
+    /// It gives up at once when it is first in line and sees that the time
+    /// will not do. A future that is dropped has charged nothing, and lets
+    /// the next in line go ahead. Callers of [`check`](Limiter::check) do not
+    /// queue, and may overtake. What a leaky bucket asks for as
+    /// [`delay`](Decision::delay) is left to the caller.
+    ///
+    /// It needs no particular runtime.
+    ///
+    /// # Errors
+    /// [`AcquireError::OutOfPatience`], or whatever else kept the request
+    /// from being admitted; nothing was charged.
+    pub async fn acquire<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        patience: Duration,
+    ) -> Result<Decision, AcquireError> {
+        let request = request.into();
+        let clock = self.store().clock();
+        let deadline = clock.now().saturating_add(Micros::from_duration(patience));
+        let out_of_patience = || AcquireError::OutOfPatience { patience };
+        let ticket = self.inner.waiters.join(&request.key)?;
+        if !ticket.comes_up_before(deadline, clock).await {
+            return Err(out_of_patience());
+        }
+        loop {
+            let decision = self.ask_async(Verb::Charge, &request).await?;
+            if decision.is_allowed() {
+                return Ok(decision);
+            }
+            let next_try = clock.now().saturating_add(decision.wait());
+            if next_try > deadline {
+                return Err(out_of_patience());
+            }
+            sleep_until(next_try, clock).await;
+        }
+    }
+
+    /// [`acquire`](Limiter::acquire) for threads: blocks this one meanwhile.
+    ///
+    /// # Errors
+    /// As [`acquire`](Limiter::acquire).
+    pub fn acquire_blocking<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        patience: Duration,
+    ) -> Result<Decision, AcquireError> {
+        block_on(self.acquire(request, patience))
+    }
+}
+
+async fn sleep_until(at: Micros, clock: &dyn Clock) {
+    poll_fn(|context| {
+        if clock.now() >= at {
+            return Poll::Ready(());
+        }
+        clock.wake_at(at, context.waker());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Everyone who waits, by key.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    shards: Box<[Mutex<HashMap<u64, Queue>>]>,
+    hasher: RandomState,
+    tickets: AtomicU64,
+    waiting: AtomicU64,
+}
+
+type Queue = VecDeque<Waiter>;
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    waker: Option<Waker>,
+}
+
+const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Callers that may wait on one limiter at a time.
+const MOST_WAITERS: u64 = 1_000_000;
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Waiters {
+            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            hasher: RandomState::new(),
+            tickets: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Waiters {
+    /// Takes a place at the end of the key's queue.
+    fn join(&self, key: &Key<'_>) -> Result<Ticket<'_>, AcquireError> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITERS {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS });
+        }
+        let number = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let ticket = Ticket { waiters: self, key: self.hasher.hash_one(key), number };
+        ticket.shard().entry(ticket.key).or_default().push_back(Waiter { ticket: number, waker: None });
+        Ok(ticket)
+    }
+}
+
+/// A place in a queue, given up when dropped.
+struct Ticket<'w> {
+    waiters: &'w Waiters,
+    /// Two keys of one hash would share a queue, not a limit.
+    key: u64,
+    number: u64,
+}
+
+impl Ticket<'_> {
+    fn shard(&self) -> MutexGuard<'_, HashMap<u64, Queue>> {
+        lock(&self.waiters.shards[self.key as usize % SHARDS])
+    }
+
+    /// Whether this is the first in its queue; if not, `waker` is woken when
+    /// it is.
+    fn is_first(&self, waker: &Waker) -> bool {
+        let mut shard = self.shard();
+        let Some(queue) = shard.get_mut(&self.key) else { return true };
+        if queue.front().is_none_or(|first| first.ticket == self.number) {
+            return true;
+        }
+        // Tickets are numbered in the order of arrival, or nearly: the number
+        // is drawn before the queue is locked.
+        if let Some(own) = queue.iter_mut().find(|waiter| waiter.ticket == self.number) {
+            own.waker = Some(waker.clone());
+        }
+        false
+    }
+
+    /// Waits to be first; false if `deadline` comes before.
+    async fn comes_up_before(&self, deadline: Micros, clock: &dyn Clock) -> bool {
+        poll_fn(|context| {
+            if self.is_first(context.waker()) {
+                return Poll::Ready(true);
+            }
+            if clock.now() >= deadline {
+                return Poll::Ready(false);
+            }
+            if deadline < Micros::LATEST {
+                clock.wake_at(deadline, context.waker());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.waiters.waiting.fetch_sub(1, Ordering::Relaxed);
+        let next = {
+            let mut shard = self.shard();
+            let Some(queue) = shard.get_mut(&self.key) else { return };
+            let was_first = queue.front().is_some_and(|first| first.ticket == self.number);
+            queue.retain(|waiter| waiter.ticket != self.number);
+            let next = queue.front_mut().filter(|_| was_first).and_then(|first| first.waker.take());
+            if queue.is_empty() {
+                shard.remove(&self.key);
+            }
+            next
+        };
+        // A waker is foreign code: it runs without our lock.
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+/// Runs a future on this thread, which sleeps while there is nothing to do.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Watching decisions: one trait, one event.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::decision::Decision;
+use crate::kernel::Verb;
+use crate::name::Name;
+use crate::request::Key;
+use crate::time::Micros;
+
+/// Is told of every decision, after it is made and outside every lock.
+///
+/// An observer that panics is left out of that one event; the caller gets
+/// the decision all the same.
+pub trait Observer: Send + Sync + 'static {
+    /// One decision was made.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// A decision, who asked for it, and when.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Event<'a> {
+    /// The rule that bound.
+    pub rule: Name,
+    /// Whose request it was.
+    pub key: &'a Key<'a>,
+    /// Whether it was a charge, a peek, a refund or a reset.
+    pub verb: Verb,
+    /// What the request cost.
+    pub cost: u64,
+    /// The answer.
+    pub decision: Decision,
+    /// The store's time when it decided.
+    pub at: Micros,
+}
+
+/// The observers of a limiter: usually none.
+#[derive(Clone, Default)]
+pub(crate) struct Observers(Vec<Arc<dyn Observer>>);
+
+impl Observers {
+    pub(crate) fn add(&mut self, observer: impl Observer) {
+        self.0.push(Arc::new(observer));
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cold]
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        for observer in &self.0 {
+            // The panic has been reported by the hook; whoever asked for a
+            // decision is not to pay for it.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} observers", self.0.len())
+    }
+}
+
+impl<O: Observer> Observer for Arc<O> {
+    fn observe(&self, event: &Event<'_>) {
+        O::observe(self, event);
+    }
+}
+
+/// Counts charges by their outcome.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{CountingObserver, Limit, Limiter};
+///
+/// let counts = Arc::new(CountingObserver::default());
+/// let limiter = Limiter::builder(Limit::per_minute(1)).observer(counts.clone()).build()?;
+/// limiter.is_allowed("alice");
+/// limiter.is_allowed("alice");
+/// assert_eq!((counts.allowed(), counts.refused()), (1, 1));
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct CountingObserver {
+    allowed: AtomicU64,
+    refused: AtomicU64,
+    degraded: AtomicU64,
+}
+
+impl CountingObserver {
+    /// How many requests passed.
+    #[must_use]
+    pub fn allowed(&self) -> u64 {
+        self.allowed.load(Ordering::Relaxed)
+    }
+
+    /// How many did not.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many of both were answered by a fallback.
+    #[must_use]
+    pub fn degraded(&self) -> u64 {
+        self.degraded.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for CountingObserver {
+    fn observe(&self, event: &Event<'_>) {
+        if event.verb != Verb::Charge {
+            return;
+        }
+        let outcome = if event.decision.is_allowed() { &self.allowed } else { &self.refused };
+        outcome.fetch_add(1, Ordering::Relaxed);
+        if event.decision.is_degraded() {
+            self.degraded.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Keys: one part, borrowed as it is, or several, encoded so that no two
+//! different lists of parts are ever the same key.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whose limit is asked for.
+///
+/// A key has one part or several. `("a:b", "c")` and `("a", "b:c")` are
+/// different keys, and so are `("ab",)` and `"ab"`: parts are
+/// length-prefixed, never joined by a separator. Numbers and addresses are
+/// the same key as their text.
+#[derive(Clone)]
+pub struct Key<'a> {
+    bytes: Bytes<'a>,
+    parts: Parts,
+}
+
+/// How the bytes are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Parts {
+    /// They are the one part.
+    One,
+    /// A length (LEB128) before each part.
+    Several,
+}
+
+#[derive(Clone)]
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    Inline { buffer: [u8; INLINE], length: u8 },
+    Boxed(Box<[u8]>),
+}
+
+/// Enough for a user and an endpoint without an allocation.
+const INLINE: usize = 46;
+
+impl<'a> Key<'a> {
+    /// A key of several parts.
+    pub fn of<'p>(parts: impl IntoIterator<Item = KeyPart<'p>>) -> Key<'static> {
+        let mut writer = Writer::default();
+        for part in parts {
+            let mut text = Writer::default();
+            let bytes = part.bytes(&mut text);
+            let mut length = bytes.len();
+            while length >= 0x80 {
+                writer.push(&[(length & 0x7f) as u8 | 0x80]);
+                length >>= 7;
+            }
+            writer.push(&[length as u8]);
+            writer.push(bytes);
+        }
+        Key { bytes: writer.finish(), parts: Parts::Several }
+    }
+
+    /// The bytes that, with [`is_composite`](Key::is_composite), tell this
+    /// key from every other.
+    #[must_use]
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Borrowed(bytes) => bytes,
+            Bytes::Inline { buffer, length } => &buffer[..usize::from(*length)],
+            Bytes::Boxed(bytes) => bytes,
+        }
+    }
+
+    /// Whether the bytes are a list of length-prefixed parts.
+    #[must_use]
+    #[inline]
+    pub fn is_composite(&self) -> bool {
+        self.parts == Parts::Several
+    }
+
+    /// The parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.as_bytes();
+        let mut one = (self.parts == Parts::One).then_some(rest);
+        std::iter::from_fn(move || match self.parts {
+            Parts::One => one.take(),
+            Parts::Several => next_part(&mut rest),
+        })
+    }
+
+    /// A copy that borrows nothing.
+    #[must_use]
+    pub fn into_owned(self) -> Key<'static> {
+        let bytes = match self.bytes {
+            Bytes::Borrowed(bytes) => {
+                let mut writer = Writer::default();
+                writer.push(bytes);
+                writer.finish()
+            }
+            Bytes::Inline { buffer, length } => Bytes::Inline { buffer, length },
+            Bytes::Boxed(bytes) => Bytes::Boxed(bytes),
+        };
+        Key { bytes, parts: self.parts }
+    }
+
+    #[inline]
+    fn borrowed(bytes: &'a [u8]) -> Key<'a> {
+        Key { bytes: Bytes::Borrowed(bytes), parts: Parts::One }
+    }
+
+    fn written(part: KeyPart<'_>) -> Key<'static> {
+        let mut writer = Writer::default();
+        part.write_text(&mut writer);
+        Key { bytes: writer.finish(), parts: Parts::One }
+    }
+}
+
+fn next_part<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let mut length = 0usize;
+    let mut shift = 0;
+    loop {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        length |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    let (part, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    Some(part)
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Key<'_>) -> bool {
+        self.parts == other.parts && self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Key<'_> {}
+
+impl std::hash::Hash for Key<'_> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.parts.hash(state);
+        self.as_bytes().hash(state);
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    /// The parts, joined by ` / `: for people, not for telling keys apart.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, part) in self.parts().enumerate() {
+            if index > 0 {
+                f.write_str(" / ")?;
+            }
+            write!(f, "{}", part.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({self})")
+    }
+}
+
+/// One part of a [`Key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyPart<'a> {
+    /// Text or any other bytes, as they are.
+    Bytes(&'a [u8]),
+    /// A number: the same as its decimal text.
+    Number(u64),
+    /// An address: the same as its text.
+    Address(IpAddr),
+}
+
+impl<'a> KeyPart<'a> {
+    fn bytes<'b>(self, text: &'b mut Writer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            KeyPart::Bytes(bytes) => bytes,
+            KeyPart::Number(_) | KeyPart::Address(_) => {
+                self.write_text(text);
+                text.written()
+            }
+        }
+    }
+
+    fn write_text(self, writer: &mut Writer) {
+        use fmt::Write;
+        // A writer grows: formatting into it cannot fail.
+        let _ = match self {
+            KeyPart::Bytes(bytes) => {
+                writer.push(bytes);
+                Ok(())
+            }
+            KeyPart::Number(number) => write!(writer, "{number}"),
+            KeyPart::Address(address) => write!(writer, "{address}"),
+        };
+    }
+}
+
+/// Bytes that move to the heap only when they outgrow the buffer.
+struct Writer {
+    buffer: [u8; INLINE],
+    length: usize,
+    heap: Vec<u8>,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Writer { buffer: [0; INLINE], length: 0, heap: Vec::new() }
+    }
+}
+
+impl Writer {
+    fn push(&mut self, bytes: &[u8]) {
+        if self.heap.is_empty() {
+            if let Some(room) = self.buffer.get_mut(self.length..self.length + bytes.len()) {
+                room.copy_from_slice(bytes);
+                self.length += bytes.len();
+                return;
+            }
+            self.heap.extend_from_slice(&self.buffer[..self.length]);
+        }
+        self.heap.extend_from_slice(bytes);
+    }
+
+    fn written(&self) -> &[u8] {
+        if self.heap.is_empty() { &self.buffer[..self.length] } else { &self.heap }
+    }
+
+    fn finish(self) -> Bytes<'static> {
+        if self.heap.is_empty() {
+            Bytes::Inline { buffer: self.buffer, length: self.length as u8 }
+        } else {
+            Bytes::Boxed(self.heap.into_boxed_slice())
+        }
+    }
+}
+
+impl fmt::Write for Writer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl<'a> From<&'a str> for KeyPart<'a> {
+    fn from(text: &'a str) -> Self {
+        KeyPart::Bytes(text.as_bytes())
+    }
+}
+impl<'a> From<&'a String> for KeyPart<'a> {
+    fn from(text: &'a String) -> Self {
+        KeyPart::Bytes(text.as_bytes())
+    }
+}
+impl<'a> From<&'a [u8]> for KeyPart<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        KeyPart::Bytes(bytes)
+    }
+}
+impl From<u64> for KeyPart<'_> {
+    fn from(number: u64) -> Self {
+        KeyPart::Number(number)
+    }
+}
+impl From<IpAddr> for KeyPart<'_> {
+    fn from(address: IpAddr) -> Self {
+        KeyPart::Address(address)
+    }
+}
+
+impl<'a> From<&'a str> for Key<'a> {
+    #[inline]
+    fn from(text: &'a str) -> Self {
+        Key::borrowed(text.as_bytes())
+    }
+}
+impl<'a> From<&'a String> for Key<'a> {
+    #[inline]
+    fn from(text: &'a String) -> Self {
+        Key::borrowed(text.as_bytes())
+    }
+}
+impl From<String> for Key<'_> {
+    fn from(text: String) -> Self {
+        Key { bytes: Bytes::Boxed(text.into_bytes().into_boxed_slice()), parts: Parts::One }
+    }
+}
+impl<'a> From<&'a [u8]> for Key<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Key::borrowed(bytes)
+    }
+}
+impl From<u64> for Key<'_> {
+    fn from(number: u64) -> Self {
+        Key::written(number.into())
+    }
+}
+impl From<IpAddr> for Key<'_> {
+    fn from(address: IpAddr) -> Self {
+        Key::written(address.into())
+    }
+}
+impl From<Ipv4Addr> for Key<'_> {
+    fn from(address: Ipv4Addr) -> Self {
+        Key::written(IpAddr::V4(address).into())
+    }
+}
+impl From<Ipv6Addr> for Key<'_> {
+    fn from(address: Ipv6Addr) -> Self {
+        Key::written(IpAddr::V6(address).into())
+    }
+}
+/// The one key of a limiter without keys.
+impl From<()> for Key<'_> {
+    #[inline]
+    fn from((): ()) -> Self {
+        Key::borrowed(&[])
+    }
+}
+impl<'a> From<&'a Key<'_>> for Key<'a> {
+    #[inline]
+    fn from(key: &'a Key<'_>) -> Self {
+        Key { bytes: Bytes::Borrowed(key.as_bytes()), parts: key.parts }
+    }
+}
+
+macro_rules! composite {
+    ($($part:ident: $index:tt),+) => {
+        impl<'a, $($part: Into<KeyPart<'a>>),+> From<($($part,)+)> for Key<'_> {
+            fn from(parts: ($($part,)+)) -> Self {
+                Key::of([$(parts.$index.into()),+])
+            }
+        }
+    };
+}
+composite!(A: 0);
+composite!(A: 0, B: 1);
+composite!(A: 0, B: 1, C: 2);
+composite!(A: 0, B: 1, C: 2, D: 3);

@@ -1,0 +1,188 @@
+//! The seam: a store keeps the state of every key, and the time, and decides
+//! a slice of checks all-or-nothing.
+//!
+//! Everything that a store needs is in the [`Check`]s; everything that a
+//! limit means is in the kernel. A store only reads, asks the kernel, and
+//! writes, atomically.
+
+mod erased;
+pub mod memory;
+mod meter;
+mod meter_kernel;
+
+use std::future::Future;
+use std::sync::Arc;
+
+pub(crate) use erased::{AnyState, HeapKernel};
+pub use meter::Meter;
+pub(crate) use meter_kernel::{MeterKernel, MeterState};
+
+
+use crate::decision::Decision;
+use crate::kernel::{Verb, Verdict};
+use crate::name::Name;
+use crate::request::Key;
+use crate::time::{Clock, Micros};
+
+/// One limit asked about one key: all that a store needs to decide.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    meter: &'a Meter,
+    key: &'a Key<'a>,
+    verb: Verb,
+    cost: u64,
+}
+
+impl<'a> Check<'a> {
+    /// A check that can be decided.
+    ///
+    /// # Errors
+    /// [`CheckError::Unsatisfiable`] if the cost is above the meter's
+    /// capacity: no waiting would ever help.
+    #[inline]
+    pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
+        let capacity = meter.capacity();
+        if cost > capacity {
+            return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
+        }
+        Ok(Check { meter, key, verb, cost })
+    }
+
+    /// The limit, named and made ready.
+    #[must_use]
+    #[inline]
+    pub fn meter(&self) -> &'a Meter {
+        self.meter
+    }
+
+    /// Whose limit.
+    #[must_use]
+    #[inline]
+    pub fn key(&self) -> &'a Key<'a> {
+        self.key
+    }
+
+    /// What to do.
+    #[must_use]
+    #[inline]
+    pub fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    /// Of how much; never above the meter's capacity.
+    #[must_use]
+    #[inline]
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    #[inline]
+    pub(crate) fn decision(&self, verdict: Verdict) -> Decision {
+        Decision::new(self.meter.name(), self.meter.capacity(), verdict)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The cost is above what the limit could ever let pass at once.
+    #[error("a cost of {cost} can never fit the limit of {capacity} of rule {rule:?}: split the request or raise the limit")]
+    Unsatisfiable {
+        /// What was asked for.
+        cost: u64,
+        /// The most that can pass.
+        capacity: u64,
+        /// Whose limit it is.
+        rule: Name,
+    },
+    /// The store could not decide.
+    #[error("the store gave no answer")]
+    Store(#[from] StoreError),
+}
+
+/// Why a store could not decide.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Two checks of one slice were about the same state.
+    #[error("one check asks rule {rule:?} twice about the same key: give each rule a name and limit of its own")]
+    SameStateTwice {
+        /// The rule.
+        rule: Name,
+    },
+    /// Whatever else went wrong, in the store's own words.
+    #[error("the store failed: see the source")]
+    Failed {
+        /// The store's own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Keeps the state of every key, and the time.
+///
+/// # Contract
+/// - `decide` is atomic: either every check of the slice that charges is
+///   carried out, or none is. If one is refused, the verdicts of the others
+///   say what they would have answered, uncharged.
+/// - `verdicts` is as long as `checks`; the answer is the time at which the
+///   store decided.
+/// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
+///   by field. `conformance!` of `tidegate-testkit` checks it.
+pub trait Store: Send + Sync + 'static {
+    /// Decides all of `checks`, or charges none of them.
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> impl Future<Output = Result<Micros, StoreError>> + Send;
+
+    /// The clock by which callers of this store wait.
+    fn clock(&self) -> &dyn Clock;
+}
+
+/// A store that answers at once, without waiting for anything.
+pub trait ImmediateStore: Store {
+    /// [`Store::decide`], now.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from deciding.
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError>;
+
+    /// Decides each check for itself, all at one time: a store can do many
+    /// faster than one by one.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from deciding.
+    fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let mut now = self.clock().now();
+        for (check, verdict) in checks.iter().zip(verdicts) {
+            now = self.decide_now(std::slice::from_ref(check), std::slice::from_mut(verdict))?;
+        }
+        Ok(now)
+    }
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
+        S::decide(self, checks, verdicts)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        S::clock(self)
+    }
+}
+
+impl<S: ImmediateStore> ImmediateStore for Arc<S> {
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        S::decide_now(self, checks, verdicts)
+    }
+
+    fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        S::decide_each_now(self, checks, verdicts)
+    }
+}

@@ -1,0 +1,112 @@
+//! Kernels whose states live on the heap, of whatever type they are: the
+//! sliding log and those of users.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::kernel::{Admission, Kernel, Reading};
+use crate::time::Micros;
+
+/// A kernel that keeps its state as an [`AnyState`].
+pub(crate) type HeapKernel = Arc<dyn Kernel<State = AnyState>>;
+
+/// Hides the type of a kernel's state.
+pub(crate) fn erase(kernel: impl Kernel) -> HeapKernel {
+    Arc::new(Erased(kernel))
+}
+
+/// A copy of a state, by way of its encoding.
+pub(crate) fn copy(kernel: &HeapKernel, state: &AnyState) -> AnyState {
+    let mut bytes = Vec::new();
+    kernel.encode(state, &mut bytes);
+    kernel.decode(&bytes).unwrap_or_default()
+}
+
+/// A state of whatever type.
+#[derive(Default)]
+pub(crate) enum AnyState {
+    /// The default one of its type.
+    #[default]
+    Fresh,
+    Known(Box<dyn Any + Send>),
+    /// From a snapshot, not yet asked for.
+    Encoded(Box<[u8]>),
+}
+
+impl AnyState {
+    /// The state as its kernel knows it. An encoding that the kernel does not
+    /// understand, and another kernel's state, are fresh ones.
+    fn get<K: Kernel>(&mut self, kernel: &K) -> &mut K::State {
+        let known = match self {
+            AnyState::Fresh => false,
+            AnyState::Known(state) => state.is::<K::State>(),
+            AnyState::Encoded(bytes) => {
+                let decoded = kernel.decode(bytes);
+                decoded.is_some_and(|state| {
+                    *self = AnyState::Known(Box::new(state));
+                    true
+                })
+            }
+        };
+        if !known {
+            *self = AnyState::Known(Box::<K::State>::default());
+        }
+        match self {
+            AnyState::Known(state) => state.downcast_mut().expect("made of this type above"),
+            AnyState::Fresh | AnyState::Encoded(_) => unreachable!("made known above"),
+        }
+    }
+
+    fn peek<K: Kernel, R>(&self, kernel: &K, look: impl FnOnce(&K::State) -> R) -> R {
+        match self {
+            AnyState::Known(state) => match state.downcast_ref() {
+                Some(state) => look(state),
+                None => look(&K::State::default()),
+            },
+            AnyState::Encoded(bytes) => look(&kernel.decode(bytes).unwrap_or_default()),
+            AnyState::Fresh => look(&K::State::default()),
+        }
+    }
+}
+
+struct Erased<K>(K);
+
+impl<K: Kernel> Kernel for Erased<K> {
+    type State = AnyState;
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn admit(&self, state: &AnyState, now: Micros, cost: u64) -> Admission {
+        state.peek(&self.0, |state| self.0.admit(state, now, cost))
+    }
+
+    fn charge(&self, state: &mut AnyState, now: Micros, cost: u64) {
+        self.0.charge(state.get(&self.0), now, cost);
+    }
+
+    fn refund(&self, state: &mut AnyState, now: Micros, cost: u64) {
+        self.0.refund(state.get(&self.0), now, cost);
+    }
+
+    fn read(&self, state: &AnyState, now: Micros) -> Reading {
+        state.peek(&self.0, |state| self.0.read(state, now))
+    }
+
+    fn forget_at(&self, state: &AnyState) -> Micros {
+        state.peek(&self.0, |state| self.0.forget_at(state))
+    }
+
+    fn heal(&self, state: &AnyState, now: Micros) -> Option<AnyState> {
+        state.peek(&self.0, |state| self.0.heal(state, now)).map(|full| AnyState::Known(Box::new(full)))
+    }
+
+    fn encode(&self, state: &AnyState, bytes: &mut Vec<u8>) {
+        state.peek(&self.0, |state| self.0.encode(state, bytes));
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<AnyState> {
+        self.0.decode(bytes).map(|state| AnyState::Known(Box::new(state)))
+    }
+}

@@ -1,0 +1,40 @@
+//! The text of keys, for those who want to list them.
+//!
+//! One cell per slot of a table, written when the slot changes hands. Off by
+//! default: a fingerprint is enough to limit, and says nothing about anybody.
+
+use crate::name::Name;
+use crate::request::Key;
+use crate::sync::{Mutex, lock};
+
+/// A rule and one of its keys.
+pub(super) type Listed = (Name, Key<'static>);
+
+type Label = Box<Listed>;
+
+pub(super) struct Labels {
+    cells: Box<[Mutex<Option<Label>>]>,
+}
+
+impl Labels {
+    pub(super) fn new(slots: usize) -> Labels {
+        Labels { cells: (0..slots).map(|_| Mutex::new(None)).collect() }
+    }
+
+    pub(super) fn put(&self, slot: usize, label: Option<(Name, &Key<'_>)>) {
+        let label = label.map(|(rule, key)| Box::new((rule, key.clone().into_owned())));
+        *lock(&self.cells[slot]) = label;
+    }
+
+    pub(super) fn take(&self, slot: usize) -> Option<Label> {
+        lock(&self.cells[slot]).take()
+    }
+
+    pub(super) fn restore(&self, slot: usize, label: Option<Label>) {
+        *lock(&self.cells[slot]) = label;
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<Listed> {
+        lock(&self.cells[slot]).as_deref().cloned()
+    }
+}

@@ -1,0 +1,374 @@
+//! Several checks at once: all are charged, or none is.
+//!
+//! Every line and bucket that the checks could need is locked first, in one
+//! order for all threads: by shelf, then by number, and the shared states
+//! last. Then the states are loaded and the kernels asked, and only if all
+//! agree is anything charged.
+
+use super::MemoryStore;
+use super::heap::{Bucket, Heap};
+use super::line_lock::LockedLine;
+use super::overflow::{Address, AllShared, Full, Overflow};
+use super::pack::Pack;
+use super::table::{Pair, Table};
+use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
+use crate::store::{AnyState, Check, MeterKernel, MeterState, StoreError};
+use crate::sync::MutexGuard;
+use crate::time::Micros;
+
+/// One check on its way through.
+struct Turn<'a> {
+    check: Check<'a>,
+    address: Address<'a>,
+    shelf: usize,
+    seat: Seat,
+    state: MeterState,
+    /// The time to go by for this state.
+    at: Micros,
+    admission: Admission,
+    /// What a check that writes nothing sees in place of a state that it
+    /// would heal.
+    seen: Option<MeterState>,
+    changed: bool,
+}
+
+/// Where the state of a key is.
+#[derive(Clone, Copy)]
+enum Seat {
+    /// In a slot of its own.
+    Own,
+    /// Nowhere yet: a slot has been marked for it.
+    Claimed,
+    /// Nowhere, and none is needed: the check will write nothing.
+    Unneeded,
+    /// In a shared state, for lack of room.
+    Shared,
+    /// Nowhere, and there is no room at all.
+    Missing(Full),
+}
+
+impl MemoryStore {
+    pub(super) fn decide_several(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> Result<Micros, StoreError> {
+        let mut turns = self.turns(checks)?;
+        let now = self.clock.now();
+        let mut held = self.hold(&turns);
+        for turn in &mut turns {
+            turn.seat = self.seat(&mut held, turn, now);
+        }
+        let mut shared = self.lock_shared(&mut turns, now);
+        for turn in &mut turns {
+            self.load(&mut held, shared.as_mut(), turn, now);
+        }
+        let refuses = |turn: &Turn<'_>| match turn.admission {
+            Admission::Pass { .. } => false,
+            Admission::Wait { .. } => turn.check.verb() == Verb::Charge,
+        };
+        let all_pass = !turns.iter().any(refuses);
+        for (turn, verdict) in turns.iter_mut().zip(verdicts) {
+            let kernel = turn.check.meter().kernel();
+            let (verb, cost) = (turn.check.verb(), turn.check.cost());
+            turn.changed |= all_pass && kernel::apply(kernel, &mut turn.state, turn.at, verb, cost);
+            *verdict = match turn.seat {
+                Seat::Missing(full) => self.without_room(&turn.check, full, now),
+                Seat::Own | Seat::Claimed | Seat::Unneeded | Seat::Shared => {
+                    let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
+                    super::seen_from(now, turn.at, Verdict::new(turn.admission, reading))
+                }
+            };
+            self.save(&mut held, shared.as_mut(), turn);
+        }
+        Ok(now)
+    }
+
+    fn turns<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Turn<'a>>, StoreError> {
+        let mut turns: Vec<Turn<'a>> = Vec::with_capacity(checks.len());
+        for check in checks {
+            let address = self.address(check);
+            let shelf = self.shelf_of(check);
+            if turns.iter().any(|turn| turn.shelf == shelf && turn.address.fingerprint == address.fingerprint) {
+                return Err(StoreError::SameStateTwice { rule: check.meter().name() });
+            }
+            self.prefetch(check, &address);
+            turns.push(Turn {
+                check: *check,
+                address,
+                shelf,
+                seat: Seat::Unneeded,
+                state: MeterState::Fresh,
+                at: Micros::ZERO,
+                admission: Admission::PASS,
+                seen: None,
+                changed: false,
+            });
+        }
+        Ok(turns)
+    }
+
+    /// Locks all that the turns could need.
+    fn hold<'s>(&'s self, turns: &[Turn<'_>]) -> Held<'s> {
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(2 * turns.len());
+        for turn in turns {
+            places.extend(self.shelf(turn.shelf).numbers(&turn.address).map(|number| (turn.shelf, number)));
+        }
+        places.sort_unstable();
+        places.dedup();
+        Held { locks: places.into_iter().map(|(shelf, number)| (shelf, number, self.shelf(shelf).lock(number))).collect() }
+    }
+
+    /// Finds the state of a key, or takes a slot for it.
+    fn seat(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Seat {
+        let shelf = self.shelf(turn.shelf);
+        if shelf.has(held, turn) {
+            return Seat::Own;
+        }
+        if !kernel::may_write(turn.check.verb(), turn.check.cost()) {
+            return Seat::Unneeded;
+        }
+        match shelf.claim(held, turn, shelf.recall(&turn.address, now)) {
+            Ok(()) => Seat::Claimed,
+            Err(full) => Seat::Missing(full),
+        }
+    }
+
+    /// Locks the shared states if any turn needs them, and seats there whom
+    /// nothing else could be found for.
+    fn lock_shared<'s>(&'s self, turns: &mut [Turn<'_>], now: Micros) -> Option<AllShared<'s>> {
+        let missing = turns.iter().any(|turn| matches!(turn.seat, Seat::Missing(_)));
+        let newcomers = turns.iter().any(|turn| !matches!(turn.seat, Seat::Own));
+        let shared = self.shared.get().filter(|shared| newcomers && shared.matters(now));
+        let shared = match shared {
+            None if missing && self.overflow == Overflow::Share => Some(self.shared()),
+            shared => shared,
+        };
+        let mut shared = shared?.lock_all();
+        for turn in turns {
+            if let (Seat::Missing(_), Overflow::Share) = (turn.seat, self.overflow) {
+                turn.seat = match shared.state(&turn.address).make_room(now) {
+                    Ok(()) => Seat::Shared,
+                    Err(full) => Seat::Missing(full),
+                };
+            }
+        }
+        Some(shared)
+    }
+
+    /// Loads the state of a key, heals it, and asks its kernel.
+    fn load(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>, now: Micros) {
+        let kernel = turn.check.meter().kernel();
+        let shelf = self.shelf(turn.shelf);
+        (turn.state, turn.at) = match (turn.seat, shared) {
+            (Seat::Own, _) => (shelf.load(held, turn), now),
+            (Seat::Missing(_), _) => {
+                if self.overflow != Overflow::Allow {
+                    turn.admission = Admission::Wait { retry_after: Micros::ZERO };
+                }
+                return;
+            }
+            (Seat::Claimed | Seat::Unneeded | Seat::Shared, shared) => {
+                let state = shared.map(|shared| shared.state(&turn.address).copy(kernel));
+                (state.unwrap_or_default(), shelf.recall(&turn.address, now))
+            }
+        };
+        turn.at = self.trusted(kernel, &turn.state, turn.at);
+        let healed = kernel.heal(&turn.state, turn.at);
+        match healed {
+            Some(full) if kernel::may_write(turn.check.verb(), turn.check.cost()) => {
+                turn.state = full;
+                turn.changed = true;
+            }
+            healed => turn.seen = healed,
+        }
+        if matches!(turn.check.verb(), Verb::Charge | Verb::Peek) {
+            let state = turn.seen.as_ref().unwrap_or(&turn.state);
+            turn.admission = kernel.admit(state, turn.at, turn.check.cost());
+        }
+    }
+
+    /// Writes the state back, or gives up the slot that was taken for it.
+    fn save(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>) {
+        match (turn.seat, shared) {
+            (Seat::Own, _) => self.shelf(turn.shelf).save(held, turn),
+            (Seat::Claimed, _) => {
+                if !turn.changed {
+                    turn.state = MeterState::Fresh;
+                    turn.changed = true;
+                }
+                self.shelf(turn.shelf).save(held, turn);
+            }
+            (Seat::Shared, Some(shared)) if turn.changed => {
+                let state = std::mem::take(&mut turn.state);
+                shared.state(&turn.address).set(turn.check.meter().kernel(), state);
+            }
+            (Seat::Unneeded | Seat::Shared | Seat::Missing(_), _) => {}
+        }
+    }
+
+    fn shelf_of(&self, check: &Check<'_>) -> usize {
+        match check.meter().kernel() {
+            MeterKernel::Bucket(bucket) if bucket.is_narrow() => 0,
+            MeterKernel::Window(window) if window.is_narrow() => 0,
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) => 1,
+            MeterKernel::Heap(_) => 2,
+        }
+    }
+
+    fn shelf(&self, number: usize) -> &dyn Shelf {
+        match number {
+            0 => &self.narrow,
+            1 => self.wide(),
+            _ => self.heap(),
+        }
+    }
+}
+
+/// The lines and buckets that are locked, sorted by shelf and number.
+struct Held<'s> {
+    locks: Vec<(usize, usize, Lock<'s>)>,
+}
+
+enum Lock<'s> {
+    Line(LockedLine<'s>),
+    Bucket(MutexGuard<'s, Bucket>),
+}
+
+impl<'s> Held<'s> {
+    fn position(&self, shelf: usize, number: usize) -> usize {
+        let found = self.locks.binary_search_by_key(&(shelf, number), |(shelf, number, _)| (*shelf, *number));
+        found.expect("all that a turn could need is locked before any of it is used")
+    }
+
+    fn line(&self, shelf: usize, number: usize) -> &LockedLine<'s> {
+        match &self.locks[self.position(shelf, number)].2 {
+            Lock::Line(line) => line,
+            Lock::Bucket(_) => unreachable!("tables have lines"),
+        }
+    }
+
+    fn bucket(&mut self, shelf: usize, number: usize) -> &mut Bucket {
+        let position = self.position(shelf, number);
+        match &mut self.locks[position].2 {
+            Lock::Bucket(bucket) => bucket,
+            Lock::Line(_) => unreachable!("the heap has buckets"),
+        }
+    }
+}
+
+/// A place for states, as several checks at once use it.
+trait Shelf {
+    /// What must be locked for a key; the same twice if it is only one.
+    fn numbers(&self, address: &Address<'_>) -> [usize; 2];
+    fn lock(&self, number: usize) -> Lock<'_>;
+    /// Whether the key has a slot.
+    fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool;
+    /// Takes a slot for a key that has none.
+    fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full>;
+    /// The state in the key's slot, which is to be saved again.
+    fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState;
+    /// Puts the state into the key's slot.
+    fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
+    /// The time for a key that has no slot.
+    fn recall(&self, address: &Address<'_>, now: Micros) -> Micros;
+}
+
+impl<const STATE: usize> Table<STATE> {
+    /// The slot of a turn's key.
+    fn slot<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Option<(&'g LockedLine<'s>, usize)> {
+        self.locate(self.pair(held, turn), self.home(turn.address.fingerprint))
+    }
+
+    fn pair<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Pair<'g, 's> {
+        let home = self.home(turn.address.fingerprint);
+        let away = self.other(home);
+        let away_line = (away.line != home.line).then(|| held.line(turn.shelf, away.line));
+        Pair { home: held.line(turn.shelf, home.line), away: away_line }
+    }
+}
+
+impl<const STATE: usize> Shelf for Table<STATE>
+where
+    MeterKernel: Pack<STATE>,
+{
+    fn numbers(&self, address: &Address<'_>) -> [usize; 2] {
+        let home = self.home(address.fingerprint);
+        [home.line, self.other(home).line]
+    }
+
+    fn lock(&self, number: usize) -> Lock<'_> {
+        Lock::Line(Table::lock(self, number))
+    }
+
+    fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool {
+        self.slot(held, turn).is_some()
+    }
+
+    fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full> {
+        let home = self.home(turn.address.fingerprint);
+        let (line, slot) = Table::claim(self, self.pair(held, turn), home, &turn.address, now)?;
+        // Until it is decided what to write here, the next turn must not take
+        // the slot too.
+        Self::write(line, slot, [u64::MAX; STATE]);
+        Ok(())
+    }
+
+    fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState {
+        let slot = self.slot(held, turn);
+        slot.map_or(MeterState::Fresh, |(line, slot)| turn.check.meter().kernel().unpack(Self::read(line, slot)))
+    }
+
+    fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
+        if let (true, Some((line, slot))) = (turn.changed, self.slot(held, turn)) {
+            Self::write(line, slot, turn.check.meter().kernel().pack(&turn.state));
+        }
+    }
+
+    fn recall(&self, address: &Address<'_>, now: Micros) -> Micros {
+        Table::recall(self, self.home(address.fingerprint), now)
+    }
+}
+
+impl Shelf for Heap {
+    fn numbers(&self, address: &Address<'_>) -> [usize; 2] {
+        [self.bucket(address.fingerprint); 2]
+    }
+
+    fn lock(&self, number: usize) -> Lock<'_> {
+        Lock::Bucket(Heap::lock(self, number))
+    }
+
+    fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool {
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
+        Heap::find(bucket, turn.address.fingerprint).is_some()
+    }
+
+    fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full> {
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
+        self.make_room(bucket, now)?;
+        if let MeterKernel::Heap(kernel) = turn.check.meter().kernel() {
+            let mut entry = self.entry(&turn.address, kernel, AnyState::Fresh);
+            entry.set(AnyState::Fresh, Micros::MAX);
+            bucket.push(entry);
+        }
+        Ok(())
+    }
+
+    fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState {
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
+        Heap::find(bucket, turn.address.fingerprint).map_or(MeterState::Fresh, |entry| MeterState::Heap(entry.take()))
+    }
+
+    fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
+        let until = turn.check.meter().kernel().forget_at(&turn.state);
+        if let Some(entry) = Heap::find(bucket, turn.address.fingerprint) {
+            entry.set(std::mem::take(turn.state.heap_mut()), until);
+        }
+    }
+
+    fn recall(&self, _: &Address<'_>, now: Micros) -> Micros {
+        Heap::recall(self, now)
+    }
+}

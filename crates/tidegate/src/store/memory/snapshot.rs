@@ -1,0 +1,253 @@
+//! A store's states as bytes, to be kept over a restart.
+//!
+//! Little-endian words: a head (magic, version, the two seeds of the
+//! fingerprints, the fingerprint of nothing to recognise the hash by), then a tagged record for every live key, an end
+//! mark with the number of records, and a checksum over everything before.
+//! Fingerprints mean something only under their seeds, so a snapshot is
+//! restored by building a store from it, not into one.
+
+use std::io::{self, Read, Write};
+
+use super::overflow::{Address, Full, Visit};
+use super::table::{FRACTION_BITS, Table};
+use super::{Builder, MemoryStore, Seeds};
+use crate::fnv::Fnv;
+use crate::kernel::EXACT;
+use crate::limit::ConfigError;
+use crate::time::Micros;
+
+/// Why a snapshot could not be written or restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Reading or writing failed.
+    #[error("the snapshot could not be read or written")]
+    Io(#[from] io::Error),
+    /// The bytes are not a snapshot, or not one of this version.
+    #[error("these bytes are no snapshot of this version of tidegate: start without it")]
+    Foreign,
+    /// The bytes were a snapshot once.
+    #[error("the snapshot is damaged or cut short: start without it")]
+    Damaged,
+    /// There are more keys in it than the store has room for.
+    #[error("the snapshot holds more keys than fit: raise max_keys above {max_keys}")]
+    NoRoom {
+        /// What the store was to be built for.
+        max_keys: usize,
+    },
+    /// The store itself could not be built.
+    #[error("the store could not be built")]
+    Config(#[from] ConfigError),
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"tidegate");
+const VERSION: u64 = 1;
+const NARROW: u64 = 1;
+const WIDE: u64 = 2;
+const HEAP: u64 = 3;
+const END: u64 = 4;
+
+/// No state is longer: a log of [`Limit::MAX_COUNT`](crate::Limit::MAX_COUNT)
+/// instants would be, but nobody has that much memory.
+const LONGEST_STATE: u64 = 1 << 32;
+
+impl MemoryStore {
+    /// Writes every live state. Checks go on meanwhile; each key is written
+    /// as it was at some moment in between.
+    ///
+    /// The bytes contain no key, but the seeds that a key's fingerprint could
+    /// be recognised with: keep them like the rest of the server's data.
+    /// States that keys share for lack of room are not written, nor are the
+    /// texts of [listed](Builder::list_keys) keys.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn snapshot(&self, out: impl Write) -> Result<(), SnapshotError> {
+        let now = self.clock.now();
+        let mut out = Checked::new(out);
+        let head = [MAGIC, VERSION, self.seeds.hasher, self.seeds.shared_seed, self.seeds.fingerprint(0, &[])];
+        head.into_iter().for_each(|word| out.write_word(word));
+        let mut keys = 0_u64;
+        self.narrow.for_each(now, |fingerprint, [state], _| {
+            keys += 1;
+            [NARROW, fingerprint, state].into_iter().for_each(|word| out.write_word(word));
+        });
+        if let Some(wide) = self.wide.get() {
+            wide.for_each(now, |fingerprint, [until, first, second], _| {
+                keys += 1;
+                [WIDE, fingerprint, until, first, second].into_iter().for_each(|word| out.write_word(word));
+            });
+        }
+        if let Some(heap) = self.heap.get() {
+            let mut bytes = Vec::new();
+            heap.for_each(now, |entry| {
+                keys += 1;
+                bytes.clear();
+                entry.encode(&mut bytes);
+                let head = [HEAP, entry.fingerprint(), entry.until().get(), bytes.len() as u64];
+                head.into_iter().for_each(|word| out.write_word(word));
+                out.write_bytes(&bytes);
+            });
+        }
+        [END, keys].into_iter().for_each(|word| out.write_word(word));
+        out.finish()
+    }
+}
+
+impl Builder {
+    /// Builds a store with the states of a [snapshot](MemoryStore::snapshot).
+    ///
+    /// What has become forgettable since is left out. A snapshot that is cut
+    /// short or altered anywhere is refused whole.
+    ///
+    /// # Errors
+    /// If `snapshot` is none, is damaged, or holds more keys than fit.
+    pub fn restore(self, snapshot: impl Read) -> Result<MemoryStore, SnapshotError> {
+        let mut input = Checked::new(snapshot);
+        let head = [input.read_word()?, input.read_word()?];
+        if head != [MAGIC, VERSION] {
+            return Err(SnapshotError::Foreign);
+        }
+        let seeds = Seeds::new(input.read_word()?, input.read_word()?);
+        if input.read_word()? != seeds.fingerprint(0, &[]) {
+            return Err(SnapshotError::Foreign);
+        }
+        let store = self.build_with(seeds)?;
+        let full = |_: Full| SnapshotError::NoRoom { max_keys: store.max_keys };
+        let now = store.clock.now();
+        let mut keys = 0_u64;
+        loop {
+            match input.read_word()? {
+                NARROW => {
+                    let (fingerprint, state) = (input.read_word()?, input.read_word()?);
+                    put_back(&store.narrow, fingerprint, [state], now).map_err(full)?;
+                }
+                WIDE => {
+                    let fingerprint = input.read_word()?;
+                    let state = [input.read_word()?, input.read_word()?, input.read_word()?];
+                    if state[1].max(state[2]) >= EXACT {
+                        return Err(SnapshotError::Damaged);
+                    }
+                    put_back(store.wide(), fingerprint, state, now).map_err(full)?;
+                }
+                HEAP => {
+                    let (fingerprint, until) = (input.read_word()?, Micros::new(input.read_word()?));
+                    let length = input.read_word()?;
+                    let bytes = input.read_bytes(length)?;
+                    if until > now {
+                        store.heap().restore(fingerprint, until, &bytes).map_err(full)?;
+                    }
+                }
+                END => break,
+                _ => return Err(SnapshotError::Damaged),
+            }
+            keys += 1;
+        }
+        if input.read_word()? != keys {
+            return Err(SnapshotError::Damaged);
+        }
+        input.verify()?;
+        Ok(store)
+    }
+}
+
+fn put_back<const STATE: usize>(
+    table: &Table<STATE>,
+    fingerprint: u64,
+    state: [u64; STATE],
+    now: Micros,
+) -> Result<(), Full> {
+    if state[0] <= now.get() << FRACTION_BITS {
+        return Ok(());
+    }
+    let address = Address { fingerprint, identity: 0, label: None };
+    table.visit(&address, now, PutBack(state))
+}
+
+struct PutBack<const STATE: usize>([u64; STATE]);
+
+impl<const STATE: usize> Visit<[u64; STATE]> for PutBack<STATE> {
+    type Answer = Result<(), Full>;
+
+    fn step(&mut self, state: &mut [u64; STATE], _: Micros) -> (Self::Answer, bool) {
+        *state = self.0;
+        (Ok(()), true)
+    }
+
+    fn fresh(&mut self, _: Micros) -> [u64; STATE] {
+        [0; STATE]
+    }
+
+    fn without_room(&mut self, full: Full, _: Micros) -> Self::Answer {
+        Err(full)
+    }
+}
+
+/// Words and bytes, with a running checksum. It guards against accidents, not
+/// against someone who means to forge a snapshot.
+struct Checked<T> {
+    inner: T,
+    sum: Fnv,
+    /// The first error of a writer; what comes after it is dropped.
+    failed: Option<io::Error>,
+}
+
+impl<T> Checked<T> {
+    fn new(inner: T) -> Checked<T> {
+        Checked { inner, sum: Fnv::default(), failed: None }
+    }
+}
+
+impl<W: Write> Checked<W> {
+    fn write_word(&mut self, word: u64) {
+        self.write_bytes(&word.to_le_bytes());
+    }
+
+    fn write_bytes(&mut self, bytes: &[u8]) {
+        self.sum.write(bytes);
+        if self.failed.is_none() {
+            self.failed = self.inner.write_all(bytes).err();
+        }
+    }
+
+    fn finish(mut self) -> Result<(), SnapshotError> {
+        let sum = self.sum.finish();
+        self.write_word(sum);
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
+        Ok(self.inner.flush()?)
+    }
+}
+
+impl<R: Read> Checked<R> {
+    fn read_word(&mut self) -> Result<u64, SnapshotError> {
+        let mut bytes = [0; 8];
+        self.inner.read_exact(&mut bytes).map_err(cut_short)?;
+        self.sum.write(&bytes);
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn read_bytes(&mut self, length: u64) -> Result<Vec<u8>, SnapshotError> {
+        if length > LONGEST_STATE {
+            return Err(SnapshotError::Damaged);
+        }
+        let mut bytes = Vec::new();
+        // By way of `take`, a false length costs no more memory than there is input.
+        self.inner.by_ref().take(length).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != length {
+            return Err(SnapshotError::Damaged);
+        }
+        self.sum.write(&bytes);
+        Ok(bytes)
+    }
+
+    fn verify(mut self) -> Result<(), SnapshotError> {
+        let sum = self.sum.finish();
+        if self.read_word()? == sum { Ok(()) } else { Err(SnapshotError::Damaged) }
+    }
+}
+
+fn cut_short(error: io::Error) -> SnapshotError {
+    if error.kind() == io::ErrorKind::UnexpectedEof { SnapshotError::Damaged } else { error.into() }
+}

@@ -1,0 +1,331 @@
+//! Keys and their states side by side, in a fixed number of cache lines.
+//!
+//! A slot is a tag (62 bits of the key's fingerprint, and whether this is its
+//! second line) and `STATE` words, the first of which says until when the
+//! state matters. A key may sit in either of two lines. Three ideas:
+//!
+//! - *A state whose time has come is a free slot.* Forgetting takes no pass
+//!   and no thread: the next key that needs the slot writes over it.
+//! - *Every access locks its line*, and the home line stays locked while the
+//!   other is, so two threads can never both find a key absent.
+//! - *The line's number and the tag give the whole fingerprint*, so two keys
+//!   are taken for one only if all 64 bits of their keyed hashes agree.
+
+use super::labels::{Labels, Listed};
+use super::line_lock::LockedLine;
+use super::lines::{Lines, WORDS};
+use super::overflow::{Address, Full, Overflow, Visit};
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Micros;
+
+/// Marks a tag in the second of its key's two lines.
+const AWAY: u64 = 1 << 62;
+const TAG: u64 = AWAY - 1;
+
+/// The bits below the time in a state's first word.
+pub(super) const FRACTION_BITS: u32 = 11;
+
+/// Lines whose numbers agree in this many values share a record of what was
+/// forgotten in them.
+const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// A clock that goes back by more than this finds forgotten keys fresh.
+pub(super) const LONGEST_RECALL: u64 = 3_600_000_000;
+
+pub(super) struct Table<const STATE: usize> {
+    lines: Lines,
+    /// Until when, at the latest, a state mattered that was written over.
+    forgotten: Box<[Stripe]>,
+    labels: Option<Labels>,
+    overflow: Overflow,
+}
+
+#[repr(align(64))]
+#[derive(Default)]
+struct Stripe(AtomicU64);
+
+/// One of the two places where a key may sit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seat {
+    pub(super) line: usize,
+    tag: u64,
+}
+
+/// A key's two lines, locked; `away` is missing if they are the same.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'g, 't> {
+    pub(super) home: &'g LockedLine<'t>,
+    pub(super) away: Option<&'g LockedLine<'t>>,
+}
+
+impl<const STATE: usize> Table<STATE> {
+    const SLOTS: usize = WORDS / (STATE + 1);
+
+    /// A table that `keys` fit into.
+    pub(super) fn new(keys: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
+        // How full a table gets before a key finds no room even by moving
+        // another, measured: with 4 slots to a line above 90 %, with 2 above
+        // 75 %. So a slot more for every 4 keys, or for every 2.
+        let spare = if Self::SLOTS >= 4 { 4 } else { 2 };
+        let lines = (keys + keys / spare).div_ceil(Self::SLOTS).max(4);
+        Table::with_lines(lines, overflow, listed)
+    }
+
+    pub(super) fn with_lines(lines: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
+        Table {
+            lines: Lines::zeroed(lines),
+            forgotten: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            labels: listed.then(|| Labels::new(lines * Self::SLOTS)),
+            overflow,
+        }
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self, fingerprint: u64) {
+        self.lines.prefetch(self.home(fingerprint).line);
+    }
+
+    /// Lets `visit` decide on the state of a key.
+    #[inline]
+    pub(super) fn visit<V: Visit<[u64; STATE]>>(
+        &self,
+        address: &Address<'_>,
+        now: Micros,
+        mut visit: V,
+    ) -> V::Answer {
+        let home = self.home(address.fingerprint);
+        let line = self.lock(home.line);
+        match Self::find(&line, home.tag) {
+            Some(slot) => Self::visit_at(&line, slot, now, &mut visit),
+            None => self.visit_elsewhere(line, home, address, now, visit),
+        }
+    }
+
+    /// [`visit`](Table::visit) for a key that is not in its home line.
+    fn visit_elsewhere<V: Visit<[u64; STATE]>>(
+        &self,
+        home_line: LockedLine<'_>,
+        home: Seat,
+        address: &Address<'_>,
+        now: Micros,
+        mut visit: V,
+    ) -> V::Answer {
+        let (home_line, away_line) = self.lock_other(home_line, home);
+        let pair = Pair { home: &home_line, away: away_line.as_ref() };
+        // The home line may have been unlocked in between: look there again.
+        if let Some((line, slot)) = self.locate(pair, home) {
+            return Self::visit_at(line, slot, now, &mut visit);
+        }
+        let now = self.recall(home, now);
+        let mut state = visit.fresh(now);
+        let (answer, changed) = visit.step(&mut state, now);
+        if !changed {
+            return answer;
+        }
+        match self.claim(pair, home, address, now) {
+            Ok((line, slot)) => {
+                Self::write(line, slot, state);
+                answer
+            }
+            Err(full) => visit.without_room(full, now),
+        }
+    }
+
+    #[inline]
+    fn visit_at<V: Visit<[u64; STATE]>>(line: &LockedLine<'_>, slot: usize, now: Micros, visit: &mut V) -> V::Answer {
+        let mut state = Self::read(line, slot);
+        let (answer, changed) = visit.step(&mut state, now);
+        if changed {
+            Self::write(line, slot, state);
+        }
+        answer
+    }
+
+    /// Where the key of `home` sits.
+    pub(super) fn locate<'g, 't>(&self, pair: Pair<'g, 't>, home: Seat) -> Option<(&'g LockedLine<'t>, usize)> {
+        let in_home = Self::find(pair.home, home.tag).map(|slot| (pair.home, slot));
+        in_home.or_else(|| {
+            let away = pair.away.unwrap_or(pair.home);
+            Self::find(away, home.tag | AWAY).map(|slot| (away, slot))
+        })
+    }
+
+    /// Takes a slot for the key of `home`, which sits nowhere yet: a free one
+    /// in its lines, or one from which another key can move away. The slot's
+    /// state is still the old one.
+    pub(super) fn claim<'g, 't>(
+        &self,
+        pair: Pair<'g, 't>,
+        home: Seat,
+        address: &Address<'_>,
+        now: Micros,
+    ) -> Result<(&'g LockedLine<'t>, usize), Full> {
+        let free = now.get() << FRACTION_BITS;
+        let seats = [Some((pair.home, home)), pair.away.map(|line| (line, self.other(home)))];
+        let mut soonest: Option<(u64, &LockedLine<'t>, Seat, usize)> = None;
+        for (line, seat) in seats.into_iter().flatten() {
+            let (slot, until) = Self::oldest(line);
+            if until <= free {
+                self.take(line, seat, slot, address, free);
+                return Ok((line, slot));
+            }
+            if soonest.as_ref().is_none_or(|(least, ..)| until < *least) {
+                soonest = Some((until, line, seat, slot));
+            }
+        }
+        for (line, seat) in seats.into_iter().flatten() {
+            if let Some(slot) = (0..Self::SLOTS).find(|slot| self.move_away(line, seat.line, *slot, free)) {
+                self.take(line, seat, slot, address, free);
+                return Ok((line, slot));
+            }
+        }
+        match soonest {
+            Some((_, line, seat, slot)) if self.overflow == Overflow::EvictOldest => {
+                self.take(line, seat, slot, address, free);
+                Ok((line, slot))
+            }
+            Some((until, ..)) => Err(Full { until: Micros::new((until >> FRACTION_BITS) + 1) }),
+            None => unreachable!("a key has a home line"),
+        }
+    }
+
+    /// Puts the key's tag on a slot whose state is given up.
+    fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, address: &Address<'_>, free: u64) {
+        let until = Self::until(line, slot);
+        if until <= free {
+            let stripe = &self.forgotten[seat.line % STRIPES].0;
+            let until = until.div_ceil(1 << FRACTION_BITS);
+            if until > stripe.load(Ordering::Relaxed) {
+                stripe.fetch_max(until, Ordering::Relaxed);
+            }
+        }
+        line.set(slot * (STATE + 1), seat.tag);
+        if let Some(labels) = &self.labels {
+            labels.put(seat.line * Self::SLOTS + slot, address.label);
+        }
+    }
+
+    /// Moves the key in `slot` to its other line, if that has a free slot.
+    fn move_away(&self, from: &LockedLine<'_>, line: usize, slot: usize, free: u64) -> bool {
+        let to = self.other(Seat { line, tag: from.get(slot * (STATE + 1)) });
+        // A line that we hold ourselves has no room: that trying it fails is right.
+        let Some(target) = LockedLine::try_lock(self.lines.line(to.line)) else { return false };
+        let (room, until) = Self::oldest(&target);
+        if until > free {
+            return false;
+        }
+        self.take(&target, to, room, &Address { fingerprint: 0, identity: 0, label: None }, free);
+        Self::write(&target, room, Self::read(from, slot));
+        if let Some(labels) = &self.labels {
+            labels.restore(to.line * Self::SLOTS + room, labels.take(line * Self::SLOTS + slot));
+        }
+        // The slot counts as never used now, not as one just forgotten.
+        Self::write(from, slot, [0; STATE]);
+        true
+    }
+
+    /// The time for a key that is not here: not before the last moment at
+    /// which a state that was written over in its lines could have mattered.
+    pub(super) fn recall(&self, home: Seat, now: Micros) -> Micros {
+        let forgotten = |line: usize| self.forgotten[line % STRIPES].0.load(Ordering::Relaxed);
+        let latest = forgotten(home.line).max(forgotten(self.other(home).line));
+        if latest > now.get() && latest - now.get() <= LONGEST_RECALL { Micros::new(latest) } else { now }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self, line: usize) -> LockedLine<'_> {
+        LockedLine::lock(self.lines.line(line))
+    }
+
+    /// Locks the other line of the key of `home` too, if it is another. Lines
+    /// are waited for in the order of their numbers only.
+    fn lock_other<'t>(&'t self, home_line: LockedLine<'t>, home: Seat) -> (LockedLine<'t>, Option<LockedLine<'t>>) {
+        let other = self.other(home).line;
+        if other == home.line {
+            return (home_line, None);
+        }
+        if other > home.line {
+            return (home_line, Some(self.lock(other)));
+        }
+        if let Some(other_line) = LockedLine::try_lock(self.lines.line(other)) {
+            return (home_line, Some(other_line));
+        }
+        drop(home_line);
+        let other_line = self.lock(other);
+        (self.lock(home.line), Some(other_line))
+    }
+
+    #[inline]
+    pub(super) fn home(&self, fingerprint: u64) -> Seat {
+        Seat { line: scale(fingerprint, self.lines.count()), tag: fingerprint & TAG }
+    }
+
+    /// The other place of the key that sits, or would sit, in `seat`. The
+    /// other of the other is the first.
+    pub(super) fn other(&self, seat: Seat) -> Seat {
+        let count = self.lines.count();
+        let sum = scale((seat.tag & TAG).wrapping_mul(0x9e37_79b9_7f4a_7c15), count);
+        let line = if sum >= seat.line { sum - seat.line } else { sum + count - seat.line };
+        Seat { line, tag: seat.tag ^ AWAY }
+    }
+
+    /// The fingerprint of the key that sits in `seat`.
+    fn fingerprint(&self, seat: Seat) -> u64 {
+        let home = if seat.tag & AWAY == 0 { seat } else { self.other(seat) };
+        // A line's fingerprints are neighbours: the two bits that the tag
+        // lacks are those that lead here.
+        let upper = (0..4).find(|upper| scale(upper << 62 | home.tag, self.lines.count()) == home.line);
+        upper.unwrap_or(0) << 62 | home.tag
+    }
+
+    /// Visits every key whose state matters at `now`.
+    pub(super) fn for_each(&self, now: Micros, mut visit: impl FnMut(u64, [u64; STATE], Option<Listed>)) {
+        for number in 0..self.lines.count() {
+            let line = self.lock(number);
+            for slot in (0..Self::SLOTS).filter(|slot| Self::until(&line, *slot) > now.get() << FRACTION_BITS) {
+                let seat = Seat { line: number, tag: line.get(slot * (STATE + 1)) };
+                let label = self.labels.as_ref().and_then(|labels| labels.get(number * Self::SLOTS + slot));
+                visit(self.fingerprint(seat), Self::read(&line, slot), label);
+            }
+        }
+    }
+
+    #[inline]
+    fn find(line: &LockedLine<'_>, tag: u64) -> Option<usize> {
+        (0..Self::SLOTS).find(|slot| line.get(slot * (STATE + 1)) == tag)
+    }
+
+    /// The slot whose state matters least long, and until when.
+    fn oldest(line: &LockedLine<'_>) -> (usize, u64) {
+        let mut oldest = (0, Self::until(line, 0));
+        for slot in 1..Self::SLOTS {
+            let until = Self::until(line, slot);
+            if until < oldest.1 {
+                oldest = (slot, until);
+            }
+        }
+        oldest
+    }
+
+    fn until(line: &LockedLine<'_>, slot: usize) -> u64 {
+        line.get(slot * (STATE + 1) + 1)
+    }
+
+    #[inline]
+    pub(super) fn read(line: &LockedLine<'_>, slot: usize) -> [u64; STATE] {
+        std::array::from_fn(|word| line.get(slot * (STATE + 1) + 1 + word))
+    }
+
+    #[inline]
+    pub(super) fn write(line: &LockedLine<'_>, slot: usize, state: [u64; STATE]) {
+        for (word, value) in state.into_iter().enumerate() {
+            line.set(slot * (STATE + 1) + 1 + word, value);
+        }
+    }
+}
+
+/// Maps a uniform 64-bit number to `0..count`, evenly.
+#[inline]
+fn scale(number: u64, count: usize) -> usize {
+    ((u128::from(number) * count as u128) >> 64) as usize
+}

@@ -1,0 +1,142 @@
+//! Whichever kernel a meter has, as one kernel.
+
+use super::erased::{self, AnyState, HeapKernel};
+use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Window, WindowState};
+use crate::time::Micros;
+
+/// A kernel by what its state needs: a few words, or the heap.
+#[derive(Clone)]
+pub(crate) enum MeterKernel {
+    Bucket(Bucket),
+    Window(Window),
+    Heap(HeapKernel),
+}
+
+/// The state of a meter's kernel.
+#[derive(Default)]
+pub(crate) enum MeterState {
+    /// The default one, of whichever kernel.
+    #[default]
+    Fresh,
+    Bucket(BucketState),
+    Window(WindowState),
+    Heap(AnyState),
+}
+
+impl MeterState {
+    pub(crate) fn bucket(&self) -> BucketState {
+        if let MeterState::Bucket(state) = self { *state } else { BucketState::default() }
+    }
+
+    pub(crate) fn window(&self) -> WindowState {
+        if let MeterState::Window(state) = self { *state } else { WindowState::default() }
+    }
+
+    fn heap(&self) -> &AnyState {
+        if let MeterState::Heap(state) = self { state } else { &AnyState::Fresh }
+    }
+
+    fn bucket_mut(&mut self) -> &mut BucketState {
+        *self = MeterState::Bucket(self.bucket());
+        if let MeterState::Bucket(state) = self { state } else { unreachable!("made one above") }
+    }
+
+    fn window_mut(&mut self) -> &mut WindowState {
+        *self = MeterState::Window(self.window());
+        if let MeterState::Window(state) = self { state } else { unreachable!("made one above") }
+    }
+
+    pub(crate) fn heap_mut(&mut self) -> &mut AnyState {
+        if !matches!(self, MeterState::Heap(_)) {
+            *self = MeterState::Heap(AnyState::Fresh);
+        }
+        if let MeterState::Heap(state) = self { state } else { unreachable!("made one above") }
+    }
+}
+
+impl MeterKernel {
+    /// A copy of a state.
+    pub(crate) fn copy(&self, state: &MeterState) -> MeterState {
+        match self {
+            MeterKernel::Bucket(_) => MeterState::Bucket(state.bucket()),
+            MeterKernel::Window(_) => MeterState::Window(state.window()),
+            MeterKernel::Heap(kernel) => MeterState::Heap(erased::copy(kernel, state.heap())),
+        }
+    }
+}
+
+impl Kernel for MeterKernel {
+    type State = MeterState;
+
+    fn capacity(&self) -> u64 {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.capacity(),
+            MeterKernel::Window(kernel) => kernel.capacity(),
+            MeterKernel::Heap(kernel) => kernel.capacity(),
+        }
+    }
+
+    fn admit(&self, state: &MeterState, now: Micros, cost: u64) -> Admission {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.admit(&state.bucket(), now, cost),
+            MeterKernel::Window(kernel) => kernel.admit(&state.window(), now, cost),
+            MeterKernel::Heap(kernel) => kernel.admit(state.heap(), now, cost),
+        }
+    }
+
+    fn charge(&self, state: &mut MeterState, now: Micros, cost: u64) {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.charge(state.bucket_mut(), now, cost),
+            MeterKernel::Window(kernel) => kernel.charge(state.window_mut(), now, cost),
+            MeterKernel::Heap(kernel) => kernel.charge(state.heap_mut(), now, cost),
+        }
+    }
+
+    fn refund(&self, state: &mut MeterState, now: Micros, cost: u64) {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.refund(state.bucket_mut(), now, cost),
+            MeterKernel::Window(kernel) => kernel.refund(state.window_mut(), now, cost),
+            MeterKernel::Heap(kernel) => kernel.refund(state.heap_mut(), now, cost),
+        }
+    }
+
+    fn read(&self, state: &MeterState, now: Micros) -> Reading {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.read(&state.bucket(), now),
+            MeterKernel::Window(kernel) => kernel.read(&state.window(), now),
+            MeterKernel::Heap(kernel) => kernel.read(state.heap(), now),
+        }
+    }
+
+    fn forget_at(&self, state: &MeterState) -> Micros {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.forget_at(&state.bucket()),
+            MeterKernel::Window(kernel) => kernel.forget_at(&state.window()),
+            MeterKernel::Heap(kernel) => kernel.forget_at(state.heap()),
+        }
+    }
+
+    fn heal(&self, state: &MeterState, now: Micros) -> Option<MeterState> {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.heal(&state.bucket(), now).map(MeterState::Bucket),
+            MeterKernel::Window(kernel) => kernel.heal(&state.window(), now).map(MeterState::Window),
+            MeterKernel::Heap(kernel) => kernel.heal(state.heap(), now).map(MeterState::Heap),
+        }
+    }
+
+    fn encode(&self, state: &MeterState, bytes: &mut Vec<u8>) {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.encode(&state.bucket(), bytes),
+            MeterKernel::Window(kernel) => kernel.encode(&state.window(), bytes),
+            MeterKernel::Heap(kernel) => kernel.encode(state.heap(), bytes),
+        }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<MeterState> {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.decode(bytes).map(MeterState::Bucket),
+            MeterKernel::Window(kernel) => kernel.decode(bytes).map(MeterState::Window),
+            MeterKernel::Heap(kernel) => kernel.decode(bytes).map(MeterState::Heap),
+        }
+    }
+}

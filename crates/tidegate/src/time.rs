@@ -1,0 +1,102 @@
+//! Time as the limiter sees it: whole microseconds, read from one clock.
+//!
+//! A store owns its clock and reads it once per decision. Nothing here says
+//! that readings never go back: the kernels are built to grant nothing when
+//! they do.
+
+pub(crate) mod alarm;
+mod coarse;
+mod manual;
+mod system;
+
+pub use coarse::CoarseClock;
+pub use manual::ManualClock;
+pub use system::SystemClock;
+
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Whole microseconds: an instant since the Unix epoch, or a length of time.
+///
+/// Never above [`Micros::MAX`], so that it is exact in a double, which is all
+/// that a Lua script inside Redis has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(u64);
+
+impl Micros {
+    /// The epoch, or no time at all.
+    pub const ZERO: Micros = Micros(0);
+    /// The most that can be told: 2^53 - 1.
+    pub const MAX: Micros = Micros((1 << 53) - 1);
+    /// The last instant at which anything is decided: 2^52 - 1, in the year
+    /// 2112. Stores take a later reading of a clock for this one.
+    pub const LATEST: Micros = Micros((1 << 52) - 1);
+
+    /// Takes a count of microseconds; above [`Micros::MAX`] it is that.
+    #[must_use]
+    #[inline]
+    pub const fn new(micros: u64) -> Micros {
+        if micros > Micros::MAX.0 { Micros::MAX } else { Micros(micros) }
+    }
+
+    /// The whole microseconds in `duration`, rounded down.
+    #[must_use]
+    pub const fn from_duration(duration: Duration) -> Micros {
+        let micros = duration.as_micros();
+        if micros > Micros::MAX.0 as u128 { Micros::MAX } else { Micros(micros as u64) }
+    }
+
+    /// The plain number.
+    #[must_use]
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The same length of time as the standard library's type.
+    #[must_use]
+    #[inline]
+    pub const fn to_duration(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+
+    /// `self + length`, at most [`Micros::MAX`].
+    #[must_use]
+    #[inline]
+    pub const fn saturating_add(self, length: Micros) -> Micros {
+        Micros::new(self.0 + length.0)
+    }
+
+    /// The time from `earlier` to `self`, or none if that is not earlier.
+    #[must_use]
+    #[inline]
+    pub const fn saturating_since(self, earlier: Micros) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}us", self.0)
+    }
+}
+
+/// A source of time, and of waking up later.
+///
+/// A store reads it once per decision. Implement it to run limits on a time
+/// of your own: simulated, replayed, or coarser.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now, in microseconds since the Unix epoch.
+    fn now(&self) -> Micros;
+
+    /// Wakes `waker` once [`now`](Clock::now) has reached `at`, or a little
+    /// later; waking it early or twice does no harm.
+    ///
+    /// The provided method uses one timer thread for the whole process, which
+    /// starts with the first call. A clock that does not run with real time
+    /// brings its own.
+    fn wake_at(&self, at: Micros, waker: &Waker) {
+        alarm::wake_after(at.saturating_since(self.now()).to_duration(), waker);
+    }
+}
