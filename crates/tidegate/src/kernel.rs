@@ -43,8 +43,21 @@ pub trait Kernel: Send + Sync + 'static {
     /// Whether `cost` may pass now, and if not, when.
     fn admit(&self, state: &Self::State, now: Micros, cost: u64) -> Admission;
 
-    /// Takes `cost`, which [`admit`](Kernel::admit) has just let pass.
-    fn charge(&self, state: &mut Self::State, now: Micros, cost: u64);
+    /// Takes `cost`, which [`admit`](Kernel::admit) has just let pass, and
+    /// says what [`read`](Kernel::read) would say then.
+    fn charge(&self, state: &mut Self::State, now: Micros, cost: u64) -> Reading;
+
+    /// [`admit`](Kernel::admit), and [`charge`](Kernel::charge) if it passes:
+    /// for kernels that can do both at once faster than one after the other.
+    #[inline(always)]
+    fn take(&self, state: &mut Self::State, now: Micros, cost: u64) -> (Admission, Reading) {
+        let admission = self.admit(state, now, cost);
+        let reading = match admission {
+            Admission::Pass { .. } => self.charge(state, now, cost),
+            Admission::Wait { .. } => self.read(state, now),
+        };
+        (admission, reading)
+    }
 
     /// Undoes the latest `cost` that was charged, as far as there is any.
     fn refund(&self, state: &mut Self::State, now: Micros, cost: u64);
@@ -134,7 +147,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(admission: Admission, reading: Reading) -> Verdict {
         let (allowed, delay, retry_after) = match admission {
             Admission::Pass { delay } => (true, delay, Micros::ZERO),
@@ -153,7 +166,7 @@ pub(crate) const EXACT: u64 = 1 << 53;
 pub(crate) const LEAST_GRACE: u64 = 1_000_000;
 
 /// Whether a check of this verb and cost can change a state at all.
-#[inline]
+#[inline(always)]
 pub(crate) fn may_write(verb: Verb, cost: u64) -> bool {
     match verb {
         Verb::Charge | Verb::Refund => cost > 0,
@@ -168,7 +181,13 @@ pub(crate) fn may_write(verb: Verb, cost: u64) -> bool {
 /// cost of zero charges nothing and is a peek. The caller has made sure that
 /// the cost is at most the kernel's capacity.
 #[inline]
-pub fn decide<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros, verb: Verb, cost: u64) -> (Verdict, bool) {
+pub fn decide<K: Kernel + ?Sized>(
+    kernel: &K,
+    state: &mut K::State,
+    now: Micros,
+    verb: Verb,
+    cost: u64,
+) -> (Verdict, bool) {
     let Some(mut full) = kernel.heal(state, now) else {
         return decide_healed(kernel, state, now, verb, cost);
     };
@@ -181,7 +200,7 @@ pub fn decide<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros,
 }
 
 /// [`decide`] on a state that needs no healing.
-#[inline]
+#[inline(always)]
 pub(crate) fn decide_healed<K: Kernel + ?Sized>(
     kernel: &K,
     state: &mut K::State,
@@ -189,19 +208,26 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
     verb: Verb,
     cost: u64,
 ) -> (Verdict, bool) {
+    if verb == Verb::Charge && cost > 0 {
+        let (admission, reading) = kernel.take(state, now, cost);
+        return (Verdict::new(admission, reading), matches!(admission, Admission::Pass { .. }));
+    }
     let admission = match verb {
         Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
         Verb::Refund | Verb::Reset => Admission::PASS,
     };
-    let written = matches!(admission, Admission::Pass { .. }) && apply(kernel, state, now, verb, cost);
+    let written = apply(kernel, state, now, verb, cost);
     (Verdict::new(admission, kernel.read(state, now)), written)
 }
 
-/// Carries an admitted check out on the state, and says whether it changed.
-#[inline]
+/// Carries an admitted check out on the state, and says whether there was
+/// anything to carry out.
+#[inline(always)]
 pub(crate) fn apply<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros, verb: Verb, cost: u64) -> bool {
     match verb {
-        Verb::Charge if cost > 0 => kernel.charge(state, now, cost),
+        Verb::Charge if cost > 0 => {
+            kernel.charge(state, now, cost);
+        }
         Verb::Refund if cost > 0 => kernel.refund(state, now, cost),
         Verb::Reset => *state = K::State::default(),
         Verb::Charge | Verb::Refund | Verb::Peek => return false,

@@ -83,7 +83,9 @@ pub enum ConfigError {
         bound: u64,
     },
     /// A bucket that would take longer than 71 years to refill.
-    #[error("a burst of {burst} at {count} per {period:?} takes more than 71 years to refill: lower the burst or raise the rate")]
+    #[error(
+        "a burst of {burst} at {count} per {period:?} takes more than 71 years to refill: lower the burst or raise the rate"
+    )]
     TooSlow {
         /// The bucket's size.
         burst: u64,
@@ -423,12 +425,7 @@ impl Limit {
         Ok(Limit { algorithm, count, period: micros as u64, capacity: count, from_first: false })
     }
 
-    const fn with_capacity(
-        mut self,
-        field: &'static str,
-        of: AlgorithmKind,
-        capacity: u64,
-    ) -> Result<Limit, Mistake> {
+    const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Mistake> {
         if self.algorithm as u8 != of as u8 {
             return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead: of });
         }

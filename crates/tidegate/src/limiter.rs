@@ -150,23 +150,19 @@ impl<S: Store> Limiter<S> {
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let mut question = Question::new(&self.inner.meters, verb, request)?;
-        let at = self.inner.store.decide(question.checks.as_slice(), question.verdicts.as_mut_slice()).await?;
-        Ok(self.conclude(&question, request, at))
+        let at = self.inner.store.decide(&question.checks, &mut question.verdicts).await?;
+        Ok(self.told(verb, request, question.decision(), at))
     }
 
-    /// Makes one decision of the verdicts, and tells the observers.
+    /// The decision, of which the observers have been told.
     #[inline]
-    fn conclude(&self, question: &Question<'_>, request: &Request<'_>, at: Micros) -> Decision {
-        let decision = question.decision();
-        if !self.inner.observers.is_empty() {
-            self.tell(question.verb, request, decision, at);
+    fn told(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) -> Decision {
+        let observers = &self.inner.observers;
+        if !observers.is_empty() {
+            let Request { ref key, cost } = *request;
+            observers.tell(&Event { rule: decision.rule(), key, verb, cost, decision, at });
         }
         decision
-    }
-
-    fn tell(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) {
-        let Request { ref key, cost } = *request;
-        self.inner.observers.tell(&Event { rule: decision.rule(), key, verb, cost, decision, at });
     }
 }
 
@@ -249,79 +245,49 @@ impl<S: ImmediateStore> Limiter<S> {
         }
         let mut verdicts = vec![Verdict::default(); checks.len()];
         let at = self.inner.store.decide_each_now(&checks, &mut verdicts)?;
-        let decisions: Vec<Decision> =
-            checks.iter().zip(&verdicts).map(|(check, verdict)| check.decision(*verdict)).collect();
-        if !self.inner.observers.is_empty() {
-            for (request, decision) in requests.iter().zip(&decisions) {
-                self.tell(Verb::Charge, request, *decision, at);
-            }
-        }
-        Ok(decisions)
+        let decided = requests.iter().zip(checks.iter().zip(&verdicts));
+        let told = |(request, (check, verdict)): (&Request<'_>, (&Check<'_>, &Verdict))| {
+            self.told(Verb::Charge, request, check.decision(*verdict), at)
+        };
+        Ok(decided.map(told).collect())
     }
 
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let mut question = Question::new(&self.inner.meters, verb, request)?;
-        let at = self.inner.store.decide_now(question.checks.as_slice(), question.verdicts.as_mut_slice())?;
-        Ok(self.conclude(&question, request, at))
+        let inner = &*self.inner;
+        if let ([meter], true) = (&*inner.meters, inner.observers.is_empty()) {
+            let check = Check::new(meter, &request.key, verb, request.cost)?;
+            let (verdict, _) = inner.store.decide_one_now(check)?;
+            return Ok(check.decision(verdict));
+        }
+        self.ask_several_now(verb, request)
+    }
+
+    #[inline(never)]
+    fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+        let inner = &*self.inner;
+        let mut question = Question::new(&inner.meters, verb, request)?;
+        let at = inner.store.decide_now(&question.checks, &mut question.verdicts)?;
+        Ok(self.told(verb, request, question.decision(), at))
     }
 }
 
 /// A request as checks, and room for their verdicts.
 struct Question<'a> {
-    verb: Verb,
-    checks: Few<Check<'a>>,
-    verdicts: Few<Verdict>,
+    checks: Vec<Check<'a>>,
+    verdicts: Vec<Verdict>,
 }
 
 impl<'a> Question<'a> {
-    #[inline]
     fn new(meters: &'a [Meter], verb: Verb, request: &'a Request<'a>) -> Result<Question<'a>, CheckError> {
-        let check = |meter| Check::new(meter, &request.key, verb, request.cost);
-        let (checks, verdicts) = match meters {
-            [meter] => (Few::One([check(meter)?]), Few::One([Verdict::default()])),
-            meters => {
-                let checks = meters.iter().map(check).collect::<Result<Vec<_>, _>>()?;
-                (Few::Many(checks), Few::Many(vec![Verdict::default(); meters.len()]))
-            }
-        };
-        Ok(Question { verb, checks, verdicts })
+        let checks = meters.iter().map(|meter| Check::new(meter, &request.key, verb, request.cost));
+        let checks = checks.collect::<Result<Vec<_>, _>>()?;
+        Ok(Question { verdicts: vec![Verdict::default(); checks.len()], checks })
     }
 
     /// The decision of the limit that binds.
-    #[inline]
     fn decision(&self) -> Decision {
-        match (&self.checks, &self.verdicts) {
-            (Few::One([check]), Few::One([verdict])) => check.decision(*verdict),
-            (checks, verdicts) => {
-                let decisions = checks.as_slice().iter().zip(verdicts.as_slice());
-                let decisions = decisions.map(|(check, verdict)| check.decision(*verdict));
-                decisions.reduce(Decision::and).expect("a policy has at least one limit")
-            }
-        }
-    }
-}
-
-/// One thing, without an allocation, or several.
-enum Few<T> {
-    One([T; 1]),
-    Many(Vec<T>),
-}
-
-impl<T> Few<T> {
-    #[inline]
-    fn as_slice(&self) -> &[T] {
-        match self {
-            Few::One(one) => one,
-            Few::Many(many) => many,
-        }
-    }
-
-    #[inline]
-    fn as_mut_slice(&mut self) -> &mut [T] {
-        match self {
-            Few::One(one) => one,
-            Few::Many(many) => many,
-        }
+        let decisions = self.checks.iter().zip(&self.verdicts).map(|(check, verdict)| check.decision(*verdict));
+        decisions.reduce(Decision::and).expect("a policy has at least one limit")
     }
 }

@@ -17,7 +17,6 @@ pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 
-
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::name::Name;
@@ -87,7 +86,9 @@ impl<'a> Check<'a> {
 #[non_exhaustive]
 pub enum CheckError {
     /// The cost is above what the limit could ever let pass at once.
-    #[error("a cost of {cost} can never fit the limit of {capacity} of rule {rule:?}: split the request or raise the limit")]
+    #[error(
+        "a cost of {cost} can never fit the limit of {capacity} of rule {rule:?}: split the request or raise the limit"
+    )]
     Unsatisfiable {
         /// What was asked for.
         cost: u64,
@@ -149,6 +150,17 @@ pub trait ImmediateStore: Store {
     /// Whatever keeps the store from deciding.
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError>;
 
+    /// [`decide_now`](ImmediateStore::decide_now) for the commonest case, one check.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from deciding.
+    #[inline]
+    fn decide_one_now(&self, check: Check<'_>) -> Result<(Verdict, Micros), StoreError> {
+        let mut verdict = Verdict::default();
+        let now = self.decide_now(std::slice::from_ref(&check), std::slice::from_mut(&mut verdict))?;
+        Ok((verdict, now))
+    }
+
     /// Decides each check for itself, all at one time: a store can do many
     /// faster than one by one.
     ///
@@ -157,7 +169,7 @@ pub trait ImmediateStore: Store {
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let mut now = self.clock().now();
         for (check, verdict) in checks.iter().zip(verdicts) {
-            now = self.decide_now(std::slice::from_ref(check), std::slice::from_mut(verdict))?;
+            (*verdict, now) = self.decide_one_now(*check)?;
         }
         Ok(now)
     }
@@ -180,6 +192,11 @@ impl<S: Store> Store for Arc<S> {
 impl<S: ImmediateStore> ImmediateStore for Arc<S> {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         S::decide_now(self, checks, verdicts)
+    }
+
+    #[inline]
+    fn decide_one_now(&self, check: Check<'_>) -> Result<(Verdict, Micros), StoreError> {
+        S::decide_one_now(self, check)
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {

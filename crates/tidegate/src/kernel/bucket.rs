@@ -78,31 +78,31 @@ impl Bucket {
         self.scale
     }
 
-    #[inline]
+    #[inline(always)]
     fn ticks(&self, now: Micros) -> u64 {
         // A predictable branch is cheaper than the division.
         if self.tick == 1 { now.get() } else { now.get() / self.tick }
     }
 
-    #[inline]
+    #[inline(always)]
     fn until(&self, tick: u64, now: Micros) -> Micros {
         Micros::new((tick * self.tick).saturating_sub(now.get()))
     }
 
     /// Splits a level into whole ticks of draining and the rest.
-    #[inline]
+    #[inline(always)]
     fn drained_in(&self, level: u64) -> (u64, u64) {
         if self.drain == 1 { (level, 0) } else { (level / self.drain, level % self.drain) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn ticks_to_drain(&self, level: u64) -> u64 {
         if self.drain == 1 { level } else { level.div_ceil(self.drain) }
     }
 
     /// The level at `tick`, or `None` if it is above full because the clock
     /// went back.
-    #[inline]
+    #[inline(always)]
     fn level(&self, state: &BucketState, tick: u64) -> Option<u64> {
         if state.at < tick {
             return Some(0);
@@ -112,6 +112,55 @@ impl Bucket {
             return None;
         }
         Some(ahead * self.drain + state.fraction).filter(|level| *level <= self.full)
+    }
+
+    /// The half of [`take`](Kernel::take) that changes the state.
+    #[inline(always)]
+    pub(crate) fn fill_if_room(&self, state: &mut BucketState, now: Micros, cost: u64) -> bool {
+        let tick = self.ticks(now);
+        let filled = self.level(state, tick).map_or(u64::MAX, |level| level + cost * self.scale);
+        let fits = filled <= self.full;
+        if fits {
+            self.set_level(state, filled, tick);
+        }
+        fits
+    }
+
+    /// The half of [`take`](Kernel::take) that tells what was done.
+    #[inline(always)]
+    pub(crate) fn tell(&self, state: &BucketState, now: Micros, cost: u64, passed: bool) -> (Admission, Reading) {
+        let tick = self.ticks(now);
+        let added = cost * self.scale;
+        let level = self.level(state, tick);
+        let admission = match level {
+            Some(level) if passed => Admission::Pass { delay: self.delay(level - added, tick, now) },
+            Some(_) | None => self.wait(state, added, now),
+        };
+        (admission, self.reading(state, level, now))
+    }
+
+    /// Sets the level that the state has at `tick`.
+    #[inline(always)]
+    fn set_level(&self, state: &mut BucketState, level: u64, tick: u64) {
+        let (whole, fraction) = self.drained_in(level);
+        *state = BucketState { at: tick + whole, fraction };
+    }
+
+    /// How long a request waits for what is before it.
+    #[inline(always)]
+    fn delay(&self, level: u64, tick: u64, now: Micros) -> Micros {
+        if self.queues && level > 0 { self.until(tick + self.ticks_to_drain(level), now) } else { Micros::ZERO }
+    }
+
+    #[inline(always)]
+    fn wait(&self, state: &BucketState, added: u64, now: Micros) -> Admission {
+        Admission::Wait { retry_after: self.until(self.first_tick_with_room(state, added), now) }
+    }
+
+    #[inline(always)]
+    fn reading(&self, state: &BucketState, level: Option<u64>, now: Micros) -> Reading {
+        let remaining = level.map_or(0, |level| (self.full - level) / self.scale);
+        Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
     }
 
     /// The first tick at which `state` leaves room for `added`, given that it
@@ -130,36 +179,33 @@ impl Bucket {
 impl Kernel for Bucket {
     type State = BucketState;
 
-    #[inline]
+    #[inline(always)]
     fn capacity(&self) -> u64 {
         self.full / self.scale
     }
 
-    #[inline]
+    #[inline(always)]
     fn admit(&self, state: &BucketState, now: Micros, cost: u64) -> Admission {
         let tick = self.ticks(now);
         let added = cost * self.scale;
         match self.level(state, tick) {
-            Some(level) if level + added <= self.full => {
-                let delay = if self.queues && level > 0 {
-                    self.until(tick + self.ticks_to_drain(level), now)
-                } else {
-                    Micros::ZERO
-                };
-                Admission::Pass { delay }
-            }
-            Some(_) | None => {
-                Admission::Wait { retry_after: self.until(self.first_tick_with_room(state, added), now) }
-            }
+            Some(level) if level + added <= self.full => Admission::Pass { delay: self.delay(level, tick, now) },
+            Some(_) | None => self.wait(state, added, now),
         }
     }
 
-    #[inline]
-    fn charge(&self, state: &mut BucketState, now: Micros, cost: u64) {
+    #[inline(always)]
+    fn charge(&self, state: &mut BucketState, now: Micros, cost: u64) -> Reading {
         let tick = self.ticks(now);
         let level = self.level(state, tick).unwrap_or(self.full) + cost * self.scale;
-        let (whole, fraction) = self.drained_in(level);
-        *state = BucketState { at: tick + whole, fraction };
+        self.set_level(state, level, tick);
+        self.reading(state, Some(level), now)
+    }
+
+    #[inline(always)]
+    fn take(&self, state: &mut BucketState, now: Micros, cost: u64) -> (Admission, Reading) {
+        let passed = self.fill_if_room(state, now, cost);
+        self.tell(state, now, cost, passed)
     }
 
     fn refund(&self, state: &mut BucketState, now: Micros, cost: u64) {
@@ -174,22 +220,17 @@ impl Kernel for Bucket {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self, state: &BucketState, now: Micros) -> Reading {
-        let tick = self.ticks(now);
-        let remaining = match self.level(state, tick) {
-            Some(level) => (self.full - level) / self.scale,
-            None => 0,
-        };
-        Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
+        self.reading(state, self.level(state, self.ticks(now)), now)
     }
 
-    #[inline]
+    #[inline(always)]
     fn forget_at(&self, state: &BucketState) -> Micros {
         Micros::new((state.at + u64::from(state.fraction > 0)) * self.tick)
     }
 
-    #[inline]
+    #[inline(always)]
     fn heal(&self, state: &BucketState, now: Micros) -> Option<BucketState> {
         let tick = self.ticks(now);
         if state.at <= tick + self.horizon {
@@ -207,7 +248,8 @@ impl Kernel for Bucket {
 
     fn decode(&self, bytes: &[u8]) -> Option<BucketState> {
         let (at, fraction) = bytes.split_first_chunk()?;
-        let state = BucketState { at: u64::from_le_bytes(*at), fraction: u64::from_le_bytes(fraction.try_into().ok()?) };
+        let state =
+            BucketState { at: u64::from_le_bytes(*at), fraction: u64::from_le_bytes(fraction.try_into().ok()?) };
         (state.at < EXACT && state.fraction < self.drain).then_some(state)
     }
 }

@@ -92,7 +92,7 @@ impl Kernel for Log {
         Admission::Wait { retry_after: Micros::new(frees - now.get()) }
     }
 
-    fn charge(&self, state: &mut LogState, now: Micros, cost: u64) {
+    fn charge(&self, state: &mut LogState, now: Micros, cost: u64) -> Reading {
         let at = Log::time(state, now);
         self.forget_expired(state, at);
         match state.entries.back_mut() {
@@ -100,6 +100,7 @@ impl Kernel for Log {
             Some(_) | None => state.entries.push_back(Entry { at, cost }),
         }
         state.total += cost;
+        self.read(state, now)
     }
 
     fn refund(&self, state: &mut LogState, now: Micros, cost: u64) {

@@ -162,9 +162,10 @@ impl Kernel for Window {
     }
 
     #[inline]
-    fn charge(&self, state: &mut WindowState, now: Micros, cost: u64) {
+    fn charge(&self, state: &mut WindowState, now: Micros, cost: u64) -> Reading {
         let View { start, current, previous, .. } = self.view(state, self.ticks(now));
         *state = WindowState { start, current: current + cost, previous };
+        self.read(state, now)
     }
 
     fn refund(&self, state: &mut WindowState, now: Micros, cost: u64) {

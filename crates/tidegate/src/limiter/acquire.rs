@@ -72,11 +72,14 @@ impl<S: Store> Limiter<S> {
             return Err(out_of_patience());
         }
         loop {
+            // Read before asking: at worst we come back a little early and
+            // ask again, never late.
+            let asked = clock.now();
             let decision = self.ask_async(Verb::Charge, &request).await?;
             if decision.is_allowed() {
                 return Ok(decision);
             }
-            let next_try = clock.now().saturating_add(decision.wait());
+            let next_try = asked.saturating_add(decision.wait());
             if next_try > deadline {
                 return Err(out_of_patience());
             }
@@ -239,5 +242,58 @@ fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park(),
         }
+    }
+}
+
+/// Every schedule of a few waiters, by the model checker.
+#[cfg(all(test, loom))]
+mod schedules {
+    use std::sync::Arc;
+
+    use loom::future::block_on;
+    use loom::thread;
+
+    use super::*;
+    use crate::{Limit, ManualClock, MemoryStore};
+
+    #[test]
+    fn waiters_are_admitted_as_time_goes_on() {
+        loom::model(|| {
+            let clock = ManualClock::default();
+            let store = MemoryStore::builder().max_keys(1).clock(clock.clone()).build().expect("valid settings");
+            let limiter = Limiter::with_store(Limit::per_second(1).burst(2), store).expect("a valid policy");
+            assert!(limiter.is_allowed(Request::new("alice").cost(2)));
+            let waiters: Vec<_> = (0..2)
+                .map(|_| {
+                    let limiter = limiter.clone();
+                    thread::spawn(move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok())
+                })
+                .collect();
+            clock.set(Micros::new(1_000_000));
+            clock.set(Micros::new(2_000_000));
+            assert!(waiters.into_iter().all(|waiter| waiter.join().expect("the waiter ends")));
+            assert!(!limiter.is_allowed("alice"), "both were charged");
+        });
+    }
+
+    #[test]
+    fn a_waiter_who_leaves_wakes_the_next() {
+        loom::model(|| {
+            let waiters = Arc::new(Waiters::default());
+            let key = Key::from("alice");
+            let first = waiters.join(&key).expect("there is room");
+            let next =
+                thread::spawn({
+                    let waiters = Arc::clone(&waiters);
+                    move || {
+                        let ticket = waiters.join(&Key::from("alice")).expect("there is room");
+                        block_on(poll_fn(|context| {
+                            if ticket.is_first(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+                        }));
+                    }
+                });
+            drop(first);
+            next.join().expect("the next in line comes up");
+        });
     }
 }

@@ -82,8 +82,8 @@ impl<K: Kernel> Kernel for Erased<K> {
         state.peek(&self.0, |state| self.0.admit(state, now, cost))
     }
 
-    fn charge(&self, state: &mut AnyState, now: Micros, cost: u64) {
-        self.0.charge(state.get(&self.0), now, cost);
+    fn charge(&self, state: &mut AnyState, now: Micros, cost: u64) -> Reading {
+        self.0.charge(state.get(&self.0), now, cost)
     }
 
     fn refund(&self, state: &mut AnyState, now: Micros, cost: u64) {

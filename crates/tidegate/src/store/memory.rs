@@ -11,6 +11,8 @@ mod line_lock;
 mod lines;
 mod overflow;
 mod pack;
+#[cfg(all(test, loom))]
+mod schedules;
 mod several;
 mod snapshot;
 mod table;
@@ -24,12 +26,14 @@ use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 
 use self::heap::Heap;
-use self::overflow::{Address, Full, Shared, Visit};
-use self::pack::Pack;
-use self::table::Table;
+use self::labels::Label;
+use self::line_lock::LockedLine;
 pub use self::overflow::Overflow;
+use self::overflow::{Full, Shared, Visit};
+use self::pack::Pack;
 pub use self::snapshot::SnapshotError;
-use crate::kernel::{self, Kernel, Verdict};
+use self::table::{Approach, Table};
+use crate::kernel::{self, Admission, Bucket, Kernel, Reading, Verb, Verdict};
 use crate::limit::ConfigError;
 use crate::name::Name;
 use crate::request::Key;
@@ -201,77 +205,89 @@ impl MemoryStore {
         }
     }
 
-    #[inline]
-    fn address<'a>(&self, check: &Check<'a>) -> Address<'a> {
-        let meter = check.meter();
+    #[inline(always)]
+    fn fingerprint(&self, check: Check<'_>) -> u64 {
         // A composite key is another key than the same bytes in one part.
-        let namespace = meter.identity() ^ u64::from(check.key().is_composite());
-        let fingerprint = self.seeds.fingerprint(namespace, check.key().as_bytes());
-        let label = if self.listed { Some((meter.name(), check.key())) } else { None };
-        Address { fingerprint, identity: meter.identity(), label }
+        let namespace = check.meter().identity() ^ u64::from(check.key().is_composite());
+        self.seeds.fingerprint(namespace, check.key().as_bytes())
     }
 
-    /// Asks for the line of a key before anything else is done.
-    #[inline]
-    fn prefetch(&self, check: &Check<'_>, address: &Address<'_>) {
+    fn label<'a>(&self, check: Check<'a>) -> Option<Label<'a>> {
+        self.listed.then(|| (check.meter().name(), check.key()))
+    }
+
+    /// Asks for the lines of a key before anything else is done.
+    fn prefetch(&self, check: Check<'_>, fingerprint: u64) {
         match check.meter().kernel() {
-            MeterKernel::Bucket(bucket) if bucket.is_narrow() => self.narrow.prefetch(address.fingerprint),
-            MeterKernel::Window(window) if window.is_narrow() => self.narrow.prefetch(address.fingerprint),
-            MeterKernel::Bucket(_) | MeterKernel::Window(_) => self.wide().prefetch(address.fingerprint),
+            MeterKernel::Bucket(bucket) if bucket.is_narrow() => {
+                self.narrow.approach(fingerprint);
+            }
+            MeterKernel::Window(window) if window.is_narrow() => {
+                self.narrow.approach(fingerprint);
+            }
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) => {
+                self.wide().approach(fingerprint);
+            }
             MeterKernel::Heap(_) => {}
         }
     }
 
-    #[inline]
-    fn decide_at(&self, check: &Check<'_>, address: &Address<'_>, now: Micros) -> Verdict {
+    /// What nearly every check comes to: a charge to a bucket that sits in
+    /// its home line. It is worth having at every call site, where what the
+    /// caller does not look at is not computed.
+    #[inline(always)]
+    fn charge_narrow(
+        &self,
+        bucket: &Bucket,
+        check: Check<'_>,
+        approach: Approach<'_>,
+        now: Micros,
+    ) -> Option<(Admission, Reading)> {
+        let line = LockedLine::lock(approach.line);
+        let slot = Table::<1>::find(&line, approach.home.tag)?;
+        let mut state = bucket.unpack(Table::<1>::read(&line, slot));
+        if bucket.heal(&state, now).is_some() {
+            return None;
+        }
+        let passed = bucket.fill_if_room(&mut state, now, check.cost());
+        if passed {
+            Table::<1>::write(&line, slot, bucket.pack(&state));
+        }
+        drop(line);
+        Some(bucket.tell(&state, now, check.cost(), passed))
+    }
+
+    #[inline(never)]
+    fn decide_one(&self, check: Check<'_>, fingerprint: u64) -> (Verdict, Micros) {
+        self.prefetch(check, fingerprint);
+        let now = self.clock.now();
+        (self.decide_anywhere(check, fingerprint, now), now)
+    }
+
+    #[inline(never)]
+    fn decide_anywhere(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
         match check.meter().kernel() {
-            MeterKernel::Bucket(bucket) if bucket.is_narrow() => {
-                self.decide_in(&self.narrow, bucket, check, address, now)
+            MeterKernel::Bucket(kernel) if kernel.is_narrow() => {
+                self.narrow.visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
             }
-            MeterKernel::Window(window) if window.is_narrow() => {
-                self.decide_in(&self.narrow, window, check, address, now)
+            MeterKernel::Window(kernel) if kernel.is_narrow() => {
+                self.narrow.visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
             }
-            MeterKernel::Bucket(bucket) => self.decide_in(self.wide(), bucket, check, address, now),
-            MeterKernel::Window(window) => self.decide_in(self.wide(), window, check, address, now),
-            MeterKernel::Heap(kernel) => self.decide_in_heap(kernel, check, address, now),
+            MeterKernel::Bucket(kernel) => {
+                self.wide().visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Window(kernel) => {
+                self.wide().visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Heap(kernel) => {
+                let visit = OneCheck { store: self, kernel, check, fingerprint, now };
+                self.heap().visit(fingerprint, kernel, now, visit)
+            }
         }
     }
 
-    #[inline]
-    fn decide_in<const STATE: usize, K: Pack<STATE>>(
-        &self,
-        table: &Table<STATE>,
-        kernel: &K,
-        check: &Check<'_>,
-        address: &Address<'_>,
-        now: Micros,
-    ) -> Verdict
-    where
-        MeterKernel: Pack<STATE>,
-    {
-        table.visit(address, now, OneCheck { store: self, kernel, check, address, now })
-    }
-
-    fn decide_in_heap(
-        &self,
-        kernel: &HeapKernel,
-        check: &Check<'_>,
-        address: &Address<'_>,
-        now: Micros,
-    ) -> Verdict {
-        self.heap().visit(address, kernel, now, OneCheck { store: self, kernel, check, address, now })
-    }
-
-    /// The time to go by for a state. One that seems to come from the future
-    /// may only mean that this thread slept since it read the clock: ask
-    /// again, now that the state is locked.
-    #[inline]
-    fn trusted<K: Kernel + ?Sized>(&self, kernel: &K, state: &K::State, now: Micros) -> Micros {
-        if kernel.heal(state, now).is_some() { self.clock.now() } else { now }
-    }
-
     #[cold]
-    fn without_room(&self, check: &Check<'_>, full: Full, now: Micros) -> Verdict {
+    fn without_room(&self, check: Check<'_>, full: Full, now: Micros) -> Verdict {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         let allowed = self.overflow == Overflow::Allow;
         let wait = full.until.saturating_since(now).max(Micros::new(1));
@@ -295,7 +311,7 @@ impl MemoryStore {
     }
 
     fn heap(&self) -> &Heap {
-        self.heap.get_or_init(|| Box::new(Heap::new(self.max_keys, self.overflow, self.listed)))
+        self.heap.get_or_init(|| Box::new(Heap::new(self.max_keys, self.overflow)))
     }
 }
 
@@ -303,15 +319,28 @@ impl MemoryStore {
 struct OneCheck<'a, K> {
     store: &'a MemoryStore,
     kernel: &'a K,
-    check: &'a Check<'a>,
-    address: &'a Address<'a>,
+    check: Check<'a>,
+    fingerprint: u64,
     now: Micros,
 }
 
 impl<K> OneCheck<'_, K> {
-    #[inline]
+    #[inline(always)]
     fn decide<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State, at: Micros) -> (Verdict, bool) {
-        let at = self.store.trusted(kernel, state, at);
+        let (verb, cost) = (self.check.verb(), self.check.cost());
+        if kernel.heal(state, at).is_some() {
+            return self.decide_again(kernel, state);
+        }
+        let (verdict, changed) = kernel::decide_healed(kernel, state, at, verb, cost);
+        (seen_from(self.now, at, verdict), changed)
+    }
+
+    /// Decides on a state that seems to come from the future. It may only mean
+    /// that this thread slept since it read the clock: ask again, now that the
+    /// state is locked.
+    #[cold]
+    fn decide_again<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State) -> (Verdict, bool) {
+        let at = self.store.clock.now();
         let (verdict, changed) = kernel::decide(kernel, state, at, self.check.verb(), self.check.cost());
         (seen_from(self.now, at, verdict), changed)
     }
@@ -320,7 +349,9 @@ impl<K> OneCheck<'_, K> {
     /// room for it, and with it what its companions did.
     fn inherited(&self, at: Micros) -> MeterState {
         match self.store.shared.get() {
-            Some(shared) if shared.matters(at) => shared.lock(self.address).copy(self.check.meter().kernel()),
+            Some(shared) if shared.matters(at) => {
+                shared.lock(self.check.meter(), self.fingerprint).copy(self.check.meter().kernel())
+            }
             Some(_) | None => MeterState::Fresh,
         }
     }
@@ -332,7 +363,7 @@ impl<K> OneCheck<'_, K> {
         if self.store.overflow != Overflow::Share {
             return self.store.without_room(self.check, full, self.now);
         }
-        let mut shared = self.store.shared().lock(self.address);
+        let mut shared = self.store.shared().lock(self.check.meter(), self.fingerprint);
         if let Err(full) = shared.make_room(at) {
             return self.store.without_room(self.check, full, self.now);
         }
@@ -353,7 +384,6 @@ where
 {
     type Answer = Verdict;
 
-    #[inline]
     fn step(&mut self, words: &mut [u64; STATE], at: Micros) -> (Verdict, bool) {
         let mut state = self.kernel.unpack(*words);
         let (verdict, changed) = self.decide(self.kernel, &mut state, at);
@@ -365,6 +395,10 @@ where
 
     fn fresh(&mut self, at: Micros) -> [u64; STATE] {
         self.check.meter().kernel().pack(&self.inherited(at))
+    }
+
+    fn label(&self) -> Option<Label<'_>> {
+        self.store.label(self.check)
     }
 
     fn without_room(&mut self, full: Full, at: Micros) -> Verdict {
@@ -383,13 +417,17 @@ impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
         std::mem::take(self.inherited(at).heap_mut())
     }
 
+    fn label(&self) -> Option<Label<'_>> {
+        self.store.label(self.check)
+    }
+
     fn without_room(&mut self, full: Full, at: Micros) -> Verdict {
         self.spill(full, at)
     }
 }
 
 /// A verdict reached for a later time `at`, as the caller at `now` sees it.
-#[inline]
+#[inline(always)]
 fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
     if at <= now {
         return verdict;
@@ -408,39 +446,49 @@ fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
 const BATCH: usize = 32;
 
 impl ImmediateStore for MemoryStore {
-    #[inline]
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match (checks, verdicts) {
             ([check], [verdict]) => {
-                let address = self.address(check);
-                // The clock takes as long to read as the line to arrive, and
-                // would hold it up if it were read first.
-                self.prefetch(check, &address);
-                let now = self.clock.now();
-                *verdict = self.decide_at(check, &address, now);
+                let now;
+                (*verdict, now) = self.decide_one_now(*check)?;
                 Ok(now)
             }
             (checks, verdicts) => self.decide_several(checks, verdicts),
         }
     }
 
-    fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let mut now = Micros::ZERO;
-        let nowhere = Address { fingerprint: 0, identity: 0, label: None };
-        for (checks, verdicts) in checks.chunks(BATCH).zip(verdicts.chunks_mut(BATCH)) {
-            let mut addresses = [nowhere; BATCH];
-            for (check, address) in checks.iter().zip(&mut addresses) {
-                *address = self.address(check);
-                self.prefetch(check, address);
-            }
-            if now == Micros::ZERO {
-                now = self.clock.now();
-            }
-            for ((check, address), verdict) in checks.iter().zip(&addresses).zip(verdicts) {
-                *verdict = self.decide_at(check, address, now);
+    #[inline]
+    fn decide_one_now(&self, check: Check<'_>) -> Result<(Verdict, Micros), StoreError> {
+        let fingerprint = self.fingerprint(check);
+        if let (MeterKernel::Bucket(bucket), Verb::Charge) = (check.meter().kernel(), check.verb()) {
+            if bucket.is_narrow() {
+                // The clock takes as long to read as the line to arrive, and
+                // would hold it up if it were read first.
+                let approach = self.narrow.approach(fingerprint);
+                let now = self.clock.now();
+                if let Some((admission, reading)) = self.charge_narrow(bucket, check, approach, now) {
+                    return Ok((Verdict::new(admission, reading), now));
+                }
+                return Ok((self.decide_anywhere(check, fingerprint, now), now));
             }
         }
-        Ok(now)
+        Ok(self.decide_one(check, fingerprint))
+    }
+
+    fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let mut now = None;
+        for (checks, verdicts) in checks.chunks(BATCH).zip(verdicts.chunks_mut(BATCH)) {
+            let mut fingerprints = [0; BATCH];
+            for (check, fingerprint) in checks.iter().zip(&mut fingerprints) {
+                *fingerprint = self.fingerprint(*check);
+                self.prefetch(*check, *fingerprint);
+            }
+            let now = *now.get_or_insert_with(|| self.clock.now());
+            for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {
+                *verdict = self.decide_anywhere(*check, fingerprint, now);
+            }
+        }
+        Ok(now.unwrap_or_else(|| self.clock.now()))
     }
 }
 
@@ -481,7 +529,7 @@ impl Timepiece {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> Micros {
         let now = match self {
             Timepiece::System(clock) => clock.now(),
@@ -501,6 +549,10 @@ struct Seeds {
 
 impl Seeds {
     fn random() -> Seeds {
+        if cfg!(loom) {
+            // The model checker repeats a run step by step.
+            return Seeds::new(1, 2);
+        }
         // The standard library seeds its hasher from the operating system.
         let random = || RandomState::new().build_hasher().finish();
         Seeds::new(random(), random())
@@ -509,7 +561,7 @@ impl Seeds {
     fn new(hasher: u64, shared_seed: u64) -> Seeds {
         Seeds { hasher, shared_seed, shared: SharedSeed::from_u64(shared_seed) }
     }
-    #[inline]
+    #[inline(always)]
     fn fingerprint(&self, namespace: u64, bytes: &[u8]) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.hasher, &self.shared);
         hasher.write_u64(namespace);

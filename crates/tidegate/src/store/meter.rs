@@ -24,7 +24,6 @@ pub struct Meter {
     kernel: MeterKernel,
 }
 
-
 impl Meter {
     /// A limit under a name.
     #[must_use]

@@ -84,7 +84,7 @@ impl Kernel for MeterKernel {
         }
     }
 
-    fn charge(&self, state: &mut MeterState, now: Micros, cost: u64) {
+    fn charge(&self, state: &mut MeterState, now: Micros, cost: u64) -> Reading {
         match self {
             MeterKernel::Bucket(kernel) => kernel.charge(state.bucket_mut(), now, cost),
             MeterKernel::Window(kernel) => kernel.charge(state.window_mut(), now, cost),

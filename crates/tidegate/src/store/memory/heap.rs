@@ -5,8 +5,8 @@
 //! room; every insertion also sweeps one bucket further on, so that memory
 //! comes back without a thread and without a pause.
 
-use super::labels::Listed;
-use super::overflow::{Address, Full, Overflow, Visit};
+use super::labels::{Label, Listed};
+use super::overflow::{Full, Overflow, Visit};
 use crate::store::{AnyState, HeapKernel};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::Micros;
@@ -18,7 +18,6 @@ pub(super) struct Heap {
     /// Until when, at the latest, a state mattered that was dropped.
     forgotten: AtomicU64,
     overflow: Overflow,
-    listed: bool,
 }
 
 pub(super) type Bucket = Vec<Entry>;
@@ -38,9 +37,9 @@ const USUAL: usize = 8;
 const MOST: usize = 20;
 
 impl Heap {
-    pub(super) fn new(keys: usize, overflow: Overflow, listed: bool) -> Heap {
+    pub(super) fn new(keys: usize, overflow: Overflow) -> Heap {
         let buckets = (0..keys.div_ceil(USUAL)).map(|_| Mutex::new(Vec::new())).collect();
-        Heap { buckets, hand: AtomicU64::new(0), forgotten: AtomicU64::new(0), overflow, listed }
+        Heap { buckets, hand: AtomicU64::new(0), forgotten: AtomicU64::new(0), overflow }
     }
 
     pub(super) fn bucket(&self, fingerprint: u64) -> usize {
@@ -54,13 +53,13 @@ impl Heap {
     /// Lets `visit` decide on the state of a key.
     pub(super) fn visit<V: Visit<AnyState>>(
         &self,
-        address: &Address<'_>,
+        fingerprint: u64,
         kernel: &HeapKernel,
         now: Micros,
         mut visit: V,
     ) -> V::Answer {
-        let mut bucket = self.lock(self.bucket(address.fingerprint));
-        if let Some(entry) = Heap::find(&mut bucket, address.fingerprint) {
+        let mut bucket = self.lock(self.bucket(fingerprint));
+        if let Some(entry) = Heap::find(&mut bucket, fingerprint) {
             let (answer, changed) = visit.step(&mut entry.state, now);
             if changed {
                 entry.until = kernel.forget_at(&entry.state);
@@ -75,7 +74,7 @@ impl Heap {
         }
         match self.make_room(&mut bucket, now) {
             Ok(()) => {
-                bucket.push(self.entry(address, kernel, state));
+                bucket.push(Entry::new(fingerprint, kernel, state, visit.label()));
                 drop(bucket);
                 self.sweep(now);
                 answer
@@ -86,17 +85,6 @@ impl Heap {
 
     pub(super) fn find(bucket: &mut Bucket, fingerprint: u64) -> Option<&mut Entry> {
         bucket.iter_mut().find(|entry| entry.fingerprint == fingerprint)
-    }
-
-    pub(super) fn entry(&self, address: &Address<'_>, kernel: &HeapKernel, state: AnyState) -> Entry {
-        let label = address.label.filter(|_| self.listed);
-        Entry {
-            fingerprint: address.fingerprint,
-            until: kernel.forget_at(&state),
-            state,
-            kernel: Some(kernel.clone()),
-            label: label.map(|(rule, key)| Box::new((rule, key.clone().into_owned()))),
-        }
     }
 
     /// Makes sure that one more key fits into the bucket.
@@ -163,6 +151,12 @@ impl Heap {
 }
 
 impl Entry {
+    pub(super) fn new(fingerprint: u64, kernel: &HeapKernel, state: AnyState, label: Option<Label<'_>>) -> Entry {
+        let until = kernel.forget_at(&state);
+        let label = label.map(|(rule, key)| Box::new((rule, key.clone().into_owned())));
+        Entry { fingerprint, until, state, kernel: Some(kernel.clone()), label }
+    }
+
     pub(super) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

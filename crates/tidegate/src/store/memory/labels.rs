@@ -10,10 +10,11 @@ use crate::sync::{Mutex, lock};
 /// A rule and one of its keys.
 pub(super) type Listed = (Name, Key<'static>);
 
-type Label = Box<Listed>;
+/// The same, borrowed from a check.
+pub(super) type Label<'a> = (Name, &'a Key<'a>);
 
 pub(super) struct Labels {
-    cells: Box<[Mutex<Option<Label>>]>,
+    cells: Box<[Mutex<Option<Box<Listed>>>]>,
 }
 
 impl Labels {
@@ -21,16 +22,16 @@ impl Labels {
         Labels { cells: (0..slots).map(|_| Mutex::new(None)).collect() }
     }
 
-    pub(super) fn put(&self, slot: usize, label: Option<(Name, &Key<'_>)>) {
+    pub(super) fn put(&self, slot: usize, label: Option<Label<'_>>) {
         let label = label.map(|(rule, key)| Box::new((rule, key.clone().into_owned())));
         *lock(&self.cells[slot]) = label;
     }
 
-    pub(super) fn take(&self, slot: usize) -> Option<Label> {
+    pub(super) fn take(&self, slot: usize) -> Option<Box<Listed>> {
         lock(&self.cells[slot]).take()
     }
 
-    pub(super) fn restore(&self, slot: usize, label: Option<Label>) {
+    pub(super) fn restore(&self, slot: usize, label: Option<Box<Listed>>) {
         *lock(&self.cells[slot]) = label;
     }
 

@@ -5,11 +5,13 @@
 //! sections are a few dozen nanoseconds and call no foreign code, so waiters
 //! spin, then yield to whoever holds it.
 
+use std::cell::Cell;
+
 use super::lines::WORDS;
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// The bit of the first word that says "locked".
-pub(super) const LOCK: u64 = 1 << 63;
+const LOCK: u64 = 1;
 
 /// How often to look again before giving up the processor.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
@@ -17,54 +19,58 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 /// A line that nobody else can read or write.
 pub(super) struct LockedLine<'t> {
     words: &'t [AtomicU64; WORDS],
+    /// The first word, without the lock bit, as it will be when unlocked: kept
+    /// here because reading back what was just locked is slow.
+    first: Cell<u64>,
 }
 
 impl<'t> LockedLine<'t> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock(words: &'t [AtomicU64; WORDS]) -> LockedLine<'t> {
-        if words[0].fetch_or(LOCK, Ordering::Acquire) & LOCK != 0 {
-            wait_for(&words[0]);
-        }
-        LockedLine { words }
+        LockedLine::try_lock(words).unwrap_or_else(|| wait_for(words))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn try_lock(words: &'t [AtomicU64; WORDS]) -> Option<LockedLine<'t>> {
-        (words[0].fetch_or(LOCK, Ordering::Acquire) & LOCK == 0).then_some(LockedLine { words })
+        let first = words[0].load(Ordering::Relaxed);
+        if first & LOCK != 0 {
+            return None;
+        }
+        words[0].compare_exchange(first, first | LOCK, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(LockedLine { words, first: Cell::new(first) })
     }
 
     /// The word at `index`, without the lock bit.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, index: usize) -> u64 {
-        let word = self.words[index].load(Ordering::Relaxed);
-        if index == 0 { word & !LOCK } else { word }
+        if index == 0 { self.first.get() } else { self.words[index].load(Ordering::Relaxed) }
     }
 
-    /// Sets the word at `index`; the first one has only 63 bits.
-    #[inline]
+    /// Sets the word at `index`; the lowest bit of the first is the lock's.
+    #[inline(always)]
     pub(super) fn set(&self, index: usize, word: u64) {
-        let word = if index == 0 { word | LOCK } else { word };
-        self.words[index].store(word, Ordering::Relaxed);
+        if index == 0 {
+            self.first.set(word & !LOCK);
+        } else {
+            self.words[index].store(word, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for LockedLine<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        // Nobody else writes a locked line's words: those who fail to lock it
-        // only set the bit that is set.
-        self.words[0].store(self.get(0), Ordering::Release);
+        self.words[0].store(self.first.get(), Ordering::Release);
     }
 }
 
 #[cold]
-fn wait_for(word: &AtomicU64) {
+#[inline(never)]
+fn wait_for(words: &[AtomicU64; WORDS]) -> LockedLine<'_> {
     let mut spins = 0;
     loop {
-        // Look before trying again: a waiter that only reads leaves the line
-        // with the one who works on it.
-        if word.load(Ordering::Relaxed) & LOCK == 0 && word.fetch_or(LOCK, Ordering::Acquire) & LOCK == 0 {
-            return;
+        if let Some(line) = LockedLine::try_lock(words) {
+            return line;
         }
         if spins < SPINS {
             spins += 1;

@@ -10,62 +10,108 @@ use crate::sync::AtomicU64;
 /// Words in a line of 64 bytes.
 pub(super) const WORDS: usize = 8;
 
-/// A fixed number of zeroed lines.
-pub(super) struct Lines {
-    words: Box<[AtomicU64]>,
-    /// Words before the first aligned line.
-    skip: usize,
-    count: usize,
-}
+/// A line: aligned, so that it is one for the processor too.
+#[repr(C, align(64))]
+struct Line([AtomicU64; WORDS]);
+
+/// A fixed number of lines, zero to begin with.
+pub(super) struct Lines(Zeroed);
 
 impl Lines {
     pub(super) fn zeroed(count: usize) -> Lines {
-        let words = zeroed_words((count + 1) * WORDS);
-        let misaligned = words.as_ptr() as usize % 64;
-        let skip = (64 - misaligned) % 64 / size_of::<AtomicU64>().max(1) % WORDS;
-        Lines { words, skip, count }
+        Lines(Zeroed::new(count))
     }
 
+    #[inline(always)]
     pub(super) fn count(&self) -> usize {
-        self.count
+        self.0.lines().len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn line(&self, index: usize) -> &[AtomicU64; WORDS] {
-        let start = self.skip + index * WORDS;
-        self.words[start..start + WORDS].try_into().expect("the slice is as long as a line")
+        &self.0.lines()[index].0
+    }
+}
+
+/// Asks for a line to be brought near; says nothing about its content.
+#[inline(always)]
+pub(super) fn prefetch(line: &[AtomicU64; WORDS]) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint: it reads nothing that the program
+        // could see and faults on no address. SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    let _ = line;
+}
+
+/// Lines in memory that the operating system hands out zeroed.
+#[cfg(not(loom))]
+struct Zeroed {
+    allocation: std::ptr::NonNull<u8>,
+    /// How far into the allocation the first aligned line begins.
+    offset: usize,
+    count: usize,
+}
+
+#[cfg(not(loom))]
+impl Zeroed {
+    /// The allocator zeroes by not touching only what needs no alignment
+    /// beyond its own, so a line more than needed is asked for instead.
+    fn layout(count: usize) -> std::alloc::Layout {
+        let bytes = (count + 1).checked_mul(size_of::<Line>()).expect("the caller bounds the number of keys");
+        std::alloc::Layout::from_size_align(bytes, align_of::<u64>()).expect("the caller bounds the number of keys")
     }
 
-    /// Asks for the line to be brought near; says nothing about its content.
-    #[inline]
-    pub(super) fn prefetch(&self, index: usize) {
-        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line: *const AtomicU64 = self.line(index).as_ptr();
-            // SAFETY: a prefetch is a hint: it reads nothing that the program
-            // could see and faults on no address. SSE is part of x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-        let _ = index;
+    fn new(count: usize) -> Zeroed {
+        let layout = Zeroed::layout(count);
+        // SAFETY: the layout has at least the one spare line, so it is not empty.
+        let allocation = unsafe { std::alloc::alloc_zeroed(layout) };
+        let Some(allocation) = std::ptr::NonNull::new(allocation) else { std::alloc::handle_alloc_error(layout) };
+        Zeroed { allocation, offset: allocation.align_offset(align_of::<Line>()), count }
+    }
+
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        // SAFETY: the allocation is `count + 1` lines long and lives as long
+        // as `self`; the offset, to the next aligned address, is less than a
+        // line. Every bit pattern is a valid `AtomicU64`, and zero is what
+        // they are initialised to. Lines are only ever shared, never borrowed
+        // mutably.
+        unsafe { std::slice::from_raw_parts(self.allocation.add(self.offset).cast().as_ptr(), self.count) }
     }
 }
 
 #[cfg(not(loom))]
-fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
-    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) }
-    // `vec![0; n]` asks the allocator for zeroed memory and writes none itself.
-    let words: *mut [u64] = Box::into_raw(vec![0_u64; count].into_boxed_slice());
-    // SAFETY: the pointer comes from a box that was just given up. `AtomicU64`
-    // has the size and bit validity of `u64`, always, and its alignment here,
-    // as asserted above, so the allocation's layout is the same too.
-    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
+impl Drop for Zeroed {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this very layout, and not freed since.
+        unsafe { std::alloc::dealloc(self.allocation.as_ptr(), Zeroed::layout(self.count)) };
+    }
 }
 
+// SAFETY: `Zeroed` owns its allocation, through which only atomics are reached.
+#[cfg(not(loom))]
+unsafe impl Send for Zeroed {}
+// SAFETY: as above.
+#[cfg(not(loom))]
+unsafe impl Sync for Zeroed {}
+
+/// The model checker's atomics are no plain words.
 #[cfg(loom)]
-fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
-    (0..count).map(|_| AtomicU64::new(0)).collect()
+struct Zeroed(Box<[Line]>);
+
+#[cfg(loom)]
+impl Zeroed {
+    fn new(count: usize) -> Zeroed {
+        Zeroed((0..count).map(|_| Line(std::array::from_fn(|_| AtomicU64::new(0)))).collect())
+    }
+
+    fn lines(&self) -> &[Line] {
+        &self.0
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +128,7 @@ mod tests {
                 for word in lines.line(index) {
                     assert_eq!(word.swap(index as u64 + 1, Ordering::Relaxed), 0);
                 }
-                lines.prefetch(index);
+                prefetch(lines.line(index));
             }
         }
     }

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::labels::Label;
 use crate::kernel::Kernel;
-use crate::name::Name;
-use crate::request::Key;
-use crate::store::{MeterKernel, MeterState};
+use crate::store::{Meter, MeterKernel, MeterState};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::Micros;
 
@@ -31,16 +30,6 @@ pub enum Overflow {
     Allow,
 }
 
-/// Where a key belongs, and what to call it.
-#[derive(Clone, Copy)]
-pub(super) struct Address<'a> {
-    pub(super) fingerprint: u64,
-    /// The meter's, which keeps shared states of different limits apart.
-    pub(super) identity: u64,
-    /// Given only where keys are listed.
-    pub(super) label: Option<(Name, &'a Key<'a>)>,
-}
-
 /// No slot is free; the first of those looked at will be at `until`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Full {
@@ -57,6 +46,9 @@ pub(super) trait Visit<S> {
 
     /// The state of a key that has none.
     fn fresh(&mut self, at: Micros) -> S;
+
+    /// What to call the key where keys are listed.
+    fn label(&self) -> Option<Label<'_>>;
 
     /// Decides for a key that has no state and finds no room for one.
     fn without_room(&mut self, full: Full, at: Micros) -> Self::Answer;
@@ -92,8 +84,8 @@ impl Shared {
         self.until.load(Ordering::Relaxed) > now.get()
     }
 
-    pub(super) fn lock(&self, address: &Address<'_>) -> SharedState<'_> {
-        let (shard, place) = place(address);
+    pub(super) fn lock(&self, meter: &Meter, fingerprint: u64) -> SharedState<'_> {
+        let (shard, place) = place(meter, fingerprint);
         SharedState { until: &self.until, shard: Guard::Own(lock(&self.shards[shard])), place }
     }
 
@@ -105,9 +97,9 @@ impl Shared {
 
 /// The shard and the place of a key. The fingerprint is keyed, so nobody can
 /// choose whom to share with.
-fn place(address: &Address<'_>) -> (usize, (u64, u64)) {
-    let group = address.fingerprint % GROUPS;
-    ((group % SHARDS as u64) as usize, (address.identity, group))
+fn place(meter: &Meter, fingerprint: u64) -> (usize, (u64, u64)) {
+    let group = fingerprint % GROUPS;
+    ((group % SHARDS as u64) as usize, (meter.identity(), group))
 }
 
 /// All shared states, locked.
@@ -117,11 +109,11 @@ pub(super) struct AllShared<'s> {
 }
 
 impl<'s> AllShared<'s> {
-    pub(super) fn state<'g>(&'g mut self, address: &Address<'_>) -> SharedState<'g>
+    pub(super) fn state<'g>(&'g mut self, meter: &Meter, fingerprint: u64) -> SharedState<'g>
     where
         's: 'g,
     {
-        let (shard, place) = place(address);
+        let (shard, place) = place(meter, fingerprint);
         SharedState { until: self.until, shard: Guard::Lent(&mut self.shards[shard]), place }
     }
 }

@@ -19,19 +19,19 @@ const FRACTION: u64 = (1 << FRACTION_BITS) - 1;
 impl Bucket {
     /// Whether a state fits into one word: time in microseconds, and room for
     /// every fraction.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_narrow(&self) -> bool {
         self.tick() == 1 && self.drain() <= FRACTION + 1
     }
 }
 
 impl Pack<1> for Bucket {
-    #[inline]
+    #[inline(always)]
     fn pack(&self, state: &BucketState) -> [u64; 1] {
         [state.at << FRACTION_BITS | state.fraction]
     }
 
-    #[inline]
+    #[inline(always)]
     fn unpack(&self, [word]: [u64; 1]) -> BucketState {
         BucketState { at: word >> FRACTION_BITS, fraction: word & FRACTION }
     }
@@ -49,7 +49,7 @@ impl Pack<3> for Bucket {
 
 impl Window {
     /// Whether a state fits into one word: a fixed window with a small count.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_narrow(&self) -> bool {
         self.style() != Style::Sliding && self.capacity() <= FRACTION
     }
@@ -57,7 +57,7 @@ impl Window {
 
 impl Pack<1> for Window {
     /// The last microsecond of the window, and the count.
-    #[inline]
+    #[inline(always)]
     fn pack(&self, state: &WindowState) -> [u64; 1] {
         match state.current {
             0 => [0],
@@ -65,13 +65,11 @@ impl Pack<1> for Window {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn unpack(&self, [word]: [u64; 1]) -> WindowState {
         match word & FRACTION {
             0 => WindowState::default(),
-            current => {
-                WindowState { start: (word >> FRACTION_BITS) + 1 - self.period(), current, previous: 0 }
-            }
+            current => WindowState { start: (word >> FRACTION_BITS) + 1 - self.period(), current, previous: 0 },
         }
     }
 }

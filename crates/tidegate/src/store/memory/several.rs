@@ -6,9 +6,10 @@
 //! agree is anything charged.
 
 use super::MemoryStore;
-use super::heap::{Bucket, Heap};
+use super::heap::{Bucket, Entry, Heap};
+use super::labels::Label;
 use super::line_lock::LockedLine;
-use super::overflow::{Address, AllShared, Full, Overflow};
+use super::overflow::{AllShared, Full, Overflow};
 use super::pack::Pack;
 use super::table::{Pair, Table};
 use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
@@ -19,7 +20,8 @@ use crate::time::Micros;
 /// One check on its way through.
 struct Turn<'a> {
     check: Check<'a>,
-    address: Address<'a>,
+    fingerprint: u64,
+    label: Option<Label<'a>>,
     shelf: usize,
     seat: Seat,
     state: MeterState,
@@ -48,11 +50,7 @@ enum Seat {
 }
 
 impl MemoryStore {
-    pub(super) fn decide_several(
-        &self,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> Result<Micros, StoreError> {
+    pub(super) fn decide_several(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let mut turns = self.turns(checks)?;
         let now = self.clock.now();
         let mut held = self.hold(&turns);
@@ -73,7 +71,7 @@ impl MemoryStore {
             let (verb, cost) = (turn.check.verb(), turn.check.cost());
             turn.changed |= all_pass && kernel::apply(kernel, &mut turn.state, turn.at, verb, cost);
             *verdict = match turn.seat {
-                Seat::Missing(full) => self.without_room(&turn.check, full, now),
+                Seat::Missing(full) => self.without_room(turn.check, full, now),
                 Seat::Own | Seat::Claimed | Seat::Unneeded | Seat::Shared => {
                     let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
                     super::seen_from(now, turn.at, Verdict::new(turn.admission, reading))
@@ -87,15 +85,16 @@ impl MemoryStore {
     fn turns<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Turn<'a>>, StoreError> {
         let mut turns: Vec<Turn<'a>> = Vec::with_capacity(checks.len());
         for check in checks {
-            let address = self.address(check);
-            let shelf = self.shelf_of(check);
-            if turns.iter().any(|turn| turn.shelf == shelf && turn.address.fingerprint == address.fingerprint) {
+            let fingerprint = self.fingerprint(*check);
+            let shelf = self.shelf_of(*check);
+            if turns.iter().any(|turn| turn.shelf == shelf && turn.fingerprint == fingerprint) {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name() });
             }
-            self.prefetch(check, &address);
+            self.prefetch(*check, fingerprint);
             turns.push(Turn {
                 check: *check,
-                address,
+                fingerprint,
+                label: self.label(*check),
                 shelf,
                 seat: Seat::Unneeded,
                 state: MeterState::Fresh,
@@ -112,11 +111,13 @@ impl MemoryStore {
     fn hold<'s>(&'s self, turns: &[Turn<'_>]) -> Held<'s> {
         let mut places: Vec<(usize, usize)> = Vec::with_capacity(2 * turns.len());
         for turn in turns {
-            places.extend(self.shelf(turn.shelf).numbers(&turn.address).map(|number| (turn.shelf, number)));
+            places.extend(self.shelf(turn.shelf).numbers(turn.fingerprint).map(|number| (turn.shelf, number)));
         }
         places.sort_unstable();
         places.dedup();
-        Held { locks: places.into_iter().map(|(shelf, number)| (shelf, number, self.shelf(shelf).lock(number))).collect() }
+        Held {
+            locks: places.into_iter().map(|(shelf, number)| (shelf, number, self.shelf(shelf).lock(number))).collect(),
+        }
     }
 
     /// Finds the state of a key, or takes a slot for it.
@@ -128,7 +129,7 @@ impl MemoryStore {
         if !kernel::may_write(turn.check.verb(), turn.check.cost()) {
             return Seat::Unneeded;
         }
-        match shelf.claim(held, turn, shelf.recall(&turn.address, now)) {
+        match shelf.claim(held, turn, shelf.recall(turn.fingerprint, now)) {
             Ok(()) => Seat::Claimed,
             Err(full) => Seat::Missing(full),
         }
@@ -147,7 +148,7 @@ impl MemoryStore {
         let mut shared = shared?.lock_all();
         for turn in turns {
             if let (Seat::Missing(_), Overflow::Share) = (turn.seat, self.overflow) {
-                turn.seat = match shared.state(&turn.address).make_room(now) {
+                turn.seat = match shared.state(turn.check.meter(), turn.fingerprint).make_room(now) {
                     Ok(()) => Seat::Shared,
                     Err(full) => Seat::Missing(full),
                 };
@@ -169,11 +170,14 @@ impl MemoryStore {
                 return;
             }
             (Seat::Claimed | Seat::Unneeded | Seat::Shared, shared) => {
-                let state = shared.map(|shared| shared.state(&turn.address).copy(kernel));
-                (state.unwrap_or_default(), shelf.recall(&turn.address, now))
+                let state = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint).copy(kernel));
+                (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
         };
-        turn.at = self.trusted(kernel, &turn.state, turn.at);
+        if kernel.heal(&turn.state, turn.at).is_some() {
+            // As for a single check: this thread may only have slept.
+            turn.at = self.clock.now();
+        }
         let healed = kernel.heal(&turn.state, turn.at);
         match healed {
             Some(full) if kernel::may_write(turn.check.verb(), turn.check.cost()) => {
@@ -201,13 +205,13 @@ impl MemoryStore {
             }
             (Seat::Shared, Some(shared)) if turn.changed => {
                 let state = std::mem::take(&mut turn.state);
-                shared.state(&turn.address).set(turn.check.meter().kernel(), state);
+                shared.state(turn.check.meter(), turn.fingerprint).set(turn.check.meter().kernel(), state);
             }
             (Seat::Unneeded | Seat::Shared | Seat::Missing(_), _) => {}
         }
     }
 
-    fn shelf_of(&self, check: &Check<'_>) -> usize {
+    fn shelf_of(&self, check: Check<'_>) -> usize {
         match check.meter().kernel() {
             MeterKernel::Bucket(bucket) if bucket.is_narrow() => 0,
             MeterKernel::Window(window) if window.is_narrow() => 0,
@@ -260,7 +264,7 @@ impl<'s> Held<'s> {
 /// A place for states, as several checks at once use it.
 trait Shelf {
     /// What must be locked for a key; the same twice if it is only one.
-    fn numbers(&self, address: &Address<'_>) -> [usize; 2];
+    fn numbers(&self, fingerprint: u64) -> [usize; 2];
     fn lock(&self, number: usize) -> Lock<'_>;
     /// Whether the key has a slot.
     fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool;
@@ -271,17 +275,17 @@ trait Shelf {
     /// Puts the state into the key's slot.
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
     /// The time for a key that has no slot.
-    fn recall(&self, address: &Address<'_>, now: Micros) -> Micros;
+    fn recall(&self, fingerprint: u64, now: Micros) -> Micros;
 }
 
 impl<const STATE: usize> Table<STATE> {
     /// The slot of a turn's key.
     fn slot<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Option<(&'g LockedLine<'s>, usize)> {
-        self.locate(self.pair(held, turn), self.home(turn.address.fingerprint))
+        self.locate(self.pair(held, turn), self.home(turn.fingerprint))
     }
 
     fn pair<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Pair<'g, 's> {
-        let home = self.home(turn.address.fingerprint);
+        let home = self.home(turn.fingerprint);
         let away = self.other(home);
         let away_line = (away.line != home.line).then(|| held.line(turn.shelf, away.line));
         Pair { home: held.line(turn.shelf, home.line), away: away_line }
@@ -292,8 +296,8 @@ impl<const STATE: usize> Shelf for Table<STATE>
 where
     MeterKernel: Pack<STATE>,
 {
-    fn numbers(&self, address: &Address<'_>) -> [usize; 2] {
-        let home = self.home(address.fingerprint);
+    fn numbers(&self, fingerprint: u64) -> [usize; 2] {
+        let home = self.home(fingerprint);
         [home.line, self.other(home).line]
     }
 
@@ -306,8 +310,8 @@ where
     }
 
     fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full> {
-        let home = self.home(turn.address.fingerprint);
-        let (line, slot) = Table::claim(self, self.pair(held, turn), home, &turn.address, now)?;
+        let home = self.home(turn.fingerprint);
+        let (line, slot) = Table::claim(self, self.pair(held, turn), home, now, turn.label)?;
         // Until it is decided what to write here, the next turn must not take
         // the slot too.
         Self::write(line, slot, [u64::MAX; STATE]);
@@ -325,14 +329,14 @@ where
         }
     }
 
-    fn recall(&self, address: &Address<'_>, now: Micros) -> Micros {
-        Table::recall(self, self.home(address.fingerprint), now)
+    fn recall(&self, fingerprint: u64, now: Micros) -> Micros {
+        Table::recall(self, self.home(fingerprint), now)
     }
 }
 
 impl Shelf for Heap {
-    fn numbers(&self, address: &Address<'_>) -> [usize; 2] {
-        [self.bucket(address.fingerprint); 2]
+    fn numbers(&self, fingerprint: u64) -> [usize; 2] {
+        [self.bucket(fingerprint); 2]
     }
 
     fn lock(&self, number: usize) -> Lock<'_> {
@@ -340,15 +344,15 @@ impl Shelf for Heap {
     }
 
     fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
-        Heap::find(bucket, turn.address.fingerprint).is_some()
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
+        Heap::find(bucket, turn.fingerprint).is_some()
     }
 
     fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full> {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
         self.make_room(bucket, now)?;
         if let MeterKernel::Heap(kernel) = turn.check.meter().kernel() {
-            let mut entry = self.entry(&turn.address, kernel, AnyState::Fresh);
+            let mut entry = Entry::new(turn.fingerprint, kernel, AnyState::Fresh, turn.label);
             entry.set(AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
@@ -356,19 +360,19 @@ impl Shelf for Heap {
     }
 
     fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
-        Heap::find(bucket, turn.address.fingerprint).map_or(MeterState::Fresh, |entry| MeterState::Heap(entry.take()))
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
+        Heap::find(bucket, turn.fingerprint).map_or(MeterState::Fresh, |entry| MeterState::Heap(entry.take()))
     }
 
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.address.fingerprint));
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
         let until = turn.check.meter().kernel().forget_at(&turn.state);
-        if let Some(entry) = Heap::find(bucket, turn.address.fingerprint) {
+        if let Some(entry) = Heap::find(bucket, turn.fingerprint) {
             entry.set(std::mem::take(turn.state.heap_mut()), until);
         }
     }
 
-    fn recall(&self, _: &Address<'_>, now: Micros) -> Micros {
+    fn recall(&self, _: u64, now: Micros) -> Micros {
         Heap::recall(self, now)
     }
 }

@@ -8,7 +8,8 @@
 
 use std::io::{self, Read, Write};
 
-use super::overflow::{Address, Full, Visit};
+use super::labels::Label;
+use super::overflow::{Full, Visit};
 use super::table::{FRACTION_BITS, Table};
 use super::{Builder, MemoryStore, Seeds};
 use crate::fnv::Fnv;
@@ -160,8 +161,7 @@ fn put_back<const STATE: usize>(
     if state[0] <= now.get() << FRACTION_BITS {
         return Ok(());
     }
-    let address = Address { fingerprint, identity: 0, label: None };
-    table.visit(&address, now, PutBack(state))
+    table.visit(fingerprint, now, PutBack(state))
 }
 
 struct PutBack<const STATE: usize>([u64; STATE]);
@@ -176,6 +176,10 @@ impl<const STATE: usize> Visit<[u64; STATE]> for PutBack<STATE> {
 
     fn fresh(&mut self, _: Micros) -> [u64; STATE] {
         [0; STATE]
+    }
+
+    fn label(&self) -> Option<Label<'_>> {
+        None
     }
 
     fn without_room(&mut self, full: Full, _: Micros) -> Self::Answer {

@@ -11,16 +11,18 @@
 //! - *The line's number and the tag give the whole fingerprint*, so two keys
 //!   are taken for one only if all 64 bits of their keyed hashes agree.
 
-use super::labels::{Labels, Listed};
+use super::labels::{Label, Labels, Listed};
 use super::line_lock::LockedLine;
-use super::lines::{Lines, WORDS};
-use super::overflow::{Address, Full, Overflow, Visit};
+use super::lines::{Lines, WORDS, prefetch};
+use super::overflow::{Full, Overflow, Visit};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Micros;
 
-/// Marks a tag in the second of its key's two lines.
-const AWAY: u64 = 1 << 62;
-const TAG: u64 = AWAY - 1;
+/// Marks a tag in the second of its key's two lines. The bit below it is the
+/// line's lock.
+const AWAY: u64 = 2;
+/// Where the fingerprint begins in a tag; its upper two bits have no room.
+const TAG_SHIFT: u32 = 2;
 
 /// The bits below the time in a state's first word.
 pub(super) const FRACTION_BITS: u32 = 11;
@@ -48,7 +50,14 @@ struct Stripe(AtomicU64);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) line: usize,
-    tag: u64,
+    pub(super) tag: u64,
+}
+
+/// The home of a key, on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Approach<'t> {
+    pub(super) home: Seat,
+    pub(super) line: &'t [AtomicU64; WORDS],
 }
 
 /// A key's two lines, locked; `away` is missing if they are the same.
@@ -63,11 +72,11 @@ impl<const STATE: usize> Table<STATE> {
 
     /// A table that `keys` fit into.
     pub(super) fn new(keys: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
-        // How full a table gets before a key finds no room even by moving
-        // another, measured: with 4 slots to a line above 90 %, with 2 above
-        // 75 %. So a slot more for every 4 keys, or for every 2.
-        let spare = if Self::SLOTS >= 4 { 4 } else { 2 };
-        let lines = (keys + keys / spare).div_ceil(Self::SLOTS).max(4);
+        // Three slots in eight more than keys: so that few keys find no room
+        // in their home line, and hardly any none at all. With two slots to a
+        // line it takes twice that.
+        let spare = if Self::SLOTS >= 4 { keys / 8 * 3 } else { keys / 4 * 3 };
+        let lines = (keys + spare).div_ceil(Self::SLOTS).max(4);
         Table::with_lines(lines, overflow, listed)
     }
 
@@ -80,36 +89,33 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
-    #[inline]
-    pub(super) fn prefetch(&self, fingerprint: u64) {
-        self.lines.prefetch(self.home(fingerprint).line);
+    /// Asks for the lines of a key before they are needed.
+    #[inline(always)]
+    pub(super) fn approach(&self, fingerprint: u64) -> Approach<'_> {
+        let home = self.home(fingerprint);
+        let line = self.lines.line(home.line);
+        prefetch(line);
+        prefetch(self.lines.line(self.other(home).line));
+        Approach { home, line }
     }
 
     /// Lets `visit` decide on the state of a key.
-    #[inline]
-    pub(super) fn visit<V: Visit<[u64; STATE]>>(
-        &self,
-        address: &Address<'_>,
-        now: Micros,
-        mut visit: V,
-    ) -> V::Answer {
-        let home = self.home(address.fingerprint);
-        let line = self.lock(home.line);
-        match Self::find(&line, home.tag) {
-            Some(slot) => Self::visit_at(&line, slot, now, &mut visit),
-            None => self.visit_elsewhere(line, home, address, now, visit),
-        }
+    pub(super) fn visit<V: Visit<[u64; STATE]>>(&self, fingerprint: u64, now: Micros, visit: V) -> V::Answer {
+        let home = self.home(fingerprint);
+        self.visit_from(self.lock(home.line), home, now, visit)
     }
 
-    /// [`visit`](Table::visit) for a key that is not in its home line.
-    fn visit_elsewhere<V: Visit<[u64; STATE]>>(
+    /// [`visit`](Table::visit) for one who has locked the home line already.
+    pub(super) fn visit_from<V: Visit<[u64; STATE]>>(
         &self,
         home_line: LockedLine<'_>,
         home: Seat,
-        address: &Address<'_>,
         now: Micros,
         mut visit: V,
     ) -> V::Answer {
+        if let Some(slot) = Self::find(&home_line, home.tag) {
+            return Self::visit_at(&home_line, slot, now, &mut visit);
+        }
         let (home_line, away_line) = self.lock_other(home_line, home);
         let pair = Pair { home: &home_line, away: away_line.as_ref() };
         // The home line may have been unlocked in between: look there again.
@@ -122,7 +128,7 @@ impl<const STATE: usize> Table<STATE> {
         if !changed {
             return answer;
         }
-        match self.claim(pair, home, address, now) {
+        match self.claim(pair, home, now, visit.label()) {
             Ok((line, slot)) => {
                 Self::write(line, slot, state);
                 answer
@@ -131,7 +137,6 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
-    #[inline]
     fn visit_at<V: Visit<[u64; STATE]>>(line: &LockedLine<'_>, slot: usize, now: Micros, visit: &mut V) -> V::Answer {
         let mut state = Self::read(line, slot);
         let (answer, changed) = visit.step(&mut state, now);
@@ -157,8 +162,8 @@ impl<const STATE: usize> Table<STATE> {
         &self,
         pair: Pair<'g, 't>,
         home: Seat,
-        address: &Address<'_>,
         now: Micros,
+        label: Option<Label<'_>>,
     ) -> Result<(&'g LockedLine<'t>, usize), Full> {
         let free = now.get() << FRACTION_BITS;
         let seats = [Some((pair.home, home)), pair.away.map(|line| (line, self.other(home)))];
@@ -166,7 +171,7 @@ impl<const STATE: usize> Table<STATE> {
         for (line, seat) in seats.into_iter().flatten() {
             let (slot, until) = Self::oldest(line);
             if until <= free {
-                self.take(line, seat, slot, address, free);
+                self.take(line, seat, slot, label, free);
                 return Ok((line, slot));
             }
             if soonest.as_ref().is_none_or(|(least, ..)| until < *least) {
@@ -175,13 +180,13 @@ impl<const STATE: usize> Table<STATE> {
         }
         for (line, seat) in seats.into_iter().flatten() {
             if let Some(slot) = (0..Self::SLOTS).find(|slot| self.move_away(line, seat.line, *slot, free)) {
-                self.take(line, seat, slot, address, free);
+                self.take(line, seat, slot, label, free);
                 return Ok((line, slot));
             }
         }
         match soonest {
             Some((_, line, seat, slot)) if self.overflow == Overflow::EvictOldest => {
-                self.take(line, seat, slot, address, free);
+                self.take(line, seat, slot, label, free);
                 Ok((line, slot))
             }
             Some((until, ..)) => Err(Full { until: Micros::new((until >> FRACTION_BITS) + 1) }),
@@ -190,7 +195,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// Puts the key's tag on a slot whose state is given up.
-    fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, address: &Address<'_>, free: u64) {
+    fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, label: Option<Label<'_>>, free: u64) {
         let until = Self::until(line, slot);
         if until <= free {
             let stripe = &self.forgotten[seat.line % STRIPES].0;
@@ -201,7 +206,7 @@ impl<const STATE: usize> Table<STATE> {
         }
         line.set(slot * (STATE + 1), seat.tag);
         if let Some(labels) = &self.labels {
-            labels.put(seat.line * Self::SLOTS + slot, address.label);
+            labels.put(seat.line * Self::SLOTS + slot, label);
         }
     }
 
@@ -214,7 +219,7 @@ impl<const STATE: usize> Table<STATE> {
         if until > free {
             return false;
         }
-        self.take(&target, to, room, &Address { fingerprint: 0, identity: 0, label: None }, free);
+        self.take(&target, to, room, None, free);
         Self::write(&target, room, Self::read(from, slot));
         if let Some(labels) = &self.labels {
             labels.restore(to.line * Self::SLOTS + room, labels.take(line * Self::SLOTS + slot));
@@ -232,7 +237,7 @@ impl<const STATE: usize> Table<STATE> {
         if latest > now.get() && latest - now.get() <= LONGEST_RECALL { Micros::new(latest) } else { now }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock(&self, line: usize) -> LockedLine<'_> {
         LockedLine::lock(self.lines.line(line))
     }
@@ -255,16 +260,17 @@ impl<const STATE: usize> Table<STATE> {
         (self.lock(home.line), Some(other_line))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn home(&self, fingerprint: u64) -> Seat {
-        Seat { line: scale(fingerprint, self.lines.count()), tag: fingerprint & TAG }
+        Seat { line: scale(fingerprint, self.lines.count()), tag: fingerprint << TAG_SHIFT }
     }
 
     /// The other place of the key that sits, or would sit, in `seat`. The
     /// other of the other is the first.
+    #[inline(always)]
     pub(super) fn other(&self, seat: Seat) -> Seat {
         let count = self.lines.count();
-        let sum = scale((seat.tag & TAG).wrapping_mul(0x9e37_79b9_7f4a_7c15), count);
+        let sum = scale((seat.tag >> TAG_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15), count);
         let line = if sum >= seat.line { sum - seat.line } else { sum + count - seat.line };
         Seat { line, tag: seat.tag ^ AWAY }
     }
@@ -274,8 +280,8 @@ impl<const STATE: usize> Table<STATE> {
         let home = if seat.tag & AWAY == 0 { seat } else { self.other(seat) };
         // A line's fingerprints are neighbours: the two bits that the tag
         // lacks are those that lead here.
-        let upper = (0..4).find(|upper| scale(upper << 62 | home.tag, self.lines.count()) == home.line);
-        upper.unwrap_or(0) << 62 | home.tag
+        let candidates = (0..4).map(|upper| upper << (64 - TAG_SHIFT) | home.tag >> TAG_SHIFT);
+        candidates.into_iter().find(|fingerprint| self.home(*fingerprint).line == home.line).unwrap_or_default()
     }
 
     /// Visits every key whose state matters at `now`.
@@ -290,9 +296,16 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
-    #[inline]
-    fn find(line: &LockedLine<'_>, tag: u64) -> Option<usize> {
-        (0..Self::SLOTS).find(|slot| line.get(slot * (STATE + 1)) == tag)
+    /// The slot with this tag. All are compared before any branch is taken:
+    /// which one it is cannot be predicted, and to mispredict it when the line
+    /// arrives late costs more than to compare four.
+    #[inline(always)]
+    pub(super) fn find(line: &LockedLine<'_>, tag: u64) -> Option<usize> {
+        let mut found = 0_u32;
+        for slot in 0..Self::SLOTS {
+            found |= u32::from(line.get(slot * (STATE + 1)) == tag) << slot;
+        }
+        (found != 0).then(|| found.trailing_zeros() as usize % Self::SLOTS)
     }
 
     /// The slot whose state matters least long, and until when.
@@ -311,12 +324,12 @@ impl<const STATE: usize> Table<STATE> {
         line.get(slot * (STATE + 1) + 1)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(line: &LockedLine<'_>, slot: usize) -> [u64; STATE] {
         std::array::from_fn(|word| line.get(slot * (STATE + 1) + 1 + word))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(line: &LockedLine<'_>, slot: usize, state: [u64; STATE]) {
         for (word, value) in state.into_iter().enumerate() {
             line.set(slot * (STATE + 1) + 1 + word, value);
