@@ -1,2 +1,43 @@
-//! xtask
-fn main(){}
+//! The project's own tasks: `cargo xtask ci` is the one to remember.
+
+mod ci;
+mod defects;
+mod run;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask TASK
+
+  ci        everything that must pass before a change lands: format, lints, tests,
+            documents, features, examples, schedules, Miri
+  soak      the differential tests, a hundred times longer (TIDEGATE_DECISIONS, TIDEGATE_SEED)
+  bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
+  loom      every schedule of the locking and waiting code, more of them than ci runs
+  miri      the tests of the unsafe code under Miri
+  defects   plants mistakes in a copy of the sources and sees the tests catch each one";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let task = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let outcome = match task.as_str() {
+        "ci" => ci::all(),
+        "soak" => ci::soak(),
+        "bench" => ci::bench(&rest),
+        "loom" => ci::loom(None),
+        "miri" => ci::miri(),
+        "defects" => defects::all(),
+        _ => {
+            println!("{HELP}");
+            return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\n{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,2 +1,79 @@
-//! bench
-fn main(){}
+//! tidegate beside its rivals, interleaved in one process.
+//!
+//! A benchmark, never a test: it prints what it measured and what was hoped
+//! for, and always ends well. Only ratios within a run mean anything.
+//!
+//! ```text
+//! cargo run --release -p tidegate-bench                      # six minutes
+//! cargo run --release -p tidegate-bench -- --quick           # one
+//! cargo run --release -p tidegate-bench -- --only "hot key"
+//! ```
+//!
+//! Instructions per check, the number that stays the same on a busy machine:
+//!
+//! ```text
+//! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*counted*' \
+//!     target/release/tidegate-bench --callgrind hot tidegate
+//! ```
+
+mod affinity;
+mod callgrind;
+mod contestants;
+mod floors;
+mod measure;
+mod memory;
+mod options;
+mod report;
+mod session;
+mod slices;
+mod stalls;
+mod visits;
+mod workloads;
+
+use std::process::ExitCode;
+
+use options::{Options, Task};
+use report::Table;
+use session::Session;
+
+fn main() -> ExitCode {
+    match options::read(std::env::args().skip(1)) {
+        Some(Task::Measure(options)) => measure(options),
+        Some(Task::MemoryChild(name)) => {
+            if let Some(bytes) = memory::child(&name) {
+                println!("{bytes}");
+            }
+        }
+        Some(Task::Callgrind(workload, contestant)) => {
+            if callgrind::run(workload, &contestant).is_none() {
+                eprintln!("{contestant:?} does not take part in this workload");
+            }
+        }
+        None => {
+            eprintln!("{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn measure(options: Options) {
+    let mut session = Session::new(options.pace, options.only);
+    workloads::known_keys(&mut session);
+    workloads::hot_key(&mut session);
+    workloads::no_keys(&mut session);
+    workloads::new_keys(&mut session);
+    workloads::growth(&mut session);
+    stalls::slowest_insert(&mut session);
+    stalls::longest_stall(&mut session);
+    memory::memory(&mut session);
+    floors::floors(&mut session);
+    let goals = report::goals_to_markdown(session.tables());
+    print!("{goals}");
+    if let Some(file) = &options.markdown {
+        let all: String = session.tables().iter().map(Table::to_markdown).collect();
+        if let Err(error) = std::fs::write(file, goals + "## All contestants\n\n" + &all) {
+            eprintln!("cannot write {}: {error}", file.display());
+        }
+    }
+}

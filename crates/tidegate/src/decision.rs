@@ -24,6 +24,13 @@ impl Decision {
         Decision { rule, limit, verdict }
     }
 
+    /// See [`Verdict::field_by_field`].
+    #[inline(always)]
+    pub(crate) fn field_by_field(self) -> Decision {
+        let Decision { rule, limit, verdict } = self;
+        Decision { rule, limit, verdict: verdict.field_by_field() }
+    }
+
     /// Whether the request may pass.
     #[must_use]
     #[inline]

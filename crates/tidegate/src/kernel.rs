@@ -147,6 +147,15 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The same, field by field. The result of a call that is not inlined is
+    /// written straight to where it goes in the end, and then nothing there
+    /// can live in registers; this keeps the two apart.
+    #[inline(always)]
+    pub(crate) fn field_by_field(self) -> Verdict {
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded } = self;
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded }
+    }
+
     #[inline(always)]
     pub(crate) fn new(admission: Admission, reading: Reading) -> Verdict {
         let (allowed, delay, retry_after) = match admission {

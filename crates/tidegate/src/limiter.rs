@@ -257,10 +257,11 @@ impl<S: ImmediateStore> Limiter<S> {
         let inner = &*self.inner;
         if let ([meter], true) = (&*inner.meters, inner.observers.is_empty()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
-            let (verdict, _) = inner.store.decide_one_now(check)?;
+            let mut verdict = Verdict::default();
+            inner.store.decide_one_now(check, &mut verdict)?;
             return Ok(check.decision(verdict));
         }
-        self.ask_several_now(verb, request)
+        self.ask_several_now(verb, request).map(Decision::field_by_field)
     }
 
     #[inline(never)]

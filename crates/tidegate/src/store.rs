@@ -75,6 +75,12 @@ impl<'a> Check<'a> {
         self.cost
     }
 
+    /// Whether this takes anything if it passes.
+    #[inline]
+    pub(crate) fn is_charge(&self) -> bool {
+        self.verb == Verb::Charge && self.cost > 0
+    }
+
     #[inline]
     pub(crate) fn decision(&self, verdict: Verdict) -> Decision {
         Decision::new(self.meter.name(), self.meter.capacity(), verdict)
@@ -155,10 +161,8 @@ pub trait ImmediateStore: Store {
     /// # Errors
     /// Whatever keeps the store from deciding.
     #[inline]
-    fn decide_one_now(&self, check: Check<'_>) -> Result<(Verdict, Micros), StoreError> {
-        let mut verdict = Verdict::default();
-        let now = self.decide_now(std::slice::from_ref(&check), std::slice::from_mut(&mut verdict))?;
-        Ok((verdict, now))
+    fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
+        self.decide_now(std::slice::from_ref(&check), std::slice::from_mut(verdict))
     }
 
     /// Decides each check for itself, all at one time: a store can do many
@@ -169,7 +173,7 @@ pub trait ImmediateStore: Store {
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let mut now = self.clock().now();
         for (check, verdict) in checks.iter().zip(verdicts) {
-            (*verdict, now) = self.decide_one_now(*check)?;
+            now = self.decide_one_now(*check, verdict)?;
         }
         Ok(now)
     }
@@ -195,8 +199,8 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
     }
 
     #[inline]
-    fn decide_one_now(&self, check: Check<'_>) -> Result<(Verdict, Micros), StoreError> {
-        S::decide_one_now(self, check)
+    fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
+        S::decide_one_now(self, check, verdict)
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {

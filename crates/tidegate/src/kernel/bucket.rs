@@ -114,29 +114,43 @@ impl Bucket {
         Some(ahead * self.drain + state.fraction).filter(|level| *level <= self.full)
     }
 
-    /// The half of [`take`](Kernel::take) that changes the state.
+    /// The half of [`take`](Kernel::take) that changes the state: the level
+    /// afterwards, or `None` if there is no room.
     #[inline(always)]
-    pub(crate) fn fill_if_room(&self, state: &mut BucketState, now: Micros, cost: u64) -> bool {
+    pub(crate) fn fill_if_room(&self, state: &mut BucketState, now: Micros, cost: u64) -> Option<u64> {
         let tick = self.ticks(now);
-        let filled = self.level(state, tick).map_or(u64::MAX, |level| level + cost * self.scale);
-        let fits = filled <= self.full;
-        if fits {
-            self.set_level(state, filled, tick);
+        let level = if self.drain == 1 {
+            // A tick drains one: the level is the time, without a product.
+            state.at.saturating_sub(tick)
+        } else {
+            self.level(state, tick)?
+        };
+        let filled = level + cost * self.scale;
+        if filled > self.full {
+            return None;
         }
-        fits
+        self.set_level(state, filled, tick);
+        Some(filled)
     }
 
     /// The half of [`take`](Kernel::take) that tells what was done.
     #[inline(always)]
-    pub(crate) fn tell(&self, state: &BucketState, now: Micros, cost: u64, passed: bool) -> (Admission, Reading) {
+    pub(crate) fn tell(
+        &self,
+        state: &BucketState,
+        now: Micros,
+        cost: u64,
+        filled: Option<u64>,
+    ) -> (Admission, Reading) {
         let tick = self.ticks(now);
         let added = cost * self.scale;
-        let level = self.level(state, tick);
-        let admission = match level {
-            Some(level) if passed => Admission::Pass { delay: self.delay(level - added, tick, now) },
-            Some(_) | None => self.wait(state, added, now),
-        };
-        (admission, self.reading(state, level, now))
+        match filled {
+            Some(level) => {
+                let pass = Admission::Pass { delay: self.delay(level - added, tick, now) };
+                (pass, self.reading(state, filled, now))
+            }
+            None => (self.wait(state, added, now), self.reading(state, self.level(state, tick), now)),
+        }
     }
 
     /// Sets the level that the state has at `tick`.
@@ -204,19 +218,20 @@ impl Kernel for Bucket {
 
     #[inline(always)]
     fn take(&self, state: &mut BucketState, now: Micros, cost: u64) -> (Admission, Reading) {
-        let passed = self.fill_if_room(state, now, cost);
-        self.tell(state, now, cost, passed)
+        let filled = self.fill_if_room(state, now, cost);
+        self.tell(state, now, cost, filled)
     }
 
     fn refund(&self, state: &mut BucketState, now: Micros, cost: u64) {
         let tick = self.ticks(now);
         let (whole, fraction) = self.drained_in(cost * self.scale);
         let borrow = u64::from(fraction > state.fraction);
-        let at = state.at.saturating_sub(whole + borrow);
-        if at >= tick {
-            *state = BucketState { at, fraction: state.fraction + borrow * self.drain - fraction };
-        } else if state.at >= tick {
-            *state = BucketState { at: tick, fraction: 0 };
+        match state.at.checked_sub(whole + borrow) {
+            Some(at) if at >= tick => {
+                *state = BucketState { at, fraction: state.fraction + borrow * self.drain - fraction };
+            }
+            Some(_) | None if state.at >= tick => *state = BucketState { at: tick, fraction: 0 },
+            Some(_) | None => {}
         }
     }
 

@@ -32,8 +32,8 @@ pub use self::overflow::Overflow;
 use self::overflow::{Full, Shared, Visit};
 use self::pack::Pack;
 pub use self::snapshot::SnapshotError;
-use self::table::{Approach, Table};
-use crate::kernel::{self, Admission, Bucket, Kernel, Reading, Verb, Verdict};
+use self::table::{Approach, Seat, Table};
+use crate::kernel::{self, Bucket, Kernel, Verdict};
 use crate::limit::ConfigError;
 use crate::name::Name;
 use crate::request::Key;
@@ -57,12 +57,13 @@ use crate::time::{Clock, CoarseClock, Micros, SystemClock};
 /// ```
 ///
 /// # Memory
-/// A table takes 20 bytes for each of [`max_keys`](Builder::max_keys), once,
+/// A table takes 22 bytes for each of [`max_keys`](Builder::max_keys), once,
 /// page by page as keys arrive, and never more. That is for token and leaky
 /// buckets whose reduced count is at most 2048 (`count` and the period in
 /// microseconds divided by their gcd) and fixed windows of up to 2047; other
-/// buckets, windows and the sliding counter take 48 bytes in a table of their
-/// own, and a sliding log 80 bytes and 16 for each remembered instant.
+/// buckets, windows and the sliding counter take 64 bytes in a table of their
+/// own, and a sliding log 100 bytes and 16 for each remembered instant. A key
+/// under several rules counts once for each.
 ///
 /// # Keys
 /// A key is known by 64 bits of a hash keyed at random for each store. Among n
@@ -96,7 +97,8 @@ const LARGEST_MAX_KEYS: usize = 1 << 32;
 
 impl Builder {
     /// How many live keys to make room for: 1,000,000 unless set. A key is
-    /// live until its state has become that of a key never seen.
+    /// live until its state has become that of a key never seen; under several
+    /// rules it counts once for each.
     pub fn max_keys(mut self, keys: usize) -> Builder {
         self.max_keys = keys;
         self
@@ -240,21 +242,46 @@ impl MemoryStore {
         &self,
         bucket: &Bucket,
         check: Check<'_>,
+        fingerprint: u64,
         approach: Approach<'_>,
         now: Micros,
-    ) -> Option<(Admission, Reading)> {
+    ) -> Verdict {
+        let cost = check.cost();
         let line = LockedLine::lock(approach.line);
-        let slot = Table::<1>::find(&line, approach.home.tag)?;
-        let mut state = bucket.unpack(Table::<1>::read(&line, slot));
-        if bucket.heal(&state, now).is_some() {
-            return None;
+        if let Some(slot) = Table::<1>::find(&line, approach.home.tag) {
+            let mut state = bucket.unpack(Table::<1>::read(&line, slot));
+            let filled = bucket.fill_if_room(&mut state, now, cost);
+            if filled.is_some() {
+                Table::<1>::write(&line, slot, bucket.pack(&state));
+            }
+            // What comes from the future never passes.
+            if filled.is_some() || bucket.heal(&state, now).is_none() {
+                drop(line);
+                let (admission, reading) = bucket.tell(&state, now, cost, filled);
+                return Verdict::new(admission, reading);
+            }
         }
-        let passed = bucket.fill_if_room(&mut state, now, check.cost());
-        if passed {
-            Table::<1>::write(&line, slot, bucket.pack(&state));
+        self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).field_by_field()
+    }
+
+    #[inline(never)]
+    fn charge_narrow_elsewhere(
+        &self,
+        line: LockedLine<'_>,
+        home: Seat,
+        check: Check<'_>,
+        fingerprint: u64,
+        now: Micros,
+    ) -> Verdict {
+        match check.meter().kernel() {
+            MeterKernel::Bucket(kernel) => {
+                self.narrow.visit_from(line, home, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Window(_) | MeterKernel::Heap(_) => {
+                drop(line);
+                self.decide_anywhere(check, fingerprint, now)
+            }
         }
-        drop(line);
-        Some(bucket.tell(&state, now, check.cost(), passed))
     }
 
     #[inline(never)]
@@ -448,31 +475,27 @@ const BATCH: usize = 32;
 impl ImmediateStore for MemoryStore {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match (checks, verdicts) {
-            ([check], [verdict]) => {
-                let now;
-                (*verdict, now) = self.decide_one_now(*check)?;
-                Ok(now)
-            }
+            ([check], [verdict]) => self.decide_one_now(*check, verdict),
             (checks, verdicts) => self.decide_several(checks, verdicts),
         }
     }
 
     #[inline]
-    fn decide_one_now(&self, check: Check<'_>) -> Result<(Verdict, Micros), StoreError> {
+    fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
         let fingerprint = self.fingerprint(check);
-        if let (MeterKernel::Bucket(bucket), Verb::Charge) = (check.meter().kernel(), check.verb()) {
-            if bucket.is_narrow() {
+        if let MeterKernel::Bucket(bucket) = check.meter().kernel() {
+            if bucket.is_narrow() && check.is_charge() {
                 // The clock takes as long to read as the line to arrive, and
                 // would hold it up if it were read first.
                 let approach = self.narrow.approach(fingerprint);
                 let now = self.clock.now();
-                if let Some((admission, reading)) = self.charge_narrow(bucket, check, approach, now) {
-                    return Ok((Verdict::new(admission, reading), now));
-                }
-                return Ok((self.decide_anywhere(check, fingerprint, now), now));
+                *verdict = self.charge_narrow(bucket, check, fingerprint, approach, now);
+                return Ok(now);
             }
         }
-        Ok(self.decide_one(check, fingerprint))
+        let (decided, now) = self.decide_one(check, fingerprint);
+        *verdict = decided.field_by_field();
+        Ok(now)
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
@@ -485,7 +508,14 @@ impl ImmediateStore for MemoryStore {
             }
             let now = *now.get_or_insert_with(|| self.clock.now());
             for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {
-                *verdict = self.decide_anywhere(*check, fingerprint, now);
+                *verdict = match check.meter().kernel() {
+                    MeterKernel::Bucket(bucket) if bucket.is_narrow() && check.is_charge() => {
+                        self.charge_narrow(bucket, *check, fingerprint, self.narrow.reach(fingerprint), now)
+                    }
+                    MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => {
+                        self.decide_anywhere(*check, fingerprint, now)
+                    }
+                };
             }
         }
         Ok(now.unwrap_or_else(|| self.clock.now()))
@@ -531,12 +561,11 @@ impl Timepiece {
 
     #[inline(always)]
     fn now(&self) -> Micros {
-        let now = match self {
+        match self {
             Timepiece::System(clock) => clock.now(),
             Timepiece::Coarse(clock) => clock.now(),
-            Timepiece::Other(clock) => clock.now(),
-        };
-        now.min(Micros::LATEST)
+            Timepiece::Other(clock) => clock.now().min(Micros::LATEST),
+        }
     }
 }
 
@@ -563,8 +592,7 @@ impl Seeds {
     }
     #[inline(always)]
     fn fingerprint(&self, namespace: u64, bytes: &[u8]) -> u64 {
-        let mut hasher = FoldHasher::with_seed(self.hasher, &self.shared);
-        hasher.write_u64(namespace);
+        let mut hasher = FoldHasher::with_seed(self.hasher ^ namespace, &self.shared);
         hasher.write(bytes);
         hasher.finish()
     }

@@ -46,6 +46,6 @@ fn keep_ticking(source: &SystemClock, cell: &Weak<AtomicU64>) {
 impl Clock for CoarseClock {
     #[inline]
     fn now(&self) -> Micros {
-        Micros::new(self.tick.load(Ordering::Relaxed))
+        Micros(self.tick.load(Ordering::Relaxed))
     }
 }

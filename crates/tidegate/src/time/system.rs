@@ -51,7 +51,7 @@ impl Clock for SystemClock {
         // Another core's counter may be a little behind the one that anchored.
         let steps = self.counter.raw().saturating_sub(self.anchor_raw);
         let elapsed = (u128::from(steps) * u128::from(self.micros_per_step)) >> 64;
-        Micros::new(self.anchor + elapsed as u64)
+        Micros(self.anchor + elapsed as u64).min(Micros::LATEST)
     }
 }
 

@@ -11,8 +11,8 @@ use crate::time::Micros;
 /// What the memory store does with a new key when all slots that it could
 /// take hold states that still matter.
 ///
-/// It never happens while the store holds fewer live keys than it was sized
-/// for, give or take a few in a hundred.
+/// While the store holds no more live keys than it was sized for, that
+/// happens to one new key in several thousand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// New keys share slots set aside for them, chosen by a keyed hash, until

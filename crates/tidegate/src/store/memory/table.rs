@@ -23,9 +23,17 @@ use crate::time::Micros;
 const AWAY: u64 = 2;
 /// Where the fingerprint begins in a tag; its upper two bits have no room.
 const TAG_SHIFT: u32 = 2;
+/// The lowest bit of a tag's word is not the tag's. In the first slot it is
+/// the line's lock, in the second it says that a key of this line sits, or
+/// sat, in its other line: where it is not set, nobody need look there.
+const NOT_TAG: u64 = 1;
 
 /// The bits below the time in a state's first word.
 pub(super) const FRACTION_BITS: u32 = 11;
+
+/// A page of memory: to look a key up in its second line costs no second
+/// look-up of an address.
+const LARGEST_BLOCK: usize = 64;
 
 /// Lines whose numbers agree in this many values share a record of what was
 /// forgotten in them.
@@ -36,6 +44,8 @@ pub(super) const LONGEST_RECALL: u64 = 3_600_000_000;
 
 pub(super) struct Table<const STATE: usize> {
     lines: Lines,
+    /// The two lines of a key lie in one block of this many.
+    block: usize,
     /// Until when, at the latest, a state mattered that was written over.
     forgotten: Box<[Stripe]>,
     labels: Option<Labels>,
@@ -72,17 +82,20 @@ impl<const STATE: usize> Table<STATE> {
 
     /// A table that `keys` fit into.
     pub(super) fn new(keys: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
-        // Three slots in eight more than keys: so that few keys find no room
-        // in their home line, and hardly any none at all. With two slots to a
-        // line it takes twice that.
-        let spare = if Self::SLOTS >= 4 { keys / 8 * 3 } else { keys / 4 * 3 };
+        // Three slots more for every eight keys: then one key in nine has to
+        // sit in its second line, and one in ten thousand finds no room at
+        // all. With two slots to a line it takes twice as many slots as keys.
+        let spare = if Self::SLOTS >= 4 { keys / 8 * 3 } else { keys };
         let lines = (keys + spare).div_ceil(Self::SLOTS).max(4);
         Table::with_lines(lines, overflow, listed)
     }
 
-    pub(super) fn with_lines(lines: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
+    fn with_lines(lines: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
+        let block = lines.next_power_of_two().min(LARGEST_BLOCK);
+        let lines = lines.next_multiple_of(block);
         Table {
             lines: Lines::zeroed(lines),
+            block,
             forgotten: (0..STRIPES).map(|_| Stripe::default()).collect(),
             labels: listed.then(|| Labels::new(lines * Self::SLOTS)),
             overflow,
@@ -92,11 +105,16 @@ impl<const STATE: usize> Table<STATE> {
     /// Asks for the lines of a key before they are needed.
     #[inline(always)]
     pub(super) fn approach(&self, fingerprint: u64) -> Approach<'_> {
+        let approach = self.reach(fingerprint);
+        prefetch(approach.line);
+        prefetch(self.lines.line(self.other(approach.home).line));
+        approach
+    }
+
+    #[inline(always)]
+    pub(super) fn reach(&self, fingerprint: u64) -> Approach<'_> {
         let home = self.home(fingerprint);
-        let line = self.lines.line(home.line);
-        prefetch(line);
-        prefetch(self.lines.line(self.other(home).line));
-        Approach { home, line }
+        Approach { home, line: self.lines.line(home.line) }
     }
 
     /// Lets `visit` decide on the state of a key.
@@ -116,12 +134,21 @@ impl<const STATE: usize> Table<STATE> {
         if let Some(slot) = Self::find(&home_line, home.tag) {
             return Self::visit_at(&home_line, slot, now, &mut visit);
         }
+        let has_room = Self::oldest(&home_line).1 <= now.get() << FRACTION_BITS;
+        if has_room && !Self::has_sent_away(&home_line) {
+            return self.enter(Pair { home: &home_line, away: None }, home, now, visit);
+        }
         let (home_line, away_line) = self.lock_other(home_line, home);
         let pair = Pair { home: &home_line, away: away_line.as_ref() };
         // The home line may have been unlocked in between: look there again.
-        if let Some((line, slot)) = self.locate(pair, home) {
-            return Self::visit_at(line, slot, now, &mut visit);
+        match self.locate(pair, home) {
+            Some((line, slot)) => Self::visit_at(line, slot, now, &mut visit),
+            None => self.enter(pair, home, now, visit),
         }
+    }
+
+    /// [`visit`](Table::visit) for a key that sits nowhere yet.
+    fn enter<V: Visit<[u64; STATE]>>(&self, pair: Pair<'_, '_>, home: Seat, now: Micros, mut visit: V) -> V::Answer {
         let now = self.recall(home, now);
         let mut state = visit.fresh(now);
         let (answer, changed) = visit.step(&mut state, now);
@@ -172,6 +199,9 @@ impl<const STATE: usize> Table<STATE> {
             let (slot, until) = Self::oldest(line);
             if until <= free {
                 self.take(line, seat, slot, label, free);
+                if seat.tag & AWAY != 0 {
+                    Self::note_sent_away(pair.home);
+                }
                 return Ok((line, slot));
             }
             if soonest.as_ref().is_none_or(|(least, ..)| until < *least) {
@@ -181,12 +211,14 @@ impl<const STATE: usize> Table<STATE> {
         for (line, seat) in seats.into_iter().flatten() {
             if let Some(slot) = (0..Self::SLOTS).find(|slot| self.move_away(line, seat.line, *slot, free)) {
                 self.take(line, seat, slot, label, free);
+                Self::note_sent_away(pair.home);
                 return Ok((line, slot));
             }
         }
         match soonest {
             Some((_, line, seat, slot)) if self.overflow == Overflow::EvictOldest => {
                 self.take(line, seat, slot, label, free);
+                Self::note_sent_away(pair.home);
                 Ok((line, slot))
             }
             Some((until, ..)) => Err(Full { until: Micros::new((until >> FRACTION_BITS) + 1) }),
@@ -204,7 +236,8 @@ impl<const STATE: usize> Table<STATE> {
                 stripe.fetch_max(until, Ordering::Relaxed);
             }
         }
-        line.set(slot * (STATE + 1), seat.tag);
+        let word = slot * (STATE + 1);
+        line.set(word, seat.tag | line.get(word) & NOT_TAG);
         if let Some(labels) = &self.labels {
             labels.put(seat.line * Self::SLOTS + slot, label);
         }
@@ -212,7 +245,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// Moves the key in `slot` to its other line, if that has a free slot.
     fn move_away(&self, from: &LockedLine<'_>, line: usize, slot: usize, free: u64) -> bool {
-        let to = self.other(Seat { line, tag: from.get(slot * (STATE + 1)) });
+        let to = self.other(Seat { line, tag: Self::tag(from, slot) });
         // A line that we hold ourselves has no room: that trying it fails is right.
         let Some(target) = LockedLine::try_lock(self.lines.line(to.line)) else { return false };
         let (room, until) = Self::oldest(&target);
@@ -220,6 +253,9 @@ impl<const STATE: usize> Table<STATE> {
             return false;
         }
         self.take(&target, to, room, None, free);
+        // One of the two is the home of the key that moves; a note too many
+        // does no harm.
+        Self::note_sent_away(from);
         Self::write(&target, room, Self::read(from, slot));
         if let Some(labels) = &self.labels {
             labels.restore(to.line * Self::SLOTS + room, labels.take(line * Self::SLOTS + slot));
@@ -269,10 +305,8 @@ impl<const STATE: usize> Table<STATE> {
     /// other of the other is the first.
     #[inline(always)]
     pub(super) fn other(&self, seat: Seat) -> Seat {
-        let count = self.lines.count();
-        let sum = scale((seat.tag >> TAG_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15), count);
-        let line = if sum >= seat.line { sum - seat.line } else { sum + count - seat.line };
-        Seat { line, tag: seat.tag ^ AWAY }
+        let distance = ((seat.tag >> TAG_SHIFT) as usize | 1) & (self.block - 1);
+        Seat { line: seat.line ^ distance, tag: seat.tag ^ AWAY }
     }
 
     /// The fingerprint of the key that sits in `seat`.
@@ -289,7 +323,7 @@ impl<const STATE: usize> Table<STATE> {
         for number in 0..self.lines.count() {
             let line = self.lock(number);
             for slot in (0..Self::SLOTS).filter(|slot| Self::until(&line, *slot) > now.get() << FRACTION_BITS) {
-                let seat = Seat { line: number, tag: line.get(slot * (STATE + 1)) };
+                let seat = Seat { line: number, tag: Self::tag(&line, slot) };
                 let label = self.labels.as_ref().and_then(|labels| labels.get(number * Self::SLOTS + slot));
                 visit(self.fingerprint(seat), Self::read(&line, slot), label);
             }
@@ -303,9 +337,22 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn find(line: &LockedLine<'_>, tag: u64) -> Option<usize> {
         let mut found = 0_u32;
         for slot in 0..Self::SLOTS {
-            found |= u32::from(line.get(slot * (STATE + 1)) == tag) << slot;
+            found |= u32::from(Self::tag(line, slot) == tag) << slot;
         }
         (found != 0).then(|| found.trailing_zeros() as usize % Self::SLOTS)
+    }
+
+    #[inline(always)]
+    fn tag(line: &LockedLine<'_>, slot: usize) -> u64 {
+        line.get(slot * (STATE + 1)) & !NOT_TAG
+    }
+
+    fn has_sent_away(line: &LockedLine<'_>) -> bool {
+        line.get(STATE + 1) & NOT_TAG != 0
+    }
+
+    fn note_sent_away(line: &LockedLine<'_>) {
+        line.set(STATE + 1, line.get(STATE + 1) | NOT_TAG);
     }
 
     /// The slot whose state matters least long, and until when.

@@ -1,0 +1,121 @@
+//! An attacker with a new key for every request: memory stays as it is, and
+//! whoever is being limited goes on being limited, decision by decision.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate::{Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow};
+
+const CAP: usize = 100_000;
+
+fn limiter(limit: Limit, clock: &ManualClock, overflow: Overflow) -> Limiter {
+    let store = MemoryStore::builder().max_keys(CAP).overflow(overflow).clock(clock.clone());
+    Limiter::with_store(limit, store.build().expect("valid settings")).expect("a valid policy")
+}
+
+fn check(limiter: &Limiter, key: &str) -> Decision {
+    limiter.check(key).expect("the memory store answers")
+}
+
+/// Pages of memory that this process has in use.
+fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(statm.split_whitespace().nth(1)?.parse::<u64>().ok()? * 4_096)
+}
+
+/// Lets `keys` strangers in, and compares the victim's decisions with those
+/// on a store of its own.
+fn attack(limit: Limit, overflow: Overflow, keys: u64) -> Limiter {
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let (attacked, quiet) = (limiter(limit, &clock, overflow), limiter(limit, &clock, overflow));
+    let mut name = [0_u8; 16];
+    for number in 0..keys {
+        name[..8].copy_from_slice(&number.to_le_bytes());
+        let _ = attacked.check(&name[..]).expect("the memory store answers");
+        if number % 1_000 == 0 {
+            assert_eq!(check(&attacked, "victim"), check(&quiet, "victim"), "{limit} after {number} keys");
+            // Slowly enough that a hundred thousand keys matter at a time.
+            clock.advance(Duration::from_millis(1));
+        }
+    }
+    attacked
+}
+
+/// Memory is that of the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn ten_million_keys_change_neither_memory_nor_a_victims_decisions() {
+    let _alone = alone();
+    let limit = Limit::per_minute(60);
+    // The first few hundred thousand fill all that can be filled, and are
+    // kept: after them a store as large as theirs is all that may be added.
+    let filled = attack(limit, Overflow::Share, 3 * CAP as u64);
+    let before = resident_bytes();
+    let attacked = attack(limit, Overflow::Share, 10_000_000);
+    if let (Some(before), Some(after)) = (before, resident_bytes()) {
+        let growth = after.saturating_sub(before);
+        assert!(growth < 4 << 20, "memory grew by {growth} bytes");
+    }
+    for limiter in [filled, attacked] {
+        assert!(limiter.store().overflowed() > 0, "the attack did fill the store");
+    }
+}
+
+#[test]
+fn other_states_are_as_safe() {
+    let _alone = alone();
+    let minute = Duration::from_secs(60);
+    for limit in [
+        Limit::sliding_counter(60, minute),
+        Limit::fixed_window(60, minute),
+        Limit::sliding_log(60, minute),
+        Limit::token_bucket(999_983, minute).burst(30),
+    ] {
+        attack(limit, Overflow::Share, 5 * CAP as u64);
+    }
+}
+
+#[test]
+fn refusing_or_allowing_newcomers_leaves_the_victim_alone_too() {
+    let _alone = alone();
+    for overflow in [Overflow::Refuse, Overflow::Allow] {
+        let attacked = attack(Limit::per_minute(60), overflow, 5 * CAP as u64);
+        let newcomer = check(&attacked, "a newcomer");
+        assert!(newcomer.is_degraded());
+        assert_eq!(newcomer.is_allowed(), overflow == Overflow::Allow);
+    }
+}
+
+#[test]
+fn sharing_never_lets_a_newcomer_exceed_its_limit() {
+    let _alone = alone();
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let limit = Limit::per_hour(3);
+    let limiter = limiter(limit, &clock, Overflow::Share);
+    for number in 0..2 * CAP as u64 {
+        let _ = check(&limiter, &format!("stranger {number}"));
+    }
+    assert!(limiter.store().overflowed() > 0, "the store is full");
+    // Newcomers share now. Let all others be forgotten, so that they find
+    // room again: nobody may begin anew.
+    let newcomers: Vec<String> = (0..200).map(|number| format!("newcomer {number}")).collect();
+    let mut admitted = vec![0; newcomers.len()];
+    for _ in 0..4 {
+        for (count, key) in admitted.iter_mut().zip(&newcomers) {
+            *count += u32::from(limiter.is_allowed(key));
+        }
+    }
+    clock.advance(Duration::from_secs(1_200));
+    for _ in 0..4 {
+        for (count, key) in admitted.iter_mut().zip(&newcomers) {
+            *count += u32::from(limiter.is_allowed(key));
+        }
+    }
+    // Three at once, and one more for the third of an hour that passed.
+    assert!(admitted.iter().all(|count| *count <= 4), "{admitted:?}");
+}

@@ -1,0 +1,174 @@
+//! What a memory store does besides deciding: forget, overflow, list, and
+//! survive a restart.
+
+use std::time::Duration;
+
+use tidegate::store::memory::SnapshotError;
+use tidegate::{ConfigError, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy};
+
+const START: Micros = Micros::new(1_700_000_000_000_000);
+
+fn policy() -> Policy {
+    let minute = Duration::from_secs(60);
+    Policy::new()
+        .limit("bucket", Limit::per_minute(30))
+        .limit("wide bucket", Limit::token_bucket(999_983, minute).burst(30))
+        .limit("window", Limit::fixed_window(30, minute))
+        .limit("counter", Limit::sliding_counter(30, minute))
+        .limit("log", Limit::sliding_log(30, minute))
+}
+
+fn store(clock: &ManualClock) -> MemoryStore {
+    MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings")
+}
+
+#[test]
+fn bounds_are_checked_when_the_store_is_built() {
+    let built = |keys| MemoryStore::builder().max_keys(keys).build().map(|_| ());
+    assert_eq!(built(0), Err(ConfigError::Zero { field: "max_keys" }));
+    assert_eq!(built(0).expect_err("zero").to_string(), "max_keys is zero: give at least 1");
+    assert!(matches!(built(usize::MAX), Err(ConfigError::TooLarge { field: "max_keys", .. })));
+    assert_eq!(built(1), Ok(()));
+}
+
+#[test]
+fn a_key_is_forgotten_when_nothing_of_it_matters_any_more() {
+    let clock = ManualClock::at(START);
+    let limiter = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
+    assert!(limiter.is_allowed("alice"));
+    assert_eq!(limiter.store().count_keys(), 5);
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(limiter.store().count_keys(), 3, "the buckets are full again");
+    clock.advance(Duration::from_secs(120));
+    assert_eq!(limiter.store().count_keys(), 0);
+}
+
+#[test]
+fn the_store_holds_as_many_keys_as_it_was_made_for() {
+    let clock = ManualClock::at(START);
+    for limit in [
+        Limit::per_hour(1),
+        Limit::sliding_counter(1, Duration::from_secs(3_600)),
+        Limit::sliding_log(1, Duration::from_secs(3_600)),
+    ] {
+        let keys = 50_000;
+        let store = MemoryStore::builder().max_keys(keys).overflow(Overflow::Refuse).clock(clock.clone());
+        let limiter = Limiter::with_store(limit, store.build().expect("valid settings")).expect("a valid policy");
+        let seated = (0..keys as u64).filter(|key| limiter.is_allowed(*key)).count();
+        assert!(seated * 1_000 >= keys * 999, "{limit}: {seated} of {keys} found room");
+        assert_eq!(limiter.store().count_keys(), seated);
+        let again = (0..keys as u64).filter(|key| limiter.is_allowed(*key)).count();
+        assert_eq!(again, 0, "{limit}: every key is remembered");
+    }
+}
+
+#[test]
+fn the_oldest_make_room_if_they_are_to() {
+    let clock = ManualClock::at(START);
+    let builder = MemoryStore::builder().max_keys(100).overflow(Overflow::EvictOldest).clock(clock.clone());
+    let limiter = Limiter::with_store(Limit::per_hour(1), builder.build().expect("valid")).expect("a valid policy");
+    for key in 0..10_000_u64 {
+        clock.advance(Duration::from_millis(1));
+        assert!(limiter.is_allowed(key));
+    }
+    assert!(!limiter.is_allowed(9_999), "the latest is still known");
+    assert!(limiter.is_allowed(0), "the first is not");
+}
+
+#[test]
+fn keys_are_listed_only_where_that_is_wanted() {
+    let clock = ManualClock::at(START);
+    let unlisted = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
+    assert!(unlisted.is_allowed("alice"));
+    assert!(unlisted.store().keys().is_empty());
+
+    let listing = MemoryStore::builder().max_keys(3_000).list_keys().clock(clock.clone());
+    let listed = Limiter::with_store(policy(), listing.build().expect("valid settings")).expect("a valid policy");
+    for key in 0..900_u64 {
+        assert!(listed.is_allowed(("user", key)));
+    }
+    let mut keys = listed.store().keys();
+    assert_eq!(keys.len(), 5 * 900);
+    keys.retain(|(rule, _)| *rule == "log");
+    let mut numbers: Vec<u64> = keys
+        .iter()
+        .map(|(_, key)| {
+            let parts: Vec<&[u8]> = key.parts().collect();
+            assert_eq!(parts[0], b"user");
+            String::from_utf8_lossy(parts[1]).parse().expect("the number that was given")
+        })
+        .collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..900));
+    clock.advance(Duration::from_secs(200));
+    assert!(listed.store().keys().is_empty(), "forgotten keys are not listed");
+}
+
+#[test]
+fn a_restored_store_goes_on_where_the_old_one_stopped() {
+    let clock = ManualClock::at(START);
+    let before = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
+    for key in 0..500_u64 {
+        for _ in 0..key % 30 {
+            assert!(before.is_allowed(key));
+        }
+    }
+    let mut bytes = Vec::new();
+    before.store().snapshot(&mut bytes).expect("memory can be written");
+    clock.advance(Duration::from_millis(1_500));
+    // Into a larger store, so that every key finds another line.
+    let builder = MemoryStore::builder().max_keys(3_000).clock(clock.clone());
+    let restored = builder.restore(&bytes[..]).expect("the snapshot is whole");
+    let after = Limiter::with_store(policy(), restored).expect("a valid policy");
+    assert_eq!(after.store().count_keys(), before.store().count_keys());
+    for key in 0..600_u64 {
+        for _ in 0..3 {
+            assert_eq!(after.check(key).expect("an answer"), before.check(key).expect("an answer"), "key {key}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_whole() {
+    let clock = ManualClock::at(START);
+    let limiter = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
+    for key in 0..20_u64 {
+        assert!(limiter.is_allowed(key));
+    }
+    let mut whole = Vec::new();
+    limiter.store().snapshot(&mut whole).expect("memory can be written");
+    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(1_000).clock(clock.clone()).restore(bytes);
+    assert!(restore(&whole).is_ok());
+    for length in 0..whole.len() {
+        assert!(restore(&whole[..length]).is_err(), "cut after {length} bytes");
+    }
+    for index in 0..whole.len() {
+        let mut altered = whole.clone();
+        altered[index] ^= 0x10;
+        assert!(restore(&altered).is_err(), "byte {index} altered");
+    }
+    assert!(matches!(restore(b"something else that is long enough"), Err(SnapshotError::Foreign)));
+    let small = MemoryStore::builder().max_keys(1).clock(clock.clone()).restore(&whole[..]);
+    assert!(matches!(small, Err(SnapshotError::NoRoom { max_keys: 1 })));
+}
+
+#[test]
+fn a_clock_that_goes_back_revives_no_forgotten_key_with_a_full_bucket() {
+    let clock = ManualClock::at(START);
+    let builder = MemoryStore::builder().max_keys(10).clock(clock.clone());
+    let limiter = Limiter::with_store(Limit::per_second(1), builder.build().expect("valid")).expect("a valid policy");
+    let mut admitted = 0;
+    // Time stands between two instants, while other keys take the slots of
+    // those that are forgotten at the later one.
+    for round in 0..200_u64 {
+        clock.set(START);
+        admitted += u32::from(limiter.is_allowed("alice"));
+        clock.set(START.saturating_add(Micros::new(1_000_000)));
+        for stranger in 0..8 {
+            let _ = limiter.check((round, stranger)).expect("the memory store answers");
+        }
+    }
+    // One at each of the two instants, and what was forgotten between them
+    // may count from the later one on.
+    assert!(admitted <= 3, "alice was admitted {admitted} times in a second");
+}

@@ -1,0 +1,195 @@
+//! `acquire`: first come, first served; on time, or not at all.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tidegate::{AcquireError, CheckError, Decision, Limit, Limiter, ManualClock, MemoryStore, Request};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(1_000);
+
+fn limiter(limit: Limit) -> (Limiter, ManualClock) {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    (Limiter::with_store(limit, store).expect("a valid policy"), clock)
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+type Outcome = Result<Decision, AcquireError>;
+
+/// A wait that is polled by hand.
+struct Waiting {
+    future: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
+    woken: Arc<Woken>,
+}
+
+impl Waiting {
+    fn new(limiter: &Limiter, request: Request<'static>, patience: Duration) -> Waiting {
+        let limiter = limiter.clone();
+        let future = Box::pin(async move { limiter.acquire(request, patience).await });
+        Waiting { future: Some(future), woken: Arc::default() }
+    }
+
+    fn poll(&mut self) -> Option<Outcome> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let future = self.future.as_mut().expect("not polled after it ended");
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => {
+                self.future = None;
+                Some(outcome)
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    fn times_woken(&self) -> usize {
+        self.woken.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn waiters_are_admitted_in_the_order_of_their_arrival() {
+    let (limiter, clock) = limiter(Limit::per_second(1));
+    assert!(limiter.is_allowed("alice"));
+    let mut waiters: Vec<Waiting> = (0..5).map(|_| Waiting::new(&limiter, "alice".into(), LONG)).collect();
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_none());
+    }
+    for next in 0..5 {
+        clock.advance(SECOND);
+        // Polled in the wrong order: only the first in line is admitted.
+        let done: Vec<usize> = (next..5).rev().filter(|index| waiters[*index].poll().is_some()).collect();
+        assert_eq!(done, [next]);
+        // The next in line finds out when to come back.
+        if let Some(waiter) = waiters.get_mut(next + 1) {
+            assert!(waiter.poll().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_small_request_does_not_overtake_a_large_one() {
+    let (limiter, clock) = limiter(Limit::per_second(10));
+    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+    let mut large = Waiting::new(&limiter, Request::new("alice").cost(10), LONG);
+    let mut small = Waiting::new(&limiter, Request::new("alice").cost(1), LONG);
+    assert!(large.poll().is_none() && small.poll().is_none());
+    clock.advance(SECOND / 2);
+    assert!(small.poll().is_none() && large.poll().is_none(), "there would be room for the small one");
+    clock.advance(SECOND / 2);
+    assert!(large.poll().is_some_and(|outcome| outcome.is_ok()));
+    assert!(small.poll().is_none());
+    clock.advance(SECOND / 10);
+    assert!(small.poll().is_some_and(|outcome| outcome.is_ok()));
+}
+
+#[test]
+fn whoever_gives_up_leaves_nothing_behind_and_wakes_the_next() {
+    // The one who leaves is cancelled after each number of polls there is.
+    for polls in 0..3 {
+        for leaver in 0..2 {
+            let (limiter, clock) = limiter(Limit::per_second(1));
+            assert!(limiter.is_allowed("alice"));
+            let mut waiters: Vec<Waiting> = (0..3).map(|_| Waiting::new(&limiter, "alice".into(), LONG)).collect();
+            for _ in 0..polls {
+                for waiter in &mut waiters {
+                    assert!(waiter.poll().is_none());
+                }
+            }
+            let left = waiters.remove(leaver);
+            let woken_before: Vec<usize> = waiters.iter().map(Waiting::times_woken).collect();
+            drop(left);
+            if polls > 0 && leaver == 0 {
+                assert!(waiters[0].times_woken() > woken_before[0], "the next in line is woken");
+            }
+            assert!(waiters.iter_mut().all(|waiter| waiter.poll().is_none()));
+            for waiter in &mut waiters {
+                clock.advance(SECOND);
+                assert!(waiter.poll().is_some_and(|outcome| outcome.is_ok()), "nobody lost their turn");
+            }
+            let peek = limiter.peek("alice").expect("an answer");
+            assert_eq!(peek.remaining(), 0, "three were charged, not four");
+        }
+    }
+}
+
+#[test]
+fn patience_that_cannot_suffice_is_not_tried() {
+    let (limiter, clock) = limiter(Limit::per_second(1));
+    assert!(limiter.is_allowed("alice"));
+    let outcome = Waiting::new(&limiter, "alice".into(), Duration::from_millis(999)).poll();
+    let error = outcome.expect("it ends at once").expect_err("a second would be needed");
+    assert_eq!(error.to_string(), "not admitted within 999ms: ask again later or allow more time");
+    let mut enough = Waiting::new(&limiter, "alice".into(), SECOND);
+    assert!(enough.poll().is_none());
+    clock.advance(SECOND);
+    assert!(enough.poll().is_some_and(|outcome| outcome.is_ok()));
+}
+
+#[test]
+fn patience_ends_in_the_queue_too() {
+    let (limiter, clock) = limiter(Limit::token_bucket(1, Duration::from_secs(100)));
+    assert!(limiter.is_allowed("alice"));
+    let mut first = Waiting::new(&limiter, "alice".into(), LONG);
+    let mut second = Waiting::new(&limiter, "alice".into(), SECOND);
+    assert!(first.poll().is_none() && second.poll().is_none());
+    clock.advance(SECOND);
+    assert!(second.times_woken() > 0, "its alarm rang");
+    assert!(matches!(second.poll(), Some(Err(AcquireError::OutOfPatience { .. }))));
+    assert!(first.poll().is_none());
+}
+
+#[test]
+fn what_can_never_pass_is_an_error_not_a_wait() {
+    let (limiter, _clock) = limiter(Limit::per_second(1));
+    let outcome = Waiting::new(&limiter, Request::new("alice").cost(2), LONG).poll();
+    assert!(matches!(outcome, Some(Err(AcquireError::Check(CheckError::Unsatisfiable { cost: 2, capacity: 1, .. })))));
+}
+
+#[test]
+fn keys_do_not_wait_for_each_other() {
+    let (limiter, _clock) = limiter(Limit::per_second(1));
+    assert!(limiter.is_allowed("alice"));
+    let mut alice = Waiting::new(&limiter, "alice".into(), LONG);
+    assert!(alice.poll().is_none());
+    assert!(Waiting::new(&limiter, "bob".into(), LONG).poll().is_some_and(|outcome| outcome.is_ok()));
+}
+
+#[test]
+fn threads_wait_by_real_time() {
+    // A thousand a second: each of the four waits a millisecond or so.
+    let limiter = Limiter::new(Limit::per_second(1_000).burst(1));
+    let order = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (limiter, order) = (&limiter, &order);
+            scope.spawn(move || {
+                let decision = limiter.acquire_blocking("everyone", LONG).expect("there is time enough");
+                assert!(decision.is_allowed());
+                order.lock().expect("no thread panics").push(thread);
+            });
+        }
+    });
+    assert_eq!(order.into_inner().expect("no thread panicked").len(), 4);
+}
+
+#[test]
+fn a_future_may_be_moved_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let (limiter, _clock) = limiter(Limit::per_second(1));
+    let future = pin!(limiter.acquire("alice", SECOND));
+    is_send(&future);
+}

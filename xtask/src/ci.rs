@@ -1,0 +1,101 @@
+//! What must pass, and the longer campaigns beside it.
+
+use std::fs;
+
+use crate::run::{Failure, Step, root};
+
+/// Decisions that the differential tests make in all.
+const CI_DECISIONS: &str = "10000000";
+const SOAK_DECISIONS: &str = "1000000000";
+
+pub(crate) fn all() -> Result<(), Failure> {
+    Step::cargo("fmt --all --check").run()?;
+    Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
+    Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
+    Step::cargo("doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings").run()?;
+    features()?;
+    examples()?;
+    loom(Some(2))?;
+    miri()?;
+    println!("\nAll passed.");
+    Ok(())
+}
+
+/// Every library without its default features, and with each feature alone.
+fn features() -> Result<(), Failure> {
+    for package in ["tidegate", "tidegate-testkit"] {
+        Step::cargo(&format!("check --package {package} --no-default-features")).run()?;
+        for feature in features_of(package)? {
+            Step::cargo(&format!("check --package {package} --no-default-features --features {feature}")).run()?;
+        }
+    }
+    Ok(())
+}
+
+fn features_of(package: &str) -> Result<Vec<String>, Failure> {
+    let manifest = root().join("crates").join(package).join("Cargo.toml");
+    let manifest =
+        fs::read_to_string(&manifest).map_err(|error| format!("cannot read {}: {error}", manifest.display()))?;
+    let section = manifest.lines().skip_while(|line| line.trim() != "[features]").skip(1);
+    let lines = section.take_while(|line| !line.starts_with('['));
+    Ok(lines.filter_map(|line| line.split_once('=')).map(|(name, _)| name.trim().to_owned()).collect())
+}
+
+/// Every example runs to its end.
+fn examples() -> Result<(), Failure> {
+    let directory = root().join("crates/tidegate/examples");
+    let entries = fs::read_dir(&directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
+        .collect();
+    names.sort();
+    for name in names {
+        Step::cargo(&format!("run --quiet --package tidegate --example {name}")).run()?;
+    }
+    Ok(())
+}
+
+/// The schedule tests, with at most so many preemptions in a schedule.
+pub(crate) fn loom(preemptions: Option<usize>) -> Result<(), Failure> {
+    let target = root().join("target/loom");
+    let step = Step::cargo("test --release --package tidegate --lib schedules")
+        .with("RUSTFLAGS", "--cfg loom")
+        .with("CARGO_TARGET_DIR", &target.display().to_string());
+    match preemptions {
+        Some(most) => step.with("LOOM_MAX_PREEMPTIONS", &most.to_string()).run(),
+        None => step.with("LOOM_MAX_PREEMPTIONS", "4").run(),
+    }
+}
+
+/// The unit tests and the concurrent ones under Miri, on the nightly toolchain.
+pub(crate) fn miri() -> Result<(), Failure> {
+    let (present, _) = Step::cargo("+nightly miri --version").ask()?;
+    if !present {
+        let arguments = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
+        Step::new("rustup", &arguments).run().map_err(|failure| {
+            format!("{failure}\nMiri is needed: install a nightly toolchain with the miri component")
+        })?;
+    }
+    let target = root().join("target/miri");
+    for tests in ["--lib", "--test concurrency"] {
+        Step::cargo(&format!("+nightly miri test --package tidegate {tests}"))
+            // Real time and the file system are used by some.
+            .with("MIRIFLAGS", "-Zmiri-disable-isolation")
+            .with("CARGO_TARGET_DIR", &target.display().to_string())
+            .run()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn soak() -> Result<(), Failure> {
+    let decisions = std::env::var("TIDEGATE_DECISIONS").unwrap_or_else(|_| SOAK_DECISIONS.into());
+    Step::cargo("test --package tidegate --test differential --test retry_exactness -- --nocapture")
+        .with("TIDEGATE_DECISIONS", &decisions)
+        .run()
+}
+
+pub(crate) fn bench(options: &[String]) -> Result<(), Failure> {
+    let step = Step::cargo("run --release --package tidegate-bench --");
+    options.iter().fold(step, |step, option| step.argument(option)).run()
+}
