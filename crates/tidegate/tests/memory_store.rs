@@ -73,6 +73,30 @@ fn the_oldest_make_room_if_they_are_to() {
     }
     assert!(!limiter.is_allowed(9_999), "the latest is still known");
     assert!(limiter.is_allowed(0), "the first is not");
+    assert!(limiter.store().overflowed() > 9_000, "and that is counted");
+}
+
+#[test]
+fn no_key_can_be_chosen_to_fall_on_another_rules_or_another_shape() {
+    let clock = ManualClock::at(START);
+    let hour = Duration::from_secs(3_600);
+    // Two rules whose namespaces an attacker knows: they are computed from
+    // their names. Were a key simply mixed with them, some difference of two
+    // keys would undo it.
+    let policy = |name| Policy::new().limit(name, Limit::fixed_window(1, hour));
+    let shared = std::sync::Arc::new(store(&clock));
+    let a = Limiter::with_store(policy("a"), shared.clone()).expect("a valid policy");
+    let b = Limiter::with_store(policy("b"), shared.clone()).expect("a valid policy");
+    assert!(a.is_allowed("0123456789abcdef"));
+    assert!(b.is_allowed("0123456789abcdef"), "the same key under another rule");
+    // A composite key and a single one whose bytes differ from it in a bit.
+    assert!(a.is_allowed(("abcdefg", "hijklmn")));
+    for (index, bit) in (0..16).flat_map(|index| (0..8).map(move |bit| (index, bit))) {
+        let mut bytes = *b"\x07abcdefg\x07hijklmn";
+        bytes[index] ^= 1 << bit;
+        assert!(a.is_allowed(&bytes[..]), "byte {index}, bit {bit}");
+    }
+    assert!(a.is_allowed(&b"\x07abcdefg\x07hijklmn"[..]), "the very same bytes in one part");
 }
 
 #[test]

@@ -151,9 +151,14 @@ impl Waiters {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS });
         }
-        let number = self.tickets.fetch_add(1, Ordering::Relaxed);
-        let ticket = Ticket { waiters: self, key: self.hasher.hash_one(key), number };
-        ticket.shard().entry(ticket.key).or_default().push_back(Waiter { ticket: number, waker: None });
+        let mut ticket = Ticket { waiters: self, key: self.hasher.hash_one(key), number: 0 };
+        ticket.number = {
+            let mut shard = ticket.shard();
+            // Drawn under the lock, so that a queue is sorted by number.
+            let number = self.tickets.fetch_add(1, Ordering::Relaxed);
+            shard.entry(ticket.key).or_default().push_back(Waiter { ticket: number, waker: None });
+            number
+        };
         Ok(ticket)
     }
 }
@@ -171,6 +176,10 @@ impl Ticket<'_> {
         lock(&self.waiters.shards[self.key as usize % SHARDS])
     }
 
+    fn place_in(&self, queue: &Queue) -> Result<usize, usize> {
+        queue.binary_search_by_key(&self.number, |waiter| waiter.ticket)
+    }
+
     /// Whether this is the first in its queue; if not, `waker` is woken when
     /// it is.
     fn is_first(&self, waker: &Waker) -> bool {
@@ -179,10 +188,8 @@ impl Ticket<'_> {
         if queue.front().is_none_or(|first| first.ticket == self.number) {
             return true;
         }
-        // Tickets are numbered in the order of arrival, or nearly: the number
-        // is drawn before the queue is locked.
-        if let Some(own) = queue.iter_mut().find(|waiter| waiter.ticket == self.number) {
-            own.waker = Some(waker.clone());
+        if let Ok(place) = self.place_in(queue) {
+            queue[place].waker = Some(waker.clone());
         }
         false
     }
@@ -211,9 +218,11 @@ impl Drop for Ticket<'_> {
         let next = {
             let mut shard = self.shard();
             let Some(queue) = shard.get_mut(&self.key) else { return };
-            let was_first = queue.front().is_some_and(|first| first.ticket == self.number);
-            queue.retain(|waiter| waiter.ticket != self.number);
-            let next = queue.front_mut().filter(|_| was_first).and_then(|first| first.waker.take());
+            let place = self.place_in(queue);
+            if let Ok(place) = place {
+                queue.remove(place);
+            }
+            let next = queue.front_mut().filter(|_| place == Ok(0)).and_then(|first| first.waker.take());
             if queue.is_empty() {
                 shard.remove(&self.key);
             }

@@ -62,8 +62,8 @@ use crate::time::{Clock, CoarseClock, Micros, SystemClock};
 /// buckets whose reduced count is at most 2048 (`count` and the period in
 /// microseconds divided by their gcd) and fixed windows of up to 2047; other
 /// buckets, windows and the sliding counter take 64 bytes in a table of their
-/// own, and a sliding log 100 bytes and 16 for each remembered instant. A key
-/// under several rules counts once for each.
+/// own, and a sliding log about 220 bytes and, from the fifth on, 16 to 32 for
+/// each remembered instant. A key under several rules counts once for each.
 ///
 /// # Keys
 /// A key is known by 64 bits of a hash keyed at random for each store. Among n
@@ -85,7 +85,7 @@ pub struct MemoryStore {
 /// Settings of a [`MemoryStore`].
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    clock: Timepiece,
+    clock: Option<Timepiece>,
     max_keys: usize,
     overflow: Overflow,
     listed: bool,
@@ -112,7 +112,7 @@ impl Builder {
 
     /// The clock to decide by: [`SystemClock`] unless set.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
-        self.clock = Timepiece::new(clock);
+        self.clock = Some(Timepiece::new(clock));
         self
     }
 
@@ -141,7 +141,7 @@ impl Builder {
             return Err(ConfigError::TooLarge { field: "max_keys", value, bound });
         }
         Ok(MemoryStore {
-            clock,
+            clock: clock.unwrap_or_else(|| Timepiece::new(SystemClock::new())),
             seeds,
             max_keys,
             overflow,
@@ -165,7 +165,7 @@ impl MemoryStore {
     /// Begins a store with other settings than the default ones.
     pub fn builder() -> Builder {
         Builder {
-            clock: Timepiece::new(SystemClock::new()),
+            clock: None,
             max_keys: DEFAULT_MAX_KEYS,
             overflow: Overflow::default(),
             listed: false,
@@ -193,7 +193,12 @@ impl MemoryStore {
     /// [`Overflow`] policy answered.
     #[must_use]
     pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
+        let evicted = [
+            self.narrow.evicted(),
+            self.wide.get().map_or(0, |wide| wide.evicted()),
+            self.heap.get().map_or(0, |heap| heap.evicted()),
+        ];
+        self.overflowed.load(Ordering::Relaxed) + evicted.iter().sum::<u64>()
     }
 
     fn for_each_key(&self, mut visit: impl FnMut(Option<(Name, Key<'static>)>)) {
@@ -592,7 +597,10 @@ impl Seeds {
     }
     #[inline(always)]
     fn fingerprint(&self, namespace: u64, bytes: &[u8]) -> u64 {
-        let mut hasher = FoldHasher::with_seed(self.hasher ^ namespace, &self.shared);
+        // The namespace is written, not mixed into the seed: foldhash mixes the
+        // key there too, and a key could then be chosen to undo it.
+        let mut hasher = FoldHasher::with_seed(self.hasher, &self.shared);
+        hasher.write_u64(namespace);
         hasher.write(bytes);
         hasher.finish()
     }

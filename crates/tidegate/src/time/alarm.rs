@@ -1,7 +1,8 @@
 //! One timer thread for the process: wakes wakers after a while.
 //!
 //! It starts with the first call and sleeps until the next alarm is due. A
-//! waiter who gives up leaves its alarm behind, to ring in vain.
+//! waiter who gives up leaves its alarm behind, to ring in vain; not for long,
+//! because no alarm is set further ahead than [`LONGEST`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,8 +46,8 @@ static TIMER: LazyLock<Option<&'static Timer>> = LazyLock::new(|| {
     started.is_ok().then_some(timer)
 });
 
-/// No alarm is set further ahead than this: whoever wakes asks again.
-const LONGEST: Duration = Duration::from_secs(3_600);
+/// Whoever waits longer is woken meanwhile, and asks again.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Wakes `waker` after `wait`, or earlier.
 pub(crate) fn wake_after(wait: Duration, waker: &Waker) {

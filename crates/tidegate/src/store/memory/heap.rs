@@ -18,6 +18,7 @@ pub(super) struct Heap {
     /// Until when, at the latest, a state mattered that was dropped.
     forgotten: AtomicU64,
     overflow: Overflow,
+    evicted: AtomicU64,
 }
 
 pub(super) type Bucket = Vec<Entry>;
@@ -39,7 +40,12 @@ const MOST: usize = 20;
 impl Heap {
     pub(super) fn new(keys: usize, overflow: Overflow) -> Heap {
         let buckets = (0..keys.div_ceil(USUAL)).map(|_| Mutex::new(Vec::new())).collect();
-        Heap { buckets, hand: AtomicU64::new(0), forgotten: AtomicU64::new(0), overflow }
+        Heap { buckets, hand: AtomicU64::new(0), forgotten: AtomicU64::new(0), overflow, evicted: AtomicU64::new(0) }
+    }
+
+    /// How many keys have made room for others before their time.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     pub(super) fn bucket(&self, fingerprint: u64) -> usize {
@@ -98,6 +104,7 @@ impl Heap {
         let soonest = bucket.iter().enumerate().min_by_key(|(_, entry)| entry.until);
         let (index, until) = soonest.map_or((0, now), |(index, entry)| (index, entry.until));
         if self.overflow == Overflow::EvictOldest {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
             bucket.swap_remove(index);
             return Ok(());
         }

@@ -2,8 +2,10 @@
 //!
 //! The lock is in the line because the line must be fetched anyway, and is
 //! taken by one atomic instruction and released by a plain store. Critical
-//! sections are a few dozen nanoseconds and call no foreign code, so waiters
-//! spin, then yield to whoever holds it.
+//! sections are a few dozen nanoseconds, so waiters spin, then yield to
+//! whoever holds it. Foreign code runs under it in two rare cases: a user's
+//! clock, when a state seems to come from the future, and a user's kernel,
+//! when it is one of several limits in a check.
 
 use std::cell::Cell;
 

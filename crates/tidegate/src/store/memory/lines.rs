@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn lines_are_zeroed_aligned_and_apart() {
-        for count in [1, 2, 7, 1_000] {
+        for count in [1, 2, 7] {
             let lines = Lines::zeroed(count);
             for index in 0..count {
                 assert_eq!(lines.line(index).as_ptr() as usize % 64, 0);

@@ -50,6 +50,7 @@ pub(super) struct Table<const STATE: usize> {
     forgotten: Box<[Stripe]>,
     labels: Option<Labels>,
     overflow: Overflow,
+    evicted: AtomicU64,
 }
 
 #[repr(align(64))]
@@ -99,7 +100,13 @@ impl<const STATE: usize> Table<STATE> {
             forgotten: (0..STRIPES).map(|_| Stripe::default()).collect(),
             labels: listed.then(|| Labels::new(lines * Self::SLOTS)),
             overflow,
+            evicted: AtomicU64::new(0),
         }
+    }
+
+    /// How many keys have made room for others before their time.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
     /// Asks for the lines of a key before they are needed.
@@ -217,6 +224,7 @@ impl<const STATE: usize> Table<STATE> {
         }
         match soonest {
             Some((_, line, seat, slot)) if self.overflow == Overflow::EvictOldest => {
+                self.evicted.fetch_add(1, Ordering::Relaxed);
                 self.take(line, seat, slot, label, free);
                 Self::note_sent_away(pair.home);
                 Ok((line, slot))

@@ -1,0 +1,356 @@
+//! A store beside the oracle: the same random questions to both, and every
+//! field of every verdict compared.
+//!
+//! A scenario is a few limits and keys, and a clock that dwells, creeps,
+//! jumps to the instants where answers change, leaps ahead by years and goes
+//! back. Every refusal is tried out at the instant it promises, and a
+//! microsecond before. Where the two differ, what led there is cut down to
+//! the shortest trace that still does.
+
+mod limits;
+mod shrink;
+mod traffic;
+
+use std::fmt;
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{AlgorithmKind, Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+
+use self::shrink::Case;
+use self::traffic::{Mood, Subject};
+use crate::block_on::block_on;
+use crate::oracle::{Ask, Oracle};
+use crate::random::Random;
+use crate::trace::Trace;
+
+/// A comparison to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Differential<'a> {
+    /// The algorithms to choose limits from.
+    pub algorithms: &'a [AlgorithmKind],
+    /// How many decisions to compare, at the least.
+    pub decisions: u64,
+    /// What the random choices start from.
+    pub seed: u64,
+}
+
+/// What was compared.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Verdicts that were compared.
+    pub decisions: u64,
+    /// Those of charges, without the ones that tried a promise out.
+    pub charges: u64,
+    /// Charges that their limit refused.
+    pub refused: u64,
+    /// Refusals whose waiting time was tried out.
+    pub tried: u64,
+    /// Slices of more than one check.
+    pub slices: u64,
+    /// Verdicts on a state from the future.
+    pub healed: u64,
+    /// The limits, one for each scenario that it was in.
+    pub limits: Vec<Limit>,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { decisions, charges, refused, tried, slices, healed, limits } = self;
+        let share = refused * 1_000 / charges.max(&1);
+        write!(
+            f,
+            "{decisions} decisions on {} limits: {charges} charges, {}.{} % refused, {tried} waits tried out, \
+             {slices} slices, {healed} on states from the future",
+            limits.len(),
+            share / 10,
+            share % 10,
+        )
+    }
+}
+
+/// Where a store and the oracle part.
+#[derive(Debug, thiserror::Error)]
+#[error("{limit}: seed {seed}, scenario {scenario}, at {now}: {what}\n{reproduction}")]
+pub struct Difference {
+    /// The seed of the whole comparison.
+    pub seed: u64,
+    /// Which scenario it was, counted from 1.
+    pub scenario: u64,
+    /// The limit.
+    pub limit: Limit,
+    /// The time.
+    pub now: Micros,
+    /// What differs.
+    pub what: String,
+    /// How to get there.
+    pub reproduction: Reproduction,
+}
+
+/// The way to a difference.
+#[derive(Debug)]
+pub enum Reproduction {
+    /// The shortest trace that shows it, with the oracle's answers.
+    Trace(Trace),
+    /// What was asked about that state, which alone does not show it.
+    History(Trace),
+}
+
+impl fmt::Display for Reproduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reproduction::Trace(trace) => write!(f, "this trace, with the oracle's answers, shows it:\n{trace}"),
+            Reproduction::History(trace) => write!(f, "asked one by one, the store answers right:\n{trace}"),
+        }
+    }
+}
+
+impl Differential<'_> {
+    /// Runs scenario after scenario, each on a new store, until enough has
+    /// been compared.
+    ///
+    /// # Errors
+    /// At the first difference.
+    pub fn run<S: Store>(&self, make: impl Fn() -> (S, ManualClock)) -> Result<Tally, Box<Difference>> {
+        let mut tally = Tally::default();
+        let mut seeds = Random::new(self.seed);
+        for number in 1.. {
+            if tally.decisions >= self.decisions {
+                break;
+            }
+            let setting = Setting::new(&mut seeds.fork(), self.algorithms);
+            let mut scenario = Scenario::new(&setting, make(), seeds.fork());
+            if let Err(found) = scenario.play(&mut tally) {
+                let Found { subject, limit, now, what } = found;
+                let key = &setting.keys[scenario.subjects[subject].key];
+                let history = scenario.history.into_iter().filter(|event| event.question.subject == subject);
+                let reproduction = Case::new(limit, key, &make).shortest(history.collect());
+                let (seed, scenario) = (self.seed, number);
+                return Err(Box::new(Difference { seed, scenario, limit, now, what, reproduction }));
+            }
+        }
+        Ok(tally)
+    }
+}
+
+/// The limits and keys of a scenario.
+struct Setting {
+    meters: Vec<Meter>,
+    keys: Vec<Key<'static>>,
+}
+
+const RULES: [Name; 3] = [Name::literal("first"), Name::literal("second"), Name::literal("third")];
+
+impl Setting {
+    fn new(random: &mut Random, algorithms: &[AlgorithmKind]) -> Setting {
+        let rules = &RULES[..random.within(1..=3) as usize];
+        let meter = |rule: &Name| Meter::new(*rule, limits::limit(random, algorithms));
+        let meters = rules.iter().map(meter).collect();
+        let keys = (0..random.within(1..=4)).map(Key::from).collect();
+        Setting { meters, keys }
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        let mut subjects = Vec::new();
+        for (meter, limit) in self.meters.iter().enumerate().filter_map(|(index, meter)| Some((index, meter.limit()?)))
+        {
+            subjects.extend((0..self.keys.len()).map(|key| Subject::new(meter, key, limit)));
+        }
+        subjects
+    }
+}
+
+/// One question about one of the subjects.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    subject: usize,
+    verb: Verb,
+    cost: u64,
+}
+
+/// What was once asked about a subject: enough to ask it again alone.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    now: Micros,
+    question: Question,
+}
+
+/// A difference just found.
+struct Found {
+    subject: usize,
+    limit: Limit,
+    now: Micros,
+    what: String,
+}
+
+struct Scenario<'a, S> {
+    setting: &'a Setting,
+    store: S,
+    clock: ManualClock,
+    oracle: Oracle,
+    random: Random,
+    subjects: Vec<Subject>,
+    history: Vec<Event>,
+    now: Micros,
+}
+
+impl<'a, S: Store> Scenario<'a, S> {
+    fn new(setting: &'a Setting, (store, clock): (S, ManualClock), mut random: Random) -> Scenario<'a, S> {
+        let now = traffic::first_instant(&mut random);
+        let (oracle, subjects) = (Oracle::new(), setting.subjects());
+        Scenario { setting, store, clock, oracle, random, subjects, history: Vec::new(), now }
+    }
+
+    fn play(&mut self, tally: &mut Tally) -> Result<(), Found> {
+        tally.limits.extend(self.setting.meters.iter().filter_map(Meter::limit));
+        self.introduce(tally)?;
+        let (mut charges, mut refused) = (0, 0);
+        let mut focus = 0;
+        for _ in 0..self.random.within(20..=300) {
+            if self.random.percent(35) {
+                focus = self.random.within(0..=self.subjects.len() as u64 - 1) as usize;
+            }
+            // To end up at one refusal in three: those of patience come on top.
+            let mood = if refused * 100 < charges * 29 { Mood::Pressing } else { Mood::Patient };
+            self.now = self.subjects[focus].next_instant(&mut self.random, self.now, mood);
+            let questions = self.questions(focus, mood);
+            let verdicts = self.compare(&questions, tally)?;
+            for (question, verdict) in questions.iter().zip(&verdicts) {
+                if question.verb == Verb::Charge {
+                    charges += 1;
+                    refused += u64::from(!verdict.allowed);
+                }
+                if !verdict.allowed {
+                    self.try_the_promise(*question, *verdict, tally)?;
+                }
+            }
+            tally.slices += u64::from(questions.len() > 1);
+        }
+        tally.charges += charges;
+        tally.refused += refused;
+        Ok(())
+    }
+
+    /// Asks about every subject for the first time, all at one instant.
+    ///
+    /// A store may forget a key that has become as if never used, to make
+    /// room for a new one; if the clock then goes back before that, it is not
+    /// as the oracle remembers it. After this there are no new keys.
+    fn introduce(&mut self, tally: &mut Tally) -> Result<(), Found> {
+        let random = &mut self.random;
+        let first = |(index, subject): (usize, &Subject)| {
+            let cost = random.magnitude(1..=subject.limit.capacity());
+            Question { subject: index, verb: traffic::verb(random), cost }
+        };
+        let questions: Vec<Question> = self.subjects.iter().enumerate().map(first).collect();
+        let together = self.random.within(1..=4) as usize;
+        for questions in questions.chunks(together) {
+            self.compare(questions, tally)?;
+        }
+        for subject in 0..self.subjects.len() {
+            self.compare(&[Question { subject, verb: Verb::Reset, cost: 0 }], tally)?;
+            self.compare(&[Question { subject, verb: Verb::Charge, cost: 1 }], tally)?;
+        }
+        Ok(())
+    }
+
+    fn questions(&mut self, focus: usize, mood: Mood) -> Vec<Question> {
+        let random = &mut self.random;
+        let mut asked = vec![focus];
+        if self.subjects.len() > 1 && random.percent(15) {
+            for _ in 0..random.within(1..=3) {
+                let another = random.within(0..=self.subjects.len() as u64 - 1) as usize;
+                if !asked.contains(&another) {
+                    asked.push(another);
+                }
+            }
+        }
+        let question = |subject: usize| {
+            let verb = traffic::verb(random);
+            Question { subject, verb, cost: self.subjects[subject].cost(random, verb, mood) }
+        };
+        asked.into_iter().map(question).collect()
+    }
+
+    /// Asks the store and the oracle, and compares what they say.
+    fn compare(&mut self, questions: &[Question], tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
+        self.history.extend(questions.iter().map(|question| Event { now: self.now, question: *question }));
+        let verdicts = self.ask(questions, self.now, tally)?;
+        let is_refused = |(question, verdict): (&Question, &Verdict)| question.verb == Verb::Charge && !verdict.allowed;
+        if questions.len() > 1 && questions.iter().zip(&verdicts).any(is_refused) {
+            // Nothing was carried out: alone, these would only have looked.
+            let first = self.history.len() - questions.len();
+            self.history[first..].iter_mut().for_each(|event| event.question.verb = Verb::Peek);
+        }
+        for (question, verdict) in questions.iter().zip(&verdicts) {
+            self.subjects[question.subject].hear(self.now, question.cost, *verdict);
+        }
+        Ok(verdicts)
+    }
+
+    fn ask(&mut self, questions: &[Question], now: Micros, tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
+        let Setting { meters, keys } = self.setting;
+        let subjects = &self.subjects;
+        let check = |question: &Question| {
+            let Subject { meter, key, .. } = subjects[question.subject];
+            Check::new(&meters[meter], &keys[key], question.verb, question.cost).expect("no cost is above the capacity")
+        };
+        let checks: Vec<Check<'_>> = questions.iter().map(check).collect();
+        let asks: Vec<Ask<'_>> = checks.iter().filter_map(Ask::of).collect();
+        tally.healed += asks.iter().filter(|ask| self.oracle.heals(ask, now)).count() as u64;
+        tally.decisions += questions.len() as u64;
+        let right = self.oracle.decide(&asks, now);
+        let mut verdicts = vec![Verdict::default(); checks.len()];
+        self.clock.set(now);
+        let at = block_on(self.store.decide(&checks, &mut verdicts));
+        let differs = |index: usize, what: String| {
+            let subject = questions[index].subject;
+            Found { subject, limit: subjects[subject].limit, now, what }
+        };
+        match at {
+            Ok(at) if at == now => {}
+            Ok(at) => return Err(differs(0, format!("the store says that it decided at {at}"))),
+            Err(error) => return Err(differs(0, format!("the store had no answer: {error:?}"))),
+        }
+        match verdicts.iter().zip(&right).position(|(verdict, right)| verdict != right) {
+            None => Ok(verdicts),
+            Some(index) => {
+                let (question, verdict, right) = (questions[index], verdicts[index], right[index]);
+                let what = format!("{question:?} of {}\n  expected {right:?}\n  got      {verdict:?}", questions.len());
+                Err(differs(index, what))
+            }
+        }
+    }
+
+    /// Comes back at the instant that a refusal promises, and one microsecond
+    /// before it: the caller is alone, so there it passes and here it does not.
+    fn try_the_promise(&mut self, question: Question, refusal: Verdict, tally: &mut Tally) -> Result<(), Found> {
+        let promised = Micros::new(self.now.get() + refusal.retry_after.get());
+        if promised > Micros::LATEST || self.is_from_the_future(question) {
+            return Ok(());
+        }
+        tally.tried += 1;
+        let peek = Question { verb: Verb::Peek, ..question };
+        let just_before = Micros::new(promised.get() - 1);
+        for (now, passes) in [(just_before, false), (promised, true)] {
+            self.history.push(Event { now, question: peek });
+            let verdict = self.ask(&[peek], now, tally)?[0];
+            if verdict.allowed != passes || (!passes && verdict.retry_after != Micros::new(1)) {
+                let limit = self.subjects[question.subject].limit;
+                let what = format!("the promise of {refusal:?} is broken, also by the oracle: {verdict:?}");
+                return Err(Found { subject: question.subject, limit, now, what });
+            }
+            self.history.pop();
+        }
+        Ok(())
+    }
+
+    /// Whether the state is still one to be healed. Only a check that writes
+    /// does heal it: before that, a refusal speaks of the full state at its
+    /// own time, and the next one will do so at the next.
+    fn is_from_the_future(&self, question: Question) -> bool {
+        let Subject { meter, key, limit, .. } = self.subjects[question.subject];
+        let (rule, key) = (self.setting.meters[meter].name(), &self.setting.keys[key]);
+        let Question { verb, cost, .. } = question;
+        self.oracle.heals(&Ask { rule, limit, key, verb, cost }, self.now)
+    }
+}

@@ -1,0 +1,73 @@
+//! Random limits: the usual ones, and those at every edge of what can be
+//! kept.
+
+use std::time::Duration;
+
+use tidegate::{AlgorithmKind, Limit};
+
+use crate::random::Random;
+
+const SECOND: u64 = 1_000_000;
+const DAY: u64 = 86_400 * SECOND;
+const LONGEST: u64 = 3_650 * DAY;
+
+/// The usual periods, and the longest.
+const PERIODS: [u64; 8] = [1_000, SECOND, 10 * SECOND, 60 * SECOND, 3_600 * SECOND, DAY, 7 * DAY, LONGEST];
+
+/// Primes have no factor in common with anything: no product is ever reduced.
+const PRIMES: [u64; 8] = [7, 97, 2_039, 2_053, 65_537, 999_983, 1_000_000_007, 999_999_999_989];
+
+/// Counts beside which a store may keep a state in another way: where 11 bits
+/// end.
+const EDGES: [u64; 6] = [2_046, 2_047, 2_048, 2_049, 4_095, 4_096];
+
+/// A limit of one of `algorithms`.
+pub(super) fn limit(random: &mut Random, algorithms: &[AlgorithmKind]) -> Limit {
+    loop {
+        let algorithm = random.choose(algorithms);
+        // Now and then one whose products are certain not to fit.
+        let (count, period) = match random.percent(8) {
+            true => (random.choose(&PRIMES[5..]), random.choose(&PERIODS[5..])),
+            false => (count(random), period(random)),
+        };
+        let period = Duration::from_micros(period);
+        let limit = Limit::from(algorithm, count, period).expect("count and period are within bounds");
+        let limit = match algorithm {
+            AlgorithmKind::TokenBucket if random.percent(50) => limit.try_burst(self::count(random)),
+            AlgorithmKind::LeakyBucket if random.percent(50) => limit.try_queue(self::count(random)),
+            AlgorithmKind::FixedWindow if random.percent(40) => limit.try_from_first_request(),
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::LeakyBucket
+            | AlgorithmKind::FixedWindow
+            | AlgorithmKind::SlidingLog
+            | AlgorithmKind::SlidingCounter => Ok(limit),
+        };
+        // Only a bucket that would take a lifetime to refill is refused.
+        if let Ok(limit) = limit {
+            return limit;
+        }
+    }
+}
+
+fn count(random: &mut Random) -> u64 {
+    match random.within(0..=9) {
+        0 => 1,
+        1..=3 => random.within(1..=10),
+        4 | 5 => random.within(1..=2_100),
+        6 => random.choose(&EDGES),
+        7 => random.choose(&PRIMES),
+        8 => random.magnitude(1..=1_000_000),
+        _ => random.magnitude(1..=Limit::MAX_COUNT),
+    }
+}
+
+fn period(random: &mut Random) -> u64 {
+    match random.within(0..=9) {
+        0 => random.within(1..=20),
+        1 => random.magnitude(1..=SECOND),
+        2..=5 => random.choose(&PERIODS),
+        6 => random.choose(&PRIMES),
+        7 => random.within(1..=100) * SECOND,
+        _ => random.magnitude(1..=LONGEST),
+    }
+}

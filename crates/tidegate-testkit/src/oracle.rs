@@ -1,0 +1,321 @@
+//! The oracle: what every limit means, in exact rational arithmetic.
+//!
+//! It is slow, plain and written without a look at the kernels it judges.
+//! Nothing is scaled, packed or approximated: a bucket is the fraction of a
+//! tick at which it runs empty, a window is its counts, a log is all of its
+//! entries. Every waiting time that it gives has been tried out: at that
+//! instant the request passes, a microsecond earlier it does not.
+
+mod bucket;
+mod counter;
+mod fixed;
+mod log;
+mod ratio;
+mod store;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{AlgorithmKind, Check, Key, Limit, Micros, Name};
+
+use self::bucket::Bucket;
+use self::counter::Counter;
+use self::fixed::Fixed;
+use self::log::Log;
+use self::ratio::Ratio;
+pub use self::store::{CustomKernel, OracleStore};
+
+/// The least slack, in microseconds, before a state counts as one from the
+/// future.
+const LEAST_GRACE: i128 = 1_000_000;
+
+/// Knows the right answer to every check.
+///
+/// ```
+/// use tidegate::kernel::Verb;
+/// use tidegate::{Key, Limit, Micros, Name};
+/// use tidegate_testkit::{Ask, Oracle};
+///
+/// let mut oracle = Oracle::new();
+/// let (rule, key) = (Name::literal("api"), Key::from("alice"));
+/// let ask = Ask { rule, limit: Limit::per_second(1), key: &key, verb: Verb::Charge, cost: 1 };
+/// assert!(oracle.decide(&[ask], Micros::new(0))[0].allowed);
+/// assert_eq!(oracle.decide(&[ask], Micros::new(1))[0].retry_after, Micros::new(999_999));
+/// ```
+#[derive(Debug, Default)]
+pub struct Oracle {
+    rules: HashMap<(Name, Limit), Rule>,
+}
+
+/// One limit asked about one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The rule that the limit belongs to; a key under two rules is two keys.
+    pub rule: Name,
+    /// The limit.
+    pub limit: Limit,
+    /// Whose limit.
+    pub key: &'a Key<'a>,
+    /// What to do.
+    pub verb: Verb,
+    /// Of how much: at most the limit's capacity.
+    pub cost: u64,
+}
+
+impl<'a> Ask<'a> {
+    /// The same question as a check; none if its kernel is a custom one.
+    #[must_use]
+    pub fn of(check: &Check<'a>) -> Option<Ask<'a>> {
+        let (meter, key) = (check.meter(), check.key());
+        Some(Ask { rule: meter.name(), limit: meter.limit()?, key, verb: check.verb(), cost: check.cost() })
+    }
+
+    /// Whether it can change a state at all.
+    fn writes(&self) -> bool {
+        match self.verb {
+            Verb::Charge | Verb::Refund => self.cost > 0,
+            Verb::Peek => false,
+            Verb::Reset => true,
+        }
+    }
+}
+
+impl Oracle {
+    /// An oracle that has seen no key yet.
+    #[must_use]
+    pub fn new() -> Oracle {
+        Oracle::default()
+    }
+
+    /// Decides all of `asks`, each about another state: if every charge among
+    /// them passes, all are carried out, otherwise none is.
+    pub fn decide(&mut self, asks: &[Ask<'_>], now: Micros) -> Vec<Verdict> {
+        let mut turns: Vec<Turn<'_>> = asks.iter().map(|ask| self.look(*ask, now)).collect();
+        if turns.iter().all(|turn| turn.ask.verb != Verb::Charge || turn.allowed) {
+            turns.iter_mut().for_each(|turn| self.carry_out(turn, now));
+        }
+        turns.into_iter().map(|turn| self.conclude(turn, now)).collect()
+    }
+
+    /// Whether the state that is asked about lies so far in the future that
+    /// it is healed.
+    #[must_use]
+    pub fn heals(&self, ask: &Ask<'_>, now: Micros) -> bool {
+        let rule = self.rules.get(&(ask.rule, ask.limit));
+        let known = rule.and_then(|rule| Some((rule.accounts.get(&label(ask.key))?, rule.terms.at(now))));
+        known.is_some_and(|(account, at)| account.heal(at).is_some())
+    }
+
+    /// What the limit would answer, before anything is carried out.
+    fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Turn<'a> {
+        let rule = self.rules.entry((ask.rule, ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
+        let (at, cost) = (rule.terms.at(now), i128::from(ask.cost));
+        assert!(cost <= rule.terms.capacity, "a check's cost is at most the capacity");
+        let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
+        let known = known.unwrap_or_else(|| rule.terms.fresh());
+        let (account, is_changed) = match known.heal(at) {
+            Some(full) => (full, ask.writes()),
+            None => (known, false),
+        };
+        let mut turn = Turn { ask, account, is_changed, allowed: true, delay: 0, retry_after: 0 };
+        if matches!(ask.verb, Verb::Charge | Verb::Peek) {
+            turn.allowed = turn.account.admits(at, cost);
+            if turn.allowed {
+                turn.delay = turn.account.delay(at);
+            } else {
+                turn.retry_after = turn.tried_retry_after(at);
+            }
+        }
+        turn
+    }
+
+    fn carry_out(&self, turn: &mut Turn<'_>, now: Micros) {
+        let terms = &self.rules[&(turn.ask.rule, turn.ask.limit)].terms;
+        let (at, cost) = (terms.at(now), i128::from(turn.ask.cost));
+        if turn.ask.writes() {
+            match turn.ask.verb {
+                Verb::Charge => turn.account.charge(at, cost),
+                Verb::Refund => turn.account.refund(at, cost),
+                Verb::Reset => turn.account = terms.fresh(),
+                Verb::Peek => {}
+            }
+            turn.is_changed = true;
+        }
+    }
+
+    /// Keeps what has changed, and says how things stand.
+    fn conclude(&mut self, turn: Turn<'_>, now: Micros) -> Verdict {
+        let Turn { ask, account, is_changed, allowed, delay, retry_after } = turn;
+        let rule = self.rules.get_mut(&(ask.rule, ask.limit)).expect("it was looked at a moment ago");
+        let at = rule.terms.at(now);
+        let verdict = Verdict {
+            allowed,
+            remaining: whole(account.remaining(at)),
+            retry_after: micros(retry_after),
+            reset_after: micros(account.reset_after(at)),
+            delay: micros(delay),
+            degraded: false,
+        };
+        if is_changed {
+            rule.accounts.insert(label(ask.key), account);
+        }
+        verdict
+    }
+}
+
+/// A limit under a name, and what its keys have used.
+#[derive(Debug)]
+struct Rule {
+    terms: Terms,
+    accounts: HashMap<Vec<u8>, Box<dyn Account>>,
+}
+
+impl Rule {
+    fn new(limit: &Limit) -> Rule {
+        Rule { terms: Terms::of(limit), accounts: HashMap::new() }
+    }
+}
+
+/// One ask on its way through.
+struct Turn<'a> {
+    ask: Ask<'a>,
+    /// The state, healed if it has to be.
+    account: Box<dyn Account>,
+    is_changed: bool,
+    allowed: bool,
+    delay: i128,
+    retry_after: i128,
+}
+
+impl Turn<'_> {
+    /// The waiting time of a refusal, proven to be the least one.
+    fn tried_retry_after(&self, at: Moment<'_>) -> i128 {
+        let cost = i128::from(self.ask.cost);
+        let wait = self.account.retry_after(at, cost);
+        let passes_after = |wait: i128| self.account.admits(Moment { now: at.now + wait, ..at }, cost);
+        assert!(wait > 0 && passes_after(wait), "{:?} does not pass after {wait}", self.account);
+        assert!(!passes_after(wait - 1), "{:?} passes before {wait}", self.account);
+        wait
+    }
+}
+
+/// What one key has used of one limit. Lengths of time are in microseconds; a
+/// cost is at most the capacity.
+trait Account: fmt::Debug + Send {
+    /// The full account, if this one is from a future that no clock explains.
+    fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>>;
+
+    /// Whether `cost` may pass.
+    fn admits(&self, at: Moment<'_>, cost: i128) -> bool;
+
+    /// How long until a `cost` passes that is refused now.
+    fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128;
+
+    /// How long a request that passes is to be held back.
+    fn delay(&self, _: Moment<'_>) -> i128 {
+        0
+    }
+
+    /// Takes a `cost` that may pass.
+    fn charge(&mut self, at: Moment<'_>, cost: i128);
+
+    /// Gives the latest `cost` back, as far as it still counts.
+    fn refund(&mut self, at: Moment<'_>, cost: i128);
+
+    /// How much may pass in units of one.
+    fn remaining(&self, at: Moment<'_>) -> i128;
+
+    /// How long until it is as if never used.
+    fn reset_after(&self, at: Moment<'_>) -> i128;
+
+    fn copy(&self) -> Box<dyn Account>;
+}
+
+/// A limit at an instant.
+#[derive(Clone, Copy, Debug)]
+struct Moment<'t> {
+    terms: &'t Terms,
+    /// In microseconds since the epoch.
+    now: i128,
+}
+
+impl Moment<'_> {
+    /// The tick that the instant lies in.
+    fn tick(self) -> i128 {
+        self.now.div_euclid(self.terms.tick)
+    }
+
+    /// How long until a tick begins; not at all if it has.
+    fn until(self, tick: i128) -> i128 {
+        (tick * self.terms.tick - self.now).max(0)
+    }
+}
+
+/// The numbers of a limit.
+#[derive(Debug)]
+struct Terms {
+    algorithm: AlgorithmKind,
+    count: i128,
+    capacity: i128,
+    /// The step in which time is seen, in microseconds.
+    tick: i128,
+    /// In ticks, rounded up.
+    period: i128,
+    /// Units per tick.
+    rate: Ratio,
+    queues: bool,
+    from_first: bool,
+}
+
+impl Terms {
+    fn of(limit: &Limit) -> Terms {
+        let micros = |duration: std::time::Duration| duration.as_micros() as i128;
+        let (count, tick) = (i128::from(limit.count()), micros(limit.resolution()));
+        let period = ceil_div(micros(limit.period()), tick);
+        Terms {
+            algorithm: limit.algorithm(),
+            count,
+            capacity: i128::from(limit.capacity()),
+            tick,
+            period,
+            rate: Ratio::new(count, period),
+            queues: limit.algorithm() == AlgorithmKind::LeakyBucket,
+            from_first: limit.starts_with_first_request(),
+        }
+    }
+
+    fn at(&self, now: Micros) -> Moment<'_> {
+        Moment { terms: self, now: i128::from(now.min(Micros::LATEST).get()) }
+    }
+
+    fn fresh(&self) -> Box<dyn Account> {
+        match self.algorithm {
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => Box::new(Bucket::fresh()),
+            AlgorithmKind::FixedWindow => Box::new(Fixed::fresh()),
+            AlgorithmKind::SlidingLog => Box::new(Log::fresh()),
+            AlgorithmKind::SlidingCounter => Box::new(Counter::fresh()),
+        }
+    }
+}
+
+/// What tells a key from every other.
+fn label(key: &Key<'_>) -> Vec<u8> {
+    let mut label = vec![u8::from(key.is_composite())];
+    label.extend_from_slice(key.as_bytes());
+    label
+}
+
+fn ceil_div(dividend: i128, divisor: i128) -> i128 {
+    Ratio::new(dividend, divisor).ceil()
+}
+
+fn whole(number: i128) -> u64 {
+    u64::try_from(number).expect("units are counted from zero up")
+}
+
+fn micros(length: i128) -> Micros {
+    let length = Micros::new(whole(length));
+    assert!(length < Micros::MAX, "no wait is as long as the time that can be told");
+    length
+}

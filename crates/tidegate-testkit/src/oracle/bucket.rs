@@ -1,0 +1,71 @@
+//! The token bucket and the leaky bucket, by the instant at which they run
+//! empty.
+
+use super::ratio::Ratio;
+use super::{Account, LEAST_GRACE, Moment, ceil_div};
+
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    /// In ticks; zero for a bucket never used.
+    empty_at: Ratio,
+}
+
+impl Bucket {
+    pub(super) fn fresh() -> Bucket {
+        Bucket { empty_at: Ratio::ZERO }
+    }
+
+    /// The units in the bucket.
+    fn level(&self, at: Moment<'_>) -> Ratio {
+        ((self.empty_at - Ratio::from(at.tick())) * at.terms.rate).max(Ratio::ZERO)
+    }
+}
+
+impl Account for Bucket {
+    fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
+        let refill = Ratio::from(at.terms.capacity) / at.terms.rate;
+        let horizon = refill.ceil();
+        let grace = horizon.max(ceil_div(LEAST_GRACE, at.terms.tick));
+        if self.empty_at.floor() <= at.tick() + horizon + grace {
+            return None;
+        }
+        Some(Box::new(Bucket { empty_at: Ratio::from(at.tick()) + refill }))
+    }
+
+    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
+        self.level(at) + Ratio::from(cost) <= Ratio::from(at.terms.capacity)
+    }
+
+    fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128 {
+        // level(u) + cost <= capacity, solved for the tick u.
+        let from = self.empty_at - Ratio::from(at.terms.capacity - cost) / at.terms.rate;
+        at.until(from.ceil())
+    }
+
+    fn delay(&self, at: Moment<'_>) -> i128 {
+        if at.terms.queues { self.reset_after(at) } else { 0 }
+    }
+
+    fn charge(&mut self, at: Moment<'_>, cost: i128) {
+        self.empty_at = Ratio::from(at.tick()) + (self.level(at) + Ratio::from(cost)) / at.terms.rate;
+    }
+
+    fn refund(&mut self, at: Moment<'_>, cost: i128) {
+        let tick = Ratio::from(at.tick());
+        if self.empty_at >= tick {
+            self.empty_at = (self.empty_at - Ratio::from(cost) / at.terms.rate).max(tick);
+        }
+    }
+
+    fn remaining(&self, at: Moment<'_>) -> i128 {
+        (Ratio::from(at.terms.capacity) - self.level(at)).floor().max(0)
+    }
+
+    fn reset_after(&self, at: Moment<'_>) -> i128 {
+        at.until(self.empty_at.ceil())
+    }
+
+    fn copy(&self) -> Box<dyn Account> {
+        Box::new(self.clone())
+    }
+}

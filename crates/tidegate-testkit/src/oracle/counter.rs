@@ -1,0 +1,120 @@
+//! The sliding window counter: the count of this window, and so much of the
+//! previous one's as is still within a period.
+
+use super::ratio::Ratio;
+use super::{Account, LEAST_GRACE, Moment, Terms, ceil_div};
+
+#[derive(Clone, Debug)]
+pub(super) struct Counter {
+    /// In ticks, as everything here.
+    start: i128,
+    current: i128,
+    previous: i128,
+}
+
+impl Counter {
+    pub(super) fn fresh() -> Counter {
+        Counter { start: 0, current: 0, previous: 0 }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.current == 0 && self.previous == 0
+    }
+
+    /// The windows as they count. A clock before the start stands still.
+    fn rolled(&self, at: Moment<'_>) -> Counter {
+        let (tick, period) = (at.tick(), at.terms.period);
+        if self.is_unused() || tick >= self.start + 2 * period {
+            Counter { start: tick - tick % period, current: 0, previous: 0 }
+        } else if tick >= self.start + period {
+            Counter { start: self.start + period, current: 0, previous: self.current }
+        } else {
+            self.clone()
+        }
+    }
+
+    /// `previous * (period - elapsed) + current * period`, as they count.
+    fn weighed(&self, at: Moment<'_>) -> i128 {
+        let Counter { start, current, previous } = self.rolled(at);
+        let elapsed = (at.tick() - start).max(0);
+        previous * (at.terms.period - elapsed) + current * at.terms.period
+    }
+
+    /// How far a window has to go until there is room for these units.
+    fn elapsed_for(terms: &Terms, Units { previous, room }: Units) -> i128 {
+        if previous == 0 {
+            return 0;
+        }
+        // previous * (period - e) <= room * period, solved for e.
+        (Ratio::from(terms.period) - Ratio::from(room) * Ratio::new(terms.period, previous)).ceil().max(0)
+    }
+}
+
+/// What is in the previous window, and how much of it may count.
+struct Units {
+    previous: i128,
+    room: i128,
+}
+
+impl Account for Counter {
+    fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
+        let Moment { terms, .. } = at;
+        let grace = (2 * terms.period).max(ceil_div(LEAST_GRACE, terms.tick));
+        if self.is_unused() || self.start <= at.tick() + grace {
+            return None;
+        }
+        Some(Box::new(Counter { start: at.tick() - at.tick() % terms.period, current: terms.count, previous: 0 }))
+    }
+
+    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
+        self.weighed(at) + cost * at.terms.period <= at.terms.count * at.terms.period
+    }
+
+    fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128 {
+        let Moment { terms, .. } = at;
+        let Counter { start, current, previous } = self.rolled(at);
+        let room = terms.count - current - cost;
+        at.until(if room >= 0 {
+            // The previous window moves out far enough within this one; at
+            // the latest it is gone when this one ends.
+            start + Counter::elapsed_for(terms, Units { previous, room })
+        } else {
+            // This window is too full by itself: it has to become the
+            // previous one, and to move out in its turn.
+            let units = Units { previous: current, room: terms.count - cost };
+            start + terms.period + Counter::elapsed_for(terms, units)
+        })
+    }
+
+    fn charge(&mut self, at: Moment<'_>, cost: i128) {
+        *self = self.rolled(at);
+        self.current += cost;
+    }
+
+    fn refund(&mut self, at: Moment<'_>, cost: i128) {
+        *self = self.rolled(at);
+        let from_current = cost.min(self.current);
+        self.current -= from_current;
+        self.previous -= (cost - from_current).min(self.previous);
+    }
+
+    fn remaining(&self, at: Moment<'_>) -> i128 {
+        let Moment { terms, .. } = at;
+        Ratio::new(terms.count * terms.period - self.weighed(at), terms.period).floor().max(0)
+    }
+
+    fn reset_after(&self, at: Moment<'_>) -> i128 {
+        let Counter { start, current, previous } = self.rolled(at);
+        if current > 0 {
+            at.until(start + 2 * at.terms.period)
+        } else if previous > 0 {
+            at.until(start + at.terms.period)
+        } else {
+            0
+        }
+    }
+
+    fn copy(&self) -> Box<dyn Account> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,68 @@
+//! The fixed window: a count that is forgotten at the window's edge.
+
+use super::{Account, LEAST_GRACE, Moment};
+
+#[derive(Clone, Debug)]
+pub(super) struct Fixed {
+    /// In microseconds, as everything here: a fixed window is never coarse.
+    start: i128,
+    current: i128,
+}
+
+impl Fixed {
+    pub(super) fn fresh() -> Fixed {
+        Fixed { start: 0, current: 0 }
+    }
+
+    /// An empty window that the moment lies in.
+    fn opened(at: Moment<'_>) -> Fixed {
+        let start = if at.terms.from_first { at.now } else { at.now - at.now % at.terms.period };
+        Fixed { start, current: 0 }
+    }
+
+    /// The window that counts. A clock before its start stands still.
+    fn rolled(&self, at: Moment<'_>) -> Fixed {
+        if self.current == 0 || at.now >= self.start + at.terms.period { Fixed::opened(at) } else { self.clone() }
+    }
+}
+
+impl Account for Fixed {
+    fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
+        let grace = at.terms.period.max(LEAST_GRACE);
+        if self.current == 0 || self.start <= at.now + grace {
+            return None;
+        }
+        Some(Box::new(Fixed { current: at.terms.count, ..Fixed::opened(at) }))
+    }
+
+    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
+        self.rolled(at).current + cost <= at.terms.count
+    }
+
+    fn retry_after(&self, at: Moment<'_>, _: i128) -> i128 {
+        self.rolled(at).start + at.terms.period - at.now
+    }
+
+    fn charge(&mut self, at: Moment<'_>, cost: i128) {
+        *self = self.rolled(at);
+        self.current += cost;
+    }
+
+    fn refund(&mut self, at: Moment<'_>, cost: i128) {
+        *self = self.rolled(at);
+        self.current -= cost.min(self.current);
+    }
+
+    fn remaining(&self, at: Moment<'_>) -> i128 {
+        at.terms.count - self.rolled(at).current
+    }
+
+    fn reset_after(&self, at: Moment<'_>) -> i128 {
+        let window = self.rolled(at);
+        if window.current > 0 { window.start + at.terms.period - at.now } else { 0 }
+    }
+
+    fn copy(&self) -> Box<dyn Account> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,50 @@
+//! Watching decisions: a counter that comes with the library, and an observer
+//! of one's own that remembers who was refused, and by which rule.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate::kernel::Verb;
+use tidegate::{CountingObserver, Event, Limit, Limiter, Observer, Policy, Request};
+
+/// Refusals by rule and key. Keys come from strangers: the map has a bound.
+#[derive(Default)]
+struct Refusals(Mutex<BTreeMap<(String, String), u64>>);
+
+const MOST_KEYS: usize = 1_000;
+
+impl Observer for Refusals {
+    fn observe(&self, event: &Event<'_>) {
+        if event.verb != Verb::Charge || event.decision.is_allowed() {
+            return;
+        }
+        let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = (event.rule.to_string(), event.key.to_string());
+        if refusals.len() < MOST_KEYS || refusals.contains_key(&entry) {
+            *refusals.entry(entry).or_default() += 1;
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let counts = Arc::new(CountingObserver::default());
+    let refusals = Arc::new(Refusals::default());
+    let policy = Policy::new().limit("second", Limit::per_second(5)).limit("minute", Limit::per_minute(8));
+    let limiter = Limiter::builder(policy).observer(counts.clone()).observer(refusals.clone()).build()?;
+
+    for _ in 0..7 {
+        limiter.is_allowed("alice");
+        limiter.is_allowed(Request::new(("bob", "upload")).cost(5));
+    }
+    // A peek is observed as well, and counted by neither.
+    let bob = limiter.peek(("bob", "upload"))?;
+    println!("bob has {} left by the limit per {}\n", bob.remaining(), bob.rule());
+
+    println!("allowed {}, refused {}, degraded {}\n", counts.allowed(), counts.refused(), counts.degraded());
+    println!("{:<10}{:<16}refusals", "rule", "key");
+    for ((rule, key), refused) in refusals.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        println!("{rule:<10}{key:<16}{refused}");
+    }
+    Ok(())
+}

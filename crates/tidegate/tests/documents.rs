@@ -1,0 +1,161 @@
+//! The documents say what the library does: pictures are those that it draws
+//! today, links lead somewhere, and the map shows every file.
+
+#[path = "../examples/pictures/simulation.rs"]
+mod simulation;
+#[path = "../examples/pictures/svg.rs"]
+mod svg;
+#[path = "../examples/pictures/text.rs"]
+mod text;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use simulation::{COUNT, PERIOD, Run};
+use tidegate::AlgorithmKind;
+
+/// The root of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn runs() -> Vec<Run> {
+    simulation::runs().expect("the limits of the pictures are valid")
+}
+
+/// The comment at the head of the crate, as Markdown.
+fn crate_page() -> String {
+    let source = read("crates/tidegate/src/lib.rs");
+    let page = source.lines().map_while(|line| line.strip_prefix("//!"));
+    page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
+}
+
+const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/algorithms.md"];
+
+#[test]
+fn the_crate_page_shows_what_the_algorithms_do_today() {
+    let pictures = text::draw(&runs());
+    assert!(
+        crate_page().contains(&format!("```text\n{pictures}\n```\n")),
+        "replace the pictures in lib.rs by those of `cargo run --example pictures`:\n{pictures}"
+    );
+}
+
+#[test]
+fn the_images_show_what_the_algorithms_do_today() {
+    for run in runs() {
+        let path = format!("docs/algorithms/{}", svg::file_name(&run));
+        assert!(read(&path) == svg::draw(&run), "draw {path} again: cargo run --example pictures -- svg docs/");
+    }
+}
+
+#[test]
+fn the_table_of_the_pictures_has_their_numbers() {
+    let runs = runs();
+    let row = |name: &str, cell: &dyn Fn(&Run) -> String| {
+        format!("| {name} | {} |", runs.iter().map(cell).collect::<Vec<_>>().join(" | "))
+    };
+    let most = |run: &Run| match run.delays() {
+        true => format!("{}, {} leaving", run.most_admitted(), run.most_leaving()),
+        false => run.most_admitted().to_string(),
+    };
+    let page = read("docs/algorithms.md");
+    let asked = format!("admitted of {}", runs[0].requests.len());
+    for row in [row(&asked, &|run| run.admitted().count().to_string()), row("most in one second", &most)] {
+        assert!(page.contains(&row), "docs/algorithms.md should say {row}");
+    }
+}
+
+#[test]
+fn what_the_pictures_show_keeps_the_bounds_that_they_illustrate() {
+    for run in runs() {
+        let times: Vec<u64> = run.admitted().map(|request| request.at).collect();
+        for (index, from) in times.iter().enumerate() {
+            for (more, to) in times[index..].iter().enumerate() {
+                let (admitted, length) = (more as u64 + 1, to - from);
+                // Nothing that began at an edge before `from` is counted here.
+                let windows = to / PERIOD - from / PERIOD + 1;
+                let most = match run.limit.algorithm() {
+                    AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket | AlgorithmKind::SlidingCounter => {
+                        COUNT + COUNT * length / PERIOD
+                    }
+                    AlgorithmKind::FixedWindow => COUNT * windows,
+                    AlgorithmKind::SlidingLog => COUNT * (length / PERIOD + 1),
+                };
+                assert!(admitted <= most, "{}: {admitted} from {from} to {to}", run.name());
+            }
+        }
+        let leaves: Vec<u64> = run.admitted().map(|request| request.leaves).collect();
+        let even = leaves.windows(2).all(|pair| pair[1] - pair[0] >= PERIOD / COUNT);
+        assert_eq!(even, run.limit.algorithm() == AlgorithmKind::LeakyBucket, "{}: {leaves:?}", run.name());
+    }
+}
+
+#[test]
+fn one_hello_program_greets_everywhere() {
+    let program = |page: &str| {
+        let (_, code) = page.split_once("```").expect("the page has a program");
+        let (_, code) = code.split_once('\n').expect("it begins on the next line");
+        code.split_once("```").expect("and ends").0.to_owned()
+    };
+    let hello = program(&crate_page());
+    assert_eq!(hello, program(&read("README.md")));
+    assert!(hello.lines().count() <= 10, "it is short");
+}
+
+/// Code without a language is taken for Rust by some readers and not by
+/// others; the documents' doctests are among the former.
+#[test]
+fn every_block_of_code_in_a_document_names_its_language() {
+    for document in DOCUMENTS {
+        let text = read(document);
+        let fences = text.lines().filter_map(|line| line.trim_start().strip_prefix("```"));
+        for (index, fence) in fences.enumerate() {
+            assert_eq!(fence.is_empty(), index % 2 == 1, "{document}: block {}", index / 2 + 1);
+        }
+    }
+}
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    for document in DOCUMENTS {
+        let text = read(document);
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+        for target in targets.filter(|target| !target.contains("://") && !target.starts_with('#')) {
+            let folder = Path::new(document).parent().expect("a document lies in a folder");
+            let file = target.split('#').next().unwrap_or(target);
+            assert!(root().join(folder).join(file).exists(), "{document} links to {target}");
+        }
+    }
+}
+
+#[test]
+fn the_map_shows_every_file_of_the_library() {
+    let map = read("ARCHITECTURE.md");
+    let source = root().join("crates/tidegate/src");
+    let mut files = BTreeSet::new();
+    let mut folders = vec![source.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the folder can be read") {
+            let path = entry.expect("and its entries").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => drop(files.insert(path.strip_prefix(&source).expect("it lies below").to_owned())),
+            }
+        }
+    }
+    let shown = |file: &&PathBuf| map.contains(&format!("`{}`", file.display()).replace('\\', "/"));
+    let missing: Vec<&PathBuf> = files.iter().filter(|file| !shown(file)).collect();
+    assert!(missing.is_empty(), "tell in ARCHITECTURE.md what these are for: {missing:?}");
+    let shown: Vec<&str> = map.split('`').filter(|word| word.ends_with(".rs") && !word.contains(' ')).collect();
+    for file in shown {
+        let exists =
+            ["crates/tidegate/src", "crates", "."].iter().any(|folder| root().join(folder).join(file).exists());
+        assert!(exists, "ARCHITECTURE.md tells of {file}, which is gone");
+    }
+}

@@ -1,0 +1,179 @@
+//! Limits in words: what is printed parses back, and what does not parse is
+//! told in words too.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::{AlgorithmKind, ConfigError, Limit};
+
+/// Numbers of every size.
+fn number(most: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![1..=most.min(20), 1..=most.min(100_000), 1..=most]
+}
+
+/// Every limit that can be made.
+fn limit() -> impl Strategy<Value = Limit> {
+    let longest = Limit::MAX_PERIOD.as_micros() as u64;
+    let unit = prop_oneof![Just(1u64), Just(1_000), Just(1_000_000), Just(60_000_000), Just(86_400_000_000)];
+    let period = prop_oneof![number(longest), (1..=50u64, unit).prop_map(|(number, unit)| number * unit)];
+    let algorithm = prop::sample::select(AlgorithmKind::ALL.to_vec());
+    let setting = prop::option::of(number(Limit::MAX_COUNT));
+    let all = (algorithm, number(Limit::MAX_COUNT), period, setting);
+    all.prop_filter_map("a bucket must not take a lifetime to refill", |(algorithm, count, period, setting)| {
+        let limit = Limit::from(algorithm, count, Duration::from_micros(period)).ok()?;
+        match (algorithm, setting) {
+            (AlgorithmKind::TokenBucket, Some(burst)) => limit.try_burst(burst).ok(),
+            (AlgorithmKind::LeakyBucket, Some(queue)) => limit.try_queue(queue).ok(),
+            (AlgorithmKind::FixedWindow, Some(_)) => limit.try_from_first_request().ok(),
+            (_, None) | (AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter, Some(_)) => Some(limit),
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn a_printed_limit_parses_back_to_itself(limit in limit()) {
+        prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+    }
+
+    #[test]
+    fn different_limits_have_different_words(one in limit(), other in limit()) {
+        prop_assert_eq!(one == other, one.to_string() == other.to_string());
+    }
+
+    #[test]
+    fn spaces_and_underscores_change_nothing(limit in limit()) {
+        let words = limit.to_string();
+        let spaced = format!("  {}\t\n", words.replace(' ', "   "));
+        prop_assert_eq!(spaced.parse::<Limit>(), Ok(limit));
+        let (before, rate) = words.split_once('/').expect("every limit has a rate");
+        prop_assert_eq!(format!("{before}_/_{rate}").parse::<Limit>().is_ok(), rate.starts_with(|first: char| first.is_ascii_digit()));
+    }
+
+    #[test]
+    fn any_text_parses_or_is_refused_without_a_panic(text in ".{0,40}") {
+        let _ = text.parse::<Limit>();
+    }
+
+    #[test]
+    fn almost_a_limit_parses_or_is_refused_without_a_panic(
+        words in prop::collection::vec(prop::sample::select(vec![
+            "token-bucket", "leaky", "fixed", "sliding-log", "sliding", "10/s", "5/10min", "1/0s", "0/s", "7/us", "/s",
+            "9/", "burst", "queue", "from-first", "0", "1", "99999999999999999999", "1000000000000", "-1", "1.5", "/",
+        ]), 0..6)
+    ) {
+        if let Ok(limit) = words.join(" ").parse::<Limit>() {
+            prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+        }
+    }
+
+    #[test]
+    fn time_is_coarsened_only_where_the_products_do_not_fit(limit in limit()) {
+        let largest = u128::from(limit.capacity().max(limit.count()));
+        // A sliding counter adds up to three windows' worth.
+        let product = 4 * largest * limit.period().as_micros();
+        let tick = limit.resolution().as_micros();
+        prop_assert!(tick == 1 || product >= 1 << 53, "{} in steps of {} us", limit, tick);
+        prop_assert_eq!(10u128.pow(tick.ilog10()), tick, "{} is in steps of no power of ten", limit);
+        prop_assert!(tick == 1 || !matches!(limit.algorithm(), AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog));
+    }
+}
+
+#[test]
+fn every_spelling_of_a_limit_is_the_same_limit() {
+    let table = [
+        (
+            "100/min",
+            vec!["100/minute", "100/1min", "100/60s", "100/60_000ms", "token 100/m", "token-bucket 100/minutes"],
+        ),
+        ("10/s burst 20", vec!["10/sec burst 20", "10/1second burst 2_0", "token 10/1000ms burst 20"]),
+        ("10/s", vec!["10/s burst 10", "1_0/seconds"]),
+        ("leaky 2/s queue 8", vec!["leaky-bucket 2/s queue 8", "leaky 2/1000000us queue 8"]),
+        ("leaky 2/s", vec!["leaky 2/s queue 2"]),
+        ("fixed 1000/day", vec!["fixed-window 1_000/d", "fixed 1000/24h", "fixed 1000/24hours", "fixed 1000/days"]),
+        ("fixed 1000/h from-first", vec!["fixed-window 1000/hour from-first"]),
+        ("sliding-log 5/10s", vec!["log 5/10s", "sliding-log 5/10seconds"]),
+        ("sliding-counter 5/2week", vec!["sliding 5/14d", "sliding 5/2w", "sliding-counter 5/2weeks"]),
+        ("7/1500us", vec!["7/1500microseconds"]),
+        ("7/15ms", vec!["7/15milliseconds", "7/15000us"]),
+    ];
+    for (shortest, spellings) in table {
+        let limit: Limit = shortest.parse().unwrap_or_else(|error| panic!("{shortest}: {error}"));
+        assert_eq!(limit.to_string(), shortest);
+        for spelling in spellings {
+            assert_eq!(spelling.parse(), Ok(limit), "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_limit_is_refused_with_what_to_do() {
+    let a_rate = "expected a rate such as 100/min, found";
+    let an_algorithm =
+        "expected an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter) or a rate, found";
+    let a_unit = "expected a unit (us, ms, s, min, h, day, week), found";
+    let an_end = "expected burst N, queue N, from-first or the end, found";
+    let unreadable = [
+        ("", a_rate, ""),
+        ("   ", a_rate, ""),
+        ("100", a_rate, "100"),
+        ("/s", a_rate, ""),
+        ("-5/s", a_rate, "-5"),
+        ("1.5/s", a_rate, "1.5"),
+        ("+5/s", a_rate, "+5"),
+        ("５/s", a_rate, "５"),
+        ("_/s", a_rate, "_"),
+        ("fixed", a_rate, ""),
+        ("fixed window 5/s", a_rate, "window"),
+        ("bucket 5/s", an_algorithm, "bucket"),
+        ("Fixed 5/s", an_algorithm, "Fixed"),
+        ("per second", an_algorithm, "per"),
+        ("5/", a_unit, ""),
+        ("5/10", a_unit, ""),
+        ("5/fortnight", a_unit, "fortnight"),
+        ("5/1.5s", a_unit, ".5s"),
+        ("5/-1s", a_unit, "-1s"),
+        ("5/S", a_unit, "S"),
+        ("5/s/s", a_unit, "s/s"),
+        ("5/_s", "expected a period such as 10s, found", "_"),
+        ("5 / s", a_rate, "5"),
+        ("5/s bursts 5", an_end, "bursts"),
+        ("5/s 5", an_end, "5"),
+        ("5/s burst", "expected a number after burst, found", ""),
+        ("5/s burst many", "expected a number after burst, found", "many"),
+        ("leaky 5/s queue -1", "expected a number after queue, found", "-1"),
+        ("5/s burst 5 queue 5", "expected the end, found", "queue"),
+        ("fixed 5/s from-first please", "expected the end, found", "please"),
+    ];
+    for (text, expected, found) in unreadable {
+        let error = text.parse::<Limit>().expect_err(text);
+        assert_eq!(error.to_string(), format!("cannot read {text:?} as a limit: {expected} {found:?}"));
+    }
+    let nonsense = [
+        ("0/s", "count is zero: give at least 1"),
+        ("5/0s", "period in microseconds is zero: give at least 1"),
+        ("5/s burst 0", "burst is zero: give at least 1"),
+        ("leaky 5/s queue 0", "queue is zero: give at least 1"),
+        ("1000000000001/s", "count is 1000000000001: give at most 1000000000000"),
+        ("99999999999999999999/s", "count is 18446744073709551615: give at most 1000000000000"),
+        ("5/s burst 1000000000001", "burst is 1000000000001: give at most 1000000000000"),
+        ("5/522week", "period in microseconds is 315705600000000: give at most 315360000000000"),
+        ("5/99999999999999999999week", "period in microseconds is 18446744073709551615: give at most 315360000000000"),
+        ("leaky 5/s burst 5", "burst does not apply to leaky: leave it out, or choose token-bucket"),
+        ("fixed 5/s burst 5", "burst does not apply to fixed: leave it out, or choose token-bucket"),
+        ("5/s queue 5", "queue does not apply to token-bucket: leave it out, or choose leaky"),
+        ("sliding-log 5/s queue 5", "queue does not apply to sliding-log: leave it out, or choose leaky"),
+        ("sliding 5/s from-first", "from-first does not apply to sliding-counter: leave it out, or choose fixed"),
+        (
+            "1/day burst 30000",
+            "a burst of 30000 at 1 per 86400s takes more than 71 years to refill: lower the burst or raise the rate",
+        ),
+    ];
+    for (text, message) in nonsense {
+        let error = text.parse::<Limit>().expect_err(text);
+        assert!(!matches!(error, ConfigError::Unreadable { .. }), "{text}: {error}");
+        assert_eq!(error.to_string(), message, "{text}");
+    }
+}
