@@ -68,7 +68,8 @@ pub(crate) fn loom(preemptions: Option<usize>) -> Result<(), Failure> {
     }
 }
 
-/// The unit tests and the concurrent ones under Miri, on the nightly toolchain.
+/// The unit tests, and threads that race for a limit, under Miri on the nightly
+/// toolchain.
 pub(crate) fn miri() -> Result<(), Failure> {
     let (present, _) = Step::cargo("+nightly miri --version").ask()?;
     if !present {

@@ -164,12 +164,7 @@ impl Default for MemoryStore {
 impl MemoryStore {
     /// Begins a store with other settings than the default ones.
     pub fn builder() -> Builder {
-        Builder {
-            clock: None,
-            max_keys: DEFAULT_MAX_KEYS,
-            overflow: Overflow::default(),
-            listed: false,
-        }
+        Builder { clock: None, max_keys: DEFAULT_MAX_KEYS, overflow: Overflow::default(), listed: false }
     }
 
     /// How many keys are live: counts them, which takes a while.
