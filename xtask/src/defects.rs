@@ -78,7 +78,7 @@ const DEFECTS: &[Defect] = &[
     },
     Defect {
         name: "a refused check is charged",
-        file: "store/memory.rs",
+        file: "store/memory/single.rs",
         from: "            if filled.is_some() {\n                Table::<1>::write(",
         to: "            {\n                state.at += u64::from(filled.is_none());\n                Table::<1>::write(",
     },
@@ -102,9 +102,9 @@ const DEFECTS: &[Defect] = &[
     },
     Defect {
         name: "a newcomer who finds room begins anew",
-        file: "store/memory.rs",
-        from: "Some(shared) if shared.matters(at) => shared",
-        to: "Some(shared) if false && shared.matters(at) => shared",
+        file: "store/memory/single.rs",
+        from: "Some(shared) if shared.matters(at) => {",
+        to: "Some(shared) if false && shared.matters(at) => {",
     },
     Defect {
         name: "the second line is not searched",

@@ -26,7 +26,9 @@ fn meter(name: &'static str, limit: Limit) -> Arc<Meter> {
 fn charge(store: &MemoryStore, meter: &Meter, key: &str) -> bool {
     let key = Key::from(key);
     let check = Check::new(meter, &key, Verb::Charge, 1).expect("a cost of one fits");
-    store.decide_one_now(check).expect("the memory store answers").0.allowed
+    let mut verdict = Verdict::default();
+    store.decide_one_now(check, &mut verdict).expect("the memory store answers");
+    verdict.allowed
 }
 
 fn charge_both(store: &MemoryStore, first: &Meter, second: &Meter, key: &str) -> bool {

@@ -1,0 +1,269 @@
+//! One check at a time, which is what nearly every call is.
+//!
+//! The commonest of all, a charge to a bucket that sits in its home line, has
+//! a way of its own; everything else visits its state wherever it is kept.
+
+use super::labels::Label;
+use super::line_lock::LockedLine;
+use super::overflow::{Full, Overflow, Visit};
+use super::pack::Pack;
+use super::table::{Approach, Seat, Table};
+use super::{MemoryStore, seen_from};
+use crate::kernel::{self, Bucket, Kernel, Verdict};
+use crate::store::{AnyState, Check, HeapKernel, MeterKernel, MeterState};
+use crate::sync::Ordering;
+use crate::time::Micros;
+
+/// Checks whose lines are asked for together.
+const BATCH: usize = 32;
+
+impl MemoryStore {
+    /// Decides one check, and says when.
+    #[inline(always)]
+    pub(super) fn decide_one(&self, check: Check<'_>, verdict: &mut Verdict) -> Micros {
+        let fingerprint = self.fingerprint(check);
+        if let MeterKernel::Bucket(bucket) = check.meter().kernel() {
+            if bucket.is_narrow() && check.is_charge() {
+                // The clock takes as long to read as the line to arrive, and
+                // would hold it up if it were read first.
+                let approach = self.narrow.approach(fingerprint);
+                let now = self.clock.now();
+                *verdict = self.charge_narrow(bucket, check, fingerprint, approach, now);
+                return now;
+            }
+        }
+        let (decided, now) = self.decide_otherwise(check, fingerprint);
+        *verdict = decided.field_by_field();
+        now
+    }
+
+    /// Decides each of many for itself, all at one time.
+    pub(super) fn decide_each(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Micros {
+        let mut now = None;
+        for (checks, verdicts) in checks.chunks(BATCH).zip(verdicts.chunks_mut(BATCH)) {
+            let mut fingerprints = [0; BATCH];
+            for (check, fingerprint) in checks.iter().zip(&mut fingerprints) {
+                *fingerprint = self.fingerprint(*check);
+                self.prefetch(*check, *fingerprint);
+            }
+            let now = *now.get_or_insert_with(|| self.clock.now());
+            for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {
+                *verdict = match check.meter().kernel() {
+                    MeterKernel::Bucket(bucket) if bucket.is_narrow() && check.is_charge() => {
+                        self.charge_narrow(bucket, *check, fingerprint, self.narrow.reach(fingerprint), now)
+                    }
+                    MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => {
+                        self.decide_anywhere(*check, fingerprint, now)
+                    }
+                };
+            }
+        }
+        now.unwrap_or_else(|| self.clock.now())
+    }
+
+    /// Asks for the lines of a key before anything else is done.
+    pub(super) fn prefetch(&self, check: Check<'_>, fingerprint: u64) {
+        match check.meter().kernel() {
+            MeterKernel::Bucket(bucket) if bucket.is_narrow() => {
+                self.narrow.approach(fingerprint);
+            }
+            MeterKernel::Window(window) if window.is_narrow() => {
+                self.narrow.approach(fingerprint);
+            }
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) => {
+                self.wide().approach(fingerprint);
+            }
+            MeterKernel::Heap(_) => {}
+        }
+    }
+
+    /// What nearly every check comes to: a charge to a bucket that sits in
+    /// its home line. It is worth having at every call site, where what the
+    /// caller does not look at is not computed.
+    #[inline(always)]
+    fn charge_narrow(
+        &self,
+        bucket: &Bucket,
+        check: Check<'_>,
+        fingerprint: u64,
+        approach: Approach<'_>,
+        now: Micros,
+    ) -> Verdict {
+        let cost = check.cost();
+        let line = LockedLine::lock(approach.line);
+        if let Some(slot) = Table::<1>::find(&line, approach.home.tag) {
+            let mut state = bucket.unpack(Table::<1>::read(&line, slot));
+            let filled = bucket.fill_if_room(&mut state, now, cost);
+            if filled.is_some() {
+                Table::<1>::write(&line, slot, bucket.pack(&state));
+            }
+            // What comes from the future never passes.
+            if filled.is_some() || bucket.heal(&state, now).is_none() {
+                drop(line);
+                let (admission, reading) = bucket.tell(&state, now, cost, filled);
+                return Verdict::new(admission, reading);
+            }
+        }
+        self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).field_by_field()
+    }
+
+    #[inline(never)]
+    fn charge_narrow_elsewhere(
+        &self,
+        line: LockedLine<'_>,
+        home: Seat,
+        check: Check<'_>,
+        fingerprint: u64,
+        now: Micros,
+    ) -> Verdict {
+        match check.meter().kernel() {
+            MeterKernel::Bucket(kernel) => {
+                self.narrow.visit_from(line, home, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Window(_) | MeterKernel::Heap(_) => {
+                drop(line);
+                self.decide_anywhere(check, fingerprint, now)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn decide_otherwise(&self, check: Check<'_>, fingerprint: u64) -> (Verdict, Micros) {
+        self.prefetch(check, fingerprint);
+        let now = self.clock.now();
+        (self.decide_anywhere(check, fingerprint, now), now)
+    }
+
+    #[inline(never)]
+    fn decide_anywhere(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
+        match check.meter().kernel() {
+            MeterKernel::Bucket(kernel) if kernel.is_narrow() => {
+                self.narrow.visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Window(kernel) if kernel.is_narrow() => {
+                self.narrow.visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Bucket(kernel) => {
+                self.wide().visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Window(kernel) => {
+                self.wide().visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
+            }
+            MeterKernel::Heap(kernel) => {
+                let visit = OneCheck { store: self, kernel, check, fingerprint, now };
+                self.heap().visit(fingerprint, kernel, now, visit)
+            }
+        }
+    }
+}
+
+/// One check, on whatever its state is kept in.
+struct OneCheck<'a, K> {
+    store: &'a MemoryStore,
+    kernel: &'a K,
+    check: Check<'a>,
+    fingerprint: u64,
+    now: Micros,
+}
+
+impl<K> OneCheck<'_, K> {
+    #[inline(always)]
+    fn decide<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State, at: Micros) -> (Verdict, bool) {
+        let (verb, cost) = (self.check.verb(), self.check.cost());
+        if kernel.heal(state, at).is_some() {
+            return self.decide_again(kernel, state);
+        }
+        let (verdict, changed) = kernel::decide_healed(kernel, state, at, verb, cost);
+        (seen_from(self.now, at, verdict), changed)
+    }
+
+    /// Decides on a state that seems to come from the future. It may only mean
+    /// that this thread slept since it read the clock: ask again, now that the
+    /// state is locked.
+    #[cold]
+    fn decide_again<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State) -> (Verdict, bool) {
+        let at = self.store.clock.now();
+        let (verdict, changed) = kernel::decide(kernel, state, at, self.check.verb(), self.check.cost());
+        (seen_from(self.now, at, verdict), changed)
+    }
+
+    /// What a new key starts with: what it may have used while there was no
+    /// room for it, and with it what its companions did.
+    fn inherited(&self, at: Micros) -> MeterState {
+        match self.store.shared.get() {
+            Some(shared) if shared.matters(at) => {
+                shared.lock(self.check.meter(), self.fingerprint).copy(self.check.meter().kernel())
+            }
+            Some(_) | None => MeterState::Fresh,
+        }
+    }
+
+    /// Decides for a key that finds no room. Its lines are locked meanwhile,
+    /// so that it cannot find room of its own before it is charged here.
+    #[cold]
+    fn spill(&self, full: Full, at: Micros) -> Verdict {
+        if self.store.overflow != Overflow::Share {
+            return self.store.without_room(self.check, full, self.now);
+        }
+        let mut shared = self.store.shared().lock(self.check.meter(), self.fingerprint);
+        if let Err(full) = shared.make_room(at) {
+            return self.store.without_room(self.check, full, self.now);
+        }
+        self.store.overflowed.fetch_add(1, Ordering::Relaxed);
+        let kernel = self.check.meter().kernel();
+        let mut state = shared.copy(kernel);
+        let (verdict, changed) = self.decide(kernel, &mut state, at);
+        if changed {
+            shared.set(kernel, state);
+        }
+        verdict
+    }
+}
+
+impl<const STATE: usize, K: Pack<STATE>> Visit<[u64; STATE]> for OneCheck<'_, K>
+where
+    MeterKernel: Pack<STATE>,
+{
+    type Answer = Verdict;
+
+    fn step(&mut self, words: &mut [u64; STATE], at: Micros) -> (Verdict, bool) {
+        let mut state = self.kernel.unpack(*words);
+        let (verdict, changed) = self.decide(self.kernel, &mut state, at);
+        if changed {
+            *words = self.kernel.pack(&state);
+        }
+        (verdict, changed)
+    }
+
+    fn fresh(&mut self, at: Micros) -> [u64; STATE] {
+        self.check.meter().kernel().pack(&self.inherited(at))
+    }
+
+    fn label(&self) -> Option<Label<'_>> {
+        self.store.label(self.check)
+    }
+
+    fn without_room(&mut self, full: Full, at: Micros) -> Verdict {
+        self.spill(full, at)
+    }
+}
+
+impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
+    type Answer = Verdict;
+
+    fn step(&mut self, state: &mut AnyState, at: Micros) -> (Verdict, bool) {
+        self.decide(&**self.kernel, state, at)
+    }
+
+    fn fresh(&mut self, at: Micros) -> AnyState {
+        std::mem::take(self.inherited(at).heap_mut())
+    }
+
+    fn label(&self) -> Option<Label<'_>> {
+        self.store.label(self.check)
+    }
+
+    fn without_room(&mut self, full: Full, at: Micros) -> Verdict {
+        self.spill(full, at)
+    }
+}
