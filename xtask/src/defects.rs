@@ -79,8 +79,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "a refused check is charged",
         file: "store/memory/single.rs",
-        from: "            if filled.is_some() {\n                Table::<1>::write(",
-        to: "            {\n                state.at += u64::from(filled.is_none());\n                Table::<1>::write(",
+        from: "    if filled.is_some() {\n        Table::<1>::write(line, slot, bucket.pack(&state));\n    } else if",
+        to: "    state.at += u64::from(filled.is_none());\n    Table::<1>::write(line, slot, bucket.pack(&state));\n    if filled.is_some() {\n    } else if",
     },
     Defect {
         name: "several limits: the first is charged although the second refuses",

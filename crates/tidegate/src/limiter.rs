@@ -182,7 +182,13 @@ impl<S: ImmediateStore> Limiter<S> {
     /// No answer, and a cost that can never pass, count as refused.
     #[inline]
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
-        self.check(request).is_ok_and(|decision| decision.is_allowed())
+        let request = request.into();
+        let inner = &*self.inner;
+        if let ([meter], true) = (&*inner.meters, inner.observers.is_empty()) {
+            let check = Check::new(meter, &request.key, Verb::Charge, request.cost);
+            return check.is_ok_and(|check| inner.store.admits_now(check).unwrap_or(false));
+        }
+        self.ask_several_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed())
     }
 
     /// What [`check`](Limiter::check) would answer now, without charging. The
@@ -214,9 +220,9 @@ impl<S: ImmediateStore> Limiter<S> {
         self.ask_now(Verb::Reset, &request.into())
     }
 
-    /// Decides a batch of requests, each for itself and all at one reading of
-    /// the clock: for 16 and more about twice as fast as one by one. Where the
-    /// policy has several limits, each request is decided as by
+    /// Decides a batch of requests, each for itself and 32 at a time at one
+    /// reading of the clock: for 16 and more about twice as fast as one by one.
+    /// Where the policy has several limits, each request is decided as by
     /// [`check`](Limiter::check).
     ///
     /// ```
@@ -241,17 +247,26 @@ impl<S: ImmediateStore> Limiter<S> {
             satisfiable.collect::<Result<Vec<_>, _>>()?;
             return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
         };
-        let mut checks = Vec::with_capacity(requests.len());
         for request in &requests {
-            checks.push(Check::new(meter, &request.key, Verb::Charge, request.cost)?);
+            Check::new(meter, &request.key, Verb::Charge, request.cost)?;
         }
-        let mut verdicts = vec![Verdict::default(); checks.len()];
-        let at = self.inner.store.decide_each_now(&checks, &mut verdicts)?;
-        let decided = requests.iter().zip(checks.iter().zip(&verdicts));
-        let told = |(request, (check, verdict)): (&Request<'_>, (&Check<'_>, &Verdict))| {
-            self.told(Verb::Charge, request, check.decision(*verdict), at)
-        };
-        Ok(decided.map(told).collect())
+        let mut decisions = Vec::with_capacity(requests.len());
+        let mut checks = Vec::with_capacity(BATCH);
+        for requests in requests.chunks(BATCH) {
+            checks.clear();
+            for request in requests {
+                checks.push(Check::new(meter, &request.key, Verb::Charge, request.cost)?);
+            }
+            let mut verdicts = [Verdict::default(); BATCH];
+            let verdicts = &mut verdicts[..checks.len()];
+            let at = self.inner.store.decide_each_now(&checks, verdicts)?;
+            let decided = requests.iter().zip(checks.iter().zip(verdicts));
+            decisions.extend(
+                decided
+                    .map(|(request, (check, verdict))| self.told(Verb::Charge, request, check.decision(*verdict), at)),
+            );
+        }
+        Ok(decisions)
     }
 
     #[inline]
@@ -274,6 +289,9 @@ impl<S: ImmediateStore> Limiter<S> {
         Ok(self.told(verb, request, question.decision(), at))
     }
 }
+
+/// Requests of a batch that a store is asked about at a time.
+const BATCH: usize = 32;
 
 /// A request as checks, and room for their verdicts.
 struct Question<'a> {

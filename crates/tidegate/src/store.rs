@@ -165,6 +165,17 @@ pub trait ImmediateStore: Store {
         self.decide_now(std::slice::from_ref(&check), std::slice::from_mut(verdict))
     }
 
+    /// Whether one check is admitted, for those who ask no more.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from deciding.
+    #[inline]
+    fn admits_now(&self, check: Check<'_>) -> Result<bool, StoreError> {
+        let mut verdict = Verdict::default();
+        self.decide_one_now(check, &mut verdict)?;
+        Ok(verdict.allowed)
+    }
+
     /// Decides each check for itself, all at one time: a store can do many
     /// faster than one by one.
     ///
@@ -201,6 +212,11 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
     #[inline]
     fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
         S::decide_one_now(self, check, verdict)
+    }
+
+    #[inline]
+    fn admits_now(&self, check: Check<'_>) -> Result<bool, StoreError> {
+        S::admits_now(self, check)
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {

@@ -181,7 +181,9 @@ impl Bucket {
     /// leaves none now.
     fn first_tick_with_room(&self, state: &BucketState, added: u64) -> u64 {
         let room = self.full - added;
-        if room >= state.fraction {
+        if self.drain == 1 {
+            state.at - room
+        } else if room >= state.fraction {
             state.at - (room - state.fraction) / self.drain
         } else {
             // Less than one tick's drain is left then, and too much.

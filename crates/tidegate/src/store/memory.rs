@@ -274,6 +274,11 @@ impl ImmediateStore for MemoryStore {
         Ok(self.decide_one(check, verdict))
     }
 
+    #[inline]
+    fn admits_now(&self, check: Check<'_>) -> Result<bool, StoreError> {
+        Ok(self.admits(check))
+    }
+
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         Ok(self.decide_each(checks, verdicts))
     }

@@ -15,8 +15,9 @@ use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 /// The bit of the first word that says "locked".
 const LOCK: u64 = 1;
 
-/// How often to look again before giving up the processor.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
+/// How often to look again before giving up the processor, each time after
+/// twice as long a pause.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
 
 /// A line that nobody else can read or write.
 pub(super) struct LockedLine<'t> {
@@ -69,14 +70,14 @@ impl Drop for LockedLine<'_> {
 #[cold]
 #[inline(never)]
 fn wait_for(words: &[AtomicU64; WORDS]) -> LockedLine<'_> {
-    let mut spins = 0;
+    let mut looks = 0;
     loop {
         if let Some(line) = LockedLine::try_lock(words) {
             return line;
         }
-        if spins < SPINS {
-            spins += 1;
-            spin_loop();
+        if looks < LOOKS {
+            (0..1 << looks).for_each(|_| spin_loop());
+            looks += 1;
         } else {
             yield_now();
         }

@@ -9,7 +9,7 @@ use super::overflow::{Full, Overflow, Visit};
 use super::pack::Pack;
 use super::table::{Approach, Seat, Table};
 use super::{MemoryStore, seen_from};
-use crate::kernel::{self, Bucket, Kernel, Verdict};
+use crate::kernel::{self, Bucket, BucketState, Kernel, Verdict};
 use crate::store::{AnyState, Check, HeapKernel, MeterKernel, MeterState};
 use crate::sync::Ordering;
 use crate::time::Micros;
@@ -22,19 +22,33 @@ impl MemoryStore {
     #[inline(always)]
     pub(super) fn decide_one(&self, check: Check<'_>, verdict: &mut Verdict) -> Micros {
         let fingerprint = self.fingerprint(check);
-        if let MeterKernel::Bucket(bucket) = check.meter().kernel() {
-            if bucket.is_narrow() && check.is_charge() {
-                // The clock takes as long to read as the line to arrive, and
-                // would hold it up if it were read first.
-                let approach = self.narrow.approach(fingerprint);
-                let now = self.clock.now();
-                *verdict = self.charge_narrow(bucket, check, fingerprint, approach, now);
-                return now;
-            }
+        if let Some(bucket) = narrow_charge(&check) {
+            // The clock takes as long to read as the line to arrive, and
+            // would hold it up if it were read first.
+            let approach = self.narrow.approach(fingerprint);
+            let now = self.clock.now();
+            *verdict = self.charge_narrow(bucket, check, fingerprint, approach, now);
+            return now;
         }
         let (decided, now) = self.decide_otherwise(check, fingerprint);
         *verdict = decided.field_by_field();
         now
+    }
+
+    /// Whether one check passes, for those who ask no more.
+    #[inline(always)]
+    pub(super) fn admits(&self, check: Check<'_>) -> bool {
+        let fingerprint = self.fingerprint(check);
+        if let Some(bucket) = narrow_charge(&check) {
+            let approach = self.narrow.approach(fingerprint);
+            let now = self.clock.now();
+            let line = LockedLine::lock(approach.line);
+            if let Some((_, filled)) = try_narrow(&line, approach.home.tag, bucket, check.cost(), now) {
+                return filled.is_some();
+            }
+            return self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).allowed;
+        }
+        self.decide_otherwise(check, fingerprint).0.allowed
     }
 
     /// Decides each of many for itself, all at one time.
@@ -48,13 +62,11 @@ impl MemoryStore {
             }
             let now = *now.get_or_insert_with(|| self.clock.now());
             for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {
-                *verdict = match check.meter().kernel() {
-                    MeterKernel::Bucket(bucket) if bucket.is_narrow() && check.is_charge() => {
+                *verdict = match narrow_charge(check) {
+                    Some(bucket) => {
                         self.charge_narrow(bucket, *check, fingerprint, self.narrow.reach(fingerprint), now)
                     }
-                    MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => {
-                        self.decide_anywhere(*check, fingerprint, now)
-                    }
+                    None => self.decide_anywhere(*check, fingerprint, now),
                 };
             }
         }
@@ -77,9 +89,6 @@ impl MemoryStore {
         }
     }
 
-    /// What nearly every check comes to: a charge to a bucket that sits in
-    /// its home line. It is worth having at every call site, where what the
-    /// caller does not look at is not computed.
     #[inline(always)]
     fn charge_narrow(
         &self,
@@ -89,20 +98,11 @@ impl MemoryStore {
         approach: Approach<'_>,
         now: Micros,
     ) -> Verdict {
-        let cost = check.cost();
         let line = LockedLine::lock(approach.line);
-        if let Some(slot) = Table::<1>::find(&line, approach.home.tag) {
-            let mut state = bucket.unpack(Table::<1>::read(&line, slot));
-            let filled = bucket.fill_if_room(&mut state, now, cost);
-            if filled.is_some() {
-                Table::<1>::write(&line, slot, bucket.pack(&state));
-            }
-            // What comes from the future never passes.
-            if filled.is_some() || bucket.heal(&state, now).is_none() {
-                drop(line);
-                let (admission, reading) = bucket.tell(&state, now, cost, filled);
-                return Verdict::new(admission, reading);
-            }
+        if let Some((state, filled)) = try_narrow(&line, approach.home.tag, bucket, check.cost(), now) {
+            drop(line);
+            let (admission, reading) = bucket.tell(&state, now, check.cost(), filled);
+            return Verdict::new(admission, reading);
         }
         self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).field_by_field()
     }
@@ -155,6 +155,37 @@ impl MemoryStore {
             }
         }
     }
+}
+
+/// The bucket of a check that is a charge to one of a single word.
+#[inline(always)]
+fn narrow_charge<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
+    match check.meter().kernel() {
+        MeterKernel::Bucket(bucket) if bucket.is_narrow() && check.is_charge() => Some(bucket),
+        MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
+    }
+}
+
+/// What nearly every check comes to: a charge to a bucket that sits in its
+/// home line. The state afterwards, and the level if it passed; `None` if it
+/// is not that simple.
+#[inline(always)]
+fn try_narrow(
+    line: &LockedLine<'_>,
+    tag: u64,
+    bucket: &Bucket,
+    cost: u64,
+    now: Micros,
+) -> Option<(BucketState, Option<u64>)> {
+    let slot = Table::<1>::find(line, tag)?;
+    let mut state = bucket.unpack(Table::<1>::read(line, slot));
+    let filled = bucket.fill_if_room(&mut state, now, cost);
+    if filled.is_some() {
+        Table::<1>::write(line, slot, bucket.pack(&state));
+    } else if bucket.heal(&state, now).is_some() {
+        return None;
+    }
+    Some((state, filled))
 }
 
 /// One check, on whatever its state is kept in.
