@@ -1,10 +1,10 @@
 //! An attacker with a new key for every request: memory stays as it is, and
 //! whoever is being limited goes on being limited, decision by decision.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate::{Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow};
+use tidegate::{Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy};
 
 const CAP: usize = 100_000;
 
@@ -95,27 +95,38 @@ fn refusing_or_allowing_newcomers_leaves_the_victim_alone_too() {
 fn sharing_never_lets_a_newcomer_exceed_its_limit() {
     let _alone = alone();
     let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
-    let limit = Limit::per_hour(3);
-    let limiter = limiter(limit, &clock, Overflow::Share);
+    let store = MemoryStore::builder().max_keys(CAP).clock(clock.clone()).build().expect("valid settings");
+    let store = Arc::new(store);
+    let on_the_store = |name| {
+        let policy = Policy::new().limit(name, Limit::per_hour(3));
+        Limiter::with_store(policy, Arc::clone(&store)).expect("a valid policy")
+    };
+    // Strangers under a rule of their own, so that what newcomers share is
+    // still unused.
+    let strangers = on_the_store("strangers");
     for number in 0..2 * CAP as u64 {
-        let _ = check(&limiter, &format!("stranger {number}"));
+        let _ = strangers.check(number).expect("the memory store answers");
     }
-    assert!(limiter.store().overflowed() > 0, "the store is full");
-    // Newcomers share now. Let all others be forgotten, so that they find
-    // room again: nobody may begin anew.
+    let limiter = on_the_store("newcomers");
     let newcomers: Vec<String> = (0..200).map(|number| format!("newcomer {number}")).collect();
     let mut admitted = vec![0; newcomers.len()];
-    for _ in 0..4 {
-        for (count, key) in admitted.iter_mut().zip(&newcomers) {
-            *count += u32::from(limiter.is_allowed(key));
+    let mut everyone_asks_four_times = || {
+        for _ in 0..4 {
+            for (count, key) in admitted.iter_mut().zip(&newcomers) {
+                *count += u32::from(limiter.is_allowed(key));
+            }
         }
-    }
+        admitted.clone()
+    };
+    let overflowed = store.overflowed();
+    let at_first = everyone_asks_four_times();
+    assert!(store.overflowed() >= overflowed + 400, "most of them found no room");
+    assert!(at_first.iter().filter(|count| **count == 3).count() > 100, "most had a shared state for themselves");
+    // The strangers are forgotten: there is room again, and nobody may begin
+    // anew. A third of an hour is worth one more.
     clock.advance(Duration::from_secs(1_200));
-    for _ in 0..4 {
-        for (count, key) in admitted.iter_mut().zip(&newcomers) {
-            *count += u32::from(limiter.is_allowed(key));
-        }
-    }
-    // Three at once, and one more for the third of an hour that passed.
-    assert!(admitted.iter().all(|count| *count <= 4), "{admitted:?}");
+    let overflowed = store.overflowed();
+    let in_all = everyone_asks_four_times();
+    assert_eq!(store.overflowed(), overflowed, "all of them found room");
+    assert!(in_all.iter().all(|count| *count <= 4), "{in_all:?}");
 }
