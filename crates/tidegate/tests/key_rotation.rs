@@ -130,3 +130,19 @@ fn sharing_never_lets_a_newcomer_exceed_its_limit() {
     assert_eq!(store.overflowed(), overflowed, "all of them found room");
     assert!(in_all.iter().all(|count| *count <= 4), "{in_all:?}");
 }
+
+#[test]
+fn a_key_that_finds_room_owes_nothing_for_those_who_did_not() {
+    let _alone = alone();
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let limiter = limiter(Limit::per_hour(3), &clock, Overflow::Share);
+    // As many as the store is made for: a few find no room, and share.
+    let mut surprised = 0;
+    for number in 0..CAP as u64 {
+        let first = limiter.check(number).expect("the memory store answers");
+        surprised += u64::from(!first.is_allowed() || first.remaining() != 2);
+    }
+    let shared = limiter.store().overflowed();
+    assert!(shared > 0 && shared < CAP as u64 / 1_000, "{shared} keys found no room");
+    assert!(surprised <= shared, "{surprised} new keys did not begin with a full bucket, {shared} found no room");
+}

@@ -18,8 +18,9 @@ fn policy() -> Policy {
         .limit("log", Limit::sliding_log(30, minute))
 }
 
+/// Far larger than needed, so that every key finds room.
 fn store(clock: &ManualClock) -> MemoryStore {
-    MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings")
+    MemoryStore::builder().max_keys(20_000).clock(clock.clone()).build().expect("valid settings")
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn keys_are_listed_only_where_that_is_wanted() {
     assert!(unlisted.is_allowed("alice"));
     assert!(unlisted.store().keys().is_empty());
 
-    let listing = MemoryStore::builder().max_keys(3_000).list_keys().clock(clock.clone());
+    let listing = MemoryStore::builder().max_keys(20_000).list_keys().clock(clock.clone());
     let listed = Limiter::with_store(policy(), listing.build().expect("valid settings")).expect("a valid policy");
     for key in 0..900_u64 {
         assert!(listed.is_allowed(("user", key)));
@@ -141,7 +142,7 @@ fn a_restored_store_goes_on_where_the_old_one_stopped() {
     before.store().snapshot(&mut bytes).expect("memory can be written");
     clock.advance(Duration::from_millis(1_500));
     // Into a larger store, so that every key finds another line.
-    let builder = MemoryStore::builder().max_keys(3_000).clock(clock.clone());
+    let builder = MemoryStore::builder().max_keys(50_000).clock(clock.clone());
     let restored = builder.restore(&bytes[..]).expect("the snapshot is whole");
     let after = Limiter::with_store(policy(), restored).expect("a valid policy");
     assert_eq!(after.store().count_keys(), before.store().count_keys());
@@ -161,7 +162,7 @@ fn a_damaged_snapshot_is_refused_whole() {
     }
     let mut whole = Vec::new();
     limiter.store().snapshot(&mut whole).expect("memory can be written");
-    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(1_000).clock(clock.clone()).restore(bytes);
+    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(20_000).clock(clock.clone()).restore(bytes);
     assert!(restore(&whole).is_ok());
     for length in 0..whole.len() {
         assert!(restore(&whole[..length]).is_err(), "cut after {length} bytes");

@@ -56,16 +56,55 @@ pub(super) trait Visit<S> {
 
 /// States that new keys share while there is no room for their own.
 ///
-/// A key that finds room later begins with the shared state, whoever used
-/// it: nobody gains by having been there.
+/// A key that used one and finds room later begins with it, whoever else used
+/// it: nobody gains by having been there. One that did not begins as it would
+/// have. Where too many did to remember, everyone counts as one of them.
 pub(super) struct Shared {
     shards: Box<[Mutex<Shard>]>,
     /// Until when any shared state matters.
     until: AtomicU64,
 }
 
-/// Each state by its limit and group, with the time until which it matters.
-type Shard = HashMap<(u64, u64), (Micros, MeterState)>;
+/// Each state by its limit and group.
+type Shard = HashMap<(u64, u64), Entry>;
+
+#[derive(Default)]
+struct Entry {
+    until: Micros,
+    state: MeterState,
+    users: Users,
+}
+
+/// Who has used a shared state.
+enum Users {
+    Known(Vec<u64>),
+    TooMany,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Users::Known(Vec::new())
+    }
+}
+
+impl Users {
+    fn add(&mut self, fingerprint: u64) {
+        if self.includes(fingerprint) {
+            return;
+        }
+        match self {
+            Users::Known(fingerprints) if fingerprints.len() < MOST_USERS => fingerprints.push(fingerprint),
+            Users::Known(_) | Users::TooMany => *self = Users::TooMany,
+        }
+    }
+
+    fn includes(&self, fingerprint: u64) -> bool {
+        match self {
+            Users::Known(fingerprints) => fingerprints.contains(&fingerprint),
+            Users::TooMany => true,
+        }
+    }
+}
 
 const SHARDS: usize = 64;
 /// New keys of one limit share this many states.
@@ -73,6 +112,8 @@ const GROUPS: u64 = 1_024;
 /// Shared states in a shard at most: enough for sixteen limits that overflow
 /// at once. Beyond that new keys are refused.
 const MOST: usize = 256;
+/// Users of a shared state that are remembered.
+const MOST_USERS: usize = 32;
 
 impl Shared {
     pub(super) fn new() -> Shared {
@@ -86,7 +127,7 @@ impl Shared {
 
     pub(super) fn lock(&self, meter: &Meter, fingerprint: u64) -> SharedState<'_> {
         let (shard, place) = place(meter, fingerprint);
-        SharedState { until: &self.until, shard: Guard::Own(lock(&self.shards[shard])), place }
+        SharedState { until: &self.until, shard: Guard::Own(lock(&self.shards[shard])), place, fingerprint }
     }
 
     /// Locks all of it, for several keys at once.
@@ -114,7 +155,7 @@ impl<'s> AllShared<'s> {
         's: 'g,
     {
         let (shard, place) = place(meter, fingerprint);
-        SharedState { until: self.until, shard: Guard::Lent(&mut self.shards[shard]), place }
+        SharedState { until: self.until, shard: Guard::Lent(&mut self.shards[shard]), place, fingerprint }
     }
 }
 
@@ -123,6 +164,8 @@ pub(super) struct SharedState<'s> {
     until: &'s AtomicU64,
     shard: Guard<'s>,
     place: (u64, u64),
+    /// Who asks for it.
+    fingerprint: u64,
 }
 
 enum Guard<'s> {
@@ -141,7 +184,14 @@ impl SharedState<'_> {
     /// A copy of the state.
     pub(super) fn copy(&mut self, kernel: &MeterKernel) -> MeterState {
         let place = self.place;
-        self.shard().get(&place).map(|(_, state)| kernel.copy(state)).unwrap_or_default()
+        self.shard().get(&place).map(|entry| kernel.copy(&entry.state)).unwrap_or_default()
+    }
+
+    /// What the key starts with that finds room: the state, if it has used it.
+    pub(super) fn inherited(&mut self, kernel: &MeterKernel) -> MeterState {
+        let (place, fingerprint) = (self.place, self.fingerprint);
+        let used = self.shard().get(&place).filter(|entry| entry.users.includes(fingerprint));
+        used.map(|entry| kernel.copy(&entry.state)).unwrap_or_default()
     }
 
     /// Makes sure that the state can be replaced.
@@ -149,9 +199,9 @@ impl SharedState<'_> {
         let place = self.place;
         let shard = self.shard();
         if shard.len() >= MOST && !shard.contains_key(&place) {
-            shard.retain(|_, (until, _)| *until > now);
+            shard.retain(|_, entry| entry.until > now);
             if shard.len() >= MOST {
-                let soonest = shard.values().map(|(until, _)| *until).min();
+                let soonest = shard.values().map(|entry| entry.until).min();
                 return Err(Full { until: soonest.unwrap_or(now) });
             }
         }
@@ -159,10 +209,17 @@ impl SharedState<'_> {
     }
 
     /// Replaces the state, for which there is room.
-    pub(super) fn set(&mut self, kernel: &MeterKernel, state: MeterState) {
-        let place = self.place;
+    pub(super) fn set(&mut self, kernel: &MeterKernel, state: MeterState, now: Micros) {
+        let (place, fingerprint) = (self.place, self.fingerprint);
         let until = kernel.forget_at(&state);
         self.until.fetch_max(until.get(), Ordering::Relaxed);
-        self.shard().insert(place, (until, state));
+        let entry = self.shard().entry(place).or_default();
+        if entry.until <= now {
+            // What the former users did matters no more.
+            entry.users = Users::default();
+        }
+        entry.users.add(fingerprint);
+        entry.until = until;
+        entry.state = state;
     }
 }

@@ -169,7 +169,11 @@ impl MemoryStore {
                 }
                 return;
             }
-            (Seat::Claimed | Seat::Unneeded | Seat::Shared, shared) => {
+            (Seat::Claimed | Seat::Unneeded, shared) => {
+                let state = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint).inherited(kernel));
+                (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
+            }
+            (Seat::Shared, shared) => {
                 let state = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint).copy(kernel));
                 (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
@@ -205,7 +209,7 @@ impl MemoryStore {
             }
             (Seat::Shared, Some(shared)) if turn.changed => {
                 let state = std::mem::take(&mut turn.state);
-                shared.state(turn.check.meter(), turn.fingerprint).set(turn.check.meter().kernel(), state);
+                shared.state(turn.check.meter(), turn.fingerprint).set(turn.check.meter().kernel(), state, turn.at);
             }
             (Seat::Unneeded | Seat::Shared | Seat::Missing(_), _) => {}
         }

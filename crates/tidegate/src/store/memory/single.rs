@@ -223,7 +223,7 @@ impl<K> OneCheck<'_, K> {
     fn inherited(&self, at: Micros) -> MeterState {
         match self.store.shared.get() {
             Some(shared) if shared.matters(at) => {
-                shared.lock(self.check.meter(), self.fingerprint).copy(self.check.meter().kernel())
+                shared.lock(self.check.meter(), self.fingerprint).inherited(self.check.meter().kernel())
             }
             Some(_) | None => MeterState::Fresh,
         }
@@ -245,7 +245,7 @@ impl<K> OneCheck<'_, K> {
         let mut state = shared.copy(kernel);
         let (verdict, changed) = self.decide(kernel, &mut state, at);
         if changed {
-            shared.set(kernel, state);
+            shared.set(kernel, state, at);
         }
         verdict
     }
