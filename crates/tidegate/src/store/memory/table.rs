@@ -141,8 +141,8 @@ impl<const STATE: usize> Table<STATE> {
         if let Some(slot) = Self::find(&home_line, home.tag) {
             return Self::visit_at(&home_line, slot, now, &mut visit);
         }
-        let has_room = Self::oldest(&home_line).1 <= now.get() << FRACTION_BITS;
-        if has_room && !Self::has_sent_away(&home_line) {
+        let has_room = || Self::oldest(&home_line).1 <= now.get() << FRACTION_BITS;
+        if !Self::has_sent_away(&home_line) && has_room() {
             return self.enter(Pair { home: &home_line, away: None }, home, now, visit);
         }
         let (home_line, away_line) = self.lock_other(home_line, home);
