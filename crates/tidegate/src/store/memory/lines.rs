@@ -51,8 +51,8 @@ pub(super) fn prefetch(line: &[AtomicU64; WORDS]) {
 #[cfg(not(loom))]
 struct Zeroed {
     allocation: std::ptr::NonNull<u8>,
-    /// How far into the allocation the first aligned line begins.
-    offset: usize,
+    /// The first aligned line in the allocation.
+    first: std::ptr::NonNull<Line>,
     count: usize,
 }
 
@@ -70,17 +70,19 @@ impl Zeroed {
         // SAFETY: the layout has at least the one spare line, so it is not empty.
         let allocation = unsafe { std::alloc::alloc_zeroed(layout) };
         let Some(allocation) = std::ptr::NonNull::new(allocation) else { std::alloc::handle_alloc_error(layout) };
-        Zeroed { allocation, offset: allocation.align_offset(align_of::<Line>()), count }
+        // SAFETY: the next aligned address is less than a line away, and the
+        // allocation is a line longer than needed.
+        let first = unsafe { allocation.add(allocation.align_offset(align_of::<Line>())) };
+        Zeroed { allocation, first: first.cast(), count }
     }
 
     #[inline(always)]
     fn lines(&self) -> &[Line] {
-        // SAFETY: the allocation is `count + 1` lines long and lives as long
-        // as `self`; the offset, to the next aligned address, is less than a
-        // line. Every bit pattern is a valid `AtomicU64`, and zero is what
-        // they are initialised to. Lines are only ever shared, never borrowed
-        // mutably.
-        unsafe { std::slice::from_raw_parts(self.allocation.add(self.offset).cast().as_ptr(), self.count) }
+        // SAFETY: `count` lines from the first one on lie in the allocation,
+        // which lives as long as `self`. Every bit pattern is a valid
+        // `AtomicU64`, and zero is what they are initialised to. Lines are only
+        // ever shared, never borrowed mutably.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
 

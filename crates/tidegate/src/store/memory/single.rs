@@ -58,7 +58,12 @@ impl MemoryStore {
             let mut fingerprints = [0; BATCH];
             for (check, fingerprint) in checks.iter().zip(&mut fingerprints) {
                 *fingerprint = self.fingerprint(*check);
-                self.prefetch(*check, *fingerprint);
+                match narrow_charge(check) {
+                    Some(_) => {
+                        self.narrow.approach(*fingerprint);
+                    }
+                    None => self.prefetch(*check, *fingerprint),
+                }
             }
             let now = *now.get_or_insert_with(|| self.clock.now());
             for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {

@@ -155,6 +155,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// [`visit`](Table::visit) for a key that sits nowhere yet.
+    #[inline]
     fn enter<V: Visit<[u64; STATE]>>(&self, pair: Pair<'_, '_>, home: Seat, now: Micros, mut visit: V) -> V::Answer {
         let now = self.recall(home, now);
         let mut state = visit.fresh(now);
@@ -235,6 +236,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// Puts the key's tag on a slot whose state is given up.
+    #[inline]
     fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, label: Option<Label<'_>>, free: u64) {
         let until = Self::until(line, slot);
         if until <= free {
@@ -275,6 +277,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// The time for a key that is not here: not before the last moment at
     /// which a state that was written over in its lines could have mattered.
+    #[inline]
     pub(super) fn recall(&self, home: Seat, now: Micros) -> Micros {
         let forgotten = |line: usize| self.forgotten[line % STRIPES].0.load(Ordering::Relaxed);
         let latest = forgotten(home.line).max(forgotten(self.other(home).line));
@@ -345,7 +348,11 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn find(line: &LockedLine<'_>, tag: u64) -> Option<usize> {
         let mut found = 0_u32;
         for slot in 0..Self::SLOTS {
-            found |= u32::from(Self::tag(line, slot) == tag) << slot;
+            // A locked line's first word comes without its lock, and only the
+            // second slot's word has another bit that is not the tag's.
+            let word = line.get(slot * (STATE + 1));
+            let word = if slot == 1 { word & !NOT_TAG } else { word };
+            found |= u32::from(word == tag) << slot;
         }
         (found != 0).then(|| found.trailing_zeros() as usize % Self::SLOTS)
     }
@@ -355,15 +362,18 @@ impl<const STATE: usize> Table<STATE> {
         line.get(slot * (STATE + 1)) & !NOT_TAG
     }
 
+    #[inline]
     fn has_sent_away(line: &LockedLine<'_>) -> bool {
         line.get(STATE + 1) & NOT_TAG != 0
     }
 
+    #[inline]
     fn note_sent_away(line: &LockedLine<'_>) {
         line.set(STATE + 1, line.get(STATE + 1) | NOT_TAG);
     }
 
     /// The slot whose state matters least long, and until when.
+    #[inline]
     fn oldest(line: &LockedLine<'_>) -> (usize, u64) {
         let mut oldest = (0, Self::until(line, 0));
         for slot in 1..Self::SLOTS {
