@@ -60,7 +60,7 @@
 //! | [token bucket](Limit::token_bucket) | a rate matters, and short bursts are welcome | `burst` at once, then the rate | 22 bytes | nothing within the rate | up to `burst + count` in one period |
 //! | [leaky bucket](Limit::leaky_bucket) | what comes after must see an even flow | as above; leaving evenly | 22 bytes | latency: up to `queue * period / count` | callers must keep to the delay they are told |
 //! | [fixed window](Limit::fixed_window) | the limit is a quota of the clock: 1000 a day | `count` per window | 22 bytes | a wait of up to a period | `2 * count` across an edge; all callers return at the edge |
-//! | [sliding log](Limit::sliding_log) | "never more than N in any minute" is meant literally | `count` in any period | about 160 bytes, and 16 to 40 for each remembered instant | a wait of up to a period | memory and time grow with `count` |
+//! | [sliding log](Limit::sliding_log) | "never more than N in any minute" is meant literally | `count` in any period | about 220 bytes, and from the fifth on 16 to 32 for each remembered instant | a wait of up to a period | memory and time grow with `count` |
 //! | [sliding counter](Limit::sliding_counter) | the same, roughly, for large counts and many keys | `count` per window, `2 * count - 1` in some period | 64 bytes | waits up to two periods after a burst | assumes that the last window was even |
 //!
 //! 22 bytes become 64 for a bucket whose `count`, reduced by its gcd with the
