@@ -67,8 +67,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "a clock that steps back grants: the window starts over",
         file: "kernel/window.rs",
-        from: "if !unused && tick < start {",
-        to: "if false && tick < start {",
+        from: "let age = tick.saturating_sub(start);",
+        to: "let age = if tick < start { 2 * self.period } else { tick - start };",
     },
     Defect {
         name: "a state from the future is never healed",
@@ -137,10 +137,10 @@ const DEFECTS: &[Defect] = &[
         to: "if true || queue.front().is_none_or(|first| first.ticket == self.number) {",
     },
     Defect {
-        name: "a refund mints what was never charged",
+        name: "a refund gives back more than its cost",
         file: "kernel/window.rs",
-        from: "let from_current = cost.min(current);",
-        to: "let from_current = cost.min(current + 1) - u64::from(cost > current);",
+        from: "let from_previous = (cost - from_current).min(previous);",
+        to: "let from_previous = previous;",
     },
     Defect {
         name: "an observer that panics is felt by the caller",

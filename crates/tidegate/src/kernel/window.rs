@@ -93,9 +93,7 @@ impl Window {
     fn view(&self, state: &WindowState, tick: u64) -> View {
         let WindowState { start, current, previous } = *state;
         let unused = current == 0 && previous == 0;
-        if !unused && tick < start {
-            return View { start, current, previous, elapsed: 0 };
-        }
+        // A clock that is behind the window's start finds it just begun.
         let age = tick.saturating_sub(start);
         if !unused && age < self.period {
             return View { start, current, previous, elapsed: age };
