@@ -146,3 +146,16 @@ fn a_key_that_finds_room_owes_nothing_for_those_who_did_not() {
     assert!(shared > 0 && shared < CAP as u64 / 1_000, "{shared} keys found no room");
     assert!(surprised <= shared, "{surprised} new keys did not begin with a full bucket, {shared} found no room");
 }
+
+#[test]
+fn checks_of_several_limits_that_find_no_room_are_counted_too() {
+    let _alone = alone();
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let store = MemoryStore::builder().max_keys(100).clock(clock).build().expect("valid settings");
+    let policy = Policy::new().limit("a", Limit::per_hour(3)).limit("b", Limit::per_hour(3));
+    let limiter = Limiter::with_store(policy, store).expect("a valid policy");
+    for number in 0..1_000_u64 {
+        let _ = limiter.check(number).expect("the memory store answers");
+    }
+    assert!(limiter.store().overflowed() > 100, "{} found no room", limiter.store().overflowed());
+}

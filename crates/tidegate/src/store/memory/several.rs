@@ -14,7 +14,7 @@ use super::pack::Pack;
 use super::table::{Pair, Table};
 use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
 use crate::store::{AnyState, Check, MeterKernel, MeterState, StoreError};
-use crate::sync::MutexGuard;
+use crate::sync::{MutexGuard, Ordering};
 use crate::time::Micros;
 
 /// One check on its way through.
@@ -149,7 +149,10 @@ impl MemoryStore {
         for turn in turns {
             if let (Seat::Missing(_), Overflow::Share) = (turn.seat, self.overflow) {
                 turn.seat = match shared.state(turn.check.meter(), turn.fingerprint).make_room(now) {
-                    Ok(()) => Seat::Shared,
+                    Ok(()) => {
+                        self.overflowed.fetch_add(1, Ordering::Relaxed);
+                        Seat::Shared
+                    }
                     Err(full) => Seat::Missing(full),
                 };
             }
