@@ -15,10 +15,11 @@ mod window;
 
 pub use bucket::{Bucket, BucketState};
 pub use log::{Log, LogState};
-pub(crate) use window::Style;
-pub use window::{Window, WindowState};
+pub use window::{Style, Window, WindowState};
 
 use crate::time::Micros;
+
+pub use crate::limit::LimitKernel;
 
 /// The meaning of a limit, as a pure function of state, time and cost.
 ///
@@ -156,8 +157,10 @@ impl Verdict {
         Verdict { allowed, remaining, retry_after, reset_after, delay, degraded }
     }
 
+    /// A kernel's words as one answer.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn new(admission: Admission, reading: Reading) -> Verdict {
+    pub fn new(admission: Admission, reading: Reading) -> Verdict {
         let (allowed, delay, retry_after) = match admission {
             Admission::Pass { delay } => (true, delay, Micros::ZERO),
             Admission::Wait { retry_after } => (false, Micros::ZERO, retry_after),
@@ -175,8 +178,9 @@ pub(crate) const EXACT: u64 = 1 << 53;
 pub(crate) const LEAST_GRACE: u64 = 1_000_000;
 
 /// Whether a check of this verb and cost can change a state at all.
+#[must_use]
 #[inline(always)]
-pub(crate) fn may_write(verb: Verb, cost: u64) -> bool {
+pub fn may_write(verb: Verb, cost: u64) -> bool {
     match verb {
         Verb::Charge | Verb::Refund => cost > 0,
         Verb::Peek => false,
@@ -227,6 +231,18 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
     };
     let written = apply(kernel, state, now, verb, cost);
     (Verdict::new(admission, kernel.read(state, now)), written)
+}
+
+/// What a check answers that is not carried out, because another one of its
+/// slice was refused.
+pub fn withhold<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, verb: Verb, cost: u64) -> Verdict {
+    let healed = kernel.heal(state, now);
+    let state = healed.as_ref().unwrap_or(state);
+    let admission = match verb {
+        Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
+        Verb::Refund | Verb::Reset => Admission::PASS,
+    };
+    Verdict::new(admission, kernel.read(state, now))
 }
 
 /// Carries an admitted check out on the state, and says whether there was

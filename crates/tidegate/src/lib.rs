@@ -379,6 +379,7 @@
 //! a crash, unless you restore a snapshot.
 
 mod decision;
+mod failure;
 mod fnv;
 pub mod kernel;
 mod limit;
@@ -392,6 +393,7 @@ mod sync;
 mod time;
 
 pub use decision::Decision;
+pub use failure::FailureMode;
 pub use limit::{AlgorithmKind, ConfigError, Limit};
 pub use limiter::{AcquireError, Builder, Limiter};
 pub use name::Name;

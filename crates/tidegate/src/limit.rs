@@ -392,7 +392,8 @@ impl Limit {
     }
 
     /// The meaning of this limit.
-    pub(crate) const fn kernel(&self) -> LimitKernel {
+    #[must_use]
+    pub const fn kernel(&self) -> LimitKernel {
         let style = match (self.algorithm, self.from_first) {
             (AlgorithmKind::SlidingCounter, _) => Style::Sliding,
             (_, true) => Style::FixedFromFirst,
@@ -439,6 +440,17 @@ impl Limit {
         }
     }
 
+    /// The same algorithm with other numbers, if they make a limit.
+    pub(crate) fn with_numbers(self, count: u64, period: Duration, capacity: u64) -> Option<Limit> {
+        let limit = Limit::checked(self.algorithm, count, period).ok()?;
+        let limit = match self.algorithm {
+            AlgorithmKind::TokenBucket => limit.with_capacity("burst", AlgorithmKind::TokenBucket, capacity).ok()?,
+            AlgorithmKind::LeakyBucket => limit.with_capacity("queue", AlgorithmKind::LeakyBucket, capacity).ok()?,
+            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => limit,
+        };
+        Some(Limit { from_first: self.from_first, ..limit })
+    }
+
     const fn starting_with_first_request(mut self) -> Result<Limit, Mistake> {
         let (field, instead) = ("from-first", AlgorithmKind::FixedWindow);
         if self.algorithm as u8 != instead as u8 {
@@ -451,9 +463,12 @@ impl Limit {
 
 /// A limit's kernel, whichever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LimitKernel {
+pub enum LimitKernel {
+    /// Of a token bucket or a leaky bucket.
     Bucket(Bucket),
+    /// Of a fixed window or a sliding window counter.
     Window(Window),
+    /// Of a sliding window log.
     Log(Log),
 }
 

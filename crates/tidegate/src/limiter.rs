@@ -8,13 +8,14 @@ pub use acquire::AcquireError;
 
 use self::acquire::Waiters;
 use crate::decision::Decision;
+use crate::failure::{FailureMode, StandIns};
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
 use crate::observe::{Event, Observer, Observers};
 use crate::policy::Policy;
 use crate::request::Request;
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
+use crate::store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
 use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
@@ -40,7 +41,24 @@ struct Inner<S> {
     meters: Box<[Meter]>,
     store: S,
     observers: Observers,
+    stand_ins: Option<Box<StandIns>>,
     waiters: Waiters,
+}
+
+impl<S> Inner<S> {
+    /// What the store decided, or whoever stands in for it.
+    fn decided(&self, question: &mut Question<'_>, decided: Result<Micros, StoreError>) -> Result<Micros, StoreError> {
+        match (decided, &self.stand_ins) {
+            (Err(error), Some(stand_ins)) => stand_ins.decide(&question.checks, &mut question.verdicts, error),
+            (decided, _) => decided,
+        }
+    }
+
+    /// Whether nothing but one limit and its store has a say.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.meters.len() == 1 && self.observers.is_empty() && self.stand_ins.is_none()
+    }
 }
 
 impl<S> Clone for Limiter<S> {
@@ -55,6 +73,8 @@ pub struct Builder<S = MemoryStore> {
     policy: Policy,
     store: S,
     observers: Observers,
+    on_failure: Option<FailureMode>,
+    local_store: Option<MemoryStore>,
 }
 
 impl Limiter {
@@ -73,14 +93,33 @@ impl Limiter {
 
     /// Begins a limiter with other settings than the default ones.
     pub fn builder(policy: impl Into<Policy>) -> Builder<MemoryStore> {
-        Builder { policy: policy.into(), store: MemoryStore::default(), observers: Observers::default() }
+        Builder::new(policy.into(), MemoryStore::default())
     }
 }
 
 impl<S: Store> Builder<S> {
+    fn new(policy: Policy, store: S) -> Builder<S> {
+        Builder { policy, store, observers: Observers::default(), on_failure: None, local_store: None }
+    }
+
     /// Where the states are kept.
     pub fn store<T: Store>(self, store: T) -> Builder<T> {
-        Builder { policy: self.policy, store, observers: self.observers }
+        let Builder { policy, store: _, observers, on_failure, local_store } = self;
+        Builder { policy, store, observers, on_failure, local_store }
+    }
+
+    /// Who answers when the store cannot, for every limit that does not say
+    /// so [itself](Meter::on_failure). Without this, the caller gets the error.
+    pub fn on_failure(mut self, mode: FailureMode) -> Builder<S> {
+        self.on_failure = Some(mode);
+        self
+    }
+
+    /// The store of those limits that fail to [local](FailureMode::Local)
+    /// ones, if it should not be one of 100,000 keys.
+    pub fn local_store(mut self, store: MemoryStore) -> Builder<S> {
+        self.local_store = Some(store);
+        self
     }
 
     /// Adds an observer, to be told of every decision.
@@ -95,8 +134,10 @@ impl<S: Store> Builder<S> {
     /// If the policy is empty or has two rules of one name.
     pub fn build(self) -> Result<Limiter<S>, ConfigError> {
         let meters = self.policy.into_meters()?;
-        let Builder { store, observers, .. } = self;
-        Ok(Limiter { inner: Arc::new(Inner { meters, store, observers, waiters: Waiters::default() }) })
+        let Builder { store, observers, on_failure, local_store, .. } = self;
+        let stand_ins = StandIns::new(&meters, on_failure, local_store);
+        let inner = Inner { meters, store, observers, stand_ins, waiters: Waiters::default() };
+        Ok(Limiter { inner: Arc::new(inner) })
     }
 }
 
@@ -106,7 +147,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// If the policy is empty or has two rules of one name.
     pub fn with_store(policy: impl Into<Policy>, store: S) -> Result<Limiter<S>, ConfigError> {
-        Builder { policy: policy.into(), store, observers: Observers::default() }.build()
+        Builder::new(policy.into(), store).build()
     }
 
     /// The store.
@@ -150,7 +191,8 @@ impl<S: Store> Limiter<S> {
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let mut question = Question::new(&self.inner.meters, verb, request)?;
-        let at = self.inner.store.decide(&question.checks, &mut question.verdicts).await?;
+        let decided = self.inner.store.decide(&question.checks, &mut question.verdicts).await;
+        let at = self.inner.decided(&mut question, decided)?;
         Ok(self.told(verb, request, question.decision(), at))
     }
 
@@ -184,7 +226,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let ([meter], true) = (&*inner.meters, inner.observers.is_empty()) {
+        if let ([meter], true) = (&*inner.meters, inner.is_plain()) {
             let check = Check::new(meter, &request.key, Verb::Charge, request.cost);
             return check.is_ok_and(|check| inner.store.admits_now(check).unwrap_or(false));
         }
@@ -272,7 +314,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let ([meter], true) = (&*inner.meters, inner.observers.is_empty()) {
+        if let ([meter], true) = (&*inner.meters, inner.is_plain()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
@@ -285,7 +327,8 @@ impl<S: ImmediateStore> Limiter<S> {
     fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
         let mut question = Question::new(&inner.meters, verb, request)?;
-        let at = inner.store.decide_now(&question.checks, &mut question.verdicts)?;
+        let decided = inner.store.decide_now(&question.checks, &mut question.verdicts);
+        let at = inner.decided(&mut question, decided)?;
         Ok(self.told(verb, request, question.decision(), at))
     }
 }

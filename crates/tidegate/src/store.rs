@@ -5,6 +5,7 @@
 //! limit means is in the kernel. A store only reads, asks the kernel, and
 //! writes, atomically.
 
+mod encoded;
 mod erased;
 pub mod memory;
 mod meter;
@@ -13,6 +14,7 @@ mod meter_kernel;
 use std::future::Future;
 use std::sync::Arc;
 
+pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
@@ -79,6 +81,12 @@ impl<'a> Check<'a> {
     #[inline]
     pub(crate) fn is_charge(&self) -> bool {
         self.verb == Verb::Charge && self.cost > 0
+    }
+
+    /// The same question, without taking anything.
+    #[must_use]
+    pub fn as_peek(&self) -> Check<'a> {
+        Check { verb: Verb::Peek, ..*self }
     }
 
     #[inline]

@@ -62,8 +62,23 @@ impl Bucket {
         }
     }
 
-    pub(crate) const fn tick(&self) -> u64 {
+    /// Microseconds in a tick.
+    #[must_use]
+    pub const fn tick(&self) -> u64 {
         self.tick
+    }
+
+    /// The level of a full bucket.
+    #[must_use]
+    pub const fn full(&self) -> u64 {
+        self.full
+    }
+
+    /// The state of a bucket that is empty at `at + fraction / drain` ticks;
+    /// `None` if no bucket of this limit could have it.
+    #[must_use]
+    pub const fn state(&self, at: u64, fraction: u64) -> Option<BucketState> {
+        if at < EXACT && fraction < self.drain { Some(BucketState { at, fraction }) } else { None }
     }
 
     /// What one tick drains, per [`scale`](Bucket::scale) of a unit.
@@ -265,9 +280,7 @@ impl Kernel for Bucket {
 
     fn decode(&self, bytes: &[u8]) -> Option<BucketState> {
         let (at, fraction) = bytes.split_first_chunk()?;
-        let state =
-            BucketState { at: u64::from_le_bytes(*at), fraction: u64::from_le_bytes(fraction.try_into().ok()?) };
-        (state.at < EXACT && state.fraction < self.drain).then_some(state)
+        self.state(u64::from_le_bytes(*at), u64::from_le_bytes(fraction.try_into().ok()?))
     }
 }
 

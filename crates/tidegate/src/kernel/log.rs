@@ -41,6 +41,12 @@ impl Log {
         Log { count, period }
     }
 
+    /// The period in microseconds.
+    #[must_use]
+    pub const fn period(&self) -> u64 {
+        self.period
+    }
+
     /// The state's time: it does not go back when the clock does.
     fn time(state: &LogState, now: Micros) -> u64 {
         now.get().max(state.newest())

@@ -20,10 +20,14 @@ pub struct Window {
     style: Style,
 }
 
+/// How windows follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Style {
+pub enum Style {
+    /// A fixed window that starts at a multiple of the period.
     FixedFromEpoch,
+    /// A fixed window that starts with its first request.
     FixedFromFirst,
+    /// The sliding counter: windows from the epoch, two of which count.
     Sliding,
 }
 
@@ -58,12 +62,33 @@ impl Window {
         Window { count, period: period.div_ceil(tick), tick, style }
     }
 
-    pub(crate) const fn tick(&self) -> u64 {
+    /// Microseconds in a tick.
+    #[must_use]
+    pub const fn tick(&self) -> u64 {
         self.tick
     }
 
-    pub(crate) const fn style(&self) -> Style {
+    /// How windows follow each other.
+    #[must_use]
+    pub const fn style(&self) -> Style {
         self.style
+    }
+
+    /// The period in ticks.
+    #[must_use]
+    pub const fn period_in_ticks(&self) -> u64 {
+        self.period
+    }
+
+    /// The state of a window that started at `start` ticks; `None` if no
+    /// window of this limit could have it.
+    #[must_use]
+    pub const fn state(&self, start: u64, current: u64, previous: u64) -> Option<WindowState> {
+        if start < EXACT && current <= self.count && previous <= self.count {
+            Some(WindowState { start, current, previous })
+        } else {
+            None
+        }
     }
 
     /// The period in microseconds, as it is kept.
@@ -216,11 +241,7 @@ impl Kernel for Window {
     fn decode(&self, bytes: &[u8]) -> Option<WindowState> {
         let (start, rest) = bytes.split_first_chunk()?;
         let (current, previous) = rest.split_first_chunk()?;
-        let state = WindowState {
-            start: u64::from_le_bytes(*start),
-            current: u64::from_le_bytes(*current),
-            previous: u64::from_le_bytes(previous.try_into().ok()?),
-        };
-        (state.start < EXACT && state.current <= self.count && state.previous <= self.count).then_some(state)
+        let previous = u64::from_le_bytes(previous.try_into().ok()?);
+        self.state(u64::from_le_bytes(*start), u64::from_le_bytes(*current), previous)
     }
 }

@@ -159,6 +159,12 @@ impl Default for MemoryStore {
     }
 }
 
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
 impl MemoryStore {
     /// Begins a store with other settings than the default ones.
     pub fn builder() -> Builder {

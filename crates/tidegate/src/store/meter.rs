@@ -1,9 +1,11 @@
 //! A limit with a name, made ready to decide.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::erased::erase;
 use super::meter_kernel::MeterKernel;
+use crate::failure::FailureMode;
 use crate::fnv::Fnv;
 use crate::kernel::Kernel;
 use crate::limit::{Limit, LimitKernel};
@@ -18,8 +20,11 @@ use crate::name::Name;
 pub struct Meter {
     name: Name,
     capacity: u64,
+    /// What the limit means, in words.
+    meaning: Arc<str>,
     /// Sets the keys of this meter apart from those of every other.
     identity: u64,
+    on_failure: Option<FailureMode>,
     limit: Option<Limit>,
     kernel: MeterKernel,
 }
@@ -33,8 +38,8 @@ impl Meter {
             LimitKernel::Window(window) => MeterKernel::Window(window),
             LimitKernel::Log(log) => MeterKernel::Heap(erase(log)),
         };
-        let identity = identity(name, &limit.to_string());
-        Meter { name, capacity: limit.capacity(), identity, limit: Some(limit), kernel }
+        let meaning = limit.to_string().into();
+        Meter::made_of(name, limit.capacity(), meaning, Some(limit), kernel)
     }
 
     /// A limit under its own words, such as `100/min`.
@@ -51,8 +56,21 @@ impl Meter {
     #[must_use]
     pub fn custom<K: Kernel>(name: Name, kernel: K) -> Meter {
         let capacity = kernel.capacity();
-        let identity = identity(name, std::any::type_name::<K>());
-        Meter { name, capacity, identity, limit: None, kernel: MeterKernel::Heap(erase(kernel)) }
+        let meaning = std::any::type_name::<K>().into();
+        Meter::made_of(name, capacity, meaning, None, MeterKernel::Heap(erase(kernel)))
+    }
+
+    fn made_of(name: Name, capacity: u64, meaning: Arc<str>, limit: Option<Limit>, kernel: MeterKernel) -> Meter {
+        let identity = identity(name, &meaning);
+        Meter { name, capacity, meaning, identity, on_failure: None, limit, kernel }
+    }
+
+    /// Says what answers for this limit when the store cannot, in place of
+    /// what the limiter says for all.
+    #[must_use]
+    pub fn on_failure(mut self, mode: FailureMode) -> Meter {
+        self.on_failure = Some(mode);
+        self
     }
 
     /// The name that decisions carry.
@@ -73,6 +91,19 @@ impl Meter {
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
         self.limit
+    }
+
+    /// What the limit means: its words, or the type of a custom kernel. With
+    /// the name, this tells a state from those of every other meter.
+    #[must_use]
+    pub fn meaning(&self) -> &str {
+        &self.meaning
+    }
+
+    /// What answers when the store cannot, if this limit has a say of its own.
+    #[must_use]
+    pub fn failure_mode(&self) -> Option<FailureMode> {
+        self.on_failure
     }
 
     #[inline]

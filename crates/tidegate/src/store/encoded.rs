@@ -1,0 +1,89 @@
+//! Deciding on a state that is kept as bytes: for stores that can keep and
+//! compare bytes, but run no kernel themselves.
+
+use super::meter::Meter;
+use crate::kernel::{self, Kernel, Verb, Verdict};
+use crate::time::Micros;
+
+/// A check on a state that is kept as bytes, decided both ways.
+///
+/// A store that finds every check of a slice allowed writes `after`; if any
+/// was refused it writes `healed`. No bytes at all are the default state.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The answer if the check is carried out.
+    pub verdict: Verdict,
+    /// What to write then, if anything.
+    pub after: Option<Kept>,
+    /// The answer if it is not, because another check of the slice was refused.
+    pub withheld: Verdict,
+    /// What to write then, if anything: a state from the future is healed.
+    pub healed: Option<Kept>,
+}
+
+/// A state as bytes, and how long it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Empty for the default state.
+    pub bytes: Vec<u8>,
+    /// From when on it equals the default state.
+    pub forget_at: Micros,
+}
+
+impl Meter {
+    /// Decides a check on a state kept as bytes; `None` if they are no state
+    /// of this meter. The cost is at most the meter's capacity.
+    #[must_use]
+    pub fn decide_encoded(&self, state: &[u8], now: Micros, verb: Verb, cost: u64) -> Option<Encoded> {
+        let kernel = self.kernel();
+        let load = || if state.is_empty() { Some(Default::default()) } else { kernel.decode(state) };
+        let before = load()?;
+        let withheld = kernel::withhold(kernel, &before, now, verb, cost);
+        let healed = kernel.heal(&before, now).filter(|_| kernel::may_write(verb, cost));
+        let healed = healed.map(|full| self.keep(&full));
+        let mut after = before;
+        let (verdict, changed) = kernel::decide(kernel, &mut after, now, verb, cost);
+        let after = changed.then(|| if verb == Verb::Reset { Kept::default() } else { self.keep(&after) });
+        Some(Encoded { verdict, after, withheld, healed })
+    }
+
+    fn keep(&self, state: &super::MeterState) -> Kept {
+        let mut bytes = Vec::new();
+        self.kernel().encode(state, &mut bytes);
+        Kept { bytes, forget_at: self.kernel().forget_at(state) }
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { bytes: Vec::new(), forget_at: Micros::ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limit, Name};
+
+    const NOW: Micros = Micros::new(1_700_000_000_000_000);
+
+    #[test]
+    fn a_state_goes_through_bytes_and_comes_back() {
+        for words in ["2/s", "fixed 2/s", "sliding-log 2/s", "sliding 2/s", "leaky 2/s"] {
+            let meter = Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit"));
+            let mut state = Vec::new();
+            for allowed in [true, true, false] {
+                let encoded = meter.decide_encoded(&state, NOW, Verb::Charge, 1).expect("its own bytes");
+                assert_eq!(encoded.verdict.allowed, allowed, "{words}");
+                assert_eq!(encoded.after.is_some(), allowed, "{words}: a refusal writes nothing");
+                state = encoded.after.map_or(state, |kept| kept.bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_of_something_else_are_refused() {
+        let meter = Meter::new(Name::literal("rule"), Limit::per_second(2));
+        assert!(meter.decide_encoded(b"hello", NOW, Verb::Charge, 1).is_none());
+    }
+}
