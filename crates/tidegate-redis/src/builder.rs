@@ -1,0 +1,129 @@
+//! Settings of a store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::Clock;
+
+use crate::breaker::BreakerSettings;
+use crate::ledger::Lease;
+use crate::refusals::RefusalCache;
+use crate::servers::{ConnectError, Servers};
+use crate::store::RedisStore;
+
+/// Settings of a [`RedisStore`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    servers: Servers,
+    settings: Settings,
+}
+
+pub(crate) struct Settings {
+    pub(crate) prefix: String,
+    pub(crate) deadline: Duration,
+    /// How long opening a connection may take.
+    pub(crate) patience: Duration,
+    pub(crate) breaker: BreakerSettings,
+    /// The time to decide by, if it is not the server's.
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) strict: bool,
+    pub(crate) refusals: Option<RefusalCache>,
+    pub(crate) leases: HashMap<String, Lease>,
+}
+
+impl Builder {
+    pub(crate) fn new(servers: Servers) -> Builder {
+        let settings = Settings {
+            prefix: "tidegate".into(),
+            deadline: Duration::from_millis(50),
+            patience: Duration::from_secs(1),
+            breaker: BreakerSettings::default(),
+            clock: None,
+            strict: false,
+            refusals: None,
+            leases: HashMap::new(),
+        };
+        Builder { servers, settings }
+    }
+
+    /// What the name of every key begins with: `tidegate` unless set. Stores
+    /// with different prefixes know nothing of each other.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Builder {
+        self.settings.prefix = prefix.into();
+        self
+    }
+
+    /// How long one call may take: 50 ms unless set.
+    pub fn deadline(mut self, deadline: Duration) -> Builder {
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// How long opening a connection may take, in the background: 1 s unless set.
+    pub fn connection_patience(mut self, patience: Duration) -> Builder {
+        self.settings.patience = patience;
+        self
+    }
+
+    /// When to leave servers alone that fail, and for how long.
+    pub fn breaker(mut self, breaker: BreakerSettings) -> Builder {
+        self.settings.breaker = breaker;
+        self
+    }
+
+    /// Decides by this clock in place of the server's: for tests. All stores
+    /// that share a prefix must have the same one.
+    pub fn clock(mut self, clock: impl Clock) -> Builder {
+        self.settings.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Trusts no state that could have lost charges: after a start, a restart
+    /// or a failover of a server, every key there is taken to be used up, and
+    /// recovers as its limit allows.
+    pub fn strict(mut self) -> Builder {
+        self.settings.strict = true;
+        self
+    }
+
+    /// Remembers refusals, and repeats them without asking until the refused
+    /// could pass. What a repeated refusal says of `remaining` was true when it
+    /// was first given. A refund or reset by another process takes effect once
+    /// [`RefusalCache::longest`] has passed.
+    pub fn remember_refusals(mut self, cache: RefusalCache) -> Builder {
+        self.settings.refusals = Some(cache);
+        self
+    }
+
+    /// Lets this process borrow units of the limits under a rule's name, and
+    /// answer by itself while they last; see [`Lease`] for what that costs in
+    /// exactness. A refund goes to the servers; a reset forgets what this
+    /// process has borrowed, not what others have. Leaky buckets and custom
+    /// kernels are always decided by the servers.
+    pub fn lease(mut self, rule: impl Into<String>, lease: Lease) -> Builder {
+        self.settings.leases.insert(rule.into(), lease);
+        self
+    }
+
+    /// Makes the store; connections are opened when they are needed. Outside
+    /// of a tokio runtime, the store brings a thread of its own.
+    ///
+    /// # Errors
+    /// If a setting makes no sense. That the servers are away is no error.
+    pub fn build(self) -> Result<RedisStore, ConnectError> {
+        let Builder { servers, settings } = self;
+        if settings.prefix.contains(['{', '}']) {
+            return Err(ConnectError::Prefix { prefix: settings.prefix });
+        }
+        if settings.deadline.is_zero() || settings.patience.is_zero() {
+            return Err(ConnectError::NoTime);
+        }
+        for (rule, lease) in &settings.leases {
+            if lease.chunk == 0 || lease.ttl.is_zero() {
+                return Err(ConnectError::EmptyLease { rule: rule.clone() });
+            }
+        }
+        RedisStore::new(servers, settings)
+    }
+}

@@ -1,0 +1,74 @@
+//! What a store has done, in numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a [`RedisStore`](crate::RedisStore) has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Commands sent to the servers.
+    pub round_trips: u64,
+    /// Calls that failed for lack of an answer or a connection.
+    pub failures: u64,
+    /// Calls that were not made, because the servers were away.
+    pub turned_away: u64,
+    /// Outages that were noticed.
+    pub outages: u64,
+    /// Decisions that were made without asking the servers: from a lease.
+    pub leased: u64,
+    /// Refusals that were repeated without asking the servers.
+    pub repeated: u64,
+    /// Units on lease now, over all keys.
+    pub units_on_lease: u64,
+    /// Parts of the servers that are away now; a single server is one part.
+    pub away: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    round_trips: AtomicU64,
+    failures: AtomicU64,
+    turned_away: AtomicU64,
+    outages: AtomicU64,
+    leased: AtomicU64,
+    repeated: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn sent(&self) {
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turned_away(&self) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn opened(&self) {
+        self.outages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leased(&self) {
+        self.leased.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn repeated(&self) {
+        self.repeated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, away: usize, units_on_lease: u64) -> Statistics {
+        Statistics {
+            round_trips: self.round_trips.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            turned_away: self.turned_away.load(Ordering::Relaxed),
+            outages: self.outages.load(Ordering::Relaxed),
+            leased: self.leased.load(Ordering::Relaxed),
+            repeated: self.repeated.load(Ordering::Relaxed),
+            units_on_lease,
+            away,
+        }
+    }
+}

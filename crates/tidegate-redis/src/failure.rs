@@ -1,0 +1,148 @@
+//! What can go wrong between a store and its servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why Redis gave no answer: the source of a
+/// [`StoreError::Failed`](tidegate::StoreError::Failed).
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedisFailure {
+    /// The servers failed a moment ago, and nobody is asked before they had
+    /// time to recover.
+    #[error("the servers are away: the next attempt is in {next_attempt:?}")]
+    Away {
+        /// When the next request will be tried.
+        next_attempt: Duration,
+    },
+    /// There was no answer in time. Whether anything was charged is not
+    /// known; it is not tried again.
+    #[error("no answer within {deadline:?}; the last word was: {last_word}")]
+    Deadline {
+        /// The time that was allowed.
+        deadline: Duration,
+        /// What the server said last, if it said anything.
+        last_word: String,
+    },
+    /// There is no connection, or it was lost.
+    #[error("no connection to the servers: check that one runs where the URL says")]
+    Connection {
+        /// The client's own error.
+        source: Arc<redis::RedisError>,
+    },
+    /// The server refused the script.
+    #[error("the server refused: {source}")]
+    Refused {
+        /// The server's own words.
+        source: Arc<redis::RedisError>,
+    },
+    /// A key of ours holds something that was not written by a limit.
+    #[error("a key holds what no limit wrote: delete it, or choose another prefix ({source})")]
+    ForeignKey {
+        /// The server's own words.
+        source: Arc<redis::RedisError>,
+    },
+    /// The state of a custom kernel changed at every try to write it.
+    #[error("the state was overtaken {tries} times: too many write this key at once")]
+    Contended {
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// A reply or a state that cannot be read.
+    #[error("cannot read {what}: is another version of tidegate using this prefix?")]
+    Garbled {
+        /// What it was.
+        what: &'static str,
+    },
+    /// The script and the kernel came to different results.
+    #[error("the script and the kernel disagree: this is a bug in tidegate, please report it")]
+    Disagreement,
+}
+
+impl RedisFailure {
+    /// Whether it says something about the health of the servers.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            RedisFailure::Deadline { .. } | RedisFailure::Connection { .. } => true,
+            RedisFailure::Away { .. }
+            | RedisFailure::Refused { .. }
+            | RedisFailure::ForeignKey { .. }
+            | RedisFailure::Contended { .. }
+            | RedisFailure::Garbled { .. }
+            | RedisFailure::Disagreement => false,
+        }
+    }
+}
+
+impl From<RedisFailure> for tidegate::StoreError {
+    fn from(failure: RedisFailure) -> Self {
+        tidegate::StoreError::Failed { source: Box::new(failure) }
+    }
+}
+
+/// What to do about an error of the client.
+#[derive(Debug)]
+pub(crate) enum Remedy {
+    /// Send the whole script: the server does not know it.
+    SendScript,
+    /// Nothing was carried out: try again after a moment.
+    TryAgain,
+    /// Nothing was carried out: another node has the slot.
+    Follow(Redirect),
+    /// Nothing was carried out: this is no longer the master.
+    FindMaster,
+    /// Give up. What was sent may have been carried out.
+    GiveUp(RedisFailure),
+}
+
+/// Where a slot is.
+#[derive(Debug)]
+pub(crate) struct Redirect {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// For this one request only: the slot is on its way there.
+    pub(crate) asking: bool,
+}
+
+impl Remedy {
+    pub(crate) fn of(error: redis::RedisError) -> Remedy {
+        use redis::{ErrorKind, ServerErrorKind};
+        let code = error.code().unwrap_or_default().to_owned();
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::NoScript) => return Remedy::SendScript,
+            ErrorKind::Server(
+                ServerErrorKind::TryAgain
+                | ServerErrorKind::BusyLoading
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown,
+            )
+            | ErrorKind::ClusterConnectionNotFound => return Remedy::TryAgain,
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => return Remedy::FindMaster,
+            ErrorKind::Server(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
+                let asking = kind == ServerErrorKind::Ask;
+                return match error.redirect_node().and_then(|(address, _)| redirect(address, asking)) {
+                    Some(redirect) => Remedy::Follow(redirect),
+                    None => Remedy::TryAgain,
+                };
+            }
+            _ => {}
+        }
+        let source = Arc::new(error);
+        if code == "BUSY" {
+            return Remedy::TryAgain;
+        }
+        let words = source.to_string();
+        if code == "WRONGTYPE" || words.contains("WRONGTYPE") || words.contains("TGFOREIGN") {
+            return Remedy::GiveUp(RedisFailure::ForeignKey { source });
+        }
+        Remedy::GiveUp(match source.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension => RedisFailure::Refused { source },
+            _ => RedisFailure::Connection { source },
+        })
+    }
+}
+
+fn redirect(address: &str, asking: bool) -> Option<Redirect> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some(Redirect { host: host.to_owned(), port: port.parse().ok()?, asking })
+}

@@ -1,0 +1,256 @@
+//! Answering from leases: locally while they last, by the servers otherwise.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{AlgorithmKind, Check, Key, Meter, Micros};
+
+use crate::failure::RedisFailure;
+use crate::key::state_key;
+use crate::ledger::{Lease, Ledger, Return, Taking};
+use crate::store::Inner;
+
+/// The leases of a store.
+pub(crate) struct Leases {
+    rules: HashMap<String, Lease>,
+    pub(crate) ledger: Ledger,
+}
+
+impl Leases {
+    /// `None` if no rule has any.
+    pub(crate) fn new(rules: HashMap<String, Lease>) -> Option<Leases> {
+        (!rules.is_empty()).then(|| Leases { rules, ledger: Ledger::new() })
+    }
+
+    pub(crate) fn of_rule(&self, rule: &str) -> Option<Lease> {
+        self.rules.get(rule).copied()
+    }
+
+    /// The shortest time for which anything is borrowed.
+    pub(crate) fn shortest(&self) -> Option<std::time::Duration> {
+        self.rules.values().map(|lease| lease.ttl).min()
+    }
+
+    /// The lease that a meter is under. A leaky bucket has none, because only
+    /// the servers know when each request should go; nor has a custom kernel.
+    fn of(&self, meter: &Meter) -> Option<Lease> {
+        let limit = meter.limit()?;
+        match limit.algorithm() {
+            AlgorithmKind::LeakyBucket => None,
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::FixedWindow
+            | AlgorithmKind::SlidingLog
+            | AlgorithmKind::SlidingCounter => self.of_rule(meter.name().as_str()),
+        }
+    }
+
+    /// Whether any of these checks has to do with a lease.
+    pub(crate) fn concern(&self, checks: &[Check<'_>]) -> bool {
+        checks.iter().any(|check| self.of(check.meter()).is_some())
+    }
+
+    /// Answers from what is on lease, if that is enough for every check.
+    pub(crate) fn answer(
+        &self,
+        checks: &[Check<'_>],
+        keys: &[Vec<u8>],
+        verdicts: &mut [Verdict],
+        now: Micros,
+    ) -> Option<Micros> {
+        for (index, (check, key)) in checks.iter().zip(keys).enumerate() {
+            let leased = self.of(check.meter()).is_some();
+            let verdict = match check.verb() {
+                Verb::Charge if leased && check.cost() > 0 => match self.ledger.take(key, check.cost(), now) {
+                    Taking::Taken(verdict) => Some(verdict),
+                    Taking::Short(_) | Taking::None => None,
+                },
+                Verb::Peek if leased => self.ledger.peek(key, check.cost(), now),
+                Verb::Charge | Verb::Peek | Verb::Refund | Verb::Reset => None,
+            };
+            match verdict {
+                Some(verdict) => verdicts[index] = verdict,
+                None => {
+                    self.put_back(&checks[..index], keys);
+                    return None;
+                }
+            }
+        }
+        Some(now)
+    }
+
+    fn put_back(&self, taken: &[Check<'_>], keys: &[Vec<u8>]) {
+        for (check, key) in taken.iter().zip(keys) {
+            if check.verb() == Verb::Charge && self.of(check.meter()).is_some() {
+                self.ledger.put_back(key, check.cost());
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Decides checks of which some are under a lease that does not suffice:
+    /// borrows for those, asks the servers about the others.
+    pub(crate) async fn decide_leased(
+        self: &Arc<Self>,
+        leases: &Leases,
+        checks: &[Check<'_>],
+        keys: Vec<Vec<u8>>,
+        verdicts: &mut [Verdict],
+    ) -> Result<Micros, RedisFailure> {
+        let mut taken = Vec::new();
+        let mut others = Vec::new();
+        let mut refused = false;
+        let mut failure = None;
+        let mut now = self.local_now();
+        for (index, (check, key)) in checks.iter().zip(&keys).enumerate() {
+            let lease = leases.of(check.meter()).filter(|_| check.verb() == Verb::Charge && check.cost() > 0);
+            let Some(lease) = lease.filter(|_| !refused && failure.is_none()) else {
+                if check.verb() == Verb::Reset {
+                    leases.ledger.cancel(key);
+                }
+                others.push(index);
+                continue;
+            };
+            match self.take_or_borrow(leases, lease, check, key).await {
+                Ok((verdict, at)) => {
+                    verdicts[index] = verdict;
+                    now = now.max(at);
+                    if verdict.allowed {
+                        taken.push(index);
+                    } else {
+                        refused = true;
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        let put_back = || {
+            for index in &taken {
+                leases.ledger.put_back(&keys[*index], checks[*index].cost());
+            }
+        };
+        if let Some(failure) = failure {
+            put_back();
+            return Err(failure);
+        }
+        if others.is_empty() {
+            if refused {
+                put_back();
+            }
+            return Ok(now);
+        }
+        // Whoever is refused already only wants to know the rest.
+        let rest = others.iter().map(|index| if refused { checks[*index].as_peek() } else { checks[*index] });
+        let rest: Vec<Check<'_>> = rest.collect();
+        let rest_keys = others.iter().map(|index| keys[*index].clone()).collect();
+        let mut answers = vec![Verdict::default(); rest.len()];
+        let decided = self.decide_by_slot(&rest, rest_keys, &mut answers).await.inspect_err(|_| put_back())?;
+        refused |= rest.iter().zip(&answers).any(|(check, answer)| check.verb() == Verb::Charge && !answer.allowed);
+        for (index, answer) in others.iter().zip(answers) {
+            verdicts[*index] = answer;
+        }
+        if refused {
+            put_back();
+        }
+        Ok(now.max(decided))
+    }
+
+    /// Takes from the lease, which is made larger if need be.
+    async fn take_or_borrow(
+        self: &Arc<Self>,
+        leases: &Leases,
+        lease: Lease,
+        check: &Check<'_>,
+        key: &[u8],
+    ) -> Result<(Verdict, Micros), RedisFailure> {
+        let cost = check.cost();
+        let turn = leases.ledger.turn(key, check.meter(), check.key());
+        let Some(turn) = turn else { return self.ask_alone(check.meter(), check.key(), Verb::Charge, cost).await };
+        // One at a time: those who wait here find what the first has borrowed.
+        let _turn = turn.lock().await;
+        let now = self.local_now();
+        let short = match leases.ledger.take(key, cost, now) {
+            Taking::Taken(verdict) => return Ok((verdict, now)),
+            Taking::Short(units) => cost - units,
+            Taking::None => cost,
+        };
+        // To the end, whatever becomes of the caller: units that are charged
+        // on the servers should arrive here.
+        let inner = Arc::clone(self);
+        let (meter, owner) = (check.meter().clone(), Key::from(check.key()).into_owned());
+        let key = key.to_vec();
+        let borrowing =
+            self.runtime().handle().spawn(async move { inner.borrow(lease, &meter, &owner, &key, short, cost).await });
+        borrowing.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }))
+    }
+
+    /// Asks for a chunk, or for what there is of it, and takes `cost` if it
+    /// was granted.
+    async fn borrow(
+        self: &Arc<Self>,
+        lease: Lease,
+        meter: &Meter,
+        owner: &Key<'_>,
+        key: &[u8],
+        short: u64,
+        cost: u64,
+    ) -> Result<(Verdict, Micros), RedisFailure> {
+        let Some(leases) = self.leases() else { return Err(RedisFailure::Garbled { what: "a grant" }) };
+        let Some((loan, left)) = leases.ledger.begin(key, self.local_now()) else {
+            return self.ask_alone(meter, owner, Verb::Charge, cost).await;
+        };
+        if let Some(left) = left {
+            self.give_back(left).await;
+        }
+        let wanted = lease.chunk.max(short).min(meter.capacity());
+        let mut units = wanted;
+        let (mut verdict, mut at) = self.ask_alone(meter, owner, Verb::Charge, units).await?;
+        if !verdict.allowed && wanted > short {
+            // What there is, if that will do; otherwise the servers say when it will.
+            units = verdict.remaining.clamp(short, wanted);
+            (verdict, at) = self.ask_alone(meter, owner, Verb::Charge, units).await?;
+        }
+        if !verdict.allowed {
+            return Ok((verdict, at));
+        }
+        let now = self.local_now();
+        let until = now.saturating_add(Micros::from_duration(lease.ttl));
+        leases.ledger.grant(key, &loan, units, verdict, now, until);
+        match leases.ledger.take(key, cost, now) {
+            Taking::Taken(verdict) => Ok((verdict, at)),
+            // Reset meanwhile: the units are gone, and so is what they were charged to.
+            Taking::Short(_) | Taking::None => self.ask_alone(meter, owner, Verb::Charge, cost).await,
+        }
+    }
+
+    /// Asks the servers about one state, past every lease.
+    async fn ask_alone(
+        &self,
+        meter: &Meter,
+        owner: &Key<'_>,
+        verb: Verb,
+        cost: u64,
+    ) -> Result<(Verdict, Micros), RedisFailure> {
+        let check = Check::new(meter, owner, verb, cost).map_err(|_| RedisFailure::Garbled { what: "a cost" })?;
+        let keys = vec![state_key(self.prefix(), &check)];
+        let mut verdicts = [Verdict::default()];
+        let at = self.decide_by_slot(&[check], keys, &mut verdicts).await?;
+        Ok((verdicts[0], at))
+    }
+
+    async fn give_back(&self, left: Return) {
+        let Return { meter, key, units } = left;
+        if let Err(failure) = self.ask_alone(&meter, &key, Verb::Refund, units).await {
+            tracing::warn!(%failure, units, "borrowed units could not be given back");
+        }
+    }
+
+    /// Gives back what is left of the leases that are over at `now`.
+    pub(crate) async fn give_back_expired(&self, now: Micros) {
+        let Some(leases) = self.leases() else { return };
+        for left in leases.ledger.expired(now) {
+            self.give_back(left).await;
+        }
+    }
+}

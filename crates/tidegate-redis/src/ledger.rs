@@ -1,0 +1,323 @@
+//! What this process has on lease: units charged on the servers beforehand,
+//! to be handed out here.
+//!
+//! This is the pure part: who holds how much until when, and which grant is
+//! the one that was asked for. It asks nobody anything.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate::kernel::Verdict;
+use tidegate::{Key, Meter, Micros};
+
+/// Lets a process borrow units of a limit and answer by itself while they last.
+///
+/// # Bound
+/// A unit is charged on the servers before anyone is admitted for it. Since the
+/// start, therefore, no more is admitted than the limit allows. In any one
+/// interval up to [`excess`](Lease::excess) more can be: units that were
+/// borrowed before it began. A process that dies keeps what it had borrowed
+/// from being used, at most one chunk for each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Units to borrow at a time; no more than the limit holds.
+    pub chunk: u64,
+    /// When to give back what was not used.
+    pub ttl: Duration,
+}
+
+impl Lease {
+    /// What so many processes together can admit in one interval, for one
+    /// key, beyond what the limit alone would.
+    #[must_use]
+    pub fn excess(&self, processes: u64) -> u64 {
+        self.chunk.saturating_mul(processes)
+    }
+}
+
+/// Keys on lease at a time; others are decided by the servers.
+const MOST_KEYS: usize = 100_000;
+const SHARDS: usize = 64;
+
+/// Accounts by the names of their states.
+type Shard = HashMap<Box<[u8]>, Account>;
+
+pub(crate) struct Ledger {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+}
+
+/// The lease of one state.
+pub(crate) struct Account {
+    meter: Meter,
+    key: Key<'static>,
+    units: u64,
+    until: Micros,
+    /// What the servers said when they last granted anything.
+    granted: Verdict,
+    granted_at: Micros,
+    /// Counts the requests for units; the number of the one under way, if any.
+    requests: u64,
+    awaited: Option<u64>,
+    /// Held by the one who asks for more, while others wait for the same.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What came of taking units.
+pub(crate) enum Taking {
+    Taken(Verdict),
+    /// There are too few: so many.
+    Short(u64),
+    /// There is no lease, or it is over.
+    None,
+}
+
+/// Units to be given back to the servers.
+pub(crate) struct Return {
+    pub(crate) meter: Meter,
+    pub(crate) key: Key<'static>,
+    pub(crate) units: u64,
+}
+
+/// A request for units that is under way.
+pub(crate) struct Loan {
+    pub(crate) number: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Ledger {
+        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+    }
+
+    fn shard(&self, state_key: &[u8]) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[self.hasher.hash_one(state_key) as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `cost` of what is on lease.
+    pub(crate) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Taking {
+        let mut shard = self.shard(state_key);
+        let Some(account) = shard.get_mut(state_key).filter(|account| account.is_current(now)) else {
+            return Taking::None;
+        };
+        if account.units < cost {
+            return Taking::Short(account.units);
+        }
+        account.units -= cost;
+        Taking::Taken(account.verdict(now))
+    }
+
+    /// What a charge of `cost` would be answered, if the lease alone decides.
+    pub(crate) fn peek(&self, state_key: &[u8], cost: u64, now: Micros) -> Option<Verdict> {
+        let shard = self.shard(state_key);
+        let account = shard.get(state_key).filter(|account| account.is_current(now))?;
+        (account.units >= cost && cost > 0).then(|| account.verdict(now))
+    }
+
+    /// Puts back what was taken a moment ago.
+    pub(crate) fn put_back(&self, state_key: &[u8], cost: u64) {
+        if let Some(account) = self.shard(state_key).get_mut(state_key) {
+            account.units += cost;
+        }
+    }
+
+    /// The turn of whoever asks the servers for this state; `None` if too
+    /// many states are on lease.
+    pub(crate) fn turn(&self, state_key: &[u8], meter: &Meter, key: &Key<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let mut shard = self.shard(state_key);
+        if let Some(account) = shard.get(state_key) {
+            return Some(Arc::clone(&account.turn));
+        }
+        if shard.len() >= MOST_KEYS / SHARDS {
+            return None;
+        }
+        let account = Account::new(meter.clone(), Key::from(key).into_owned());
+        let turn = Arc::clone(&account.turn);
+        shard.insert(state_key.into(), account);
+        Some(turn)
+    }
+
+    /// Notes that units are being asked for. What is left of a lease that is
+    /// over is to be given back.
+    pub(crate) fn begin(&self, state_key: &[u8], now: Micros) -> Option<(Loan, Option<Return>)> {
+        let mut shard = self.shard(state_key);
+        let account = shard.get_mut(state_key)?;
+        let over = account.units > 0 && !account.is_current(now);
+        let left = over.then(|| account.give_up());
+        account.requests += 1;
+        account.awaited = Some(account.requests);
+        Some((Loan { number: account.requests }, left))
+    }
+
+    /// Adds what was granted, if it is what was asked for last: a grant that
+    /// comes late or twice is refused.
+    pub(crate) fn grant(
+        &self,
+        state_key: &[u8],
+        loan: &Loan,
+        units: u64,
+        verdict: Verdict,
+        at: Micros,
+        until: Micros,
+    ) -> bool {
+        let mut shard = self.shard(state_key);
+        let Some(account) = shard.get_mut(state_key) else { return false };
+        if account.awaited != Some(loan.number) {
+            return false;
+        }
+        account.awaited = None;
+        account.units += units;
+        (account.granted, account.granted_at, account.until) = (verdict, at, until);
+        true
+    }
+
+    /// Gives up the lease of one state without a word: it was reset.
+    pub(crate) fn cancel(&self, state_key: &[u8]) {
+        if let Some(account) = self.shard(state_key).get_mut(state_key) {
+            account.units = 0;
+            account.awaited = None;
+        }
+    }
+
+    /// Gives up the leases that are over at `now`, and forgets idle states.
+    pub(crate) fn expired(&self, now: Micros) -> Vec<Return> {
+        let mut returns = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.retain(|_, account| {
+                if account.is_current(now) || account.awaited.is_some() || Arc::strong_count(&account.turn) > 1 {
+                    return true;
+                }
+                if account.units > 0 {
+                    returns.push(account.give_up());
+                }
+                false
+            });
+        }
+        returns
+    }
+
+    /// Units on lease now.
+    pub(crate) fn units(&self) -> u64 {
+        let units = self.shards.iter().map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().map(|account| account.units).sum::<u64>()
+        });
+        units.sum()
+    }
+}
+
+impl Account {
+    fn new(meter: Meter, key: Key<'static>) -> Account {
+        Account {
+            meter,
+            key,
+            units: 0,
+            until: Micros::ZERO,
+            granted: Verdict::default(),
+            granted_at: Micros::ZERO,
+            requests: 0,
+            awaited: None,
+            turn: Arc::default(),
+        }
+    }
+
+    fn is_current(&self, now: Micros) -> bool {
+        now < self.until
+    }
+
+    fn verdict(&self, now: Micros) -> Verdict {
+        let elapsed = now.saturating_since(self.granted_at);
+        Verdict {
+            allowed: true,
+            remaining: self.units.saturating_add(self.granted.remaining),
+            retry_after: Micros::ZERO,
+            reset_after: self.granted.reset_after.saturating_since(elapsed),
+            ..self.granted
+        }
+    }
+
+    fn give_up(&mut self) -> Return {
+        let units = std::mem::take(&mut self.units);
+        Return { meter: self.meter.clone(), key: self.key.clone(), units }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::{Limit, Name};
+
+    use super::*;
+
+    const STATE: &[u8] = b"state";
+    const NOW: Micros = Micros::new(1_000_000);
+    const UNTIL: Micros = Micros::new(2_000_000);
+
+    fn ledger() -> Ledger {
+        let ledger = Ledger::new();
+        let meter = Meter::new(Name::literal("rule"), Limit::per_second(100));
+        ledger.turn(STATE, &meter, &Key::from("alice")).expect("there is room");
+        ledger
+    }
+
+    fn borrow(ledger: &Ledger, units: u64) -> Loan {
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        assert!(ledger.grant(STATE, &loan, units, Verdict::default(), NOW, UNTIL));
+        loan
+    }
+
+    fn taken(ledger: &Ledger, cost: u64, now: Micros) -> bool {
+        matches!(ledger.take(STATE, cost, now), Taking::Taken(_))
+    }
+
+    #[test]
+    fn hands_out_what_was_granted_and_no_more() {
+        let ledger = ledger();
+        assert!(!taken(&ledger, 1, NOW));
+        borrow(&ledger, 3);
+        assert!(taken(&ledger, 2, NOW) && !taken(&ledger, 2, NOW) && taken(&ledger, 1, NOW) && !taken(&ledger, 1, NOW));
+    }
+
+    #[test]
+    fn a_grant_that_comes_twice_or_late_is_refused() {
+        let ledger = ledger();
+        let first = borrow(&ledger, 3);
+        assert!(!ledger.grant(STATE, &first, 3, Verdict::default(), NOW, UNTIL), "twice");
+        let (late, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        let (current, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        assert!(!ledger.grant(STATE, &late, 3, Verdict::default(), NOW, UNTIL), "late");
+        assert!(ledger.grant(STATE, &current, 3, Verdict::default(), NOW, UNTIL));
+        assert_eq!(ledger.units(), 6);
+    }
+
+    #[test]
+    fn what_is_left_when_the_time_is_over_is_given_back_once() {
+        let ledger = ledger();
+        borrow(&ledger, 3);
+        assert!(taken(&ledger, 1, NOW));
+        assert!(!taken(&ledger, 1, UNTIL), "it is over");
+        let returned: Vec<u64> = ledger.expired(UNTIL).iter().map(|left| left.units).collect();
+        assert_eq!(returned, [2]);
+        assert!(ledger.expired(UNTIL).is_empty() && ledger.units() == 0);
+    }
+
+    #[test]
+    fn what_is_left_is_given_back_before_more_is_borrowed() {
+        let ledger = ledger();
+        borrow(&ledger, 3);
+        let (_, left) = ledger.begin(STATE, UNTIL).expect("the account is there");
+        assert_eq!(left.map(|left| left.units), Some(3));
+    }
+
+    #[test]
+    fn a_reset_leaves_nothing_to_hand_out() {
+        let ledger = ledger();
+        borrow(&ledger, 3);
+        let (under_way, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        ledger.cancel(STATE);
+        assert!(!ledger.grant(STATE, &under_way, 3, Verdict::default(), NOW, UNTIL));
+        assert!(!taken(&ledger, 1, NOW));
+    }
+}

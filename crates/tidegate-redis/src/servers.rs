@@ -1,0 +1,269 @@
+//! Which servers: one, a sentinel set, or a cluster.
+
+use std::fmt;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
+use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, RedisResult, Value};
+use tokio::sync::Mutex;
+
+use crate::failure::Redirect;
+
+/// Where a store keeps its states: made from a URL, or from a client of your own.
+pub struct Servers(Topology);
+
+pub(crate) enum Topology {
+    One(Client),
+    Sentinel(Mutex<SentinelClient>),
+    Cluster(ClusterClient),
+}
+
+/// A way to the servers, shared by all who ask.
+#[derive(Clone)]
+pub(crate) enum Connection {
+    One(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+/// Why a store cannot be made. That the servers are away is no reason.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URL names no servers.
+    #[error(
+        "cannot use {scheme:?} as the scheme of a URL: expected redis, rediss, redis+unix, redis+sentinel, \
+         rediss+sentinel, redis+cluster or rediss+cluster"
+    )]
+    UnknownScheme {
+        /// What was found.
+        scheme: String,
+    },
+    /// A sentinel's URL does not say which master.
+    #[error("the URL of a sentinel set must name the master: redis+sentinel://host:26379,host:26379/mymaster")]
+    NoMasterName,
+    /// The client cannot use it.
+    #[error("the client cannot use the URL")]
+    Unusable(#[from] redis::RedisError),
+    /// A prefix with a brace would spoil the hash tags.
+    #[error("a prefix must not contain a brace, and {prefix:?} does: choose another")]
+    Prefix {
+        /// The prefix.
+        prefix: String,
+    },
+    /// The deadline is zero.
+    #[error("a deadline of zero leaves no time to answer: give at least a millisecond")]
+    NoTime,
+    /// A lease of nothing, or for no time.
+    #[error("the lease of rule {rule:?} needs a chunk and a time above zero")]
+    EmptyLease {
+        /// The rule.
+        rule: String,
+    },
+    /// The operating system gave no thread to run connections on.
+    #[error("cannot start a thread for the connections")]
+    NoThread(#[source] std::io::Error),
+}
+
+impl Servers {
+    /// The servers that a URL names:
+    ///
+    /// - `redis://[user:password@]host[:port][/db]`, `rediss://..` for TLS
+    /// - `redis+unix:///path/to/socket`
+    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/master[/db]`
+    /// - `redis+cluster://[user:password@]host[:port],host[:port]`
+    ///
+    /// The last two also as `rediss+..`.
+    ///
+    /// # Errors
+    /// If it names none.
+    pub fn parse(url: &str) -> Result<Servers, ConnectError> {
+        let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
+        match scheme {
+            "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
+                Ok(Servers(Topology::One(Client::open(url)?)))
+            }
+            "redis+sentinel" | "rediss+sentinel" => Servers::sentinels(url, scheme),
+            "redis+cluster" | "rediss+cluster" => {
+                let (nodes, _) = each_host(url, scheme, 6379);
+                Ok(Servers::from_builder(ClusterClient::builder(nodes))?)
+            }
+            _ => Err(ConnectError::UnknownScheme { scheme: scheme.to_owned() }),
+        }
+    }
+
+    fn sentinels(url: &str, scheme: &str) -> Result<Servers, ConnectError> {
+        let (sentinels, path) = each_host(url, scheme, 26_379);
+        let mut path = path.split('/');
+        let master = path.next().filter(|name| !name.is_empty()).ok_or(ConnectError::NoMasterName)?;
+        let node = sentinels.first().ok_or(ConnectError::NoMasterName)?.as_str().into_connection_info()?;
+        // Credentials and database are those of the servers; sentinels rarely have any.
+        let mut settings = node.redis_settings().clone();
+        if let Some(db) = path.next().and_then(|db| db.parse().ok()) {
+            settings = settings.set_db(db);
+        }
+        let mut info = SentinelNodeConnectionInfo::default().set_redis_connection_info(settings);
+        if scheme == "rediss+sentinel" {
+            info = info.set_tls_mode(redis::TlsMode::Secure);
+        }
+        let bare = sentinels.iter().map(|sentinel| without_credentials(sentinel)).collect();
+        let client = SentinelClient::build(bare, master, Some(info), SentinelServerType::Master)?;
+        Ok(client.into())
+    }
+
+    /// A cluster of your own settings. Its retries are switched off: a charge
+    /// that may have been carried out must not be sent again.
+    ///
+    /// # Errors
+    /// If the client cannot use the settings.
+    pub fn from_builder(cluster: ClusterClientBuilder) -> Result<Servers, ConnectError> {
+        Ok(Servers(Topology::Cluster(cluster.retries(0).build()?)))
+    }
+
+    pub(crate) fn into_topology(self) -> Topology {
+        self.0
+    }
+}
+
+impl From<Client> for Servers {
+    fn from(client: Client) -> Servers {
+        Servers(Topology::One(client))
+    }
+}
+
+/// The client must be one for masters.
+impl From<SentinelClient> for Servers {
+    fn from(client: SentinelClient) -> Servers {
+        Servers(Topology::Sentinel(Mutex::new(client)))
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Topology::One(_) => "Servers(one)",
+            Topology::Sentinel(_) => "Servers(sentinel set)",
+            Topology::Cluster(_) => "Servers(cluster)",
+        })
+    }
+}
+
+/// A URL for each host of one that names several, and the path.
+fn each_host<'u>(url: &'u str, scheme: &str, port: u16) -> (Vec<String>, &'u str) {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (credentials, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(credentials, hosts)| (credentials, hosts));
+    let at = if credentials.is_empty() { "" } else { "@" };
+    let scheme = if scheme.starts_with("rediss") { "rediss" } else { "redis" };
+    let urls = hosts.split(',').filter(|host| !host.is_empty()).map(|host| {
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if has_port {
+            format!("{scheme}://{credentials}{at}{host}")
+        } else {
+            format!("{scheme}://{credentials}{at}{host}:{port}")
+        }
+    });
+    (urls.collect(), path)
+}
+
+fn without_credentials(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => url.to_owned(),
+    }
+}
+
+impl Topology {
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self, Topology::Cluster(_))
+    }
+
+    /// Opens a connection, without retries of any kind.
+    pub(crate) async fn open(&self) -> RedisResult<Connection> {
+        // The deadline is the store's own; the client has none that could
+        // end a connection which others still use.
+        let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(PIPELINE);
+        match self {
+            Topology::One(client) => {
+                client.get_multiplexed_async_connection_with_config(&settings).await.map(Connection::One)
+            }
+            Topology::Sentinel(client) => {
+                let mut client = client.lock().await;
+                client.get_async_connection_with_config(&settings).await.map(Connection::One)
+            }
+            Topology::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
+        }
+    }
+}
+
+/// Commands that may be on their way to a server before others wait: the
+/// client's own 50 held back 256 callers measurably.
+const PIPELINE: usize = 1_000;
+
+impl Connection {
+    pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Connection::One(connection) => command.query_async(connection).await,
+            Connection::Cluster(connection) => command.query_async(connection).await,
+        }
+    }
+
+    /// Sends to the node that a cluster says has the slot.
+    pub(crate) async fn send_to(&mut self, command: Cmd, redirect: Redirect) -> RedisResult<Value> {
+        let Connection::Cluster(connection) = self else {
+            // A single server of a cluster: there is nobody to follow.
+            return self.send(&command).await;
+        };
+        let Redirect { host, port, asking } = redirect;
+        let node = SingleNodeRoutingInfo::ByAddress { host, port };
+        if !asking {
+            return connection.route_command(command, RoutingInfo::SingleNode(node)).await?.extract_error();
+        }
+        let mut both = redis::pipe();
+        both.cmd("ASKING").add_command(command);
+        let replies = connection.route_pipeline(both, 0, 2, node).await?;
+        replies.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_every_kind_are_understood() {
+        for (url, shown) in [
+            ("redis://127.0.0.1", "Servers(one)"),
+            ("redis://user:secret@127.0.0.1:6380/2", "Servers(one)"),
+            ("redis+unix:///run/redis.sock", "Servers(one)"),
+            ("redis+sentinel://127.0.0.1,127.0.0.1:26380/mymaster", "Servers(sentinel set)"),
+            ("redis+sentinel://user:secret@127.0.0.1/mymaster/3", "Servers(sentinel set)"),
+            ("redis+cluster://127.0.0.1:7000,127.0.0.1:7001", "Servers(cluster)"),
+        ] {
+            let servers = Servers::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(format!("{servers:?}"), shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn others_are_refused_with_what_would_do() {
+        for (url, expected) in [
+            ("http://127.0.0.1", "cannot use \"http\" as the scheme"),
+            ("127.0.0.1", "cannot use \"127.0.0.1\" as the scheme"),
+            ("redis+sentinel://127.0.0.1", "must name the master"),
+            ("redis+cluster://", "the client cannot use the URL"),
+        ] {
+            let error = Servers::parse(url).expect_err(url).to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn hosts_get_the_credentials_and_a_port() {
+        let (urls, path) = each_host("rediss+cluster://u:p@a,b:1/m/2", "rediss+cluster", 6379);
+        assert_eq!((urls, path), (vec!["rediss://u:p@a:6379".into(), "rediss://u:p@b:1".into()], "m/2"));
+        assert_eq!(without_credentials("redis://u:p@a:1"), "redis://a:1");
+    }
+}
