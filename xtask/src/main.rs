@@ -3,6 +3,7 @@
 mod ci;
 mod defects;
 mod run;
+mod servers;
 
 use std::process::ExitCode;
 
@@ -15,7 +16,8 @@ cargo xtask TASK
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
-  defects   plants mistakes in a copy of the sources and sees the tests catch each one";
+  defects   plants mistakes in a copy of the sources and sees the tests catch each one
+  servers   gets the servers that tests run on, Redis and Valkey, and prints what there is";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
         "defects" => defects::all(),
+        "servers" => servers::all(),
         _ => {
             println!("{HELP}");
             return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };

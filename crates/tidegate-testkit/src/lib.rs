@@ -1,7 +1,7 @@
 //! What a store of [`tidegate`] is tested with.
 //!
 //! The idea is that nothing is right because its own code says so. There are
-//! four tools, each built on the one before:
+//! four tools, each built on the one before, and a fifth beside them:
 //!
 //! - The [`Oracle`] knows what every limit answers. It computes with fractions
 //!   and shares no arithmetic with the library; [`OracleStore`] puts it behind
@@ -14,7 +14,10 @@
 //! - [`conformance!`] makes one test for each promise of the design, for any
 //!   store whose clock can be set.
 //!
-//! None of them waits for anything: time is a [`ManualClock`](tidegate::ManualClock).
+//! - With the feature `servers`, the module `servers` runs real Redis and
+//!   Valkey servers for what only they can show.
+//!
+//! None but the last waits for anything: time is a [`ManualClock`](tidegate::ManualClock).
 //! None is meant for production: they panic when they find something wrong.
 //!
 //! ```
@@ -47,6 +50,8 @@ pub mod conformance;
 mod differential;
 mod oracle;
 mod random;
+#[cfg(all(unix, feature = "servers"))]
+pub mod servers;
 mod trace;
 
 pub use block_on::block_on;

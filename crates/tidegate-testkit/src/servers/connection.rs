@@ -1,0 +1,225 @@
+//! As much of the Redis protocol as tests need: a command, then its reply.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing there.
+    Nil,
+    /// A word such as `OK`.
+    Status(String),
+    /// A refusal, with its code first.
+    Error(String),
+    /// A whole number.
+    Integer(i64),
+    /// Any bytes.
+    Bulk(Vec<u8>),
+    /// Replies in a row.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// Whether the server refused.
+    pub fn is_error(&self) -> bool {
+        matches!(self, Reply::Error(_))
+    }
+
+    /// The number that it is, or that it spells.
+    ///
+    /// # Panics
+    ///
+    /// When it is something else.
+    pub fn integer(&self) -> i64 {
+        match self {
+            Reply::Integer(number) => *number,
+            Reply::Bulk(_) => self.text().parse().unwrap_or_else(|_| panic!("expected a number, got {self:?}")),
+            Reply::Nil | Reply::Status(_) | Reply::Error(_) | Reply::Array(_) => {
+                panic!("expected a number, got {self:?}")
+            }
+        }
+    }
+
+    /// The text that it is.
+    ///
+    /// # Panics
+    ///
+    /// When it is something else.
+    pub fn text(&self) -> String {
+        match self {
+            Reply::Status(text) => text.clone(),
+            Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Reply::Nil | Reply::Error(_) | Reply::Integer(_) | Reply::Array(_) => {
+                panic!("expected a text, got {self:?}")
+            }
+        }
+    }
+
+    /// The bytes that it is.
+    ///
+    /// # Panics
+    ///
+    /// When it is something else.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Reply::Bulk(bytes) => bytes,
+            Reply::Nil | Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Array(_) => {
+                panic!("expected bytes, got {self:?}")
+            }
+        }
+    }
+
+    /// The replies that it is made of.
+    ///
+    /// # Panics
+    ///
+    /// When it is something else.
+    pub fn items(&self) -> &[Reply] {
+        match self {
+            Reply::Array(items) => items,
+            Reply::Nil | Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) => {
+                panic!("expected an array, got {self:?}")
+            }
+        }
+    }
+}
+
+/// A connection to a server, in the protocol that every version speaks (RESP2).
+pub struct Connection {
+    reader: BufReader<Box<dyn Read + Send>>,
+    writer: Box<dyn Write + Send>,
+}
+
+impl Connection {
+    /// Connects over TCP; nothing then takes longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is refused or not made in time.
+    pub fn open(address: SocketAddr, timeout: Duration) -> io::Result<Connection> {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Connection::over(stream.try_clone()?, stream))
+    }
+
+    /// Connects over a Unix socket; nothing then takes longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is refused.
+    pub fn open_unix(path: &Path, timeout: Duration) -> io::Result<Connection> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Connection::over(stream.try_clone()?, stream))
+    }
+
+    fn over(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Connection {
+        Connection { reader: BufReader::new(Box::new(reader)), writer: Box::new(writer) }
+    }
+
+    /// Sends a command and receives its reply.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends, or takes too long. A [`Reply::Error`] is a reply.
+    pub fn command<A: AsRef<[u8]>>(&mut self, words: &[A]) -> io::Result<Reply> {
+        self.send(words)?;
+        self.receive()
+    }
+
+    /// Sends a command, and leaves its reply for [`receive`](Connection::receive).
+    ///
+    /// # Errors
+    ///
+    /// When the connection has ended, or takes too long.
+    pub fn send<A: AsRef<[u8]>>(&mut self, words: &[A]) -> io::Result<()> {
+        let mut message = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words.iter().map(AsRef::as_ref) {
+            message.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            message.extend_from_slice(word);
+            message.extend_from_slice(b"\r\n");
+        }
+        self.writer.write_all(&message)
+    }
+
+    /// Receives the next reply.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends, or takes too long, or says what is no reply.
+    pub fn receive(&mut self) -> io::Result<Reply> {
+        let mut line = String::new();
+        self.reader.read_line(&mut line)?;
+        let Some(line) = line.strip_suffix("\r\n") else {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended before the reply"));
+        };
+        let no_reply = || io::Error::new(io::ErrorKind::InvalidData, format!("not a reply: {line:?}"));
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(no_reply)?;
+        let number = || rest.parse::<i64>().map_err(|_| no_reply());
+        match kind {
+            "+" => Ok(Reply::Status(rest.to_owned())),
+            "-" => Ok(Reply::Error(rest.to_owned())),
+            ":" => Ok(Reply::Integer(number()?)),
+            "$" => match usize::try_from(number()?) {
+                Ok(length) => self.receive_bulk(length),
+                Err(_) => Ok(Reply::Nil),
+            },
+            "*" => match usize::try_from(number()?) {
+                Ok(count) => Ok(Reply::Array((0..count).map(|_| self.receive()).collect::<io::Result<_>>()?)),
+                Err(_) => Ok(Reply::Nil),
+            },
+            _ => Err(no_reply()),
+        }
+    }
+
+    fn receive_bulk(&mut self, length: usize) -> io::Result<Reply> {
+        let mut bytes = vec![0; length + 2];
+        self.reader.read_exact(&mut bytes)?;
+        bytes.truncate(length);
+        Ok(Reply::Bulk(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind};
+
+    use super::{Connection, Reply};
+
+    fn received(bytes: &'static [u8]) -> io::Result<Reply> {
+        Connection::over(bytes, io::sink()).receive()
+    }
+
+    #[test]
+    fn every_kind_of_reply_is_read() {
+        let bulk = |text: &str| Reply::Bulk(text.into());
+        let table = [
+            (&b"+OK\r\n"[..], Reply::Status("OK".into())),
+            (b"-ERR no\r\n", Reply::Error("ERR no".into())),
+            (b":-7\r\n", Reply::Integer(-7)),
+            (b"$4\r\na\r\nb\r\n", bulk("a\r\nb")),
+            (b"$0\r\n\r\n", bulk("")),
+            (b"$-1\r\n", Reply::Nil),
+            (b"*-1\r\n", Reply::Nil),
+            (b"*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", Reply::Array(vec![Reply::Integer(1), Reply::Array(vec![bulk("x")])])),
+        ];
+        for (bytes, reply) in table {
+            assert_eq!(received(bytes).expect("a whole reply"), reply);
+        }
+    }
+
+    #[test]
+    fn half_a_reply_is_an_error() {
+        for bytes in [&b""[..], b"+O", b"$4\r\nab", b"*2\r\n:1\r\n"] {
+            assert_eq!(received(bytes).expect_err("not whole").kind(), ErrorKind::UnexpectedEof);
+        }
+        assert_eq!(received(b"HTTP/1.1 200\r\n").expect_err("no reply").kind(), ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,177 @@
+//! A process that ends with the tests, however they end.
+//!
+//! A shell starts it and leaves a guard behind, which holds the end of a pipe
+//! from the tests. When the tests are killed, or exit with the process in a
+//! `static`, the pipe closes, and the guard kills the process and removes its
+//! directory. The shell then becomes the process (`exec`), so its id is known
+//! and nothing stands between.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use std::{env, process};
+
+use super::eventually;
+
+/// A line in the pipe says that the process has ended, a second one that its
+/// directory is no longer the guard's to remove. The guard ignores SIGHUP since
+/// the system sends it to a group in which something is paused when the tests
+/// die.
+const GUARDED: &str = r#"
+exec 3<&0
+directory=$1
+shift
+( (
+    trap '' HUP INT TERM
+    read -r _ <&3 || { kill -KILL $$; sleep 1; rm -rf -- "$directory"; exit; }
+    read -r _ <&3 || rm -rf -- "$directory"
+) >/dev/null 2>&1 & )
+exec "$@" 3<&- </dev/null
+"#;
+
+/// Long enough for a server that saves its data before it ends.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory of its own, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Directory(PathBuf);
+
+impl Directory {
+    pub(super) fn create() -> Directory {
+        static CREATED: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let number = CREATED.fetch_add(1, Ordering::Relaxed);
+            // Short, since the path of a Unix socket may have about a hundred bytes.
+            let path = env::temp_dir().join(format!("tidegate-{}-{number}", process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Directory(path),
+                // Left by an earlier process of the same id.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("cannot create {}: {error}", path.display()),
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        path
+    }
+
+    pub(super) fn remove(&self) {
+        // What cannot be removed is only litter in the temporary directory.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// A running process, or what is left of one; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    guard: ChildStdin,
+    has_ended: bool,
+    is_paused: bool,
+}
+
+impl Process {
+    /// Starts a program whose output goes to `log`.
+    pub(super) fn start(program: &Path, arguments: &[&str], directory: &Directory, log: &Path) -> Process {
+        let opened = File::options().create(true).append(true).open(log).and_then(|log| Ok((log.try_clone()?, log)));
+        let (output, errors) = opened.unwrap_or_else(|error| panic!("cannot open {}: {error}", log.display()));
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARDED, "sh"]).arg(directory.path()).arg(program).args(arguments);
+        // A group of its own: what a terminal sends to the tests (Ctrl-C) must not end the guard.
+        command.process_group(0).stdin(Stdio::piped()).stdout(output).stderr(errors);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        // Taken out, since waiting for the child would close it.
+        let guard = child.stdin.take().expect("the input is a pipe");
+        Process { child, guard, has_ended: false, is_paused: false }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        if !self.has_ended && !matches!(self.child.try_wait(), Ok(None)) {
+            self.ended();
+        }
+        self.has_ended
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Ends it at once, and waits until it has ended.
+    pub(super) fn kill(&mut self) {
+        if !self.has_ended {
+            // Fails only when the process has ended by itself.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            self.ended();
+        }
+    }
+
+    /// Asks it to end, and waits until it has ended.
+    pub(super) fn terminate(&mut self) {
+        self.signal("TERM");
+        eventually("a server to terminate", PATIENCE, || if self.has_ended() { Ok(()) } else { Err("it still runs") });
+    }
+
+    /// Stops it in its tracks; its connections stay open.
+    pub(super) fn pause(&mut self) {
+        self.signal("STOP");
+        // The signal is delivered a little later than sent; where there is a /proc, be sure.
+        let status = PathBuf::from(format!("/proc/{}/stat", self.id()));
+        eventually("a server to pause", PATIENCE, || match fs::read_to_string(&status) {
+            Ok(status) if !status.contains(") T ") => Err(status),
+            Ok(_) | Err(_) => Ok(()),
+        });
+        self.is_paused = true;
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.signal("CONT");
+        self.is_paused = false;
+    }
+
+    /// Ends it, and keeps its directory for a successor.
+    pub(super) fn make_way(mut self) {
+        self.kill();
+        let _ = self.guard.write_all(b"\n");
+    }
+
+    fn ended(&mut self) {
+        self.has_ended = true;
+        self.is_paused = false;
+        // Without the guard there is nobody to tell.
+        let _ = self.guard.write_all(b"\n");
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(!self.has_ended, "the server has ended: restart it first");
+        let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &self.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "cannot send {name} to the process {}", self.id());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
