@@ -20,5 +20,6 @@ pub use counters::Statistics;
 pub use failure::RedisFailure;
 pub use ledger::Lease;
 pub use refusals::RefusalCache;
+pub use script::scripts;
 pub use servers::{ConnectError, Servers};
 pub use store::RedisStore;

@@ -13,10 +13,60 @@ use tidegate::{Check, Limit, Micros};
 
 use crate::failure::RedisFailure;
 
-/// The script's text.
-pub(crate) const TEXT: &str = include_str!("../lua/decide.lua");
+/// The scripts, as they are sent: `short` for buckets and windows, `long` for
+/// everything. For those who want to read or load them beforehand.
+#[must_use]
+pub fn scripts() -> [(&'static str, &'static str); 2] {
+    [("short", SHORT.text), ("long", LONG.text)]
+}
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(TEXT));
+static SHORT: LazyLock<Text> = LazyLock::new(|| Text::assembled(Length::Short));
+static LONG: LazyLock<Text> = LazyLock::new(|| Text::assembled(Length::Long));
+
+/// A script and its digest.
+struct Text {
+    text: &'static str,
+    digest: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    Short,
+    Long,
+}
+
+impl Text {
+    fn assembled(length: Length) -> Text {
+        let text: &'static str = assemble(length).leak();
+        Text { text, digest: Script::new(text).get_hash().to_owned() }
+    }
+}
+
+/// Puts the parts together. In `slice.lua` a mark stands for a kernel, and
+/// another before what belongs to the long script only.
+fn assemble(length: Length) -> String {
+    const HEAD: &str = include_str!("../lua/head.lua");
+    const BUCKET: &str = include_str!("../lua/bucket.lua");
+    const WINDOW: &str = include_str!("../lua/window.lua");
+    const LOG: &str = include_str!("../lua/log.lua");
+    const CUSTOM: &str = include_str!("../lua/custom.lua");
+    const SLICE: &str = include_str!("../lua/slice.lua");
+    let mut text = HEAD.to_owned();
+    if length == Length::Long {
+        text.push_str(LOG);
+        text.push_str(CUSTOM);
+    }
+    for line in SLICE.lines() {
+        match (line.trim_start(), line.trim_start().strip_prefix("--[[long]]")) {
+            ("--[[bucket]]", _) => text.push_str(BUCKET),
+            ("--[[window]]", _) => text.push_str(WINDOW),
+            (_, Some(_)) if length == Length::Short => {}
+            (_, Some(line)) => text.extend([line, "\n"]),
+            (_, None) => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
 
 /// One call of the script.
 #[derive(Debug)]
@@ -58,67 +108,104 @@ pub(crate) enum Named {
 
 impl Call<'_> {
     pub(crate) fn command(&self, named: Named) -> Cmd {
+        let script = self.script();
         let mut command = match named {
             Named::ByDigest => redis::cmd("EVALSHA"),
             Named::InFull => redis::cmd("EVAL"),
         };
         match named {
-            Named::ByDigest => command.arg(SCRIPT.get_hash()),
-            Named::InFull => command.arg(TEXT),
+            Named::ByDigest => command.arg(&script.digest),
+            Named::InFull => command.arg(script.text),
         };
-        command.arg(self.turns.len() + usize::from(self.genesis.is_some()));
-        for turn in &self.turns {
-            command.arg(&turn.key);
-        }
-        if let Some(genesis) = &self.genesis {
-            command.arg(genesis);
-        }
-        match self.now {
-            Some(now) => command.arg(now.get()),
-            None => command.arg(""),
-        };
-        command.arg(self.kept_longer_ms);
-        command.arg(if self.genesis.is_some() { "strict" } else { "" }).arg(self.undone.get());
-        for turn in &self.turns {
-            turn.task.write(&mut command);
-        }
+        let (keys, arguments) = (self.keys(), self.arguments());
+        command.arg(keys.len()).arg(keys).arg(arguments);
         command
+    }
+
+    /// The short script suffices for buckets and windows.
+    fn script(&self) -> &'static Text {
+        let long = self.turns.iter().any(|turn| match &turn.task {
+            Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
+            Task::Swap { .. } => true,
+        });
+        if long { &LONG } else { &SHORT }
+    }
+
+    fn keys(&self) -> Vec<&[u8]> {
+        let states = self.turns.iter().map(|turn| &*turn.key);
+        states.chain(self.genesis.as_deref()).collect()
+    }
+
+    fn arguments(&self) -> Vec<Vec<u8>> {
+        let mut arguments: Vec<Vec<u8>> = self.turns.iter().map(|turn| turn.task.packed()).collect();
+        if self.genesis.is_some() {
+            arguments.push(Vec::new());
+        }
+        let usual = self.now.is_none() && self.genesis.is_none() && self.undone == Micros::ZERO;
+        if !usual || self.kept_longer_ms != USUALLY_KEPT_LONGER_MS {
+            let now = self.now.map_or(-1.0, |now| double(now.get()));
+            let strict = if self.genesis.is_some() { 1.0 } else { 0.0 };
+            let settings = [now, double(self.kept_longer_ms), double(self.undone.get()), strict];
+            arguments.push(settings.iter().flat_map(|number| number.to_le_bytes()).collect());
+        }
+        arguments
     }
 }
 
+/// What the script does where nothing else is said: more than the clocks of
+/// two servers should differ by.
+pub(crate) const USUALLY_KEPT_LONGER_MS: u64 = 1_000;
+
+/// Exact: every number of a limit is below 2^53.
+fn double(number: u64) -> f64 {
+    number as f64
+}
+
+/// A kind, a verb and five numbers, as the script unpacks them.
+fn pack(kind: u8, verb: u8, numbers: [f64; 5]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(64);
+    packed.extend([kind, verb]);
+    packed.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    packed
+}
+
 impl Task<'_> {
-    fn write(&self, command: &mut Cmd) {
+    fn packed(&self) -> Vec<u8> {
         match self {
-            Task::Decide { check, limit, verb } => write_check(command, check, *limit, letter(*verb)),
-            Task::Undo { check, limit } => write_check(command, check, *limit, "U"),
+            Task::Decide { check, limit, verb } => pack_check(check, *limit, letter(*verb)),
+            Task::Undo { check, limit } => pack_check(check, *limit, b'U'),
             Task::Swap { state, passes, after, healed } => {
-                command.arg("c").arg(state).arg(u8::from(*passes));
-                for kept in [after, healed] {
-                    match kept {
-                        Some(Kept { bytes, forget_at, .. }) => command.arg(bytes).arg(forget_at.get()),
-                        None => command.arg("").arg(""),
-                    };
-                }
+                let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
+                let bytes = |kept: &Option<Kept>| kept.as_ref().map_or_else(Vec::new, |kept| kept.bytes.clone());
+                let states = [state.clone(), bytes(after), bytes(healed)];
+                let [known, next, full] = [0, 1, 2].map(|index: usize| double(states[index].len() as u64));
+                let done = if *passes { b'Y' } else { b'N' };
+                let mut packed = pack(b'c', done, [forget(after), forget(healed), known, next, full]);
+                packed.extend(states.concat());
+                packed
             }
         }
     }
 }
 
-fn letter(verb: Verb) -> &'static str {
+fn letter(verb: Verb) -> u8 {
     match verb {
-        Verb::Charge => "C",
-        Verb::Peek => "P",
-        Verb::Refund => "R",
-        Verb::Reset => "X",
+        Verb::Charge => b'C',
+        Verb::Peek => b'P',
+        Verb::Refund => b'R',
+        Verb::Reset => b'X',
     }
 }
 
-fn write_check(command: &mut Cmd, check: &Check<'_>, limit: Limit, verb: &str) {
+fn pack_check(check: &Check<'_>, limit: Limit, verb: u8) -> Vec<u8> {
     let cost = check.cost();
     match limit.kernel() {
         LimitKernel::Bucket(bucket) => {
-            command.arg("b").arg(verb).arg(cost * bucket.scale());
-            command.arg(bucket.full()).arg(bucket.drain()).arg(bucket.tick());
+            let cost = cost * bucket.scale();
+            let numbers = [cost, bucket.full(), bucket.drain(), bucket.tick(), 0].map(double);
+            let mut packed = pack(b'b', verb, numbers);
+            packed.extend(cost.to_string().into_bytes());
+            packed
         }
         LimitKernel::Window(window) => {
             let style = match window.style() {
@@ -126,12 +213,10 @@ fn write_check(command: &mut Cmd, check: &Check<'_>, limit: Limit, verb: &str) {
                 Style::FixedFromFirst => 1,
                 Style::Sliding => 2,
             };
-            command.arg("w").arg(verb).arg(cost).arg(window.capacity());
-            command.arg(window.period_in_ticks()).arg(window.tick()).arg(style);
+            let numbers = [cost, window.capacity(), window.period_in_ticks(), window.tick(), style];
+            pack(b'w', verb, numbers.map(double))
         }
-        LimitKernel::Log(log) => {
-            command.arg("l").arg(verb).arg(cost).arg(log.capacity()).arg(log.period());
-        }
+        LimitKernel::Log(log) => pack(b'l', verb, [cost, log.capacity(), log.period(), 0, 0].map(double)),
     }
 }
 
@@ -158,28 +243,30 @@ struct Answer {
 }
 
 impl Reply {
-    pub(crate) fn read(value: Value) -> Result<Reply, RedisFailure> {
-        let garbled = || RedisFailure::Garbled { what: "the script's reply" };
-        let Value::Array(values) = value else { return Err(garbled()) };
-        let mut values = values.into_iter();
-        let mut head = || values.next().as_ref().and_then(integer);
-        let now = Micros::new(head().ok_or_else(garbled)?);
-        let outcome = match head() {
-            Some(1) => Outcome::CarriedOut,
-            Some(0) => Outcome::Refused,
-            Some(2) => Outcome::Overtaken,
-            _ => return Err(garbled()),
+    pub(crate) fn read(value: &Value) -> Result<Reply, RedisFailure> {
+        let words = match value {
+            Value::BulkString(words) => words.split(|byte| *byte == b' '),
+            _ => return Err(RedisFailure::Garbled { what: "the script's reply" }),
         };
-        let mut answers = Vec::with_capacity(values.len() / 2);
-        while let Some(passes) = values.next() {
-            let state = match values.next() {
-                Some(Value::BulkString(state)) => Some(state),
-                Some(Value::Nil) => None,
-                _ => return Err(garbled()),
-            };
-            answers.push(Answer { passes: integer(&passes).ok_or_else(garbled)? == 1, state });
+        Reply::parse(words).ok_or(RedisFailure::Garbled { what: "the script's reply" })
+    }
+
+    fn parse<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> Option<Reply> {
+        let [seconds] = numbers(words.next()?)?;
+        let [microseconds] = numbers(words.next()?)?;
+        let now = Micros::new(seconds * 1_000_000 + microseconds);
+        let outcome = match words.next()? {
+            b"1" => Outcome::CarriedOut,
+            b"0" => Outcome::Refused,
+            b"2" => Outcome::Overtaken,
+            _ => return None,
+        };
+        let mut answers = Vec::new();
+        while let Some(passes) = words.next() {
+            let state = words.next()?;
+            answers.push(Answer { passes: passes == b"1", state: (state != b"-").then(|| unescape(state)) });
         }
-        Ok(Reply { now, outcome, answers })
+        Some(Reply { now, outcome, answers })
     }
 
     /// What the state of a turn was, or nothing.
@@ -265,9 +352,22 @@ fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
     words.next().is_none().then_some(numbers)
 }
 
-fn integer(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
+/// Undoes what the script does to bytes that look like spaces.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *byte == b'%') {
+            Some(escaped) => {
+                bytes.push(escaped);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
     }
+    bytes
 }

@@ -19,7 +19,7 @@ use crate::ledger::Lease;
 use crate::link::Link;
 use crate::refusals::Refusals;
 use crate::runtime::Runtime;
-use crate::script::{Call, Named, Reply, Turn};
+use crate::script::{Call, Named, Reply, Turn, USUALLY_KEPT_LONGER_MS};
 use crate::servers::{ConnectError, Connection, Servers};
 
 /// Keeps the states of every key on Redis or Valkey, where all processes that
@@ -47,12 +47,9 @@ pub(crate) struct Inner {
 /// node are mostly next to each other.
 const SLOTS_A_BREAKER: u16 = 256;
 
-/// How long a state is kept after it has become that of a fresh key: more
-/// than clocks of two servers should differ by.
-const KEPT_LONGER: Duration = Duration::from_secs(1);
-
-/// The same where the time is not the server's, and may stand still.
-const KEPT_LONGER_BY_FOREIGN_CLOCK: Duration = Duration::from_secs(86_400);
+/// How long a state is kept after it has become that of a fresh key where the
+/// time is not the server's, and may stand still.
+const KEPT_LONGER_BY_FOREIGN_CLOCK_MS: u64 = 86_400_000;
 
 /// Pauses before a server that was not ready is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -181,12 +178,12 @@ impl Inner {
 
     pub(crate) fn call<'a>(&self, turns: Vec<Turn<'a>>) -> Call<'a> {
         let now = self.settings.clock.as_ref().map(|clock| clock.now().min(Micros::LATEST));
-        let kept_longer = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK } else { KEPT_LONGER };
+        let kept_longer_ms = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK_MS } else { USUALLY_KEPT_LONGER_MS };
         let genesis = turns.first().filter(|_| self.settings.strict).map(|turn| {
             let slot = if self.link.is_cluster() { slot(&turn.key) } else { 0 };
             genesis_key(&self.settings.prefix, slot)
         });
-        Call { turns, now, kept_longer_ms: kept_longer.as_millis() as u64, genesis, undone: Micros::ZERO }
+        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO }
     }
 }
 
@@ -224,7 +221,7 @@ impl Attempt<'_> {
                 Some(redirect) => connection.send_to(command, redirect).await,
             };
             let error = match sent {
-                Ok(value) => return Reply::read(value),
+                Ok(value) => return Reply::read(&value),
                 Err(error) => error,
             };
             self.last_word = Some(error.to_string());

@@ -1,0 +1,72 @@
+-- Decides a slice of checks inside the server: all are carried out, or none.
+--
+-- This is the twin of tidegate's kernels, down to the last unit. It decides
+-- whether each check passes and moves the states; what a decision says about
+-- itself (remaining, retry_after, ..) the client computes from the states that
+-- are returned, with the very kernels that the memory store uses.
+--
+-- The parts in this directory make two scripts: a short one for buckets and
+-- windows (head, slice with bucket and window in it), and a long one for
+-- everything (head, log, custom, slice). In a script this small, arguments,
+-- replies and functions cost more of the server's time than deciding; so the
+-- arguments are packed, the reply is one string, and the common kernels are no
+-- functions.
+--
+-- KEYS  one state for each check; in strict mode, the genesis key last
+-- ARGV  for each key a letter for its kind, one for the verb, five doubles, a text:
+--         b VERB cost full drain tick -, cost    bucket; in units x period
+--         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding
+--         l VERB cost count period - -           log
+--         c DONE forget forget length length length, states    what the client decided
+--       then, where they are not the usual ones, the settings: the time in
+--       microseconds (below zero for the server's own), the milliseconds for
+--       which a state is kept after it has become fresh, when what is to be
+--       undone was charged, and whether (1) to be strict.
+-- Verbs: C charge, P peek, R refund, X reset, U undo a charge. For kind c, DONE
+-- is Y if the check passes, N if not; the states are the one decided on, the
+-- one to write if all pass, and the one to write if not; a forget below zero
+-- says to write nothing.
+--
+-- Reply: words, with a space between them. The time in seconds and microseconds;
+-- 1 if all were carried out, 0 if not, 2 if a state of kind c was not the
+-- expected one; then for each check 1 or 0 (does it pass?) and its state, as it
+-- was before or, for a log and for U, as it is now; - if there was none.
+--
+-- Every number is an integer below 2^53, where doubles are exact, and so are
+-- the floor of a quotient and the remainder.
+
+local call, floor, unpack_numbers = redis.call, math.floor, struct.unpack
+
+local EXACT = 9007199254740992
+local LEAST_GRACE = 1000000 -- of a state from the future, in microseconds
+local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
+local PEEK, CHARGE, REFUND, RESET, UNDO = 80, 67, 82, 88, 85
+
+local settings = ARGV[#KEYS + 1]
+local now, kept_longer, undone, strict = -1, 1000, 0, 0
+if settings then
+  now, kept_longer, undone, strict = unpack_numbers('<dddd', settings)
+end
+local seconds, microseconds
+if now < 0 then
+  local time = call('TIME')
+  seconds, microseconds = time[1], time[2]
+  now = seconds * 1000000 + microseconds
+else
+  seconds, microseconds = '0', string.format('%d', now)
+end
+
+-- Strict mode: whoever might have charged anything before this instant, and
+-- been forgotten with a server that was lost, is taken to have charged it all.
+local since
+if strict == 1 then
+  local genesis = KEYS[#KEYS]
+  local history = string.match(call('INFO', 'replication'), 'master_replid:(%w+)')
+  local known, at = string.match(call('GET', genesis) or '', '^(%w+):(%d+)$')
+  if known == history then
+    since = tonumber(at)
+  else
+    since = now
+    call('SET', genesis, string.format('%s:%d', history, now))
+  end
+end

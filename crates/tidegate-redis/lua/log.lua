@@ -1,0 +1,154 @@
+-- The kernel of the sliding window log; part of the long script.
+--
+-- Returns whether the check passes, what to answer if nothing is carried out,
+-- and how to carry it out: a function that answers in its place, or nothing.
+--
+-- A log is a list: what was charged before its first entry, then for each
+-- entry its time and what had been charged after it, modulo SUMS. Both rise,
+-- so an entry is found by halving; dropping the oldest leaves such a list.
+local SUMS = EXACT / 2
+
+local function integer(text)
+  local number = tonumber(text)
+  if number and number >= 0 and number < EXACT and number % 1 == 0 then
+    return number
+  end
+  error(FOREIGN, 0)
+end
+
+local function log(key, verb, cost, count, period)
+  local length = call('LLEN', key)
+  local entries = length > 0 and (length - 1) / 2 or 0
+  local only -- the time of the only entry, of all the count, if it stands in for the list
+
+  local function at(entry)
+    return only or integer(call('LINDEX', key, 2 * entry - 1))
+  end
+  local function sum(entry)
+    if only then
+      return entry * count
+    end
+    return integer(call('LINDEX', key, 2 * entry))
+  end
+  -- The expiry is set for a cell of time as long as the period, and holds
+  -- while the newest entry stays within the cell.
+  local function expire(from, to)
+    local cell = to - to % period
+    if not from or from - from % period ~= cell then
+      local lasts = cell + 2 * period
+      call('PEXPIRE', key, (lasts > now and -floor((now - lasts) / 1000) or 0) + kept_longer)
+    end
+  end
+
+  if length > 0 and (entries < 1 or entries % 1 ~= 0) then
+    integer(nil)
+  end
+  local newest = entries > 0 and at(entries) or 0
+  if newest > now + (period > LEAST_GRACE and period or LEAST_GRACE) then
+    entries, newest = 1, now
+    if verb == RESET or (verb ~= PEEK and cost > 0) then
+      call('DEL', key)
+      call('RPUSH', key, 0, now, count)
+      expire(nil, now)
+    else
+      only = now
+    end
+  end
+  if since and now < since + period then
+    entries, newest, only = 1, since, since
+  end
+  local time = newest > now and newest or now
+
+  -- The first entry after `after` of which `holds` is true, if any.
+  local function first(after, holds)
+    if after == entries or holds(after + 1) then
+      return after + 1
+    end
+    local low, high = after + 1, entries + 1
+    while high - low > 1 do
+      local middle = floor((low + high) / 2)
+      if holds(middle) then
+        high = middle
+      else
+        low = middle
+      end
+    end
+    return high
+  end
+
+  local expired = first(0, function(entry) return at(entry) + period > time end) - 1
+  local before = entries > 0 and sum(expired) or 0
+  local used = entries > 0 and (sum(entries) - before) % SUMS or 0
+
+  local function answer(last, left, frees)
+    return string.format('%d:%d:%d', last, left, frees)
+  end
+  local passes, unchanged = true, nil
+  if verb == CHARGE or verb == PEEK then
+    passes = used + cost <= count
+    if not passes then
+      local excess = used + cost - count
+      local freeing = first(expired, function(entry) return (sum(entry) - before) % SUMS >= excess end)
+      unchanged = answer(newest, used, at(freeing) + period)
+    end
+  end
+  unchanged = unchanged or answer(newest, used, 0)
+
+  if verb == RESET then
+    return true, unchanged, function()
+      call('DEL', key)
+      return answer(0, 0, 0)
+    end
+  elseif verb == PEEK or cost == 0 then
+    return passes, unchanged
+  elseif verb == CHARGE then
+    return passes, unchanged, function()
+      local total = (before + used + cost) % SUMS
+      if expired > 0 then
+        call('LTRIM', key, 2 * expired, -1)
+      end
+      if entries == 0 then
+        call('RPUSH', key, 0, time, cost)
+      elseif newest == time then
+        call('LSET', key, -1, total)
+      else
+        call('RPUSH', key, time, total)
+      end
+      expire(entries > 0 and newest, time)
+      return answer(time, used + cost, 0)
+    end
+  end
+  return true, unchanged, not only and entries > 0 and function()
+    if verb == REFUND then
+      local left = used - cost
+      if left <= 0 then
+        call('DEL', key)
+        return answer(0, 0, 0)
+      end
+      local last = first(expired, function(entry) return (sum(entry) - before) % SUMS >= left end)
+      local last_at = at(last)
+      call('LTRIM', key, 2 * expired, 2 * last)
+      call('LSET', key, -1, (before + left) % SUMS)
+      return answer(last_at, left, 0)
+    end
+    -- An entry of an older time is none of ours, and one that has expired is gone.
+    local ours = first(expired, function(entry) return at(entry) >= undone end)
+    if ours > entries then
+      return unchanged
+    end
+    local size = (sum(ours) - sum(ours - 1)) % SUMS
+    local taken = cost < size and cost or size
+    local tail = call('LRANGE', key, 2 * ours - 1, -1)
+    call('LTRIM', key, 0, 2 * ours - 2)
+    local last_at = ours > 1 and at(ours - 1) or 0
+    for entry = taken == size and 3 or 1, #tail, 2 do
+      last_at = integer(tail[entry])
+      call('RPUSH', key, tail[entry], (tail[entry + 1] - taken) % SUMS)
+    end
+    if last_at == 0 or used == taken then
+      call('DEL', key)
+      return answer(0, 0, 0)
+    end
+    return answer(last_at, used - taken, 0)
+  end
+end

@@ -1,0 +1,66 @@
+-- Every check of the slice: first all are decided, then all are carried out.
+
+local outcome = ' 1'
+local slice = since and #KEYS - 1 or #KEYS
+local plans = slice > 1 and {}
+local passes, state -- what a kernel says,
+local write, value, lasts -- and what it wants written if all pass
+--[[long]] local withhold -- or if not
+
+for index = 1, slice do
+  local key, spec = KEYS[index], ARGV[index]
+  local kind, verb, cost, n2, n3, n4, n5 = unpack_numbers('<BBddddd', spec)
+  write, value, lasts = nil, nil, nil
+  if kind == 98 then -- b
+--[[bucket]]
+  elseif kind == 119 then -- w
+--[[window]]
+--[[long]] elseif kind == 108 then -- l
+--[[long]]   passes, state, value = log(key, verb, cost, n2, n3)
+--[[long]]   write = value and 'CALL'
+--[[long]] else -- c
+--[[long]]   local is_known
+--[[long]]   passes, state, value, withhold, is_known = custom(key, spec, verb, cost, n2, n3, n4, n5)
+--[[long]]   write, verb = 'CALL', CHARGE
+--[[long]]   if not is_known then
+--[[long]]     outcome = ' 2'
+--[[long]]   end
+  end
+  if not passes and verb ~= PEEK and outcome == ' 1' then
+    outcome = ' 0'
+  end
+  if plans then
+    plans[index] = { passes, state, write, value, lasts }
+--[[long]]   plans[index].withhold, withhold = withhold, nil
+  end
+end
+
+local answers = ''
+for index = 1, slice do
+  local key = KEYS[index]
+  if plans then
+    local plan = plans[index]
+    passes, state, write, value, lasts = plan[1], plan[2], plan[3], plan[4], plan[5]
+--[[long]] withhold = plan.withhold
+  end
+  if write and outcome == ' 1' then
+    if write == 'INCRBY' then
+      call('INCRBY', key, value)
+    elseif write == 'DEL' then
+      call('DEL', key)
+--[[long]] elseif write == 'CALL' then
+--[[long]]   state = value()
+    elseif lasts then
+      call('SET', key, value, 'PX', (lasts > now and -floor((now - lasts) / 1000) or 0) + kept_longer)
+    else
+      call('SET', key, value, 'KEEPTTL')
+    end
+--[[long]] elseif withhold and outcome == ' 0' then
+--[[long]]   withhold()
+  end
+  if slice == 1 then
+    return seconds .. ' ' .. microseconds .. outcome .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
+  end
+  answers = answers .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
+end
+return seconds .. ' ' .. microseconds .. outcome .. answers

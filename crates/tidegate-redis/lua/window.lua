@@ -1,0 +1,94 @@
+    -- Fixed window and sliding window counter: the state is when the latest
+    -- window began, what was charged in it, and what in the one before.
+    local count, period, size, style = n2, n3, n4, n5
+    local tick = size == 1 and now or floor(now / size)
+    local sliding, from_first = style == 2, style == 1
+    local horizon = sliding and 2 * period or period
+    local start, current, previous = 0, 0, 0
+    state = call('GET', key)
+    if state then
+      start, current, previous = string.match(state, '^(%d+):(%d+):(%d+)$')
+      start, current, previous = tonumber(start), tonumber(current), tonumber(previous)
+      if not (start and start < EXACT and current <= count and previous <= count) then
+        error(FOREIGN, 0)
+      end
+    end
+    local stored = state and start
+
+    if since then
+      local first = floor(since / size)
+      first = from_first and first or first - first % period
+      if tick < first + horizon then
+        if start < first or (from_first and start < first + period) then
+          start, current, previous = first, count, 0
+        elseif start == first then
+          current = count
+        elseif sliding and start == first + period then
+          previous = count
+        end
+        state = string.format('%d:%d:%d', start, current, previous)
+        stored = nil
+      end
+    end
+    if start > tick then
+      local grace = -floor(-LEAST_GRACE / size)
+      if start > tick + (horizon > grace and horizon or grace) then
+        start, current, previous = from_first and tick or tick - tick % period, count, 0
+        stored = nil
+        if verb == RESET or (verb ~= PEEK and cost > 0) then
+          local healed = string.format('%d:%d:%d', start, current, previous)
+          call('SET', key, healed, 'PX', -floor((now - (start + horizon) * size) / 1000) + kept_longer)
+          stored = start
+        end
+      end
+    end
+
+    -- The state brought up to now; a clock behind it finds it just begun.
+    local elapsed = tick > start and tick - start or 0
+    if (current == 0 and previous == 0) or elapsed >= period then
+      previous = sliding and elapsed < 2 * period and current or 0
+      start, current = from_first and tick or tick - tick % period, 0
+      elapsed = tick - start
+    end
+
+    local moves = false
+    if verb == CHARGE or verb == PEEK then
+      if sliding then
+        passes = previous * (period - elapsed) + (current + cost) * period <= count * period
+      else
+        passes = current + cost <= count
+      end
+      if verb == CHARGE and cost > 0 then
+        moves, current = true, current + cost
+      end
+    elseif verb == RESET then
+      passes, write = true, 'DEL'
+    else
+      passes, moves = true, cost > 0
+      local from_current, from_previous = cost < current and cost or current, 0
+      if verb == REFUND then
+        local left = cost - from_current
+        from_previous = left < previous and left or previous
+      else
+        -- Only what was charged to a window is taken from it.
+        local charged = floor(undone / size)
+        if charged < start then
+          from_current = 0
+          if charged >= start - period then
+            from_previous = cost < previous and cost or previous
+          end
+        end
+      end
+      current, previous = current - from_current, previous - from_previous
+    end
+    if moves and passes then
+      if current == 0 and previous == 0 then
+        write, value = 'DEL', nil
+      else
+        write, value = 'SET', string.format('%d:%d:%d', start, current, previous)
+        lasts = start ~= stored and (start + horizon) * size
+      end
+      if verb == UNDO then
+        state = value
+      end
+    end
