@@ -66,13 +66,14 @@ impl MemoryStore {
                 }
             }
             let now = *now.get_or_insert_with(|| self.clock.now());
-            for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {
-                *verdict = match narrow_charge(check) {
+            for ((check, fingerprint), verdict) in checks.iter().zip(&fingerprints).zip(verdicts) {
+                match narrow_charge(check) {
                     Some(bucket) => {
-                        self.charge_narrow(bucket, *check, fingerprint, self.narrow.reach(fingerprint), now)
+                        let approach = self.narrow.reach(*fingerprint);
+                        *verdict = self.charge_narrow(bucket, *check, *fingerprint, approach, now);
                     }
-                    None => self.decide_anywhere(*check, fingerprint, now),
-                };
+                    None => *verdict = self.decide_anywhere(*check, *fingerprint, now),
+                }
             }
         }
         now.unwrap_or_else(|| self.clock.now())
