@@ -289,19 +289,15 @@ impl<S: ImmediateStore> Limiter<S> {
             satisfiable.collect::<Result<Vec<_>, _>>()?;
             return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
         };
+        let mut checks = Vec::with_capacity(requests.len());
         for request in &requests {
-            Check::new(meter, &request.key, Verb::Charge, request.cost)?;
+            checks.push(Check::new(meter, &request.key, Verb::Charge, request.cost)?);
         }
         let mut decisions = Vec::with_capacity(requests.len());
-        let mut checks = Vec::with_capacity(BATCH);
-        for requests in requests.chunks(BATCH) {
-            checks.clear();
-            for request in requests {
-                checks.push(Check::new(meter, &request.key, Verb::Charge, request.cost)?);
-            }
-            let mut verdicts = [Verdict::default(); BATCH];
+        let mut verdicts = [Verdict::default(); BATCH];
+        for (requests, checks) in requests.chunks(BATCH).zip(checks.chunks(BATCH)) {
             let verdicts = &mut verdicts[..checks.len()];
-            let at = self.inner.store.decide_each_now(&checks, verdicts)?;
+            let at = self.inner.store.decide_each_now(checks, verdicts)?;
             let decided = requests.iter().zip(checks.iter().zip(verdicts));
             decisions.extend(
                 decided

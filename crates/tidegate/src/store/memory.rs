@@ -280,7 +280,7 @@ impl ImmediateStore for MemoryStore {
         Ok(self.decide_one(check, verdict))
     }
 
-    #[inline]
+    #[inline(always)]
     fn admits_now(&self, check: Check<'_>) -> Result<bool, StoreError> {
         Ok(self.admits(check))
     }

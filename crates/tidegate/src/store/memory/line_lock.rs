@@ -6,8 +6,12 @@
 //! whoever holds it. Foreign code runs under it in two rare cases: a user's
 //! clock, when a state seems to come from the future, and a user's kernel,
 //! when it is one of several limits in a check.
+//!
+//! Whoever only wants to know may glance at a line without locking it, and has
+//! to make sure that what was seen belongs together.
 
 use std::cell::Cell;
+use std::ops::Deref;
 
 use super::lines::WORDS;
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
@@ -19,13 +23,39 @@ const LOCK: u64 = 1;
 /// twice as long a pause.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
 
-/// A line that nobody else can read or write.
-pub(super) struct LockedLine<'t> {
+/// A line as it was at a moment when nobody had locked it. Its words may
+/// change while they are read.
+pub(super) struct Glance<'t> {
     words: &'t [AtomicU64; WORDS],
-    /// The first word, without the lock bit, as it will be when unlocked: kept
-    /// here because reading back what was just locked is slow.
+    /// The first word, without the lock bit; of a locked line, as it will be
+    /// when unlocked. Kept here because reading back what was just locked is
+    /// slow.
     first: Cell<u64>,
 }
+
+impl<'t> Glance<'t> {
+    /// Looks at a line, unless it is locked.
+    #[inline(always)]
+    pub(super) fn at(words: &'t [AtomicU64; WORDS]) -> Option<Glance<'t>> {
+        let first = words[0].load(Ordering::Acquire);
+        (first & LOCK == 0).then(|| Glance { words, first: Cell::new(first) })
+    }
+
+    /// The word at `index`, without the lock bit.
+    #[inline(always)]
+    pub(super) fn get(&self, index: usize) -> u64 {
+        if index == 0 { self.first.get() } else { self.words[index].load(Ordering::Acquire) }
+    }
+
+    /// Whether the line is not locked now, and its first word is the same.
+    #[inline(always)]
+    pub(super) fn is_still_unlocked(&self) -> bool {
+        self.words[0].load(Ordering::Acquire) == self.first.get()
+    }
+}
+
+/// A line that nobody else can write.
+pub(super) struct LockedLine<'t>(Glance<'t>);
 
 impl<'t> LockedLine<'t> {
     #[inline(always)]
@@ -35,28 +65,30 @@ impl<'t> LockedLine<'t> {
 
     #[inline(always)]
     pub(super) fn try_lock(words: &'t [AtomicU64; WORDS]) -> Option<LockedLine<'t>> {
-        let first = words[0].load(Ordering::Relaxed);
-        if first & LOCK != 0 {
-            return None;
-        }
+        let glance = Glance::at(words)?;
+        let first = glance.first.get();
         words[0].compare_exchange(first, first | LOCK, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(LockedLine { words, first: Cell::new(first) })
-    }
-
-    /// The word at `index`, without the lock bit.
-    #[inline(always)]
-    pub(super) fn get(&self, index: usize) -> u64 {
-        if index == 0 { self.first.get() } else { self.words[index].load(Ordering::Relaxed) }
+        Some(LockedLine(glance))
     }
 
     /// Sets the word at `index`; the lowest bit of the first is the lock's.
+    /// Who glances at the new word sees all that was done before it.
     #[inline(always)]
     pub(super) fn set(&self, index: usize, word: u64) {
         if index == 0 {
             self.first.set(word & !LOCK);
         } else {
-            self.words[index].store(word, Ordering::Relaxed);
+            self.words[index].store(word, Ordering::Release);
         }
+    }
+}
+
+impl<'t> Deref for LockedLine<'t> {
+    type Target = Glance<'t>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Glance<'t> {
+        &self.0
     }
 }
 

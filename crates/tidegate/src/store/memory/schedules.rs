@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use loom::thread;
 
+use super::labels::Label;
 use super::line_lock::LockedLine;
 use super::lines::Lines;
+use super::overflow::{Full, Visit};
+use super::table::{FRACTION_BITS, Table};
 use super::{MemoryStore, Overflow};
 use crate::kernel::{Verb, Verdict};
 use crate::store::{Check, ImmediateStore, Meter};
@@ -24,8 +27,12 @@ fn meter(name: &'static str, limit: Limit) -> Arc<Meter> {
 }
 
 fn charge(store: &MemoryStore, meter: &Meter, key: &str) -> bool {
+    ask(store, meter, Verb::Charge, key)
+}
+
+fn ask(store: &MemoryStore, meter: &Meter, verb: Verb, key: &str) -> bool {
     let key = Key::from(key);
-    let check = Check::new(meter, &key, Verb::Charge, 1).expect("a cost of one fits");
+    let check = Check::new(meter, &key, verb, 1).expect("a cost of one fits");
     let mut verdict = Verdict::default();
     store.decide_one_now(check, &mut verdict).expect("the memory store answers");
     verdict.allowed
@@ -159,4 +166,73 @@ fn a_slot_changes_hands_without_mixing_states() {
         assert_eq!(yes, 2);
         assert!(!charge(&store, &meter, "new") && !charge(&store, &meter, "old 3"), "each was charged once");
     });
+}
+
+#[test]
+fn a_refusal_without_the_lock_knows_of_every_refund_before_it() {
+    loom::model(|| {
+        let clock = ManualClock::at(Micros::new(1_000_000));
+        let store = small_store(&clock, Overflow::Share);
+        let meter = meter("one", Limit::per_second(1));
+        assert!(charge(&store, &meter, "alice"));
+        assert!(!charge(&store, &meter, "alice"), "from now on a glance is worth it");
+        let yes = yes_of_two(move |thread| {
+            if thread == 0 {
+                ask(&store, &meter, Verb::Refund, "alice");
+            }
+            charge(&store, &meter, "alice")
+        });
+        assert_eq!(yes, 1);
+    });
+}
+
+/// Gives a key this state, whatever it had.
+struct Put(u64);
+
+impl Visit<[u64; 1]> for Put {
+    type Answer = ();
+
+    fn step(&mut self, state: &mut [u64; 1], _: Micros) -> ((), bool) {
+        *state = [self.0];
+        ((), true)
+    }
+
+    fn fresh(&mut self, _: Micros) -> [u64; 1] {
+        [0]
+    }
+
+    fn label(&self) -> Option<Label<'_>> {
+        None
+    }
+
+    fn without_room(&mut self, _: Full, _: Micros) {
+        unreachable!("the test makes room");
+    }
+}
+
+#[test]
+fn a_glance_never_takes_another_keys_state_for_ones_own() {
+    // Five keys of one line, which has four slots: the slot of the first goes
+    // to the last and back to the first, whose state differs from before.
+    for first in 1..=4 {
+        loom::model(move || {
+            let table = Arc::new(Table::<1>::new(1, Overflow::Refuse, false));
+            let until = |micros: u64| micros << FRACTION_BITS;
+            let put = move |table: &Table<1>, now: u64, key: u64, micros: u64| {
+                table.visit(key, Micros::new(now), Put(until(micros)));
+            };
+            for key in 1..=4 {
+                put(&table, 1, key, if key == first { 10 } else { 100 });
+            }
+            let glancing = thread::spawn({
+                let table = Arc::clone(&table);
+                move || table.glance(table.reach(first))
+            });
+            put(&table, 20, 5, 30);
+            put(&table, 40, first, 50);
+            let seen = glancing.join().expect("the thread ends");
+            assert!(seen.is_none_or(|[state]| state == until(10) || state == until(50)), "{seen:?}");
+            assert_eq!(table.glance(table.reach(first)), Some([until(50)]), "the slot went back");
+        });
+    }
 }

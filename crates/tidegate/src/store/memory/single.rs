@@ -1,7 +1,8 @@
 //! One check at a time, which is what nearly every call is.
 //!
 //! The commonest of all, a charge to a bucket that sits in its home line, has
-//! a way of its own; everything else visits its state wherever it is kept.
+//! a way of its own, and where charges are being refused one without a lock;
+//! everything else visits its state wherever it is kept.
 
 use super::labels::Label;
 use super::line_lock::LockedLine;
@@ -42,11 +43,10 @@ impl MemoryStore {
         if let Some(bucket) = narrow_charge(&check) {
             let approach = self.narrow.approach(fingerprint);
             let now = self.clock.now();
-            let line = LockedLine::lock(approach.line);
-            if let Some((_, filled)) = try_narrow(&line, approach.home.tag, bucket, check.cost(), now) {
-                return filled.is_some();
-            }
-            return self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).allowed;
+            return match self.charge_at_home(bucket, check.cost(), approach, now) {
+                Ok((_, filled)) => filled.is_some(),
+                Err(line) => self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).allowed,
+            };
         }
         self.decide_otherwise(check, fingerprint).0.allowed
     }
@@ -66,13 +66,14 @@ impl MemoryStore {
                 }
             }
             let now = *now.get_or_insert_with(|| self.clock.now());
-            for ((check, fingerprint), verdict) in checks.iter().zip(fingerprints).zip(verdicts) {
-                *verdict = match narrow_charge(check) {
+            for ((check, fingerprint), verdict) in checks.iter().zip(&fingerprints).zip(verdicts) {
+                match narrow_charge(check) {
                     Some(bucket) => {
-                        self.charge_narrow(bucket, *check, fingerprint, self.narrow.reach(fingerprint), now)
+                        let approach = self.narrow.reach(*fingerprint);
+                        *verdict = self.charge_narrow(bucket, *check, *fingerprint, approach, now);
                     }
-                    None => self.decide_anywhere(*check, fingerprint, now),
-                };
+                    None => *verdict = self.decide_anywhere(*check, *fingerprint, now),
+                }
             }
         }
         now.unwrap_or_else(|| self.clock.now())
@@ -103,13 +104,46 @@ impl MemoryStore {
         approach: Approach<'_>,
         now: Micros,
     ) -> Verdict {
-        let line = LockedLine::lock(approach.line);
-        if let Some((state, filled)) = try_narrow(&line, approach.home.tag, bucket, check.cost(), now) {
-            drop(line);
-            let (admission, reading) = bucket.tell(&state, now, check.cost(), filled);
-            return Verdict::new(admission, reading);
+        match self.charge_at_home(bucket, check.cost(), approach, now) {
+            Ok((state, filled)) => {
+                let (admission, reading) = bucket.tell(&state, now, check.cost(), filled);
+                Verdict::new(admission, reading)
+            }
+            Err(line) => self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).field_by_field(),
         }
-        self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).field_by_field()
+    }
+
+    /// What nearly every check comes to: a charge to a bucket that sits in its
+    /// home line. The state afterwards, and the level if it passed; or the line,
+    /// locked, if it is not that simple.
+    #[inline(always)]
+    fn charge_at_home<'t>(
+        &'t self,
+        bucket: &Bucket,
+        cost: u64,
+        approach: Approach<'t>,
+        now: Micros,
+    ) -> Result<(BucketState, Option<u64>), LockedLine<'t>> {
+        // A refusal changes nothing, so it needs no lock.
+        if Table::has_refused(approach.line) {
+            if let Some(words) = self.narrow.glance(approach) {
+                let mut state = bucket.unpack(words);
+                if bucket.fill_if_room(&mut state, now, cost).is_none() && bucket.heal(&state, now).is_none() {
+                    return Ok((state, None));
+                }
+            }
+        }
+        let line = LockedLine::lock(approach.line);
+        let Some(slot) = Table::<1>::find(&line, approach.home.tag) else { return Err(line) };
+        let mut state = bucket.unpack(Table::<1>::read(&line, slot));
+        let filled = bucket.fill_if_room(&mut state, now, cost);
+        if filled.is_some() {
+            Table::<1>::write(&line, slot, bucket.pack(&state));
+        } else if bucket.heal(&state, now).is_some() {
+            return Err(line);
+        }
+        Table::note_refused(&line, filled.is_none());
+        Ok((state, filled))
     }
 
     #[inline(never)]
@@ -169,28 +203,6 @@ fn narrow_charge<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
         MeterKernel::Bucket(bucket) if bucket.is_narrow() && check.is_charge() => Some(bucket),
         MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
     }
-}
-
-/// What nearly every check comes to: a charge to a bucket that sits in its
-/// home line. The state afterwards, and the level if it passed; `None` if it
-/// is not that simple.
-#[inline(always)]
-fn try_narrow(
-    line: &LockedLine<'_>,
-    tag: u64,
-    bucket: &Bucket,
-    cost: u64,
-    now: Micros,
-) -> Option<(BucketState, Option<u64>)> {
-    let slot = Table::<1>::find(line, tag)?;
-    let mut state = bucket.unpack(Table::<1>::read(line, slot));
-    let filled = bucket.fill_if_room(&mut state, now, cost);
-    if filled.is_some() {
-        Table::<1>::write(line, slot, bucket.pack(&state));
-    } else if bucket.heal(&state, now).is_some() {
-        return None;
-    }
-    Some((state, filled))
 }
 
 /// One check, on whatever its state is kept in.

@@ -7,12 +7,13 @@
 //! - *A state whose time has come is a free slot.* Forgetting takes no pass
 //!   and no thread: the next key that needs the slot writes over it.
 //! - *Every access locks its line*, and the home line stays locked while the
-//!   other is, so two threads can never both find a key absent.
+//!   other is, so two threads can never both find a key absent. Only a refusal
+//!   can do with a [glance](Table::glance).
 //! - *The line's number and the tag give the whole fingerprint*, so two keys
 //!   are taken for one only if all 64 bits of their keyed hashes agree.
 
 use super::labels::{Label, Labels, Listed};
-use super::line_lock::LockedLine;
+use super::line_lock::{Glance, LockedLine};
 use super::lines::{Lines, WORDS, prefetch};
 use super::overflow::{Full, Overflow, Visit};
 use crate::sync::{AtomicU64, Ordering};
@@ -25,8 +26,11 @@ const AWAY: u64 = 2;
 const TAG_SHIFT: u32 = 2;
 /// The lowest bit of a tag's word is not the tag's. In the first slot it is
 /// the line's lock, in the second it says that a key of this line sits, or
-/// sat, in its other line: where it is not set, nobody need look there.
+/// sat, in its other line: where it is not set, nobody need look there. In
+/// the third it says that the latest charge was refused.
 const NOT_TAG: u64 = 1;
+/// The slot whose lowest bit says so.
+const REFUSED: usize = 2;
 
 /// The bits below the time in a state's first word.
 pub(super) const FRACTION_BITS: u32 = 11;
@@ -36,7 +40,7 @@ pub(super) const FRACTION_BITS: u32 = 11;
 const LARGEST_BLOCK: usize = 64;
 
 /// Lines whose numbers agree in this many values share a record of what was
-/// forgotten in them.
+/// forgotten and taken in them.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// A clock that goes back by more than this finds forgotten keys fresh.
@@ -46,16 +50,21 @@ pub(super) struct Table<const STATE: usize> {
     lines: Lines,
     /// The two lines of a key lie in one block of this many.
     block: usize,
-    /// Until when, at the latest, a state mattered that was written over.
-    forgotten: Box<[Stripe]>,
+    stripes: Box<[Stripe; STRIPES]>,
     labels: Option<Labels>,
     overflow: Overflow,
     evicted: AtomicU64,
 }
 
+/// What is remembered of the lines whose numbers agree.
 #[repr(align(64))]
 #[derive(Default)]
-struct Stripe(AtomicU64);
+struct Stripe {
+    /// Until when, at the latest, a state mattered that was written over.
+    forgotten: AtomicU64,
+    /// How often a slot was given to a key.
+    taken: AtomicU64,
+}
 
 /// One of the two places where a key may sit.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,7 +106,7 @@ impl<const STATE: usize> Table<STATE> {
         Table {
             lines: Lines::zeroed(lines),
             block,
-            forgotten: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            stripes: Box::new(std::array::from_fn(|_| Stripe::default())),
             labels: listed.then(|| Labels::new(lines * Self::SLOTS)),
             overflow,
             evicted: AtomicU64::new(0),
@@ -239,13 +248,15 @@ impl<const STATE: usize> Table<STATE> {
     #[inline]
     fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, label: Option<Label<'_>>, free: u64) {
         let until = Self::until(line, slot);
+        let stripe = self.stripe(seat.line);
         if until <= free {
-            let stripe = &self.forgotten[seat.line % STRIPES].0;
             let until = until.div_ceil(1 << FRACTION_BITS);
-            if until > stripe.load(Ordering::Relaxed) {
-                stripe.fetch_max(until, Ordering::Relaxed);
+            if until > stripe.forgotten.load(Ordering::Relaxed) {
+                stripe.forgotten.fetch_max(until, Ordering::Relaxed);
             }
         }
+        // For whoever glances at the line meanwhile.
+        stripe.taken.fetch_add(1, Ordering::Release);
         let word = slot * (STATE + 1);
         line.set(word, seat.tag | line.get(word) & NOT_TAG);
         if let Some(labels) = &self.labels {
@@ -279,9 +290,14 @@ impl<const STATE: usize> Table<STATE> {
     /// which a state that was written over in its lines could have mattered.
     #[inline]
     pub(super) fn recall(&self, home: Seat, now: Micros) -> Micros {
-        let forgotten = |line: usize| self.forgotten[line % STRIPES].0.load(Ordering::Relaxed);
+        let forgotten = |line: usize| self.stripe(line).forgotten.load(Ordering::Relaxed);
         let latest = forgotten(home.line).max(forgotten(self.other(home).line));
         if latest > now.get() && latest - now.get() <= LONGEST_RECALL { Micros::new(latest) } else { now }
+    }
+
+    #[inline(always)]
+    fn stripe(&self, line: usize) -> &Stripe {
+        &self.stripes[line % STRIPES]
     }
 
     #[inline(always)]
@@ -345,25 +361,25 @@ impl<const STATE: usize> Table<STATE> {
     /// which one it is cannot be predicted, and to mispredict it when the line
     /// arrives late costs more than to compare four.
     #[inline(always)]
-    pub(super) fn find(line: &LockedLine<'_>, tag: u64) -> Option<usize> {
+    pub(super) fn find(line: &Glance<'_>, tag: u64) -> Option<usize> {
         let mut found = 0_u32;
         for slot in 0..Self::SLOTS {
             // A locked line's first word comes without its lock, and only the
             // second slot's word has another bit that is not the tag's.
             let word = line.get(slot * (STATE + 1));
-            let word = if slot == 1 { word & !NOT_TAG } else { word };
+            let word = if slot == 1 || slot == REFUSED { word & !NOT_TAG } else { word };
             found |= u32::from(word == tag) << slot;
         }
         (found != 0).then(|| found.trailing_zeros() as usize % Self::SLOTS)
     }
 
     #[inline(always)]
-    fn tag(line: &LockedLine<'_>, slot: usize) -> u64 {
+    fn tag(line: &Glance<'_>, slot: usize) -> u64 {
         line.get(slot * (STATE + 1)) & !NOT_TAG
     }
 
     #[inline]
-    fn has_sent_away(line: &LockedLine<'_>) -> bool {
+    fn has_sent_away(line: &Glance<'_>) -> bool {
         line.get(STATE + 1) & NOT_TAG != 0
     }
 
@@ -374,7 +390,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// The slot whose state matters least long, and until when.
     #[inline]
-    fn oldest(line: &LockedLine<'_>) -> (usize, u64) {
+    fn oldest(line: &Glance<'_>) -> (usize, u64) {
         let mut oldest = (0, Self::until(line, 0));
         for slot in 1..Self::SLOTS {
             let until = Self::until(line, slot);
@@ -385,12 +401,12 @@ impl<const STATE: usize> Table<STATE> {
         oldest
     }
 
-    fn until(line: &LockedLine<'_>, slot: usize) -> u64 {
+    fn until(line: &Glance<'_>, slot: usize) -> u64 {
         line.get(slot * (STATE + 1) + 1)
     }
 
     #[inline(always)]
-    pub(super) fn read(line: &LockedLine<'_>, slot: usize) -> [u64; STATE] {
+    pub(super) fn read(line: &Glance<'_>, slot: usize) -> [u64; STATE] {
         std::array::from_fn(|word| line.get(slot * (STATE + 1) + 1 + word))
     }
 
@@ -398,6 +414,41 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn write(line: &LockedLine<'_>, slot: usize, state: [u64; STATE]) {
         for (word, value) in state.into_iter().enumerate() {
             line.set(slot * (STATE + 1) + 1 + word, value);
+        }
+    }
+}
+
+impl Table<1> {
+    /// The state of a key that sits in its home line, as seen without locking
+    /// the line; `None` if somebody is in the way.
+    ///
+    /// The tag and the state are seen one after the other, so it must be
+    /// certain that the slot was not given to another key in between. Whoever
+    /// does that locks the line, then counts, then writes: if the line was not
+    /// locked before and the count is the same afterwards, nobody has. That the
+    /// line is not locked afterwards either is for those who change several
+    /// states at once: nobody may see one changed and then another unchanged.
+    #[inline(always)]
+    pub(super) fn glance(&self, approach: Approach<'_>) -> Option<[u64; 1]> {
+        let taken = &self.stripe(approach.home.line).taken;
+        let before = taken.load(Ordering::Acquire);
+        let line = Glance::at(approach.line)?;
+        let state = Self::read(&line, Self::find(&line, approach.home.tag)?);
+        (line.is_still_unlocked() && taken.load(Ordering::Relaxed) == before).then_some(state)
+    }
+
+    /// Whether the latest charge in this line was refused, so that it is worth
+    /// a glance.
+    #[inline(always)]
+    pub(super) fn has_refused(line: &[AtomicU64; WORDS]) -> bool {
+        line[REFUSED * 2].load(Ordering::Relaxed) & NOT_TAG != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn note_refused(line: &LockedLine<'_>, refused: bool) {
+        let word = line.get(REFUSED * 2);
+        if (word & NOT_TAG != 0) != refused {
+            line.set(REFUSED * 2, word ^ NOT_TAG);
         }
     }
 }
