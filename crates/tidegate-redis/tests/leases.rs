@@ -1,0 +1,206 @@
+//! Leases: what is admitted, beside what the limit says.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{RUNTIME, SERVER};
+use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Request};
+use tidegate_redis::{Lease, RedisStore, Servers};
+use tidegate_testkit::servers::{ChaosProxy, Fault, Server};
+use tidegate_testkit::{Random, block_on};
+
+const START: u64 = 1_700_000_000_000_000;
+const LEASE: Lease = Lease { chunk: 10, ttl: Duration::from_secs(5) };
+
+/// A process of its own: another store on the same keys and clock.
+fn process(prefix: &str, url: &str, clock: &ManualClock, policy: Policy) -> Limiter<RedisStore> {
+    let store = RedisStore::builder(Servers::parse(url).expect("a URL")).prefix(prefix).clock(clock.clone());
+    let store = support::build(store.deadline(Duration::from_secs(10)).lease("rule", LEASE));
+    Limiter::with_store(policy, store).expect("a valid policy")
+}
+
+fn processes(number: usize, limit: Limit) -> (Vec<Limiter<RedisStore>>, ManualClock) {
+    let (prefix, clock) = (support::new_prefix(), ManualClock::default());
+    clock.set(Micros::new(START));
+    let policy = Policy::new().limit("rule", limit);
+    let processes = (0..number).map(|_| process(&prefix, &SERVER.url(), &clock, policy.clone())).collect();
+    (processes, clock)
+}
+
+fn admits(limiter: &Limiter<RedisStore>, cost: u64) -> bool {
+    RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(cost))).expect("an answer").is_allowed()
+}
+
+#[test]
+fn answers_without_asking_while_the_lease_lasts() {
+    let (processes, _) = processes(1, Limit::per_hour(100));
+    let limiter = &processes[0];
+    assert!(admits(limiter, 1));
+    let before = limiter.store().statistics();
+    for _ in 0..9 {
+        assert!(admits(limiter, 1));
+    }
+    let after = limiter.store().statistics();
+    assert_eq!((after.round_trips, after.leased), (before.round_trips, before.leased + 9));
+    assert!(admits(limiter, 1));
+    assert!(limiter.store().statistics().round_trips > after.round_trips);
+}
+
+#[test]
+fn hands_out_the_whole_limit_and_no_more() {
+    for words in ["100/h", "fixed 100/h", "sliding 100/h", "sliding-log 100/h"] {
+        let (processes, _) = processes(3, words.parse().expect("a limit"));
+        let mut admitted = 0;
+        for round in 0..200 {
+            admitted += u64::from(admits(&processes[round % 3], 1));
+        }
+        // What others have on lease is theirs, until they give it back.
+        let on_lease: u64 = processes.iter().map(|process| process.store().statistics().units_on_lease).sum();
+        assert_eq!((admitted, on_lease), (100, 0), "{words}");
+    }
+}
+
+#[test]
+fn keeps_its_bound_in_every_interval() {
+    let limits = [Limit::token_bucket(50, Duration::from_secs(1)), Limit::sliding_log(50, Duration::from_secs(1))];
+    for (number, limit) in [1, 2, 4].into_iter().flat_map(|number| limits.map(|limit| (number, limit))) {
+        let (processes, clock) = processes(number, limit);
+        let mut random = Random::new(number as u64);
+        let mut now = START;
+        let mut admissions: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..1_500 {
+            now += random.within(0..=9) * random.within(0..=5_000);
+            clock.set(Micros::new(now));
+            let cost = random.within(1..=3);
+            let process = &processes[random.within(0..=number as u64 - 1) as usize];
+            if admits(process, cost) {
+                admissions.push((now, cost));
+            }
+        }
+        let excess = processes[0].store().lease("rule").expect("there is one").excess(number as u64);
+        assert_eq!(excess, 10 * number as u64);
+        for (first, (from, _)) in admissions.iter().enumerate() {
+            let mut admitted = 0;
+            for (to, cost) in &admissions[first..] {
+                admitted += cost;
+                let plain = 50 + 50 * (to - from) / 1_000_000;
+                assert!(admitted <= plain + excess, "{limit}: {admitted} of {plain} + {excess} by {number}");
+                // From the start there is nothing borrowed from before.
+                assert!(first > 0 || admitted <= plain, "{limit}: {admitted} of {plain} since the start");
+            }
+        }
+    }
+}
+
+#[test]
+fn gives_back_what_is_left_when_it_closes() {
+    let (processes, _) = processes(2, Limit::per_hour(10));
+    assert!(admits(&processes[0], 3), "it holds seven more now");
+    assert!(!admits(&processes[1], 1));
+    RUNTIME.block_on(processes[0].store().close());
+    assert_eq!(processes[0].store().statistics().units_on_lease, 0);
+    let admitted = (0..20).filter(|_| admits(&processes[1], 1)).count();
+    assert_eq!(admitted, 7);
+}
+
+#[test]
+fn gives_back_what_is_left_when_the_time_is_over() {
+    let (processes, clock) = processes(1, Limit::per_hour(100));
+    assert!(admits(&processes[0], 3));
+    clock.set(Micros::new(START + 5_000_000));
+    tidegate_testkit::servers::eventually("given back", Duration::from_secs(20), || {
+        match processes[0].store().statistics().units_on_lease {
+            0 => Ok(()),
+            units => Err(format!("{units} on lease")),
+        }
+    });
+    let left = || block_on(processes[0].peek_async("alice")).expect("an answer").remaining();
+    tidegate_testkit::servers::eventually("there again", Duration::from_secs(20), || match left() {
+        97 => Ok(()),
+        other => Err(other.to_string()),
+    });
+}
+
+#[test]
+fn a_process_that_dies_takes_at_most_a_chunk_along() {
+    let (mut processes, clock) = processes(2, Limit::per_hour(100));
+    assert!(admits(&processes[0], 1));
+    drop(processes.remove(0));
+    clock.set(Micros::new(START + 1));
+    let admitted = (0..200).filter(|_| admits(&processes[0], 1)).count();
+    assert_eq!(admitted, 90, "nine were lost, one was used");
+}
+
+#[test]
+fn a_grant_whose_reply_is_lost_is_not_used() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let policy = Policy::new().limit("rule", Limit::per_hour(100));
+    let store = RedisStore::builder(Servers::parse(&proxy.url()).expect("a URL")).lease("rule", LEASE);
+    let store = support::build(store.deadline(Duration::from_millis(200)));
+    let limiter = Limiter::with_store(policy, store).expect("a valid policy");
+    assert!(admits(&limiter, 10), "one lease, used up");
+    proxy.set(Fault::SwallowReplies);
+    assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err());
+    proxy.set(Fault::None);
+    assert_eq!(limiter.store().statistics().units_on_lease, 0);
+    let mut admitted = 10;
+    tidegate_testkit::servers::eventually("the rest", Duration::from_secs(20), || {
+        match RUNTIME.block_on(limiter.check_async("alice")) {
+            Ok(decision) if decision.is_allowed() => {
+                admitted += 1;
+                Err("more".to_owned())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    assert_eq!(admitted, 90, "the lost chunk stays charged");
+}
+
+#[test]
+fn a_reset_forgets_the_lease_too() {
+    let (processes, _) = processes(1, Limit::per_hour(20));
+    assert!(admits(&processes[0], 3));
+    let _ = block_on(processes[0].reset_async("alice")).expect("an answer");
+    let admitted = (0..40).filter(|_| admits(&processes[0], 1)).count();
+    assert_eq!(admitted, 20);
+}
+
+#[test]
+fn a_leased_rule_beside_another_is_all_or_nothing() {
+    let clock = ManualClock::default();
+    clock.set(Micros::new(START));
+    let policy = Policy::new().limit("rule", Limit::per_hour(100)).limit("other", Limit::per_hour(5));
+    let limiter = process(&support::new_prefix(), &SERVER.url(), &clock, policy);
+    for _ in 0..20 {
+        let _ = RUNTIME.block_on(limiter.check_async("alice")).expect("an answer");
+    }
+    let left = limiter.store().statistics().units_on_lease;
+    assert_eq!(left, 5, "five were used, and what was refused was put back");
+}
+
+#[test]
+fn a_crowd_borrows_one_chunk_at_a_time() {
+    let (processes, _) = processes(1, Limit::per_hour(1_000));
+    let limiter = processes[0].clone();
+    let admitted = RUNTIME.block_on(async {
+        let tasks: Vec<_> = (0..200)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(
+                    async move { limiter.check_async("alice").await.is_ok_and(|decision| decision.is_allowed()) },
+                )
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += u64::from(task.await.expect("the task ends"));
+        }
+        admitted
+    });
+    let statistics = limiter.store().statistics();
+    assert_eq!((admitted, statistics.units_on_lease), (200, 0));
+    assert!(statistics.round_trips <= 22, "{} round trips for 20 chunks", statistics.round_trips);
+}

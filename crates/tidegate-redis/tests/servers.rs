@@ -1,0 +1,138 @@
+//! Ways to a server, and what is left there.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{RUNTIME, SERVER};
+use tidegate::{Limit, Limiter, Policy, Request};
+use tidegate_redis::{RedisStore, Servers};
+use tidegate_testkit::block_on;
+use tidegate_testkit::servers::{ClientCertificates, Program, Server, TlsServer};
+
+/// The server answers, and remembers.
+fn works(store: RedisStore) {
+    let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
+    for remaining in [9, 8] {
+        let decision = RUNTIME.block_on(limiter.check_async("alice")).expect("an answer");
+        assert_eq!((decision.is_allowed(), decision.remaining()), (true, remaining));
+    }
+}
+
+#[test]
+fn by_url() {
+    let store = RUNTIME.block_on(RedisStore::connect(&SERVER.url())).expect("a valid URL");
+    works(store.clone());
+    assert_eq!(store.statistics().round_trips, 3, "one to learn that the script is unknown, two to decide");
+}
+
+#[test]
+fn by_unix_socket_and_database_and_password() {
+    let server = Server::start_with(&[("requirepass", "secret")]);
+    works(support::build(support::builder(&format!("redis+unix://{}?pass=secret", server.unix_socket().display()))));
+    works(support::build(support::builder(&format!("redis://:secret@{}/3", server.address()))));
+    assert!(server.command(&["INFO", "keyspace"]).text().contains("db3:keys=1"));
+}
+
+#[test]
+fn by_a_user_who_may_do_no_more_than_needed() {
+    let server = Server::start();
+    let rights = "+evalsha +eval +time +get +set +del +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire +ping +client|setinfo +info";
+    let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", "~tidegate:*"];
+    words.extend(
+        rights
+            .split(' ')
+            .filter(|right| server.program().version().starts_with("valkey") || *right != "+client|setinfo"),
+    );
+    server.command(&words);
+    let servers = Servers::parse(&format!("redis://limiter:secret@{}", server.address())).expect("a URL");
+    let store = support::build(RedisStore::builder(servers).deadline(Duration::from_secs(10)));
+    let all = Policy::new()
+        .limit("a", Limit::per_second(10))
+        .limit("b", Limit::fixed_window(10, Duration::from_secs(1)))
+        .limit("c", Limit::sliding_log(10, Duration::from_secs(1)))
+        .limit("d", Limit::sliding_counter(10, Duration::from_secs(1)));
+    let limiter = Limiter::with_store(all, store).expect("a valid policy");
+    for _ in 0..3 {
+        assert!(RUNTIME.block_on(limiter.check_async("alice")).expect("an answer").is_allowed());
+    }
+    let _ = RUNTIME.block_on(limiter.refund_async("alice")).expect("an answer");
+    let _ = RUNTIME.block_on(limiter.reset_async("alice")).expect("an answer");
+}
+
+#[test]
+fn by_tls_with_a_private_authority() {
+    if !Program::from_environment().speaks_tls() {
+        println!("{} is built without TLS", Program::from_environment().version());
+        return;
+    }
+    let server = TlsServer::start_with(ClientCertificates::Required, &[]);
+    let certificates = redis::TlsCertificates {
+        client_tls: Some(redis::ClientTlsConfig {
+            client_cert: server.client_certificate().as_bytes().to_vec(),
+            client_key: server.client_key().as_bytes().to_vec(),
+        }),
+        root_cert: Some(server.authority().as_bytes().to_vec()),
+    };
+    let client = redis::Client::build_with_tls(server.url(), certificates).expect("a client");
+    works(support::build(RedisStore::builder(client).deadline(Duration::from_secs(10))));
+}
+
+#[test]
+fn without_a_runtime_of_the_callers() {
+    let store = support::builder(&SERVER.url()).build().expect("valid settings");
+    let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
+    assert_eq!(block_on(limiter.check_async("alice")).expect("an answer").remaining(), 9);
+    assert!(limiter.acquire_blocking("alice", Duration::from_secs(1)).is_ok_and(|decision| decision.remaining() == 8));
+}
+
+#[test]
+fn several_limits_are_one_round_trip() {
+    let policy = Policy::new()
+        .limit("a", Limit::per_second(10))
+        .limit("b", Limit::fixed_window(100, Duration::from_secs(60)))
+        .limit("c", Limit::sliding_log(10, Duration::from_secs(1)))
+        .limit("d", Limit::leaky_bucket(10, Duration::from_secs(1)))
+        .limit("e", Limit::sliding_counter(10, Duration::from_secs(1)));
+    let limiter = Limiter::with_store(policy, support::build(support::builder(&SERVER.url()))).expect("a valid policy");
+    let _ = RUNTIME.block_on(limiter.check_async("alice")).expect("an answer");
+    let before = limiter.store().statistics().round_trips;
+    let _ = RUNTIME.block_on(limiter.check_async("alice")).expect("an answer");
+    assert_eq!(limiter.store().statistics().round_trips, before + 1);
+}
+
+#[test]
+fn every_key_expires_and_not_before_it_is_fresh() {
+    let server = Server::start();
+    for words in [
+        "10/s burst 100",
+        "7/s burst 50",
+        "leaky 10/min",
+        "fixed 10/min",
+        "fixed 10/min from-first",
+        "sliding 10/min",
+        "sliding-log 10/min",
+    ] {
+        server.command(&["FLUSHALL"]);
+        let limiter =
+            Limiter::with_store(words.parse::<Limit>().expect(words), support::build(support::builder(&server.url())));
+        let limiter = limiter.expect("a valid policy");
+        for cost in [1, 3, 2, 1] {
+            let decision = RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(cost))).expect("an answer");
+            let name = server.command(&["KEYS", "*"]).items()[0].text();
+            let left = server.command(&["PTTL", &name]).integer();
+            assert!(left >= 0, "{words}: no expiry");
+            // A moment has passed since the decision.
+            let needed = decision.reset_after().as_millis() as i64;
+            assert!(left + 1_000 >= needed, "{words}: {left} ms left of {needed}");
+        }
+        let decision = RUNTIME.block_on(limiter.refund_async(Request::new("alice").cost(2))).expect("an answer");
+        let name = server.command(&["KEYS", "*"]).items()[0].text();
+        assert!(
+            server.command(&["PTTL", &name]).integer() + 1_000 >= decision.reset_after().as_millis() as i64,
+            "{words}"
+        );
+        let _ = RUNTIME.block_on(limiter.reset_async("alice")).expect("an answer");
+        assert!(server.command(&["KEYS", "*"]).items().is_empty(), "{words}: a reset leaves nothing");
+    }
+}

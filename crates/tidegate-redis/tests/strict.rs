@@ -1,0 +1,59 @@
+//! Strict mode: a server that may have forgotten charges is not trusted.
+
+mod support;
+
+use std::time::Duration;
+
+use tidegate::{Limit, Limiter, ManualClock, Micros};
+use tidegate_redis::RedisStore;
+use tidegate_testkit::block_on;
+use tidegate_testkit::servers::{Server, eventually};
+
+const START: u64 = 1_700_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+fn admitted(limiter: &Limiter<RedisStore>) -> u64 {
+    let mut admitted = 0;
+    while block_on(limiter.check_async("alice")).expect("an answer").is_allowed() {
+        admitted += 1;
+    }
+    admitted
+}
+
+#[test]
+fn a_server_that_lost_its_states_admits_nobody_twice() {
+    for words in ["5/10s", "fixed 5/10s", "fixed 5/10s from-first", "sliding 5/10s", "sliding-log 5/10s", "leaky 5/10s"]
+    {
+        let server = Server::start();
+        let clock = ManualClock::default();
+        let store = support::builder(&server.url()).deadline(Duration::from_secs(2)).clock(clock.clone()).strict();
+        let limiter =
+            Limiter::with_store(words.parse::<Limit>().expect(words), support::build(store)).expect("a policy");
+        clock.set(Micros::new(START));
+        assert_eq!(admitted(&limiter), 0, "{words}: a new server may be an old one that lost everything");
+        // Twice the period is enough for every algorithm to be as if fresh.
+        clock.set(Micros::new(START + 20 * SECOND));
+        assert_eq!(admitted(&limiter), 5, "{words}: then it is trusted");
+        server.kill();
+        server.restart();
+        clock.set(Micros::new(START + 21 * SECOND));
+        let _ = eventually("an answer", Duration::from_secs(20), || block_on(limiter.peek_async("alice")));
+        assert_eq!(admitted(&limiter), 0, "{words}: what was charged is not known any more");
+        clock.set(Micros::new(START + 41 * SECOND));
+        assert_eq!(admitted(&limiter), 5, "{words}: and trusted again");
+    }
+}
+
+#[test]
+fn without_it_a_loss_is_one_more_burst() {
+    let server = Server::start();
+    let clock = ManualClock::default();
+    clock.set(Micros::new(START));
+    let store = support::build(support::builder(&server.url()).deadline(Duration::from_secs(2)).clock(clock.clone()));
+    let limiter = Limiter::with_store(Limit::token_bucket(5, Duration::from_secs(10)), store).expect("a policy");
+    assert_eq!(admitted(&limiter), 5);
+    server.kill();
+    server.restart();
+    let _ = eventually("an answer", Duration::from_secs(20), || block_on(limiter.peek_async("alice")));
+    assert_eq!(admitted(&limiter), 5, "the documented bound: (1 + losses) bursts");
+}
