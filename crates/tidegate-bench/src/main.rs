@@ -23,6 +23,7 @@ mod floors;
 mod measure;
 mod memory;
 mod options;
+mod redis;
 mod report;
 mod session;
 mod slices;
@@ -68,6 +69,7 @@ fn measure(options: Options) {
     stalls::longest_stall(&mut session);
     memory::memory(&mut session);
     floors::floors(&mut session);
+    redis::redis(&mut session);
     let goals = report::goals_to_markdown(session.tables());
     print!("{goals}");
     if let Some(file) = &options.markdown {

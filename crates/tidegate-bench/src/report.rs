@@ -26,6 +26,8 @@ pub(crate) enum Reading {
 pub(crate) enum Goal {
     /// To be so many times below another.
     TimesBelow { ours: &'static str, theirs: &'static str, times: f64 },
+    /// To be no more than so many times another.
+    AtMostTimes { ours: &'static str, theirs: &'static str, times: f64 },
     /// To be no more than that.
     AtMost { ours: &'static str, bound: f64 },
 }
@@ -117,6 +119,20 @@ fn row(table: &Table, goal: Goal) -> Option<[String; 8]> {
                 format!("{by_rounds:.2}x"),
                 format!("{times:.1}x"),
                 met(counts, counts >= times),
+            ]
+        }
+        Goal::AtMostTimes { ours, theirs, times } => {
+            let (mine, rival) = (table.find(ours)?, table.find(theirs)?);
+            let by_rounds = mine.over(rival).median();
+            [
+                workload,
+                ours.into(),
+                measured(mine),
+                measured(rival),
+                format!("{:.2}x", table.value(mine) / table.value(rival)),
+                format!("{by_rounds:.2}x"),
+                format!("at most {times:.1}x"),
+                met(by_rounds, by_rounds <= times),
             ]
         }
         Goal::AtMost { ours, bound } => {

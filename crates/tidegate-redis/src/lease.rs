@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{AlgorithmKind, Check, Key, Meter, Micros};
 
@@ -13,14 +14,14 @@ use crate::store::Inner;
 
 /// The leases of a store.
 pub(crate) struct Leases {
-    rules: HashMap<String, Lease>,
+    rules: HashMap<String, Lease, RandomState>,
     pub(crate) ledger: Ledger,
 }
 
 impl Leases {
     /// `None` if no rule has any.
     pub(crate) fn new(rules: HashMap<String, Lease>) -> Option<Leases> {
-        (!rules.is_empty()).then(|| Leases { rules, ledger: Ledger::new() })
+        (!rules.is_empty()).then(|| Leases { rules: rules.into_iter().collect(), ledger: Ledger::new() })
     }
 
     pub(crate) fn of_rule(&self, rule: &str) -> Option<Lease> {

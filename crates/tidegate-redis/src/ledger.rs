@@ -5,10 +5,11 @@
 //! the one that was asked for. It asks nobody anything.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
 use tidegate::{Key, Meter, Micros};
 
@@ -42,7 +43,7 @@ const MOST_KEYS: usize = 100_000;
 const SHARDS: usize = 64;
 
 /// Accounts by the names of their states.
-type Shard = HashMap<Box<[u8]>, Account>;
+type Shard = HashMap<Box<[u8]>, Account, RandomState>;
 
 pub(crate) struct Ledger {
     shards: Box<[Mutex<Shard>]>,
@@ -88,7 +89,7 @@ pub(crate) struct Loan {
 
 impl Ledger {
     pub(crate) fn new() -> Ledger {
-        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default() }
     }
 
     fn shard(&self, state_key: &[u8]) -> MutexGuard<'_, Shard> {

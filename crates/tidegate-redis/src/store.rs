@@ -263,13 +263,14 @@ impl Store for RedisStore {
             }
             keys.push(key);
         }
-        if let Some(leases) = inner.leases.as_ref().filter(|leases| leases.concern(checks)) {
-            let answered = leases.answer(checks, &keys, verdicts, inner.local_now());
-            if let Some(now) = answered {
+        if let Some(leases) = &inner.leases {
+            if let Some(now) = leases.answer(checks, &keys, verdicts, inner.local_now()) {
                 inner.counters.leased();
                 return Ok(now);
             }
-            return Ok(inner.runtime.run(self.inner.decide_leased(leases, checks, keys, verdicts)).await?);
+            if leases.concern(checks) {
+                return Ok(inner.runtime.run(self.inner.decide_leased(leases, checks, keys, verdicts)).await?);
+            }
         }
         let Some(refusals) = &inner.refusals else {
             return Ok(inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await?);

@@ -47,9 +47,14 @@ struct Inner<S> {
 
 impl<S> Inner<S> {
     /// What the store decided, or whoever stands in for it.
-    fn decided(&self, question: &mut Question<'_>, decided: Result<Micros, StoreError>) -> Result<Micros, StoreError> {
+    fn decided(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+        decided: Result<Micros, StoreError>,
+    ) -> Result<Micros, StoreError> {
         match (decided, &self.stand_ins) {
-            (Err(error), Some(stand_ins)) => stand_ins.decide(&question.checks, &mut question.verdicts, error),
+            (Err(error), Some(stand_ins)) => stand_ins.decide(checks, verdicts, error),
             (decided, _) => decided,
         }
     }
@@ -190,9 +195,17 @@ impl<S: Store> Limiter<S> {
     }
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let mut question = Question::new(&self.inner.meters, verb, request)?;
-        let decided = self.inner.store.decide(&question.checks, &mut question.verdicts).await;
-        let at = self.inner.decided(&mut question, decided)?;
+        let inner = &*self.inner;
+        if let [meter] = &*inner.meters {
+            let checks = [Check::new(meter, &request.key, verb, request.cost)?];
+            let mut verdicts = [Verdict::default()];
+            let decided = inner.store.decide(&checks, &mut verdicts).await;
+            let at = inner.decided(&checks, &mut verdicts, decided)?;
+            return Ok(self.told(verb, request, checks[0].decision(verdicts[0]), at));
+        }
+        let mut question = Question::new(&inner.meters, verb, request)?;
+        let decided = inner.store.decide(&question.checks, &mut question.verdicts).await;
+        let at = inner.decided(&question.checks, &mut question.verdicts, decided)?;
         Ok(self.told(verb, request, question.decision(), at))
     }
 
@@ -324,7 +337,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let inner = &*self.inner;
         let mut question = Question::new(&inner.meters, verb, request)?;
         let decided = inner.store.decide_now(&question.checks, &mut question.verdicts);
-        let at = inner.decided(&mut question, decided)?;
+        let at = inner.decided(&question.checks, &mut question.verdicts, decided)?;
         Ok(self.told(verb, request, question.decision(), at))
     }
 }
