@@ -1,4 +1,87 @@
-//! tidegate on Redis.
+//! The limits of [`tidegate`] on Redis or Valkey, for everyone with more than
+//! one process.
+//!
+//! ```no_run
+//! use tidegate::{FailureMode, Limit, Limiter};
+//! use tidegate_redis::RedisStore;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::connect("redis://127.0.0.1").await?;
+//! let limiter = Limiter::builder(Limit::per_minute(100)).store(store).on_failure(FailureMode::Open).build()?;
+//! if limiter.check_async("alice").await?.is_allowed() {
+//!     // ..
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Only the constructor differs from a limiter in memory. The decisions are the
+//! same in every field: one script in the server decides and moves the states,
+//! and what a decision says of itself is computed from the state that it
+//! returns, by the very code that decides in memory. One check is one round
+//! trip, however many limits it meets.
+//!
+//! It needs Redis 6.2 or later, or Valkey, and a tokio runtime; where there is
+//! none, the store brings a thread of its own. Tests run on Redis 7.0 and
+//! Valkey 9.1.
+//!
+//! # When the servers are away
+//!
+//! Every call has a [deadline](Builder::deadline), 50 ms unless set. A failure
+//! opens a [breaker](BreakerSettings): for 100 ms, then longer, nobody waits for
+//! the servers, and one request at a time tries whether they are back. So an
+//! outage costs one deadline and not one for each request. Meanwhile the
+//! limiter answers by its [failure mode](tidegate::FailureMode), open, closed or
+//! local, for each limit if you like; such decisions are marked as
+//! [degraded](tidegate::Decision::is_degraded). Without a failure mode the caller
+//! gets a [`RedisFailure`]. A store can be made before its servers are up, and
+//! finds them again without a restart.
+//!
+//! A charge is never sent twice, unless the server has said that it did not carry
+//! it out. If the reply is lost, the charge may or may not count: somebody may be
+//! admitted too little, never too much.
+//!
+//! # What each topology promises
+//!
+//! - **One server**: every bound of [`tidegate`], by the server's clock. A server
+//!   that restarts without its data has forgotten everybody: each such loss
+//!   lets up to one burst more pass, so after F losses at most (1 + F) bursts and the
+//!   rate. With a clock that goes back, nothing is granted.
+//! - **Sentinel** and **cluster**: the same, and replication is asynchronous: a
+//!   failover can lose charges that were acknowledged, and counts as a loss. So
+//!   does a primary that is cut off and goes on answering for a moment.
+//! - **Strict** ([`Builder::strict`]): no loss lets anything more pass. A server
+//!   whose history is not the one that the store knows is taken to have forgotten
+//!   charges: every key there starts used up, and recovers as its limit allows.
+//!   That also holds for the first start, and costs the server about 4 µs more
+//!   for each check.
+//! - In a **cluster** the first part of a key is its hash tag: all limits of one
+//!   caller are in one slot, and one script call decides them. Checks that span
+//!   slots go from slot to slot, and what was charged is undone when one refuses:
+//!   for a moment others may be refused, nobody is admitted who should not be.
+//!
+//! # Faster than the servers
+//!
+//! [`Builder::remember_refusals`] repeats a refusal without asking until the caller
+//! could pass. [`Builder::lease`] lets a process borrow units and answer by itself
+//! at the speed of memory; [`Lease`] says exactly what that costs.
+//!
+//! # On the server
+//!
+//! A state is one key, `prefix:{caller}:rule:limit`, that always expires. With names of
+//! 16 characters it takes, all of Redis's own needs included: 173 bytes for a token
+//! or leaky bucket whose rate divides a second evenly, 205 for another, 187 for a
+//! fixed window, 205 for a sliding counter, 318 for a sliding log and
+//! about 13 more for each further instant (`cargo xtask bench --only "redis, memory"`).
+//!
+//! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +incrby
+//! +llen +lindex +lrange +ltrim +lset +rpush +pexpire`, and `+info` for the strict
+//! mode, on `~prefix:*`.
+//!
+//! A kernel of your own ([`Meter::custom`](tidegate::Meter::custom)) works as it is: its
+//! state is read, decided on here, and written if nobody was faster, in two round
+//! trips and at most sixteen tries.
+
 mod breaker;
 mod builder;
 mod counters;
