@@ -131,7 +131,11 @@ local function log(key, verb, cost, count, period)
       call('LSET', key, -1, (before + left) % SUMS)
       return answer(last_at, left, 0)
     end
-    -- An entry of an older time is none of ours, and one that has expired is gone.
+    -- An entry of an older time is none of ours, and ours is gone once it has
+    -- expired: the next one is somebody else's.
+    if undone + period <= time then
+      return unchanged
+    end
     local ours = first(expired, function(entry) return at(entry) >= undone end)
     if ours > entries then
       return unchanged
@@ -145,7 +149,7 @@ local function log(key, verb, cost, count, period)
       last_at = integer(tail[entry])
       call('RPUSH', key, tail[entry], (tail[entry + 1] - taken) % SUMS)
     end
-    if last_at == 0 or used == taken then
+    if used == taken then
       call('DEL', key)
       return answer(0, 0, 0)
     end
