@@ -85,6 +85,8 @@
 mod breaker;
 mod builder;
 mod counters;
+#[cfg(test)]
+mod embedded;
 mod failure;
 mod key;
 mod lease;

@@ -329,7 +329,7 @@ impl Reply {
     }
 }
 
-fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Option<kernel::BucketState> {
+pub(crate) fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Option<kernel::BucketState> {
     let Some(text) = state else { return bucket.state(0, 0) };
     match numbers(text) {
         Some([at, fraction]) => bucket.state(at, fraction),
@@ -337,13 +337,13 @@ fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Option<kernel::
     }
 }
 
-fn read_window(window: &kernel::Window, state: Option<&[u8]>) -> Option<kernel::WindowState> {
+pub(crate) fn read_window(window: &kernel::Window, state: Option<&[u8]>) -> Option<kernel::WindowState> {
     let [start, current, previous] = state.map_or(Some([0; 3]), numbers)?;
     window.state(start, current, previous)
 }
 
 /// Exactly `N` numbers with colons between them.
-fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
+pub(crate) fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
     let mut words = std::str::from_utf8(text).ok()?.split(':');
     let mut numbers = [0; N];
     for number in &mut numbers {

@@ -1,0 +1,89 @@
+//! The script beside the oracle, without a server: the very text that is sent
+//! runs in Lua 5.1 on a small keyspace, millions of times.
+//!
+//! What a real server adds, and whether it does what the keyspace here
+//! believes, `tests/twin.rs` and `tests/conformance.rs` show.
+
+mod account;
+mod expiry;
+mod host;
+mod keyspace;
+mod store;
+mod strict;
+mod swap;
+mod undo;
+
+use std::time::Duration;
+
+use tidegate::{AlgorithmKind, Limit};
+use tidegate_testkit::Differential;
+
+use self::store::EmbeddedStore;
+
+/// Limits of all kinds that a few requests use up, and two for many: one of
+/// them sees time in coarse steps.
+const LIMITS: [Limit; 11] = [
+    Limit::per_second(5),
+    Limit::token_bucket(7, Duration::from_secs(3)).burst(4),
+    Limit::token_bucket(1_009, Duration::from_millis(997)).burst(6),
+    Limit::leaky_bucket(3, Duration::from_secs(1)).queue(5),
+    Limit::fixed_window(5, Duration::from_secs(10)),
+    Limit::fixed_window(4, Duration::from_micros(6_999_997)).from_first_request(),
+    Limit::sliding_log(5, Duration::from_secs(10)),
+    Limit::sliding_log(1_000, Duration::from_micros(999_983)),
+    Limit::sliding_counter(5, Duration::from_secs(10)),
+    Limit::sliding_counter(7, Duration::from_micros(8_999_993)),
+    Limit::sliding_counter(1_000_003, Duration::from_secs(86_400)),
+];
+
+/// An instant of no importance, in 2023.
+const START: u64 = 1_700_000_003_123_457;
+
+tidegate_testkit::conformance!(embedded, EmbeddedStore::manual);
+
+/// Decisions in all: a fifth for each algorithm, as many for all together.
+fn decisions() -> u64 {
+    std::env::var("TIDEGATE_DECISIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(600_000)
+}
+
+fn seed() -> u64 {
+    std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115)
+}
+
+fn compare(algorithms: &[AlgorithmKind]) {
+    let differential = Differential { algorithms, decisions: decisions() / 6, seed: seed() };
+    match differential.run(EmbeddedStore::manual) {
+        Ok(tally) => println!("{algorithms:?} in Lua: {tally}"),
+        Err(difference) => panic!("{difference}"),
+    }
+}
+
+#[test]
+fn token_buckets_decide_as_the_oracle_does() {
+    compare(&[AlgorithmKind::TokenBucket]);
+}
+
+#[test]
+fn leaky_buckets_decide_as_the_oracle_does() {
+    compare(&[AlgorithmKind::LeakyBucket]);
+}
+
+#[test]
+fn fixed_windows_decide_as_the_oracle_does() {
+    compare(&[AlgorithmKind::FixedWindow]);
+}
+
+#[test]
+fn sliding_logs_decide_as_the_oracle_does() {
+    compare(&[AlgorithmKind::SlidingLog]);
+}
+
+#[test]
+fn sliding_counters_decide_as_the_oracle_does() {
+    compare(&[AlgorithmKind::SlidingCounter]);
+}
+
+#[test]
+fn all_algorithms_in_one_slice_decide_as_the_oracle_does() {
+    compare(&AlgorithmKind::ALL);
+}

@@ -1,0 +1,54 @@
+//! One key under one limit, on a store of its own.
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate_testkit::block_on;
+
+use super::store::{EmbeddedStore, Settings};
+
+pub(super) struct Account {
+    pub(super) store: EmbeddedStore,
+    clock: ManualClock,
+    meter: Meter,
+    key: Key<'static>,
+}
+
+impl Account {
+    pub(super) fn new(limit: Limit, settings: Settings) -> Account {
+        let (store, clock) = EmbeddedStore::with(settings);
+        Account { store, clock, meter: Meter::new(Name::literal("rule"), limit), key: Key::from("alice") }
+    }
+
+    pub(super) fn charge(&self, now: u64, cost: u64) -> Verdict {
+        self.ask(now, Verb::Charge, cost)
+    }
+
+    pub(super) fn peek(&self, now: u64, cost: u64) -> Verdict {
+        self.ask(now, Verb::Peek, cost)
+    }
+
+    pub(super) fn ask(&self, now: u64, verb: Verb, cost: u64) -> Verdict {
+        self.clock.set(Micros::new(now));
+        let mut verdict = [Verdict::default()];
+        match block_on(self.store.decide(&[self.check(verb, cost)], &mut verdict)) {
+            Ok(at) => assert_eq!(at, Micros::new(now)),
+            Err(error) => panic!("the store had no answer: {error:?}"),
+        }
+        verdict[0]
+    }
+
+    /// Takes back a charge of `cost`.
+    pub(super) fn undo(&self, now: u64, cost: u64, charged_at: u64) -> Verdict {
+        self.clock.set(Micros::new(now));
+        self.store.undo(self.check(Verb::Charge, cost), Micros::new(charged_at)).expect("an answer")
+    }
+
+    pub(super) fn check(&self, verb: Verb, cost: u64) -> Check<'_> {
+        Check::new(&self.meter, &self.key, verb, cost).expect("a cost within the capacity")
+    }
+
+    /// Whether the server holds anything for this key.
+    pub(super) fn is_kept(&self) -> bool {
+        self.store.keyspace().holds(&EmbeddedStore::key_of(&self.check(Verb::Peek, 0)))
+    }
+}

@@ -1,0 +1,71 @@
+//! Strict mode: whoever a lost server might have known to be at the limit, is.
+
+use tidegate::Limit;
+use tidegate::kernel::Verb;
+use tidegate_testkit::Random;
+
+use super::account::Account;
+use super::store::Settings;
+use super::{LIMITS, START};
+
+const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: true, by_server_time: false, expires: false };
+
+/// A new history is as if everything had been charged when it began: compared
+/// with an account of which that is true.
+fn all_charged_at(limit: Limit, strict: &Account, since: u64, random: &mut Random) {
+    let charged = Account::new(limit, Settings { strict: false, ..SETTINGS });
+    assert!(charged.charge(since, limit.capacity()).allowed);
+    let refused = strict.charge(since, 1);
+    assert!(!refused.allowed && refused.remaining == 0, "{limit}: {refused:?} with a new history");
+    assert_eq!(refused, charged.charge(since, 1), "{limit}: at the beginning");
+    let mut now = since;
+    let promised = since + refused.retry_after.get();
+    for instant in [promised - 1, promised] {
+        now = instant;
+        let verdict = strict.peek(now, 1);
+        assert_eq!((verdict.allowed, verdict), (now == promised, charged.peek(now, 1)), "{limit}");
+    }
+    let period = limit.period().as_micros() as u64;
+    for _ in 0..60 {
+        let cost = random.magnitude(1..=limit.capacity());
+        let verb = if random.percent(80) { Verb::Charge } else { Verb::Peek };
+        assert_eq!(strict.ask(now, verb, cost), charged.ask(now, verb, cost), "{limit}: {cost} at {now}");
+        now += random.magnitude(1..=period / 4);
+    }
+}
+
+#[test]
+fn a_new_history_uses_every_limit_up_and_then_it_recovers() {
+    for limit in LIMITS {
+        for seed in 0..40 {
+            let mut random = Random::new(seed);
+            let strict = Account::new(limit, SETTINGS);
+            let first = START + random.magnitude(1..=limit.period().as_micros() as u64);
+            all_charged_at(limit, &strict, first, &mut random);
+            // Long after, with a history as it was, all is well.
+            let later = first + 100 * limit.period().as_micros() as u64;
+            assert!(strict.charge(later, limit.capacity()).allowed, "{limit}: never recovers");
+            // Another server goes on, and it may have lost anything, of a key in use or not.
+            let lost = later + random.magnitude(1..=3 * limit.period().as_micros() as u64);
+            if random.percent(50) {
+                strict.charge(lost - 1, random.within(1..=limit.capacity()));
+            }
+            strict.store.keyspace().history = "d4e5f6".into();
+            all_charged_at(limit, &strict, lost, &mut random);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_given_back_while_a_history_is_new() {
+    for limit in LIMITS {
+        let strict = Account::new(limit, SETTINGS);
+        strict.charge(START, 1);
+        for verb in [Verb::Refund, Verb::Reset] {
+            strict.ask(START, verb, limit.capacity());
+            assert!(!strict.peek(START, 1).allowed, "{limit}: {verb:?}");
+        }
+        strict.undo(START, 1, START);
+        assert!(!strict.peek(START, 1).allowed, "{limit}: undo");
+    }
+}
