@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::lua;
 use crate::run::{Failure, Step, root};
 
 /// Decisions that the differential tests make in all.
@@ -12,6 +13,7 @@ pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
     Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
     Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
+    lua::lint()?;
     Step::cargo("doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;
     examples()?;

@@ -2,6 +2,7 @@
 
 mod ci;
 mod defects;
+mod lua;
 mod run;
 mod servers;
 
@@ -16,6 +17,7 @@ cargo xtask TASK
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
+  lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is";
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         "bench" => ci::bench(&rest),
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
+        "lua" => lua::lint(),
         "defects" => defects::all(),
         "servers" => servers::all(),
         _ => {
