@@ -3,6 +3,8 @@
 //! Each is a small change to a copy of the sources, of the kind that limiters
 //! have really had. A mistake that no test notices is a failure of the tests.
 
+mod script;
+
 use std::fs;
 use std::path::Path;
 
@@ -18,152 +20,156 @@ struct Defect {
 const DEFECTS: &[Defect] = &[
     Defect {
         name: "one too few: `<` for `<=` in the bucket",
-        file: "kernel/bucket.rs",
+        file: "crates/tidegate/src/kernel/bucket.rs",
         from: "if filled > self.full {",
         to: "if filled >= self.full {",
     },
     Defect {
         name: "one too many in the fixed window",
-        file: "kernel/window.rs",
+        file: "crates/tidegate/src/kernel/window.rs",
         from: "(view.current + cost <= self.count, view.start + self.period)",
         to: "(view.current + cost <= self.count + 1, view.start + self.period)",
     },
     Defect {
         name: "waits rounded down: floor for ceil",
-        file: "kernel/bucket.rs",
+        file: "crates/tidegate/src/kernel/bucket.rs",
         from: "            // Less than one tick's drain is left then, and too much.\n            state.at + 1",
         to: "            state.at",
     },
     Defect {
         name: "the sliding counter's wait rounded the wrong way",
-        file: "kernel/window.rs",
+        file: "crates/tidegate/src/kernel/window.rs",
         from: "next - room / view.previous",
         to: "next - room.div_ceil(view.previous)",
     },
     Defect {
         name: "the wrong previous window",
-        file: "kernel/window.rs",
+        file: "crates/tidegate/src/kernel/window.rs",
         from: "Style::Sliding if age < 2 * self.period => current,",
         to: "Style::Sliding if age < 2 * self.period => previous,",
     },
     Defect {
         name: "an entry of the log lives a microsecond too short",
-        file: "kernel/log.rs",
+        file: "crates/tidegate/src/kernel/log.rs",
         from: "state.entries.partition_point(|entry| entry.at + self.period <= time)",
         to: "state.entries.partition_point(|entry| entry.at + self.period <= time + 1)",
     },
     Defect {
         name: "requests of one instant counted once",
-        file: "kernel/log.rs",
+        file: "crates/tidegate/src/kernel/log.rs",
         from: "Some(newest) if newest.at == at => newest.cost += cost,",
         to: "Some(newest) if newest.at == at => newest.cost = newest.cost.max(cost),",
     },
     Defect {
         name: "a clock that steps back grants: the log forgets its own time",
-        file: "kernel/log.rs",
+        file: "crates/tidegate/src/kernel/log.rs",
         from: "now.get().max(state.newest())",
         to: "now.get()",
     },
     Defect {
         name: "a clock that steps back grants: the window starts over",
-        file: "kernel/window.rs",
+        file: "crates/tidegate/src/kernel/window.rs",
         from: "let age = tick.saturating_sub(start);",
         to: "let age = if tick < start { 2 * self.period } else { tick - start };",
     },
     Defect {
         name: "a state from the future is never healed",
-        file: "kernel/bucket.rs",
+        file: "crates/tidegate/src/kernel/bucket.rs",
         from: "(state.at > tick + self.horizon + grace).then_some(",
         to: "(state.at > tick + self.horizon + grace && false).then_some(",
     },
     Defect {
         name: "a refused check is charged",
-        file: "store/memory/single.rs",
-        from: "    if filled.is_some() {\n        Table::<1>::write(line, slot, bucket.pack(&state));\n    } else if",
-        to: "    state.at += u64::from(filled.is_none());\n    Table::<1>::write(line, slot, bucket.pack(&state));\n    if filled.is_some() {\n    } else if",
+        file: "crates/tidegate/src/store/memory/single.rs",
+        from: "        if filled.is_some() {\n            Table::<1>::write(&line, slot, bucket.pack(&state));\n        } else if",
+        to: "        state.at += u64::from(filled.is_none());\n        Table::<1>::write(&line, slot, bucket.pack(&state));\n        if filled.is_some() {\n        } else if",
     },
     Defect {
         name: "several limits: the first is charged although the second refuses",
-        file: "store/memory/several.rs",
+        file: "crates/tidegate/src/store/memory/several.rs",
         from: "let all_pass = !turns.iter().any(refuses);",
         to: "let all_pass = !refuses(&turns[0]);",
     },
     Defect {
         name: "a slot is given away a microsecond before its state is zero",
-        file: "store/memory/table.rs",
+        file: "crates/tidegate/src/store/memory/table.rs",
         from: "        let free = now.get() << FRACTION_BITS;\n        let seats",
         to: "        let free = (now.get() + 1_000_000) << FRACTION_BITS;\n        let seats",
     },
     Defect {
         name: "the store is full: the oldest is evicted, and so reset",
-        file: "store/memory/table.rs",
+        file: "crates/tidegate/src/store/memory/table.rs",
         from: "Some((_, line, seat, slot)) if self.overflow == Overflow::EvictOldest => {",
         to: "Some((_, line, seat, slot)) if self.overflow != Overflow::Refuse => {",
     },
     Defect {
         name: "a newcomer who finds room begins anew",
-        file: "store/memory/single.rs",
+        file: "crates/tidegate/src/store/memory/single.rs",
         from: "Some(shared) if shared.matters(at) => {",
         to: "Some(shared) if false && shared.matters(at) => {",
     },
     Defect {
         name: "the second line is not searched",
-        file: "store/memory/table.rs",
+        file: "crates/tidegate/src/store/memory/table.rs",
         from: "Self::find(away, home.tag | AWAY).map(|slot| (away, slot))",
         to: "Self::find(away, home.tag | AWAY).map(|slot| (away, slot)).filter(|_| false)",
     },
     Defect {
         name: "composite keys joined without telling them from single ones",
-        file: "store/memory.rs",
+        file: "crates/tidegate/src/store/memory.rs",
         from: "check.meter().identity() ^ u64::from(check.key().is_composite())",
         to: "check.meter().identity()",
     },
     Defect {
         name: "the same key under two rules is one",
-        file: "store/meter.rs",
+        file: "crates/tidegate/src/store/meter.rs",
         from: "    hash.write(name.as_str().as_bytes());\n",
         to: "",
     },
     Defect {
         name: "a waiter who leaves wakes nobody",
-        file: "limiter/acquire.rs",
+        file: "crates/tidegate/src/limiter/acquire.rs",
         from: "if let Some(next) = next {",
         to: "if let Some(next) = next.filter(|_| false) {",
     },
     Defect {
         name: "whoever polls first is admitted first",
-        file: "limiter/acquire.rs",
+        file: "crates/tidegate/src/limiter/acquire.rs",
         from: "if queue.front().is_none_or(|first| first.ticket == self.number) {",
         to: "if true || queue.front().is_none_or(|first| first.ticket == self.number) {",
     },
     Defect {
         name: "a refund gives back more than its cost",
-        file: "kernel/window.rs",
+        file: "crates/tidegate/src/kernel/window.rs",
         from: "let from_previous = (cost - from_current).min(previous);",
         to: "let from_previous = previous;",
     },
     Defect {
         name: "an observer that panics is felt by the caller",
-        file: "observe.rs",
+        file: "crates/tidegate/src/observe.rs",
         from: "let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));",
         to: "let _ = AssertUnwindSafe(()); let _ = catch_unwind(|| ()); observer.observe(event);",
     },
 ];
 
-pub(crate) fn all() -> Result<(), Failure> {
+/// Plants them one by one; all, or those in files whose path contains a word.
+pub(crate) fn all(words: &[String]) -> Result<(), Failure> {
+    let word = words.first().map_or("", String::as_str);
+    let chosen = |defect: &&Defect| defect.file.contains(word);
+    let defects: Vec<&Defect> = DEFECTS.iter().chain(script::DEFECTS).filter(chosen).collect();
     let copy = root().join("target/defects/sources");
     copy_sources(&copy)?;
-    tests(&copy)?.0.then_some(()).ok_or("the tests fail without any planted defect: mend that first")?;
-    let mut missed = Vec::new();
-    for defect in DEFECTS {
-        let file = copy.join("crates/tidegate/src").join(defect.file);
-        let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-        if text.matches(defect.from).count() != 1 {
-            return Err(format!("{}: its place in {} is not there once: update the list", defect.name, defect.file));
+    for is_scripted in [false, true] {
+        if defects.iter().any(|defect| defect.is_scripted() == is_scripted) {
+            let (passed, printed) =
+                if is_scripted { script_tests(&copy).ask()? } else { library_tests(&copy).ask()? };
+            let failed = || format!("the tests fail without any planted defect: mend that first\n{printed}");
+            passed.then_some(()).ok_or_else(failed)?;
         }
-        write(&file, &text.replace(defect.from, defect.to))?;
-        let (passed, printed) = tests(&copy)?;
-        write(&file, &text)?;
+    }
+    let mut missed = Vec::new();
+    for defect in &defects {
+        let (passed, printed) = defect.plant(&copy)?;
         let caught_by = printed.lines().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
         match (passed, caught_by) {
             (false, Some(test)) => {
@@ -176,17 +182,45 @@ pub(crate) fn all() -> Result<(), Failure> {
             }
         }
     }
-    println!("\n{} planted, {} caught", DEFECTS.len(), DEFECTS.len() - missed.len());
+    println!("\n{} planted, {} caught", defects.len(), defects.len() - missed.len());
     if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join("; "))) }
 }
 
-fn tests(copy: &Path) -> Result<(bool, String), Failure> {
+impl Defect {
+    /// Runs the tests with the defect in place.
+    fn plant(&self, copy: &Path) -> Result<(bool, String), Failure> {
+        let file = copy.join(self.file);
+        let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        if text.matches(self.from).count() != 1 {
+            return Err(format!("{}: its place in {} is not there once: update the list", self.name, self.file));
+        }
+        if self.is_scripted() {
+            // The tests put it in place themselves: nothing is compiled again.
+            let step = script_tests(copy).with("TIDEGATE_PLANTED_FROM", self.from);
+            return step.with("TIDEGATE_PLANTED_TO", self.to).ask();
+        }
+        write(&file, &text.replace(self.from, self.to))?;
+        let outcome = library_tests(copy).ask();
+        write(&file, &text)?;
+        outcome
+    }
+
+    fn is_scripted(&self) -> bool {
+        self.file.starts_with(script::FOLDER)
+    }
+}
+
+fn library_tests(copy: &Path) -> Step {
+    tests(copy, "--package tidegate --lib --tests").with("TIDEGATE_DECISIONS", "300000")
+}
+
+fn script_tests(copy: &Path) -> Step {
+    tests(copy, "--package tidegate-redis --lib embedded").with("TIDEGATE_DECISIONS", "30000")
+}
+
+fn tests(copy: &Path, which: &str) -> Step {
     let target = root().join("target/defects/target");
-    Step::cargo("test --package tidegate --lib --tests")
-        .within(copy)
-        .with("CARGO_TARGET_DIR", &target.display().to_string())
-        .with("TIDEGATE_DECISIONS", "300000")
-        .ask()
+    Step::cargo(&format!("test {which}")).within(copy).with("CARGO_TARGET_DIR", &target.display().to_string())
 }
 
 /// What a failed run said last: a defect may also be one that does not compile.

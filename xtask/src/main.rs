@@ -18,7 +18,8 @@ cargo xtask TASK
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
   lua       luacheck over the scripts that run inside the servers
-  defects   plants mistakes in a copy of the sources and sees the tests catch each one
+  defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
+            those in files whose path contains it (lua/bucket)
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is";
 
 fn main() -> ExitCode {
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
         "lua" => lua::lint(),
-        "defects" => defects::all(),
+        "defects" => defects::all(&rest),
         "servers" => servers::all(),
         _ => {
             println!("{HELP}");
