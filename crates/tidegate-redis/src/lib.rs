@@ -1,6 +1,7 @@
 //! tidegate on Redis.
 mod breaker;
 mod builder;
+mod cluster;
 mod counters;
 mod failure;
 mod key;
