@@ -21,7 +21,8 @@
 --       then, where they are not the usual ones, the settings: the time in
 --       microseconds (below zero for the server's own), the milliseconds for
 --       which a state is kept after it has become fresh, when what is to be
---       undone was charged, and whether (1) to be strict.
+--       undone counts as charged, and whether (1) to be strict, and to withhold:
+--       to carry nothing out, whatever passes.
 -- Verbs: C charge, P peek, R refund, X reset, U undo a charge. For kind c, DONE
 -- is Y if the check passes, N if not; the states are the one decided on, the
 -- one to write if all pass, and the one to write if not; a forget below zero
@@ -43,9 +44,9 @@ local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
 local PEEK, CHARGE, REFUND, RESET, UNDO = 80, 67, 82, 88, 85
 
 local settings = ARGV[#KEYS + 1]
-local now, kept_longer, undone, strict = -1, 1000, 0, 0
+local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0
 if settings then
-  now, kept_longer, undone, strict = unpack_numbers('<dddd', settings)
+  now, kept_longer, undone, strict, withheld = unpack_numbers('<ddddd', settings)
 end
 local seconds, microseconds
 if now < 0 then

@@ -131,13 +131,9 @@ local function log(key, verb, cost, count, period)
       call('LSET', key, -1, (before + left) % SUMS)
       return answer(last_at, left, 0)
     end
-    -- An entry of an older time is none of ours, and ours is gone once it has
-    -- expired: the next one is somebody else's.
-    if undone + period <= time then
-      return unchanged
-    end
+    -- An entry of another time is none of ours, and one that has expired is gone.
     local ours = first(expired, function(entry) return at(entry) >= undone end)
-    if ours > entries then
+    if ours > entries or at(ours) ~= undone then
       return unchanged
     end
     local size = (sum(ours) - sum(ours - 1)) % SUMS

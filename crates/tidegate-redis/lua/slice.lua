@@ -1,6 +1,6 @@
 -- Every check of the slice: first all are decided, then all are carried out.
 
-local outcome = ' 1'
+local outcome = withheld == 1 and ' 0' or ' 1'
 local slice = since and #KEYS - 1 or #KEYS
 local plans = slice > 1 and {}
 local passes, state -- what a kernel says,

@@ -84,6 +84,11 @@ impl Breaker {
 }
 
 impl Pass<'_> {
+    /// Whether this is the one that finds out if an outage is over.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.is_probe
+    }
+
     /// The servers answered. True if that ended an outage.
     pub(crate) fn succeeded(self) -> bool {
         if self.breaker.sound.load(Ordering::Acquire) {

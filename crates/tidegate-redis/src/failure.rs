@@ -54,6 +54,9 @@ pub enum RedisFailure {
         /// What it was.
         what: &'static str,
     },
+    /// The keys of a call are in two places, because their slot is being moved.
+    #[error("the keys are on their way to another node: try again in a moment")]
+    OnTheWay,
     /// The script and the kernel came to different results.
     #[error("the script and the kernel disagree: this is a bug in tidegate, please report it")]
     Disagreement,
@@ -69,6 +72,7 @@ impl RedisFailure {
             | RedisFailure::ForeignKey { .. }
             | RedisFailure::Contended { .. }
             | RedisFailure::Garbled { .. }
+            | RedisFailure::OnTheWay
             | RedisFailure::Disagreement => false,
         }
     }
@@ -87,6 +91,8 @@ pub(crate) enum Remedy {
     SendScript,
     /// Nothing was carried out: try again after a moment.
     TryAgain,
+    /// Nothing was carried out: some of the keys are at another node already.
+    Part,
     /// Nothing was carried out: another node has the slot.
     Follow(Redirect),
     /// Nothing was carried out: this is no longer the master.
@@ -96,8 +102,9 @@ pub(crate) enum Remedy {
 }
 
 /// Where a slot is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Redirect {
+    /// Empty for the host of whoever said so.
     pub(crate) host: String,
     pub(crate) port: u16,
     /// For this one request only: the slot is on its way there.
@@ -105,18 +112,15 @@ pub(crate) struct Redirect {
 }
 
 impl Remedy {
-    pub(crate) fn of(error: redis::RedisError) -> Remedy {
+    pub(crate) fn of(error: &redis::RedisError) -> Remedy {
         use redis::{ErrorKind, ServerErrorKind};
         let code = error.code().unwrap_or_default().to_owned();
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::NoScript) => return Remedy::SendScript,
             ErrorKind::Server(
-                ServerErrorKind::TryAgain
-                | ServerErrorKind::BusyLoading
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown,
-            )
-            | ErrorKind::ClusterConnectionNotFound => return Remedy::TryAgain,
+                ServerErrorKind::BusyLoading | ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown,
+            ) => return Remedy::TryAgain,
+            ErrorKind::Server(ServerErrorKind::TryAgain) => return Remedy::Part,
             ErrorKind::Server(ServerErrorKind::ReadOnly) => return Remedy::FindMaster,
             ErrorKind::Server(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
                 let asking = kind == ServerErrorKind::Ask;
@@ -127,7 +131,7 @@ impl Remedy {
             }
             _ => {}
         }
-        let source = Arc::new(error);
+        let source = Arc::new(error.clone());
         if code == "BUSY" {
             return Remedy::TryAgain;
         }

@@ -84,6 +84,7 @@
 
 mod breaker;
 mod builder;
+mod cluster;
 mod counters;
 #[cfg(test)]
 mod embedded;

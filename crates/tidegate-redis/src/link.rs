@@ -1,4 +1,4 @@
-//! One connection for everyone, opened again when it is lost.
+//! One connection to a server for everyone, opened again when it is lost.
 //!
 //! Opening runs in the background with its own time limit, and all who need
 //! the connection wait for the same attempt, each until their own deadline.
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::failure::RedisFailure;
-use crate::servers::{Connection, Topology};
+use crate::servers::Origin;
 
 pub(crate) struct Link {
-    topology: Topology,
+    origin: Origin,
     patience: Duration,
     runtime: Handle,
     slot: Mutex<Slot>,
@@ -24,7 +25,7 @@ pub(crate) struct Link {
 
 #[derive(Default)]
 struct Slot {
-    current: Option<Connection>,
+    current: Option<MultiplexedConnection>,
     /// Counts the connections, so that only the one that failed is dropped.
     generation: u64,
     opening: Option<Opening>,
@@ -33,12 +34,13 @@ struct Slot {
 type Opening = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
 
 impl Link {
-    pub(crate) fn new(topology: Topology, patience: Duration, runtime: Handle) -> Arc<Link> {
-        Arc::new(Link { topology, patience, runtime, slot: Mutex::default() })
+    pub(crate) fn new(origin: Origin, patience: Duration, runtime: Handle) -> Arc<Link> {
+        Arc::new(Link { origin, patience, runtime, slot: Mutex::default() })
     }
 
-    pub(crate) fn is_cluster(&self) -> bool {
-        self.topology.is_cluster()
+    /// The host that it leads to, if it is always the same.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.origin.host()
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -46,7 +48,7 @@ impl Link {
     }
 
     /// The connection and its number, once there is one.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<(Connection, u64), RedisFailure> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64), RedisFailure> {
         loop {
             let opening = {
                 let mut slot = self.slot();
@@ -83,7 +85,7 @@ impl Link {
         }
         let link = Arc::clone(self);
         let attempt = self.runtime.spawn(async move {
-            let opened = match timeout(link.patience, link.topology.open()).await {
+            let opened = match timeout(link.patience, link.origin.open()).await {
                 Ok(opened) => opened.map_err(|error| RedisFailure::Connection { source: Arc::new(error) }),
                 Err(_) => Err(RedisFailure::Connection { source: Arc::new(out_of_time()) }),
             };
@@ -102,6 +104,6 @@ impl Link {
     }
 }
 
-fn out_of_time() -> redis::RedisError {
+pub(crate) fn out_of_time() -> redis::RedisError {
     std::io::Error::new(std::io::ErrorKind::TimedOut, "the connection was not opened in time").into()
 }

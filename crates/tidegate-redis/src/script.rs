@@ -80,6 +80,8 @@ pub(crate) struct Call<'a> {
     pub(crate) genesis: Option<Vec<u8>>,
     /// When what is to be undone was charged.
     pub(crate) undone: Micros,
+    /// Whether nothing is to be carried out, because another call was refused.
+    pub(crate) is_withheld: bool,
 }
 
 /// One check in a call.
@@ -141,11 +143,11 @@ impl Call<'_> {
         if self.genesis.is_some() {
             arguments.push(Vec::new());
         }
-        let usual = self.now.is_none() && self.genesis.is_none() && self.undone == Micros::ZERO;
+        let usual = self.now.is_none() && self.genesis.is_none() && self.undone == Micros::ZERO && !self.is_withheld;
         if !usual || self.kept_longer_ms != USUALLY_KEPT_LONGER_MS {
             let now = self.now.map_or(-1.0, |now| double(now.get()));
-            let strict = if self.genesis.is_some() { 1.0 } else { 0.0 };
-            let settings = [now, double(self.kept_longer_ms), double(self.undone.get()), strict];
+            let [strict, withheld] = [self.genesis.is_some(), self.is_withheld].map(|is| if is { 1.0 } else { 0.0 });
+            let settings = [now, double(self.kept_longer_ms), double(self.undone.get()), strict, withheld];
             arguments.push(settings.iter().flat_map(|number| number.to_le_bytes()).collect());
         }
         arguments
@@ -274,6 +276,18 @@ impl Reply {
         self.answers.get(turn).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
     }
 
+    /// When a charge that was carried out counts as made: never before what
+    /// was there, even if the clock went back.
+    pub(crate) fn charged_at(&self, turn: usize, task: &Task<'_>) -> Micros {
+        let Task::Decide { limit, .. } = task else { return self.now };
+        let first = numbers(self.state(turn)).map_or(0, |[first, _, _]| first);
+        self.now.max(Micros::new(match limit.kernel() {
+            LimitKernel::Bucket(_) => 0,
+            LimitKernel::Window(window) => first.saturating_mul(window.tick()),
+            LimitKernel::Log(_) => first,
+        }))
+    }
+
     /// The verdict on a turn that the script decided.
     pub(crate) fn verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
         let answer = self.answers.get(turn).ok_or(RedisFailure::Garbled { what: "the script's reply" })?;
@@ -297,14 +311,19 @@ impl Reply {
     }
 
     fn undone(&self, answer: &Answer, check: &Check<'_>, limit: Limit) -> Option<Verdict> {
-        let (now, cost, state) = (self.now, check.cost(), answer.state.as_deref());
-        // The state is that of afterwards: there is nothing left to carry out.
-        let verb = Verb::Refund;
+        let (cost, state) = (check.cost(), answer.state.as_deref());
         Some(match limit.kernel() {
-            LimitKernel::Bucket(bucket) => kernel::withhold(&bucket, &read_bucket(&bucket, state)?, now, verb, cost),
-            LimitKernel::Window(window) => kernel::withhold(&window, &read_window(&window, state)?, now, verb, cost),
+            LimitKernel::Bucket(bucket) => self.taken_back(&bucket, &read_bucket(&bucket, state)?, cost),
+            LimitKernel::Window(window) => self.taken_back(&window, &read_window(&window, state)?, cost),
             LimitKernel::Log(log) => self.read_log(&log, state, answer.passes)?,
         })
+    }
+
+    /// The state is that of afterwards. Whoever was let through is told so,
+    /// even if others have taken the place by now.
+    fn taken_back<K: Kernel>(&self, kernel: &K, state: &K::State, cost: u64) -> Verdict {
+        let verdict = kernel::withhold(kernel, state, self.now, Verb::Charge, cost);
+        if verdict.allowed { verdict } else { kernel::withhold(kernel, state, self.now, Verb::Refund, cost) }
     }
 
     fn replay<K: Kernel>(&self, kernel: &K, mut state: K::State, verb: Verb, cost: u64) -> Verdict {

@@ -2,30 +2,27 @@
 
 use std::fmt;
 
+use futures_util::FutureExt;
+use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use tokio::sync::Mutex;
-
-use crate::failure::Redirect;
 
 /// Where a store keeps its states: made from a URL, or from a client of your own.
 pub struct Servers(Topology);
 
 pub(crate) enum Topology {
-    One(Client),
-    Sentinel(Mutex<SentinelClient>),
-    Cluster(ClusterClient),
+    One(Origin),
+    /// Some of the nodes, at least one.
+    Cluster(Vec<Client>),
 }
 
-/// A way to the servers, shared by all who ask.
-#[derive(Clone)]
-pub(crate) enum Connection {
-    One(MultiplexedConnection),
-    Cluster(ClusterConnection),
+/// Where the connections of one link come from.
+pub(crate) enum Origin {
+    Server(Box<ConnectionInfo>),
+    /// Whichever server is the master. Each client knows one sentinel or more.
+    Sentinels(Vec<Mutex<SentinelClient>>),
 }
 
 /// Why a store cannot be made. That the servers are away is no reason.
@@ -44,6 +41,9 @@ pub enum ConnectError {
     /// A sentinel's URL does not say which master.
     #[error("the URL of a sentinel set must name the master: redis+sentinel://host:26379,host:26379/mymaster")]
     NoMasterName,
+    /// A cluster without a node.
+    #[error("a cluster must be named by at least one node: redis+cluster://host:6379,host:6379")]
+    NoNodes,
     /// The client cannot use it.
     #[error("the client cannot use the URL")]
     Unusable(#[from] redis::RedisError),
@@ -83,12 +83,12 @@ impl Servers {
         let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
         match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-                Ok(Servers(Topology::One(Client::open(url)?)))
+                Ok(Client::open(url)?.into())
             }
             "redis+sentinel" | "rediss+sentinel" => Servers::sentinels(url, scheme),
             "redis+cluster" | "rediss+cluster" => {
                 let (nodes, _) = each_host(url, scheme, 6379);
-                Ok(Servers::from_builder(ClusterClient::builder(nodes))?)
+                Servers::cluster(nodes.into_iter().map(Client::open).collect::<RedisResult<Vec<_>>>()?)
             }
             _ => Err(ConnectError::UnknownScheme { scheme: scheme.to_owned() }),
         }
@@ -108,18 +108,26 @@ impl Servers {
         if scheme == "rediss+sentinel" {
             info = info.set_tls_mode(redis::TlsMode::Secure);
         }
-        let bare = sentinels.iter().map(|sentinel| without_credentials(sentinel)).collect();
-        let client = SentinelClient::build(bare, master, Some(info), SentinelServerType::Master)?;
-        Ok(client.into())
+        // A client for each: one that knows them all waits for a sentinel that
+        // hangs before it listens to the next.
+        let clients = sentinels.iter().map(|sentinel| {
+            let bare = vec![without_credentials(sentinel)];
+            SentinelClient::build(bare, master, Some(info.clone()), SentinelServerType::Master).map(Mutex::new)
+        });
+        Ok(Servers(Topology::One(Origin::Sentinels(clients.collect::<RedisResult<_>>()?))))
     }
 
-    /// A cluster of your own settings. Its retries are switched off: a charge
-    /// that may have been carried out must not be sent again.
+    /// A cluster by clients of your own for some of its nodes. The others are
+    /// found, and reached as the first of these is.
     ///
     /// # Errors
-    /// If the client cannot use the settings.
-    pub fn from_builder(cluster: ClusterClientBuilder) -> Result<Servers, ConnectError> {
-        Ok(Servers(Topology::Cluster(cluster.retries(0).build()?)))
+    /// If there is none.
+    pub fn cluster(nodes: impl IntoIterator<Item = Client>) -> Result<Servers, ConnectError> {
+        let nodes: Vec<Client> = nodes.into_iter().collect();
+        if nodes.is_empty() {
+            return Err(ConnectError::NoNodes);
+        }
+        Ok(Servers(Topology::Cluster(nodes)))
     }
 
     pub(crate) fn into_topology(self) -> Topology {
@@ -129,22 +137,22 @@ impl Servers {
 
 impl From<Client> for Servers {
     fn from(client: Client) -> Servers {
-        Servers(Topology::One(client))
+        Servers(Topology::One(Origin::Server(Box::new(client.get_connection_info().clone()))))
     }
 }
 
 /// The client must be one for masters.
 impl From<SentinelClient> for Servers {
     fn from(client: SentinelClient) -> Servers {
-        Servers(Topology::Sentinel(Mutex::new(client)))
+        Servers(Topology::One(Origin::Sentinels(vec![Mutex::new(client)])))
     }
 }
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Topology::One(_) => "Servers(one)",
-            Topology::Sentinel(_) => "Servers(sentinel set)",
+            Topology::One(Origin::Server(_)) => "Servers(one)",
+            Topology::One(Origin::Sentinels(_)) => "Servers(sentinel set)",
             Topology::Cluster(_) => "Servers(cluster)",
         })
     }
@@ -175,25 +183,34 @@ fn without_credentials(url: &str) -> String {
     }
 }
 
-impl Topology {
-    pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self, Topology::Cluster(_))
+impl Origin {
+    /// Opens a connection, without retries of any kind.
+    pub(crate) async fn open(&self) -> RedisResult<MultiplexedConnection> {
+        // The deadlines are our own; the client has none that could end a
+        // connection which others still use.
+        let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+        let settings = settings.set_pipeline_buffer_size(PIPELINE);
+        match self {
+            Origin::Server(info) => {
+                let client = Client::open((**info).clone())?;
+                client.get_multiplexed_async_connection_with_config(&settings).await
+            }
+            Origin::Sentinels(clients) => {
+                let opening = clients.iter().map(|client| {
+                    async { client.lock().await.get_async_connection_with_config(&settings).await }.boxed()
+                });
+                select_ok(opening).await.map(|(connection, _)| connection)
+            }
+        }
     }
 
-    /// Opens a connection, without retries of any kind.
-    pub(crate) async fn open(&self) -> RedisResult<Connection> {
-        // The deadline is the store's own; the client has none that could
-        // end a connection which others still use.
-        let settings = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(PIPELINE);
+    pub(crate) fn host(&self) -> Option<&str> {
         match self {
-            Topology::One(client) => {
-                client.get_multiplexed_async_connection_with_config(&settings).await.map(Connection::One)
-            }
-            Topology::Sentinel(client) => {
-                let mut client = client.lock().await;
-                client.get_async_connection_with_config(&settings).await.map(Connection::One)
-            }
-            Topology::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
+            Origin::Server(info) => match info.addr() {
+                ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
+                _ => None,
+            },
+            Origin::Sentinels(_) => None,
         }
     }
 }
@@ -201,32 +218,6 @@ impl Topology {
 /// Commands that may be on their way to a server before others wait: the
 /// client's own 50 held back 256 callers measurably.
 const PIPELINE: usize = 1_000;
-
-impl Connection {
-    pub(crate) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
-        match self {
-            Connection::One(connection) => command.query_async(connection).await,
-            Connection::Cluster(connection) => command.query_async(connection).await,
-        }
-    }
-
-    /// Sends to the node that a cluster says has the slot.
-    pub(crate) async fn send_to(&mut self, command: Cmd, redirect: Redirect) -> RedisResult<Value> {
-        let Connection::Cluster(connection) = self else {
-            // A single server of a cluster: there is nobody to follow.
-            return self.send(&command).await;
-        };
-        let Redirect { host, port, asking } = redirect;
-        let node = SingleNodeRoutingInfo::ByAddress { host, port };
-        if !asking {
-            return connection.route_command(command, RoutingInfo::SingleNode(node)).await?.extract_error();
-        }
-        let mut both = redis::pipe();
-        both.cmd("ASKING").add_command(command);
-        let replies = connection.route_pipeline(both, 0, 2, node).await?;
-        replies.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -253,7 +244,7 @@ mod tests {
             ("http://127.0.0.1", "cannot use \"http\" as the scheme"),
             ("127.0.0.1", "cannot use \"127.0.0.1\" as the scheme"),
             ("redis+sentinel://127.0.0.1", "must name the master"),
-            ("redis+cluster://", "the client cannot use the URL"),
+            ("redis+cluster://", "must be named by at least one node"),
         ] {
             let error = Servers::parse(url).expect_err(url).to_string();
             assert!(error.contains(expected), "{url}: {error}");

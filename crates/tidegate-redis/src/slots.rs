@@ -1,11 +1,17 @@
 //! A slice of checks, slot by slot.
 //!
 //! What is in one slot is decided by one call of the script, and outside of a
-//! cluster everything is. A slice that spans slots goes from one to the next;
-//! when one refuses, what the others have charged is undone. In between, others
-//! may be refused for units that are given back a moment later; nobody is
-//! ever admitted who should not be.
+//! cluster everything is. A slice that spans slots is looked at first: if any
+//! refuses, that is the answer. Then it goes from one slot to the next; when
+//! one refuses after all, because others were faster, what the others have
+//! charged is undone. In between, others may be refused for units that are
+//! given back a moment later; nobody is ever admitted who should not be. The
+//! same is done with the checks of one slot while it moves, and some of its
+//! keys are here and some there.
 
+use std::collections::VecDeque;
+
+use futures_util::future::join_all;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::Encoded;
 use tidegate::{Check, Micros};
@@ -27,7 +33,19 @@ struct Group<'a> {
 struct Decided {
     at: Micros,
     carried_out: bool,
+    /// When each check, if it was a charge, counts as made.
+    charged_at: Vec<Micros>,
     verdicts: Vec<Verdict>,
+}
+
+/// What to do with the checks of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    CarryOut,
+    /// Somebody has refused: only to say what would have come of it.
+    Withhold,
+    /// Somebody has refused since they were carried out.
+    TakeBack,
 }
 
 /// How often a custom kernel's state may be overtaken by others.
@@ -40,14 +58,37 @@ impl Inner {
         keys: Vec<Vec<u8>>,
         verdicts: &mut [Verdict],
     ) -> Result<Micros, RedisFailure> {
-        let groups = self.groups(checks, keys);
-        let mut charged: Vec<(&Group<'_>, Micros)> = Vec::new();
+        let mut groups = self.groups(checks, keys);
+        let mut charged: Vec<(Group<'_>, Vec<Micros>)> = Vec::new();
         let mut refused = false;
         let mut now = Micros::ZERO;
-        for group in &groups {
-            let as_peeks: Option<Verb> = refused.then_some(Verb::Peek);
-            let decided = match self.decide_group(group, as_peeks).await {
+        if groups.len() > 1 {
+            let mut all_seen = true;
+            let looks = groups.iter().map(|group| self.decide_group(group, Intent::Withhold));
+            for (group, seen) in groups.iter().zip(join_all(looks).await) {
+                match seen {
+                    Ok(seen) => {
+                        now = now.max(seen.at);
+                        refused |= group.charges() && seen.verdicts.iter().any(|verdict| !verdict.allowed);
+                        group.tell(&seen.verdicts, verdicts);
+                    }
+                    Err(RedisFailure::OnTheWay) => all_seen = false,
+                    Err(failure) => return Err(failure),
+                }
+            }
+            if refused && all_seen {
+                return Ok(now);
+            }
+        }
+        while let Some(group) = groups.pop_front() {
+            let intent = if refused { Intent::Withhold } else { Intent::CarryOut };
+            let decided = match self.decide_group(&group, intent).await {
                 Ok(decided) => decided,
+                Err(RedisFailure::OnTheWay) => {
+                    let (charges, others): (Vec<_>, Vec<_>) = group.singles().partition(Group::charges);
+                    charges.into_iter().chain(others).rev().for_each(|single| groups.push_front(single));
+                    continue;
+                }
                 Err(failure) => {
                     self.undo(&charged, verdicts).await;
                     return Err(failure);
@@ -56,7 +97,7 @@ impl Inner {
             now = now.max(decided.at);
             group.tell(&decided.verdicts, verdicts);
             if decided.carried_out && !refused {
-                charged.push((group, decided.at));
+                charged.push((group, decided.charged_at));
             } else if !refused {
                 refused = true;
                 self.undo(&std::mem::take(&mut charged), verdicts).await;
@@ -67,14 +108,16 @@ impl Inner {
 
     /// The checks by slot, those that charge first: whoever only looks, or
     /// gives back, comes when nobody can refuse any more.
-    fn groups<'a>(&self, checks: &[Check<'a>], keys: Vec<Vec<u8>>) -> Vec<Group<'a>> {
-        let mut groups: Vec<(u16, Group<'a>)> = Vec::with_capacity(1);
+    fn groups<'a>(&self, checks: &[Check<'a>], keys: Vec<Vec<u8>>) -> VecDeque<Group<'a>> {
+        let slots: Vec<u16> = keys.iter().map(|key| if self.is_cluster() { slot(key) } else { 0 }).collect();
+        let is_one = slots.iter().all(|slot| *slot == slots[0]);
+        let mut groups: Vec<((u16, bool), Group<'a>)> = Vec::with_capacity(1);
         for (place, (check, key)) in checks.iter().zip(keys).enumerate() {
-            let slot = if self.is_cluster() && checks.len() > 1 { slot(&key) } else { 0 };
-            let group = match groups.iter_mut().find(|(other, _)| *other == slot) {
+            let kind = (slots[place], !is_one && check.verb() != Verb::Charge);
+            let group = match groups.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, group)) => group,
                 None => {
-                    groups.push((slot, Group { places: Vec::new(), checks: Vec::new(), keys: Vec::new() }));
+                    groups.push((kind, Group { places: Vec::new(), checks: Vec::new(), keys: Vec::new() }));
                     &mut groups.last_mut().expect("just pushed").1
                 }
             };
@@ -82,24 +125,27 @@ impl Inner {
             group.checks.push(*check);
             group.keys.push(key);
         }
-        groups.sort_by_key(|(_, group)| !group.checks.iter().any(|check| check.verb() == Verb::Charge));
+        groups.sort_by_key(|((_, comes_last), _)| *comes_last);
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    async fn decide_group(&self, group: &Group<'_>, verb: Option<Verb>) -> Result<Decided, RedisFailure> {
+    async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
         if group.checks.iter().any(|check| check.meter().limit().is_none()) {
-            return self.swap_group(group, verb).await;
+            return self.swap_group(group, intent).await;
         }
-        let call = self.call(group.turns(|_, check| decide(check, verb)));
+        let mut call = self.call(group.turns(|_, check| decide(check, intent)));
+        call.is_withheld = intent == Intent::Withhold;
         let reply = self.ask(&call).await?;
         let verdicts = call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task));
         let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
-        Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, verdicts })
+        let charged_at =
+            call.turns.iter().enumerate().map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
+        Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, charged_at, verdicts })
     }
 
     /// A group with custom kernels: reads their states, decides on them here,
     /// and has the script write what came out if nobody was faster.
-    async fn swap_group(&self, group: &Group<'_>, verb: Option<Verb>) -> Result<Decided, RedisFailure> {
+    async fn swap_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
         let custom = |check: &Check<'_>| check.meter().limit().is_none();
         let look = Task::Swap { state: Vec::new(), passes: true, after: None, healed: None };
         let turns = group.turns(|_, check| custom(check).then(|| look.clone()));
@@ -114,8 +160,7 @@ impl Inner {
                 let state = if custom(check) { state.next() } else { None };
                 encoded.push(match state {
                     Some(state) => {
-                        let verb = verb.unwrap_or(check.verb());
-                        let decided = check.meter().decide_encoded(state, now, verb, check.cost());
+                        let decided = check.meter().decide_encoded(state, now, verb(check, intent), check.cost());
                         Some(decided.ok_or(RedisFailure::Garbled { what: "the state of a custom kernel" })?)
                     }
                     None => None,
@@ -123,15 +168,16 @@ impl Inner {
             }
             let mut state = states.iter();
             let turns = group.turns(|index, check| match &encoded[index] {
-                None => decide(check, verb),
+                None => decide(check, intent),
                 Some(Encoded { verdict, after, healed, .. }) => {
-                    let passes = verdict.allowed || verb.unwrap_or(check.verb()) == Verb::Peek;
+                    let passes = verdict.allowed || verb(check, intent) == Verb::Peek;
                     let state = state.next().cloned().unwrap_or_default();
                     Some(Task::Swap { state, passes, after: after.clone(), healed: healed.clone() })
                 }
             });
             let mut call = self.call(turns);
             call.now = Some(now);
+            call.is_withheld = intent == Intent::Withhold;
             let reply = self.ask(&call).await?;
             if reply.outcome == Outcome::Overtaken {
                 now = reply.now;
@@ -140,52 +186,72 @@ impl Inner {
                 continue;
             }
             let carried_out = reply.outcome == Outcome::CarriedOut;
+            let charged_at = call.turns.iter().enumerate();
+            let charged_at = charged_at.map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
             let verdicts = call.turns.iter().zip(encoded).enumerate().map(|(index, (turn, encoded))| match encoded {
                 None => reply.verdict(index, &turn.task),
                 Some(Encoded { verdict, .. }) if carried_out => Ok(verdict),
                 Some(Encoded { withheld, .. }) => Ok(withheld),
             });
-            return Ok(Decided { at: reply.now, carried_out, verdicts: verdicts.collect::<Result<Vec<_>, _>>()? });
+            let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
+            return Ok(Decided { at: reply.now, carried_out, charged_at, verdicts });
         }
         Err(RedisFailure::Contended { tries: MOST_TRIES })
     }
 
-    /// Takes back what the groups were charged; their verdicts become what
-    /// they would have been without.
-    async fn undo(&self, charged: &[(&Group<'_>, Micros)], verdicts: &mut [Verdict]) {
-        for (group, at) in charged {
-            let undone = if group.checks.iter().any(|check| check.meter().limit().is_none()) {
-                self.swap_group(group, Some(Verb::Refund)).await.map(|decided| decided.verdicts)
-            } else {
-                let mut call = self.call(group.turns(|_, check| undo(check)));
-                call.undone = *at;
-                self.ask(&call).await.and_then(|reply| {
-                    call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task)).collect()
-                })
-            };
+    /// Takes back what the groups were charged, all at once; their verdicts
+    /// become what they would have been without.
+    async fn undo(&self, charged: &[(Group<'_>, Vec<Micros>)], verdicts: &mut [Verdict]) {
+        let singles = charged.iter().flat_map(|(group, charged_at)| group.singles().zip(charged_at));
+        let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, at)| async move {
+            let undone = self.undo_single(&single, *at).await;
+            (single, undone)
+        });
+        for (single, undone) in join_all(undoing).await {
             match undone {
-                Ok(undone) => group.tell(&undone, verdicts),
+                Ok(undone) => single.tell(&undone, verdicts),
                 // It stays charged until it expires: somebody is admitted too little.
                 Err(failure) => tracing::warn!(%failure, "a charge could not be taken back"),
             }
         }
     }
+
+    async fn undo_single(&self, single: &Group<'_>, at: Micros) -> Result<Vec<Verdict>, RedisFailure> {
+        let turns = single.turns(|_, check| Some(Task::Undo { check: *check, limit: check.meter().limit()? }));
+        if turns.is_empty() {
+            return self.swap_group(single, Intent::TakeBack).await.map(|decided| decided.verdicts);
+        }
+        let mut call = self.call(turns);
+        call.undone = at;
+        let reply = self.ask(&call).await?;
+        call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task)).collect()
+    }
 }
 
-fn decide<'a>(check: &Check<'a>, verb: Option<Verb>) -> Option<Task<'a>> {
+fn decide<'a>(check: &Check<'a>, intent: Intent) -> Option<Task<'a>> {
     let limit = check.meter().limit()?;
-    Some(Task::Decide { check: *check, limit, verb: verb.unwrap_or(check.verb()) })
+    Some(Task::Decide { check: *check, limit, verb: verb(check, intent) })
 }
 
-fn undo<'a>(check: &Check<'a>) -> Option<Task<'a>> {
-    let limit = check.meter().limit()?;
-    Some(match check.verb() {
-        Verb::Charge => Task::Undo { check: *check, limit },
-        Verb::Peek | Verb::Refund | Verb::Reset => Task::Decide { check: *check, limit, verb: Verb::Peek },
-    })
+fn verb(check: &Check<'_>, intent: Intent) -> Verb {
+    match (intent, check.verb()) {
+        (Intent::CarryOut | Intent::Withhold, verb) => verb,
+        (Intent::TakeBack, Verb::Charge) => Verb::Refund,
+        (Intent::TakeBack, Verb::Peek | Verb::Refund | Verb::Reset) => Verb::Peek,
+    }
 }
 
 impl<'a> Group<'a> {
+    /// Each check for itself.
+    fn singles(&self) -> impl Iterator<Item = Group<'a>> {
+        let parts = self.places.iter().zip(&self.checks).zip(&self.keys);
+        parts.map(|((place, check), key)| Group { places: vec![*place], checks: vec![*check], keys: vec![key.clone()] })
+    }
+
+    fn charges(&self) -> bool {
+        self.checks.iter().any(|check| check.verb() == Verb::Charge)
+    }
+
     /// A turn for each check that has a task.
     fn turns(&self, mut task: impl FnMut(usize, &Check<'a>) -> Option<Task<'a>>) -> Vec<Turn<'a>> {
         let turns = self.checks.iter().zip(&self.keys).enumerate();

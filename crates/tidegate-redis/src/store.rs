@@ -4,23 +4,25 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, RedisResult, Value};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Clock, Micros, Store, StoreError, SystemClock};
 use tokio::time::{sleep, timeout};
 
 use crate::breaker::Breaker;
 use crate::builder::{Builder, Settings};
+use crate::cluster::{Address, Cluster};
 use crate::counters::{Counters, Statistics};
-use crate::failure::{RedisFailure, Remedy};
-use crate::key::{genesis_key, slot, state_key};
+use crate::failure::{Redirect, RedisFailure, Remedy};
+use crate::key::{SLOTS, genesis_key, slot, state_key};
 use crate::lease::Leases;
 use crate::ledger::Lease;
 use crate::link::Link;
 use crate::refusals::Refusals;
 use crate::runtime::Runtime;
 use crate::script::{Call, Named, Reply, Turn, USUALLY_KEPT_LONGER_MS};
-use crate::servers::{ConnectError, Connection, Servers};
+use crate::servers::{ConnectError, Servers, Topology};
 
 /// Keeps the states of every key on Redis or Valkey, where all processes that
 /// use the same servers and prefix share them. Cheap to clone; clones are one
@@ -31,7 +33,7 @@ pub struct RedisStore {
 }
 
 pub(crate) struct Inner {
-    link: Arc<Link>,
+    home: Home,
     runtime: Runtime,
     settings: Settings,
     /// What callers wait by, when the servers' own clock decides.
@@ -41,6 +43,12 @@ pub(crate) struct Inner {
     refusals: Option<Refusals>,
     leases: Option<Leases>,
     counters: Counters,
+}
+
+/// Where the states are.
+enum Home {
+    One(Arc<Link>),
+    Cluster(Arc<Cluster>),
 }
 
 /// A node that is away should not keep callers from the others; slots of one
@@ -66,12 +74,14 @@ impl RedisStore {
     /// If the URL cannot be used. That the servers are away is no error.
     pub async fn connect(url: &str) -> Result<RedisStore, ConnectError> {
         let store = RedisStore::builder(Servers::parse(url)?).build()?;
-        let link = Arc::clone(&store.inner.link);
-        let _ = store
-            .inner
-            .runtime
-            .run(timeout(store.inner.settings.deadline, async { link.connection().await.err() }))
-            .await;
+        let inner = &*store.inner;
+        let opening = async {
+            match &inner.home {
+                Home::One(link) => link.connection().await.err(),
+                Home::Cluster(cluster) => cluster.look().await.err(),
+            }
+        };
+        let _ = inner.runtime.run(timeout(inner.settings.deadline, opening)).await;
         Ok(store)
     }
 
@@ -82,13 +92,18 @@ impl RedisStore {
 
     pub(crate) fn new(servers: Servers, mut settings: Settings) -> Result<RedisStore, ConnectError> {
         let runtime = Runtime::find().map_err(ConnectError::NoThread)?;
-        let link = Link::new(servers.into_topology(), settings.patience, runtime.handle().clone());
-        let breakers = if link.is_cluster() { crate::key::SLOTS / SLOTS_A_BREAKER } else { 1 };
+        let (patience, handle) = (settings.patience, runtime.handle().clone());
+        let (home, breakers) = match servers.into_topology() {
+            Topology::One(origin) => (Home::One(Link::new(origin, patience, handle)), 1),
+            Topology::Cluster(nodes) => {
+                (Home::Cluster(Cluster::new(&nodes, patience, handle)), SLOTS / SLOTS_A_BREAKER)
+            }
+        };
         let breakers = (0..breakers).map(|_| Breaker::new(settings.breaker)).collect();
         let refusals = settings.refusals.map(Refusals::new);
         let leases = Leases::new(std::mem::take(&mut settings.leases));
         let (waiting, counters) = (SystemClock::new(), Counters::default());
-        let inner = Arc::new(Inner { link, runtime, settings, waiting, breakers, refusals, leases, counters });
+        let inner = Arc::new(Inner { home, runtime, settings, waiting, breakers, refusals, leases, counters });
         if let Some(shortest) = inner.leases.as_ref().and_then(Leases::shortest) {
             inner.runtime.handle().spawn(give_back_in_time(Arc::downgrade(&inner), shortest));
         }
@@ -120,13 +135,21 @@ impl RedisStore {
 impl Inner {
     /// One call of the script: within the deadline, if the breaker lets it.
     pub(crate) async fn ask(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
-        let breaker = self.breaker_of(call);
+        let slot = self.slot_of(call);
+        let breaker = &self.breakers[usize::from(slot / SLOTS_A_BREAKER)];
         let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.turned_away())?;
-        let mut attempt = Attempt { inner: self, generation: None, last_word: None };
-        let outcome = timeout(self.settings.deadline, attempt.carry_out(call)).await.unwrap_or_else(|_| {
-            if let Some(generation) = attempt.generation {
-                self.link.suspect(generation);
+        let mut attempt = Attempt { inner: self, slot, used: None, last_word: None };
+        let attempted = async {
+            if pass.is_probe() {
+                attempt.look_around().await;
             }
+            attempt.carry_out(call).await
+        };
+        let outcome = timeout(self.settings.deadline, attempted).await.unwrap_or_else(|_| {
+            if let Some((link, generation)) = &attempt.used {
+                link.suspect(*generation);
+            }
+            self.home.doubt();
             let last_word = attempt.last_word.take().unwrap_or_else(|| "nothing".into());
             Err(RedisFailure::Deadline { deadline: self.settings.deadline, last_word })
         });
@@ -168,22 +191,22 @@ impl Inner {
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        self.link.is_cluster()
+        matches!(self.home, Home::Cluster(_))
     }
 
-    fn breaker_of(&self, call: &Call<'_>) -> &Breaker {
-        let slot = call.turns.first().filter(|_| self.is_cluster()).map_or(0, |turn| slot(&turn.key));
-        &self.breakers[usize::from(slot / SLOTS_A_BREAKER)]
+    /// The slot of a call's keys; outside of a cluster there is only one.
+    fn slot_of(&self, call: &Call<'_>) -> u16 {
+        call.turns.first().filter(|_| self.is_cluster()).map_or(0, |turn| slot(&turn.key))
     }
 
     pub(crate) fn call<'a>(&self, turns: Vec<Turn<'a>>) -> Call<'a> {
         let now = self.settings.clock.as_ref().map(|clock| clock.now().min(Micros::LATEST));
         let kept_longer_ms = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK_MS } else { USUALLY_KEPT_LONGER_MS };
         let genesis = turns.first().filter(|_| self.settings.strict).map(|turn| {
-            let slot = if self.link.is_cluster() { slot(&turn.key) } else { 0 };
+            let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
             genesis_key(&self.settings.prefix, slot)
         });
-        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO }
+        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false }
     }
 }
 
@@ -197,10 +220,50 @@ async fn give_back_in_time(store: Weak<Inner>, shortest: Duration) {
     }
 }
 
+impl Home {
+    /// Has it found out soon who has which slot.
+    fn doubt(&self) {
+        match self {
+            Home::One(_) => {}
+            Home::Cluster(cluster) => cluster.doubt(),
+        }
+    }
+
+    /// Who has the slot, if anybody has.
+    async fn master(&self, slot: u16) -> Result<Option<Arc<Link>>, RedisFailure> {
+        match self {
+            Home::One(link) => Ok(Some(Arc::clone(link))),
+            Home::Cluster(cluster) => cluster.master(slot).await,
+        }
+    }
+
+    /// Who a node says has the slot; nobody but a cluster can say so.
+    fn follow(&self, slot: u16, said_by: &Link, redirect: &Redirect) -> Option<Arc<Link>> {
+        let Home::Cluster(cluster) = self else { return None };
+        let host = if redirect.host.is_empty() { said_by.host()? } else { &redirect.host };
+        let node = cluster.node(&Address { host: host.to_owned(), port: redirect.port });
+        if !redirect.asking {
+            cluster.moved(slot, &node);
+        }
+        Some(node)
+    }
+
+    /// Whether the slot is elsewhere, by the map as it is now.
+    async fn has_moved(&self, slot: u16, from: &Arc<Link>) -> bool {
+        let Home::Cluster(cluster) = self else { return false };
+        if cluster.look().await.is_err() {
+            return false;
+        }
+        cluster.master(slot).await.is_ok_and(|master| master.is_some_and(|master| !Arc::ptr_eq(&master, from)))
+    }
+}
+
 /// One call on its way, perhaps by several nodes.
 struct Attempt<'s> {
     inner: &'s Inner,
-    generation: Option<u64>,
+    slot: u16,
+    /// The connection that was used last.
+    used: Option<(Arc<Link>, u64)>,
     last_word: Option<String>,
 }
 
@@ -208,41 +271,75 @@ impl Attempt<'_> {
     /// Sends the call until it is carried out, or may have been: only those
     /// errors are tried again that say that nothing was done.
     async fn carry_out(&mut self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
+        let (home, slot) = (&self.inner.home, self.slot);
         let mut named = Named::ByDigest;
         let mut pause = FIRST_PAUSE;
-        let mut redirect = None;
+        // Whom to ask next, if not the master; and whether the slot is still on its way there.
+        let mut next: Option<(Arc<Link>, bool)> = None;
         loop {
-            let (mut connection, generation) = self.inner.link.connection().await?;
-            self.generation = Some(generation);
-            self.inner.counters.sent();
-            let command = call.command(named);
-            let sent: Result<Value, _> = match redirect.take() {
-                None => connection.send(&command).await,
-                Some(redirect) => connection.send_to(command, redirect).await,
+            let (link, asking) = match next.take() {
+                Some(next) => next,
+                None => match home.master(slot).await? {
+                    Some(master) => (master, false),
+                    None => {
+                        self.last_word = Some("no node has the slot".into());
+                        home.doubt();
+                        pause = self.rest(pause).await;
+                        continue;
+                    }
+                },
             };
-            let error = match sent {
+            let (mut connection, generation) = match link.connection().await {
+                Ok(opened) => opened,
+                // Nothing was sent.
+                Err(failure) if home.has_moved(slot, &link).await => {
+                    self.last_word = Some(failure.to_string());
+                    pause = self.rest(pause).await;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            self.used = Some((Arc::clone(&link), generation));
+            self.inner.counters.sent();
+            let error = match send(&mut connection, call.command(named), asking).await {
                 Ok(value) => return Reply::read(&value),
                 Err(error) => error,
             };
             self.last_word = Some(error.to_string());
-            match Remedy::of(error) {
-                Remedy::SendScript => named = Named::InFull,
-                Remedy::Follow(to) => match connection {
-                    Connection::Cluster(_) => redirect = Some(to),
-                    Connection::One(_) => pause = self.rest(pause).await,
-                },
-                Remedy::TryAgain => pause = self.rest(pause).await,
-                Remedy::FindMaster => {
-                    self.inner.link.lost(generation);
-                    pause = self.rest(pause).await;
+            match Remedy::of(&error) {
+                Remedy::SendScript => {
+                    named = Named::InFull;
+                    next = Some((link, asking));
+                    continue;
                 }
+                Remedy::Follow(redirect) => match home.follow(slot, &link, &redirect) {
+                    Some(node) => {
+                        next = Some((node, redirect.asking));
+                        continue;
+                    }
+                    None => return Err(RedisFailure::Refused { source: Arc::new(error) }),
+                },
+                Remedy::Part if call.turns.len() > 1 => return Err(RedisFailure::OnTheWay),
+                Remedy::Part | Remedy::TryAgain => {}
+                Remedy::FindMaster => link.lost(generation),
                 Remedy::GiveUp(failure) => {
                     if failure.is_outage() {
-                        self.inner.link.lost(generation);
+                        link.lost(generation);
+                        home.doubt();
                     }
                     return Err(failure);
                 }
             }
+            home.doubt();
+            pause = self.rest(pause).await;
+        }
+    }
+
+    /// Finds out who has which slot before it is found out the hard way, in
+    /// part of the time.
+    async fn look_around(&self) {
+        if let Home::Cluster(cluster) = &self.inner.home {
+            let _ = timeout(self.inner.settings.deadline / 2, cluster.look()).await;
         }
     }
 
@@ -250,6 +347,18 @@ impl Attempt<'_> {
         sleep(pause).await;
         (pause * 2).min(LONGEST_PAUSE)
     }
+}
+
+/// Sends a command, on purpose to a node that does not have the slot yet if
+/// `asking`: that must be said just before, with nothing of others in between.
+async fn send(connection: &mut MultiplexedConnection, command: Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return command.query_async(connection).await;
+    }
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command);
+    let replies = connection.req_packed_commands(&both, 0, 2).await?;
+    replies.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
 }
 
 impl Store for RedisStore {

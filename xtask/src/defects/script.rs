@@ -152,8 +152,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: an undo takes somebody else's entry",
         file: "crates/tidegate-redis/lua/log.lua",
-        from: "if undone + period <= time then",
-        to: "if false then",
+        from: "if ours > entries or at(ours) ~= undone then",
+        to: "if ours > entries then",
     },
     Defect {
         name: "script: an undo that empties a window tells the state before",

@@ -1,6 +1,8 @@
 //! What the tests of the store share: a runtime, a server, stores of their own.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod load;
+
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,0 +1,487 @@
+//! A cluster of six real nodes: the decisions are the same, slots move, masters
+//! come and go.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::load::{Load, SLACK, Tally, failure_of};
+use support::{RUNTIME, build};
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate_redis::{Builder, RedisFailure, RedisStore};
+use tidegate_testkit::servers::{Cluster, eventually, slot_of};
+
+/// For tests that do it no harm. Its nodes are slow to give each other up, so
+/// that a busy machine is no reason for a failover.
+static CALM: LazyLock<Cluster> = LazyLock::new(|| start(&[("cluster-node-timeout", "15000")]));
+
+/// For tests that move slots and end nodes, one at a time.
+static ROUGH: LazyLock<Mutex<Cluster>> = LazyLock::new(|| Mutex::new(start(&[])));
+
+/// As long as callers wait where something is wrong with the servers.
+const DEADLINE: Duration = Duration::from_millis(200);
+
+/// How long anything may take that comes about by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An instant of no importance, in 2023.
+const START: Micros = Micros::new(1_700_000_003_123_457);
+
+const CALLERS: usize = 16;
+
+/// By a clock that stands still, exactly its burst is admitted.
+const BURST: u64 = 1_000;
+const LIMIT: Limit = Limit::per_hour(BURST);
+
+fn start(directives: &[(&str, &str)]) -> Cluster {
+    let cluster = Cluster::start_with(directives);
+    println!("running on six nodes of {}", cluster.node(0).program().version());
+    cluster
+}
+
+/// The cluster for rough tests, as good as new.
+fn rough() -> MutexGuard<'static, Cluster> {
+    let cluster = ROUGH.lock().unwrap_or_else(PoisonError::into_inner);
+    // After a test that failed.
+    for node in (0..cluster.size()).map(|node| cluster.node(node)).filter(|node| !node.is_running()) {
+        node.restart();
+    }
+    cluster.wait_until_healthy();
+    cluster
+}
+
+/// A store on a cluster, whose clock stands until it is set.
+fn store_on(cluster: &Cluster, settings: impl FnOnce(Builder) -> Builder) -> (RedisStore, ManualClock) {
+    let hosts: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    let clock = ManualClock::at(START);
+    let builder = support::builder(&format!("redis+cluster://{}", hosts.join(","))).clock(clock.clone());
+    (build(settings(builder)), clock)
+}
+
+fn calm_store() -> (RedisStore, ManualClock) {
+    store_on(&CALM, |builder| builder)
+}
+
+/// A caller whose slot is on this master.
+fn caller_on(cluster: &Cluster, master: usize) -> String {
+    let mut names = (0..).map(|number| format!("caller{number}"));
+    names.find(|name| cluster.master_of(slot_of(name.as_bytes())) == master).expect("names without end")
+}
+
+/// One limit of one caller.
+#[derive(Clone)]
+struct Account {
+    meter: Meter,
+    key: Key<'static>,
+}
+
+impl Account {
+    fn new(limit: Limit, key: &str) -> Account {
+        Account { meter: Meter::new(Name::literal("rule"), limit), key: Key::from(key).into_owned() }
+    }
+
+    fn check(&self, verb: Verb) -> Check<'_> {
+        Check::new(&self.meter, &self.key, verb, 1).expect("a cost of one")
+    }
+
+    fn charge(&self, store: &RedisStore) -> Verdict {
+        decide(store, &[self.check(Verb::Charge)])[0]
+    }
+
+    fn peek(&self, store: &RedisStore) -> Verdict {
+        decide(store, &[self.check(Verb::Peek)])[0]
+    }
+}
+
+fn try_decide(store: &RedisStore, checks: &[Check<'_>]) -> Result<Vec<Verdict>, RedisFailure> {
+    let mut verdicts = vec![Verdict::default(); checks.len()];
+    let decided = RUNTIME.block_on(store.decide(checks, &mut verdicts));
+    decided.map(|_| verdicts).map_err(|error| failure_of(&error))
+}
+
+fn decide(store: &RedisStore, checks: &[Check<'_>]) -> Vec<Verdict> {
+    try_decide(store, checks).unwrap_or_else(|failure| panic!("no answer: {failure:?}"))
+}
+
+fn round_trips(store: &RedisStore, act: impl FnOnce()) -> u64 {
+    let before = store.statistics().round_trips;
+    act();
+    store.statistics().round_trips - before
+}
+
+tidegate_testkit::conformance!(decisions, calm_store);
+
+mod slices {
+    use super::*;
+
+    const KINDS: [Limit; 5] = [
+        Limit::per_second(5),
+        Limit::leaky_bucket(3, Duration::from_secs(1)).queue(4),
+        Limit::fixed_window(4, Duration::from_secs(60)),
+        Limit::sliding_log(6, Duration::from_secs(10)),
+        Limit::sliding_counter(7, Duration::from_secs(10)),
+    ];
+
+    /// A caller on each of the three masters.
+    fn callers() -> [String; 3] {
+        [0, 1, 2].map(|master| caller_on(&CALM, master))
+    }
+
+    #[test]
+    fn all_limits_of_a_caller_are_one_round_trip() {
+        let (store, _) = calm_store();
+        let accounts = KINDS.map(|limit| Account::new(limit, "alice"));
+        let checks = accounts.each_ref().map(|account| account.check(Verb::Charge));
+        decide(&store, &checks);
+        assert_eq!(round_trips(&store, || drop(decide(&store, &checks))), 1);
+    }
+
+    #[test]
+    fn a_slice_of_two_slots_charges_both_or_none_in_both_orders() {
+        let [here, there, _] = callers();
+        for (limit, other) in KINDS.into_iter().flat_map(|limit| KINDS.map(|other| (limit, other))) {
+            let (store, _) = calm_store();
+            let (spent, free) = (Account::new(limit, &here), Account::new(other, &there));
+            free.charge(&store);
+            while spent.charge(&store).allowed {}
+            let (refusal, before) = (spent.charge(&store), free.peek(&store));
+            for _ in 0..3 {
+                let verdicts = decide(&store, &[spent.check(Verb::Charge), free.check(Verb::Charge)]);
+                assert_eq!(verdicts, [refusal, before], "{limit} refuses, then {other}");
+                let verdicts = decide(&store, &[free.check(Verb::Charge), spent.check(Verb::Charge)]);
+                assert_eq!(verdicts, [before, refusal], "{other}, then {limit} refuses");
+                assert_eq!(free.peek(&store), before, "{other} beside {limit} that refuses");
+            }
+            let verdicts = decide(&store, &[free.check(Verb::Charge), spent.check(Verb::Peek)]);
+            assert!(verdicts[0].allowed, "{other}: a peek that waits is no refusal");
+            assert_eq!(verdicts[0].remaining + 1, before.remaining, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_refused_slice_gives_nothing_back_either() {
+        let [here, there, _] = callers();
+        let (store, _) = calm_store();
+        let limits = [Limit::per_hour(2), Limit::per_hour(3), Limit::per_hour(4)];
+        let [spent, refunded, charged] =
+            [(0, &there), (1, &here), (2, &here)].map(|(n, key)| Account::new(limits[n], key));
+        for account in [&spent, &refunded] {
+            while account.charge(&store).allowed {}
+        }
+        let accounts = [&charged, &refunded, &spent];
+        let before = accounts.map(|account| account.peek(&store));
+        let verbs = [Verb::Charge, Verb::Refund, Verb::Charge];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+            let verdicts = decide(&store, &order.map(|index| accounts[index].check(verbs[index])));
+            // A refund always passes.
+            assert!(order.iter().zip(verdicts).all(|(index, verdict)| verdict.allowed == (*index != 2)), "{order:?}");
+            assert_eq!(accounts.map(|account| account.peek(&store)), before, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_in_the_last_of_three_slots_is_as_if_never_asked() {
+        let [first, second, third] = callers().map(|caller| Account::new(Limit::per_hour(5), &caller));
+        let (store, _) = calm_store();
+        while third.charge(&store).allowed {}
+        let before = [&first, &second, &third].map(|account| account.peek(&store));
+        let checks = [&first, &second, &third].map(|account| account.check(Verb::Charge));
+        assert_eq!(decide(&store, &checks), before);
+        assert_eq!([&first, &second, &third].map(|account| account.peek(&store)), before);
+    }
+
+    /// Slices of both orders by many callers, while `meanwhile` happens again
+    /// and again; the time before and after each that was admitted.
+    fn race(store: &RedisStore, accounts: [&Account; 2], meanwhile: impl Fn()) -> Vec<[Micros; 2]> {
+        let callers = (0..8).map(|caller| {
+            let store = store.clone();
+            let mut accounts = accounts.map(Account::clone);
+            if caller % 2 == 1 {
+                accounts.reverse();
+            }
+            RUNTIME.spawn(async move {
+                let mut admitted = Vec::new();
+                let checks = accounts.each_ref().map(|account| account.check(Verb::Charge));
+                for _ in 0..60 {
+                    let (before, mut verdicts) = (store.clock().now(), [Verdict::default(); 2]);
+                    store.decide(&checks, &mut verdicts).await.expect("an answer");
+                    if verdicts.iter().all(|verdict| verdict.allowed) {
+                        admitted.push([before, store.clock().now()]);
+                    }
+                }
+                admitted
+            })
+        });
+        let callers: Vec<_> = callers.collect();
+        while callers.iter().any(|caller| !caller.is_finished()) {
+            thread::sleep(Duration::from_millis(5));
+            meanwhile();
+        }
+        let admitted = callers.into_iter().map(|caller| RUNTIME.block_on(caller).expect("a caller does not panic"));
+        admitted.flatten().collect()
+    }
+
+    #[test]
+    fn racing_slices_never_admit_more_than_either_key_allows() {
+        let [here, there, _] = callers();
+        let (store, _) = calm_store();
+        let small = Account::new(Limit::per_hour(30), &here);
+        let large = Account::new(Limit::sliding_log(50, Duration::from_secs(60)), &there);
+        let admitted = race(&store, [&small, &large], || {}).len() as u64;
+        assert!((1..=30).contains(&admitted), "{admitted}");
+        // What was refused was given back to the last unit.
+        assert_eq!(small.peek(&store).remaining, 30 - admitted);
+        assert_eq!(large.peek(&store).remaining, 50 - admitted);
+    }
+
+    #[test]
+    fn racing_slices_over_the_edges_of_windows_stay_within_each_window() {
+        const PERIOD: Duration = Duration::from_secs(10);
+        let [here, there, _] = callers();
+        let (store, clock) = calm_store();
+        let small = Account::new(Limit::fixed_window(9, PERIOD), &here);
+        let large = Account::new(Limit::fixed_window(12, PERIOD), &there);
+        let admitted = race(&store, [&small, &large], || clock.advance(PERIOD / 4));
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        for times in admitted {
+            // Of one that met an edge, each half may be of either window.
+            let [before, after] = times.map(|time| time.get() / Micros::from_duration(PERIOD).get());
+            if before == after {
+                *counts.entry(before).or_default() += 1;
+            }
+        }
+        println!("admitted by window: {counts:?}");
+        assert!(counts.len() > 1 && counts.values().all(|count| *count <= 9), "{counts:?}");
+    }
+}
+
+mod moving_slots {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_moved_is_found_again_and_its_counts_with_it() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder);
+        let (alice, slot) = (Account::new(LIMIT, "alice"), slot_of(b"alice"));
+        assert_eq!(alice.charge(&store).remaining, BURST - 1);
+        let (from, to) = (cluster.master_of(slot), other_master(&cluster, slot));
+        cluster.migrate_slot(slot, to);
+        let trips = round_trips(&store, || assert_eq!(alice.charge(&store).remaining, BURST - 2));
+        // Sent to the old master, and on to the new one, which may not know the script yet.
+        assert!((2..=3).contains(&trips), "{trips}");
+        let trips = round_trips(&store, || assert_eq!(alice.charge(&store).remaining, BURST - 3));
+        assert_eq!(trips, 1, "it is remembered");
+        cluster.migrate_slot(slot, from);
+        assert_eq!(alice.charge(&store).remaining, BURST - 4);
+    }
+
+    #[test]
+    fn a_slot_on_its_way_is_answered_in_both_places() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder);
+        let slot = slot_of(b"alice");
+        let old =
+            [LIMIT, Limit::fixed_window(BURST, Duration::from_secs(3_600))].map(|limit| Account::new(limit, "alice"));
+        let new = [Limit::per_hour(7), Limit::sliding_log(7, Duration::from_secs(60))]
+            .map(|limit| Account::new(limit, "alice"));
+        let both = |accounts: &[Account; 2]| {
+            let checks = accounts.each_ref().map(|account| account.check(Verb::Charge));
+            decide(&store, &checks).iter().map(|verdict| verdict.remaining).collect::<Vec<u64>>()
+        };
+        assert_eq!(both(&old), [BURST - 1; 2]);
+        let migration = cluster.begin_migration(slot, other_master(&cluster, slot));
+        assert_eq!(both(&old), [BURST - 2; 2], "nothing has moved yet");
+        assert_eq!(migration.move_some(1), 1);
+        assert_eq!(both(&old), [BURST - 3; 2], "one key has moved, and one has not");
+        assert_eq!(both(&new), [6; 2], "neither key has been there before");
+        assert_eq!(both(&old), [BURST - 4; 2]);
+        // The old master refuses to give up a slot with keys; those of the new caller are at the new one.
+        migration.move_keys();
+        assert_eq!(both(&old), [BURST - 5; 2], "both have moved");
+        assert_eq!(both(&new), [5; 2]);
+        migration.finish();
+        assert_eq!((both(&old), both(&new)), (vec![BURST - 6; 2], vec![4; 2]));
+    }
+
+    #[test]
+    fn a_refused_slice_of_a_slot_on_its_way_charges_nothing() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder);
+        let slot = slot_of(b"alice");
+        let accounts = [Limit::per_hour(3), LIMIT].map(|limit| Account::new(limit, "alice"));
+        while accounts[0].charge(&store).allowed {}
+        accounts[1].charge(&store);
+        let before = accounts.each_ref().map(|account| account.peek(&store));
+        let migration = cluster.begin_migration(slot, other_master(&cluster, slot));
+        migration.move_some(1);
+        for order in [[0, 1], [1, 0]] {
+            let checks = order.map(|index| accounts[index].check(Verb::Charge));
+            assert_eq!(decide(&store, &checks), order.map(|index| before[index]));
+            assert_eq!(accounts.each_ref().map(|account| account.peek(&store)), before);
+        }
+        migration.move_keys();
+        migration.finish();
+    }
+
+    #[test]
+    fn slots_that_move_under_load_cost_nobody_anything() {
+        let cluster = rough();
+        for limits in [&[LIMIT][..], &[LIMIT, Limit::fixed_window(BURST + 1, Duration::from_secs(86_400))]] {
+            let (store, _) = store_on(&cluster, |builder| builder);
+            let load = Load::start(&store, CALLERS, "alice", limits);
+            let slot = slot_of(b"alice");
+            for moves in 1..=3 {
+                load.wait_for_admitted(moves * BURST / 5);
+                let migration = cluster.begin_migration(slot, other_master(&cluster, slot));
+                load.wait_for_answers(20);
+                migration.move_some(1);
+                load.wait_for_answers(20);
+                migration.move_keys();
+                load.wait_for_answers(20);
+                migration.finish();
+            }
+            let tally = load.exhaust();
+            println!("{} limits while their slot moved: {tally}", limits.len());
+            assert_eq!((tally.admitted, tally.in_doubt + tally.turned_away), (BURST, 0), "{tally}");
+        }
+    }
+
+    #[test]
+    fn a_flushed_script_is_sent_again() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder);
+        let load = Load::start(&store, CALLERS, "alice", &[LIMIT]);
+        for flush in 1..=3 {
+            load.wait_for_admitted(flush * BURST / 5);
+            for node in 0..cluster.size() {
+                cluster.node(node).command(&["SCRIPT", "FLUSH"]);
+            }
+        }
+        let tally = load.exhaust();
+        assert_eq!((tally.admitted, tally.in_doubt + tally.turned_away), (BURST, 0), "{tally}");
+    }
+
+    fn other_master(cluster: &Cluster, slot: u16) -> usize {
+        let owner = cluster.master_of(slot);
+        cluster.masters().into_iter().find(|master| *master != owner).expect("three masters")
+    }
+}
+
+mod faults {
+    use super::*;
+
+    /// Something happens to alice's master under load; what came of it once
+    /// the limit is used up, by which time callers are answered again.
+    fn befalls(what: &str, happens: impl FnOnce(&Cluster, usize)) -> Tally {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder.deadline(DEADLINE));
+        let load = Load::start(&store, CALLERS, "alice", &[LIMIT]);
+        load.wait_for_admitted(BURST / 3);
+        let began = Instant::now();
+        happens(&cluster, cluster.master_of(slot_of(b"alice")));
+        let healed = began.elapsed();
+        let recovered = load.wait_for_answers(CALLERS as u64);
+        let tally = load.exhaust();
+        println!("{what}: healed after {healed:?}, answers {recovered:?} later; {tally}");
+        assert!(tally.longest < DEADLINE + SLACK, "{what}: {tally}");
+        assert!(tally.admitted + tally.in_doubt >= BURST, "{what}: {tally}");
+        tally
+    }
+
+    #[test]
+    fn a_failover_by_agreement_admits_exactly_the_limit() {
+        let tally = befalls("failover", |cluster, master| _ = cluster.failover(master));
+        assert!(tally.admitted <= BURST, "{tally}");
+        assert!(tally.in_doubt > 0 || tally.admitted == BURST, "{tally}");
+    }
+
+    #[test]
+    fn a_takeover_admits_at_most_another_burst() {
+        let tally = befalls("takeover", |cluster, master| _ = cluster.takeover(master));
+        assert!(tally.admitted <= 2 * BURST, "{tally}");
+    }
+
+    #[test]
+    fn a_killed_master_is_replaced_and_costs_at_most_another_burst() {
+        let tally = befalls("kill", |cluster, master| {
+            cluster.node(master).kill();
+            cluster.wait_until_healthy();
+        });
+        assert!(tally.admitted <= 2 * BURST, "{tally}");
+    }
+
+    #[test]
+    fn a_master_that_hangs_is_replaced_and_costs_at_most_another_burst() {
+        let tally = befalls("pause", |cluster, master| {
+            cluster.node(master).pause();
+            cluster.wait_until_healthy();
+        });
+        assert!(tally.admitted <= 2 * BURST, "{tally}");
+    }
+
+    #[test]
+    fn a_node_that_hangs_keeps_nobody_from_the_others() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder.deadline(DEADLINE));
+        let hanging = cluster.masters()[0];
+        let (waiting, served) = (caller_on(&cluster, hanging), caller_on(&cluster, cluster.masters()[1]));
+        let loads = [&waiting, &served].map(|caller| Load::start(&store, CALLERS / 2, caller, &[LIMIT]));
+        loads.iter().for_each(|load| load.wait_for_admitted(20));
+        // Its replica as well, so that nobody takes its place.
+        let replica = cluster.replica_of(hanging);
+        for node in [replica, hanging] {
+            cluster.node(node).pause();
+        }
+        let before = loads[1].tally();
+        eventually("callers to be turned away", PATIENCE, || match loads[0].tally() {
+            tally if tally.in_doubt > 0 && tally.turned_away > 100 => Ok(()),
+            tally => Err(tally),
+        });
+        let (away, tally) = (store.statistics().away, loads[1].tally());
+        for node in [replica, hanging] {
+            cluster.node(node).resume();
+        }
+        loads[0].wait_for_answers(20);
+        let [waited, served] = loads.map(Load::finish);
+        println!("of a node that hangs: {waited}; of another: {served}");
+        assert!(tally.answered() > before.answered() + 20, "from {before} to {tally}");
+        assert_eq!((tally.in_doubt, tally.turned_away), (0, 0), "{tally}");
+        assert_eq!(away, 1, "only what is asked there is away");
+        assert!(waited.longest < DEADLINE + SLACK && served.longest < DEADLINE + SLACK);
+        assert_eq!(store.statistics().away, 0);
+    }
+
+    #[test]
+    fn a_cluster_without_a_majority_is_a_failure_in_time_and_recovers_by_itself() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder.deadline(DEADLINE));
+        let masters = cluster.masters();
+        let account = Account::new(LIMIT, &caller_on(&cluster, masters[0]));
+        account.charge(&store);
+        for master in &masters[1..] {
+            cluster.node(*master).pause();
+        }
+        let mut longest = Duration::ZERO;
+        let failure = eventually("the cluster to be down", PATIENCE, || {
+            let began = Instant::now();
+            let outcome = try_decide(&store, &[account.check(Verb::Charge)]);
+            longest = longest.max(began.elapsed());
+            match outcome {
+                Err(RedisFailure::Deadline { last_word, .. }) if last_word.contains("cluster is down") => Ok(last_word),
+                other => Err(format!("{other:?}")),
+            }
+        });
+        println!("without a majority: {failure:?}, longest call {longest:?}");
+        assert!(longest < DEADLINE + SLACK, "{longest:?}");
+        for master in &masters[1..] {
+            cluster.node(*master).resume();
+        }
+        eventually("an answer", PATIENCE, || {
+            try_decide(&store, &[account.check(Verb::Charge)]).map_err(|failure| failure.to_string())
+        });
+    }
+}
