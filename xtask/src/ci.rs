@@ -4,15 +4,19 @@ use std::fs;
 
 use crate::lua;
 use crate::run::{Failure, Step, root};
+use crate::servers;
 
 /// Decisions that the differential tests make in all.
 const CI_DECISIONS: &str = "10000000";
 const SOAK_DECISIONS: &str = "1000000000";
+const REDIS_SOAK_DECISIONS: &str = "10000000";
 
 pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
     Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
+    servers::ensure()?;
     Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
+    on_valkey()?;
     lua::lint()?;
     Step::cargo("doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;
@@ -23,9 +27,20 @@ pub(crate) fn all() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The tests of the Redis store that are about its answers, on Valkey where it can be had.
+fn on_valkey() -> Result<(), Failure> {
+    let Some(valkey) = servers::valkey() else { return Ok(()) };
+    let tests =
+        "--test conformance --test twin --test failure --test leases --test custom --test strict --test servers";
+    Step::cargo(&format!("test --package tidegate-redis {tests}"))
+        .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
+        .with("TIDEGATE_REDIS_DECISIONS", "60000")
+        .run()
+}
+
 /// Every library without its default features, and with each feature alone.
 fn features() -> Result<(), Failure> {
-    for package in ["tidegate", "tidegate-testkit"] {
+    for package in ["tidegate", "tidegate-redis", "tidegate-testkit"] {
         Step::cargo(&format!("check --package {package} --no-default-features")).run()?;
         for feature in features_of(package)? {
             Step::cargo(&format!("check --package {package} --no-default-features --features {feature}")).run()?;
@@ -45,7 +60,14 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 
 /// Every example runs to its end.
 fn examples() -> Result<(), Failure> {
-    let directory = root().join("crates/tidegate/examples");
+    for package in ["tidegate", "tidegate-redis"] {
+        examples_of(package)?;
+    }
+    Ok(())
+}
+
+fn examples_of(package: &str) -> Result<(), Failure> {
+    let directory = root().join("crates").join(package).join("examples");
     let entries = fs::read_dir(&directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
@@ -53,7 +75,7 @@ fn examples() -> Result<(), Failure> {
         .collect();
     names.sort();
     for name in names {
-        Step::cargo(&format!("run --quiet --package tidegate --example {name}")).run()?;
+        Step::cargo(&format!("run --quiet --package {package} --example {name}")).run()?;
     }
     Ok(())
 }
@@ -95,6 +117,11 @@ pub(crate) fn soak() -> Result<(), Failure> {
     let decisions = std::env::var("TIDEGATE_DECISIONS").unwrap_or_else(|_| SOAK_DECISIONS.into());
     Step::cargo("test --package tidegate --test differential --test retry_exactness -- --nocapture")
         .with("TIDEGATE_DECISIONS", &decisions)
+        .run()?;
+    servers::ensure()?;
+    Step::cargo("test --package tidegate-redis --lib --test twin -- --nocapture")
+        .with("TIDEGATE_DECISIONS", &decisions)
+        .with("TIDEGATE_REDIS_DECISIONS", REDIS_SOAK_DECISIONS)
         .run()
 }
 

@@ -54,7 +54,8 @@ impl Builder {
         self
     }
 
-    /// How long one call may take: 50 ms unless set.
+    /// How long one call may take: 50 ms unless set. A check is one call, unless
+    /// it spans slots of a cluster.
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.settings.deadline = deadline;
         self

@@ -1,7 +1,7 @@
 //! The store: checks become calls of the script, one for each slot.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     breakers: Box<[Breaker]>,
     refusals: Option<Refusals>,
     leases: Option<Leases>,
+    /// Where strict mode keeps the history of a slot, by slot: found by trying.
+    genesis: Box<[OnceLock<Vec<u8>>]>,
     counters: Counters,
 }
 
@@ -103,7 +105,10 @@ impl RedisStore {
         let refusals = settings.refusals.map(Refusals::new);
         let leases = Leases::new(std::mem::take(&mut settings.leases));
         let (waiting, counters) = (SystemClock::new(), Counters::default());
-        let inner = Arc::new(Inner { home, runtime, settings, waiting, breakers, refusals, leases, counters });
+        let is_cluster = matches!(home, Home::Cluster(_));
+        let slots = if settings.strict { if is_cluster { SLOTS } else { 1 } } else { 0 };
+        let genesis = (0..slots).map(|_| OnceLock::new()).collect();
+        let inner = Arc::new(Inner { home, runtime, settings, waiting, breakers, refusals, leases, genesis, counters });
         if let Some(shortest) = inner.leases.as_ref().and_then(Leases::shortest) {
             inner.runtime.handle().spawn(give_back_in_time(Arc::downgrade(&inner), shortest));
         }
@@ -204,7 +209,7 @@ impl Inner {
         let kept_longer_ms = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK_MS } else { USUALLY_KEPT_LONGER_MS };
         let genesis = turns.first().filter(|_| self.settings.strict).map(|turn| {
             let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
-            genesis_key(&self.settings.prefix, slot)
+            self.genesis[usize::from(slot)].get_or_init(|| genesis_key(&self.settings.prefix, slot)).clone()
         });
         Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false }
     }

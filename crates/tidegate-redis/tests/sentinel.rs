@@ -110,7 +110,8 @@ fn a_sentinel_that_hangs_keeps_nobody_from_the_new_master() {
 
 #[test]
 fn a_demoted_master_is_left_for_the_new_one() {
-    let set = set();
+    // One of its own: sentinels are long confused by what is done here.
+    let set = SentinelSet::start();
     let store = store_on(&set);
     charge(&store).expect("an answer");
     let before = set.current_master();

@@ -68,7 +68,7 @@ impl EmbeddedStore {
         let Settings { kept_longer_ms, by_server_time, .. } = self.settings;
         let now = (!by_server_time).then(|| self.now());
         let genesis = self.genesis.clone();
-        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO }
+        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false }
     }
 
     pub(super) fn run(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
@@ -124,7 +124,7 @@ impl Store for EmbeddedStore {
 /// What the store makes of a server's error.
 fn failure(error: String) -> RedisFailure {
     let error = redis::RedisError::from((redis::ErrorKind::Extension, "the script failed", error));
-    match Remedy::of(error) {
+    match Remedy::of(&error) {
         Remedy::GiveUp(failure) => failure,
         remedy => panic!("nothing that a script does is answered by {remedy:?}"),
     }
