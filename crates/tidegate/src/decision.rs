@@ -24,6 +24,18 @@ impl Decision {
         Decision { rule, limit, verdict }
     }
 
+    /// No rule has anything to say.
+    pub(crate) fn unlimited() -> Decision {
+        let verdict = Verdict { allowed: true, remaining: u64::MAX, ..Verdict::default() };
+        Decision { rule: Name::literal("unlimited"), limit: u64::MAX, verdict }
+    }
+
+    /// A rule lets nothing pass, however long one waits.
+    pub(crate) fn blocked(rule: Name) -> Decision {
+        let verdict = Verdict { retry_after: Micros::MAX, reset_after: Micros::MAX, ..Verdict::default() };
+        Decision { rule, limit: 0, verdict }
+    }
+
     /// See [`Verdict::field_by_field`].
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Decision {
@@ -59,6 +71,19 @@ impl Decision {
     #[inline]
     pub fn retry_after(&self) -> Duration {
         self.verdict.retry_after.to_duration()
+    }
+
+    /// Whether no rule limits the request: it is allowed, and the limit and
+    /// what remains of it are [`u64::MAX`].
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        self.limit == u64::MAX
+    }
+
+    /// Whether the request is refused for good: no waiting will help.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.limit == 0
     }
 
     /// How long until the key is as if it had never been used.

@@ -86,25 +86,27 @@ impl StandIns {
         any.then(|| Box::new(StandIns { modes, store: store.map_or_else(OnceLock::new, OnceLock::from) }))
     }
 
-    /// Answers in place of a store that failed with `error`; `checks` are
-    /// those of the policy, in its order.
+    /// Answers in place of a store that failed with `error`; `numbers` are
+    /// those of the checks' meters in the policy.
     pub(crate) fn decide(
         &self,
         checks: &[Check<'_>],
+        numbers: &[usize],
         verdicts: &mut [Verdict],
         error: StoreError,
     ) -> Result<Micros, StoreError> {
         let askable = checks.iter().all(|check| matches!(check.verb(), Verb::Charge | Verb::Peek));
-        let every_one = self.modes.iter().all(Option::is_some) && self.modes.len() == checks.len();
+        let modes: Vec<&Option<StandIn>> = numbers.iter().filter_map(|number| self.modes.get(*number)).collect();
+        let every_one = modes.iter().all(|mode| mode.is_some()) && modes.len() == checks.len();
         if !matches!(error, StoreError::Failed { .. }) || !askable || !every_one {
             return Err(error);
         }
         let store = self.store.get_or_init(|| {
             MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_else(|_| MemoryStore::default())
         });
-        let closed = self.modes.iter().any(|mode| matches!(mode, Some(StandIn::Closed)));
+        let closed = modes.iter().any(|mode| matches!(mode, Some(StandIn::Closed)));
         let mut local = Vec::with_capacity(checks.len());
-        for (index, (check, mode)) in checks.iter().zip(&self.modes).enumerate() {
+        for (index, (check, mode)) in checks.iter().zip(&modes).enumerate() {
             let mut verdict = Verdict { degraded: true, ..Verdict::default() };
             match mode {
                 Some(StandIn::Open) | None => {
@@ -119,7 +121,7 @@ impl StandIns {
             }
             verdicts[index] = verdict;
         }
-        let beyond_share = local.len() < self.modes.iter().filter(|m| matches!(m, Some(StandIn::Local(_)))).count();
+        let beyond_share = local.len() < modes.iter().filter(|m| matches!(m, Some(StandIn::Local(_)))).count();
         if local.is_empty() {
             return Ok(store.clock().now());
         }

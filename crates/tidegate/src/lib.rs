@@ -398,7 +398,7 @@ pub use limit::{AlgorithmKind, ConfigError, Limit};
 pub use limiter::{AcquireError, Builder, Limiter};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer};
-pub use policy::Policy;
+pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};
 pub use request::{Key, KeyPart, Request};
 pub use store::memory::{MemoryStore, Overflow};
 pub use store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};

@@ -123,6 +123,18 @@ pub enum ConfigError {
     /// A policy without any limit.
     #[error("the policy has no limit: give at least one")]
     EmptyPolicy,
+    /// Words that are no network.
+    #[error("cannot read {text:?} as a network: expected an address and perhaps a length, such as 10.0.0.0/8")]
+    UnreadableNetwork {
+        /// The text.
+        text: String,
+    },
+    /// More attributes in one policy than can be numbered.
+    #[error("a policy cannot ask for more than {bound} different attributes")]
+    TooManyAttributes {
+        /// The number that is allowed.
+        bound: usize,
+    },
     /// More distinct rule names than a process may ever make.
     #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
     TooManyNames {

@@ -11,8 +11,9 @@ use crate::decision::Decision;
 use crate::failure::{FailureMode, StandIns};
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
+use crate::name::Name;
 use crate::observe::{Event, Observer, Observers};
-use crate::policy::Policy;
+use crate::policy::{Applied, Compiled, Draft, Explanation, Policy, Resolution, RuleExplanation};
 use crate::request::Request;
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
@@ -31,14 +32,14 @@ use crate::time::Micros;
 /// assert!(limiter.is_allowed("bob"));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
-#[derive(Debug)]
 pub struct Limiter<S = MemoryStore> {
     inner: Arc<Inner<S>>,
 }
 
-#[derive(Debug)]
 struct Inner<S> {
-    meters: Box<[Meter]>,
+    policy: Compiled,
+    /// The only limit, if every request is asked about nothing else.
+    only: Option<Meter>,
     store: S,
     observers: Observers,
     stand_ins: Option<Box<StandIns>>,
@@ -50,19 +51,20 @@ impl<S> Inner<S> {
     fn decided(
         &self,
         checks: &[Check<'_>],
+        numbers: &[usize],
         verdicts: &mut [Verdict],
         decided: Result<Micros, StoreError>,
     ) -> Result<Micros, StoreError> {
         match (decided, &self.stand_ins) {
-            (Err(error), Some(stand_ins)) => stand_ins.decide(checks, verdicts, error),
+            (Err(error), Some(stand_ins)) => stand_ins.decide(checks, numbers, verdicts, error),
             (decided, _) => decided,
         }
     }
 
-    /// Whether nothing but one limit and its store has a say.
+    /// The only limit, if nothing but it and its store has a say.
     #[inline]
-    fn is_plain(&self) -> bool {
-        self.meters.len() == 1 && self.observers.is_empty() && self.stand_ins.is_none()
+    fn plain(&self) -> Option<&Meter> {
+        self.only.as_ref().filter(|_| self.observers.is_empty() && self.stand_ins.is_none())
     }
 }
 
@@ -138,10 +140,11 @@ impl<S: Store> Builder<S> {
     /// # Errors
     /// If the policy is empty or has two rules of one name.
     pub fn build(self) -> Result<Limiter<S>, ConfigError> {
-        let meters = self.policy.into_meters()?;
-        let Builder { store, observers, on_failure, local_store, .. } = self;
-        let stand_ins = StandIns::new(&meters, on_failure, local_store);
-        let inner = Inner { meters, store, observers, stand_ins, waiters: Waiters::default() };
+        let Builder { policy, store, observers, on_failure, local_store } = self;
+        let policy = Compiled::new(&policy)?;
+        let stand_ins = StandIns::new(policy.meters(), on_failure, local_store);
+        let only = policy.only_meter().cloned();
+        let inner = Inner { policy, only, store, observers, stand_ins, waiters: Waiters::default() };
         Ok(Limiter { inner: Arc::new(inner) })
     }
 }
@@ -196,17 +199,74 @@ impl<S: Store> Limiter<S> {
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let [meter] = &*inner.meters {
+        if let Some(meter) = &inner.only {
             let checks = [Check::new(meter, &request.key, verb, request.cost)?];
             let mut verdicts = [Verdict::default()];
             let decided = inner.store.decide(&checks, &mut verdicts).await;
-            let at = inner.decided(&checks, &mut verdicts, decided)?;
+            let at = inner.decided(&checks, &[0], &mut verdicts, decided)?;
             return Ok(self.told(verb, request, checks[0].decision(verdicts[0]), at));
         }
-        let mut question = Question::new(&inner.meters, verb, request)?;
-        let decided = inner.store.decide(&question.checks, &mut question.verdicts).await;
-        let at = inner.decided(&question.checks, &mut question.verdicts, decided)?;
-        Ok(self.told(verb, request, question.decision(), at))
+        let resolution = inner.policy.resolve(request);
+        let mut question = Question::new(&resolution, verb)?;
+        let mut decided = None;
+        if !question.checks.is_empty() {
+            let answer = inner.store.decide(&question.checks, &mut question.verdicts).await;
+            decided = Some(inner.decided(&question.checks, &question.numbers, &mut question.verdicts, answer)?);
+        }
+        let decision = self.tell_of(&question, decided, verb, request);
+        for (shadow, check) in shadows(&resolution, verb, decision) {
+            let mut verdicts = [Verdict::default()];
+            if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
+                self.tell_shadow(shadow, verb, check.decision(verdicts[0]), at);
+            }
+        }
+        Ok(decision)
+    }
+
+    /// What every rule says of a request, and why, without charging anything
+    /// or telling observers.
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering.
+    pub async fn explain_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Explanation, CheckError> {
+        let request = request.into();
+        let inner = &*self.inner;
+        let mut rules = Vec::new();
+        for Draft { rule, shadow, say } in inner.policy.drafts(&request) {
+            let say = match say {
+                Err(say) => say,
+                Ok(applied) => match applied.check(Verb::Peek) {
+                    Err(_) => applied.unsatisfiable(),
+                    Ok(check) => {
+                        let mut verdicts = [Verdict::default()];
+                        inner.store.decide(&[check], &mut verdicts).await?;
+                        applied.answers(check.decision(verdicts[0]))
+                    }
+                },
+            };
+            rules.push(RuleExplanation { rule, say, shadow, binds: false });
+        }
+        let blocked_by = inner.policy.resolve(&request).blocked_by;
+        Ok(Explanation::new(blocked_by, rules))
+    }
+
+    /// What came of a question, of which the observers have been told.
+    fn tell_of(&self, question: &Question<'_>, decided: Option<Micros>, verb: Verb, request: &Request<'_>) -> Decision {
+        let decision = question.decision();
+        match decided {
+            Some(at) => self.told(verb, request, decision, at),
+            // Nobody needed the store: the observers get its time all the same.
+            None if self.inner.observers.is_empty() => decision,
+            None => self.told(verb, request, decision, self.inner.store.clock().now()),
+        }
+    }
+
+    fn tell_shadow(&self, shadow: &Applied<'_, '_>, verb: Verb, decision: Decision, at: Micros) {
+        let observers = &self.inner.observers;
+        if !observers.is_empty() {
+            let Applied { key, cost, .. } = shadow;
+            observers.tell(&Event { rule: decision.rule(), key, verb, cost: *cost, decision, at, shadow: true });
+        }
     }
 
     /// The decision, of which the observers have been told.
@@ -214,8 +274,8 @@ impl<S: Store> Limiter<S> {
     fn told(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) -> Decision {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
-            let Request { ref key, cost } = *request;
-            observers.tell(&Event { rule: decision.rule(), key, verb, cost, decision, at });
+            let Request { key, cost, .. } = request;
+            observers.tell(&Event { rule: decision.rule(), key, verb, cost: *cost, decision, at, shadow: false });
         }
         decision
     }
@@ -239,7 +299,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let ([meter], true) = (&*inner.meters, inner.is_plain()) {
+        if let Some(meter) = inner.plain() {
             let check = Check::new(meter, &request.key, Verb::Charge, request.cost);
             return check.is_ok_and(|check| inner.store.admits_now(check).unwrap_or(false));
         }
@@ -275,6 +335,29 @@ impl<S: ImmediateStore> Limiter<S> {
         self.ask_now(Verb::Reset, &request.into())
     }
 
+    /// What every rule says of a request, and why, without charging anything.
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Limiter, Policy, Request, Rule};
+    ///
+    /// let orders = Rule::new("orders", Limit::per_minute(10)).when("method", Condition::Equals("POST".into()));
+    /// let limiter = Limiter::new(Policy::new().rule(orders).limit("all", Limit::per_minute(100)));
+    /// let explanation = limiter.explain(Request::user("alice").with("method", "GET"))?;
+    /// assert_eq!(explanation.to_string(), "\
+    /// allowed: 100 left by \"all\"
+    ///   orders: does not apply: method is \"GET\", and the rule asks that it is \"POST\"
+    ///   all: 100/min for \"alice\" allows a cost of 1, 100 left  <- binds
+    /// ");
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever kept the store from answering.
+    pub fn explain<'a>(&self, request: impl Into<Request<'a>>) -> Result<Explanation, CheckError> {
+        // A store that answers at once never leaves a future pending.
+        acquire::block_on(self.explain_async(request))
+    }
+
     /// Decides a batch of requests, each for itself and 32 at a time at one
     /// reading of the clock: for 16 and more about twice as fast as one by one.
     /// Where the policy has several limits, each request is decided as by
@@ -297,9 +380,10 @@ impl<S: ImmediateStore> Limiter<S> {
         requests: impl IntoIterator<Item = R>,
     ) -> Result<Vec<Decision>, CheckError> {
         let requests: Vec<Request<'a>> = requests.into_iter().map(Into::into).collect();
-        let [meter] = &*self.inner.meters else {
-            let satisfiable = requests.iter().map(|request| Question::new(&self.inner.meters, Verb::Charge, request));
-            satisfiable.collect::<Result<Vec<_>, _>>()?;
+        let Some(meter) = &self.inner.only else {
+            for request in &requests {
+                Question::new(&self.inner.policy.resolve(request), Verb::Charge)?;
+            }
             return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
         };
         let mut checks = Vec::with_capacity(requests.len());
@@ -323,7 +407,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let ([meter], true) = (&*inner.meters, inner.is_plain()) {
+        if let Some(meter) = inner.plain() {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
@@ -335,10 +419,21 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
     fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        let mut question = Question::new(&inner.meters, verb, request)?;
-        let decided = inner.store.decide_now(&question.checks, &mut question.verdicts);
-        let at = inner.decided(&question.checks, &mut question.verdicts, decided)?;
-        Ok(self.told(verb, request, question.decision(), at))
+        let resolution = inner.policy.resolve(request);
+        let mut question = Question::new(&resolution, verb)?;
+        let mut decided = None;
+        if !question.checks.is_empty() {
+            let answer = inner.store.decide_now(&question.checks, &mut question.verdicts);
+            decided = Some(inner.decided(&question.checks, &question.numbers, &mut question.verdicts, answer)?);
+        }
+        let decision = self.tell_of(&question, decided, verb, request);
+        for (shadow, check) in shadows(&resolution, verb, decision) {
+            let mut verdict = Verdict::default();
+            if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {
+                self.tell_shadow(shadow, verb, check.decision(verdict), at);
+            }
+        }
+        Ok(decision)
     }
 }
 
@@ -348,19 +443,48 @@ const BATCH: usize = 32;
 /// A request as checks, and room for their verdicts.
 struct Question<'a> {
     checks: Vec<Check<'a>>,
+    /// Of the checks' meters, in the policy.
+    numbers: Vec<usize>,
     verdicts: Vec<Verdict>,
+    blocked_by: Option<Name>,
 }
 
 impl<'a> Question<'a> {
-    fn new(meters: &'a [Meter], verb: Verb, request: &'a Request<'a>) -> Result<Question<'a>, CheckError> {
-        let checks = meters.iter().map(|meter| Check::new(meter, &request.key, verb, request.cost));
-        let checks = checks.collect::<Result<Vec<_>, _>>()?;
-        Ok(Question { verdicts: vec![Verdict::default(); checks.len()], checks })
+    fn new(resolution: &'a Resolution<'_, '_>, verb: Verb) -> Result<Question<'a>, CheckError> {
+        let blocked_by = resolution.blocked_by;
+        if blocked_by.is_some() {
+            return Ok(Question { checks: Vec::new(), numbers: Vec::new(), verdicts: Vec::new(), blocked_by });
+        }
+        let enforced = &resolution.enforced;
+        let checks = enforced.iter().map(|applied| applied.check(verb)).collect::<Result<Vec<_>, _>>()?;
+        let numbers = enforced.iter().map(|applied| applied.number).collect();
+        Ok(Question { verdicts: vec![Verdict::default(); checks.len()], checks, numbers, blocked_by })
     }
 
     /// The decision of the limit that binds.
     fn decision(&self) -> Decision {
+        if let Some(rule) = self.blocked_by {
+            return Decision::blocked(rule);
+        }
         let decisions = self.checks.iter().zip(&self.verdicts).map(|(check, verdict)| check.decision(*verdict));
-        decisions.reduce(Decision::and).expect("a policy has at least one limit")
+        decisions.reduce(Decision::and).unwrap_or_else(Decision::unlimited)
+    }
+}
+
+/// What those limits are asked that only watch: a refused request is charged
+/// to none of them either.
+fn shadows<'q>(
+    resolution: &'q Resolution<'_, 'q>,
+    verb: Verb,
+    decision: Decision,
+) -> impl Iterator<Item = (&'q Applied<'q, 'q>, Check<'q>)> {
+    let verb = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
+    // A cost that can never pass is refused by a shadow, too: there is nothing to ask.
+    resolution.shadows.iter().filter_map(move |shadow| Some((shadow, shadow.check(verb).ok()?)))
+}
+
+impl<S> std::fmt::Debug for Limiter<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limiter").finish_non_exhaustive()
     }
 }

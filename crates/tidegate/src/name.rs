@@ -50,6 +50,12 @@ impl Name {
     }
 }
 
+impl From<&'static str> for Name {
+    fn from(name: &'static str) -> Name {
+        Name::literal(name)
+    }
+}
+
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.0)

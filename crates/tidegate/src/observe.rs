@@ -36,6 +36,8 @@ pub struct Event<'a> {
     pub decision: Decision,
     /// The store's time when it decided.
     pub at: Micros,
+    /// Whether the rule only watches: the request was decided without it.
+    pub shadow: bool,
 }
 
 /// The observers of a limiter: usually none.
@@ -116,7 +118,7 @@ impl CountingObserver {
 
 impl Observer for CountingObserver {
     fn observe(&self, event: &Event<'_>) {
-        if event.verb != Verb::Charge {
+        if event.verb != Verb::Charge || event.shadow {
             return;
         }
         let outcome = if event.decision.is_allowed() { &self.allowed } else { &self.refused };

@@ -1,10 +1,26 @@
 //! The limits that a request meets.
 
-use crate::limit::{ConfigError, Limit};
-use crate::name::Name;
+mod compile;
+mod compiled;
+mod condition;
+mod explain;
+mod glob;
+mod index;
+mod network;
+mod rule;
+
+pub(crate) use compiled::{Applied, Compiled, Resolution};
+pub use condition::Condition;
+pub(crate) use explain::Draft;
+pub use explain::{Explanation, RuleExplanation, Say};
+pub use network::Network;
+pub use rule::{KeyAttribute, Missing, Rule, Setting};
+
+use crate::limit::Limit;
 use crate::store::Meter;
 
-/// A list of named limits; every request must pass all of them.
+/// Rules; a request must pass all that apply to it, and is charged to all of
+/// them or to none.
 ///
 /// ```
 /// use tidegate::{Limit, Limiter, Policy};
@@ -17,10 +33,16 @@ use crate::store::Meter;
 /// assert_eq!((decision.rule().as_str(), decision.remaining()), ("burst", 1));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
+///
+/// A [`Rule`] says which requests it applies to, and whose limit it is. A
+/// request that no rule applies to is allowed.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Policy {
-    meters: Vec<Meter>,
+    rules: Vec<Rule>,
+    fallback: Option<Rule>,
+    denied: Vec<(String, Condition)>,
+    allowed: Vec<(String, Condition)>,
 }
 
 impl Policy {
@@ -29,28 +51,39 @@ impl Policy {
         Policy::default()
     }
 
-    /// Adds a limit under a name.
+    /// Adds a limit on all requests, by their own keys, under a name.
     pub fn limit(self, name: &'static str, limit: Limit) -> Policy {
-        self.meter(Meter::new(Name::literal(name), limit))
+        self.rule(Rule::new(name, limit))
     }
 
     /// Adds a limit, or a custom kernel, that has its name already.
-    pub fn meter(mut self, meter: Meter) -> Policy {
-        self.meters.push(meter);
+    pub fn meter(self, meter: Meter) -> Policy {
+        self.rule(Rule::of_meter(meter))
+    }
+
+    /// Adds a rule.
+    pub fn rule(mut self, rule: Rule) -> Policy {
+        self.rules.push(rule);
         self
     }
 
-    /// The meters, each with a name of its own.
-    pub(crate) fn into_meters(self) -> Result<Box<[Meter]>, ConfigError> {
-        if self.meters.is_empty() {
-            return Err(ConfigError::EmptyPolicy);
-        }
-        for (index, meter) in self.meters.iter().enumerate() {
-            if self.meters[..index].iter().any(|other| other.name() == meter.name()) {
-                return Err(ConfigError::DuplicateRule { name: meter.name().as_str() });
-            }
-        }
-        Ok(self.meters.into_boxed_slice())
+    /// The rule for requests that no other one applies to; shadows do not count.
+    pub fn otherwise(mut self, rule: Rule) -> Policy {
+        self.fallback = Some(rule);
+        self
+    }
+
+    /// Refuses requests for which the condition holds, before every rule.
+    pub fn deny(mut self, attribute: impl Into<String>, condition: Condition) -> Policy {
+        self.denied.push((attribute.into(), condition));
+        self
+    }
+
+    /// Lets requests pass for which the condition holds, past every rule,
+    /// unless they are denied.
+    pub fn allow(mut self, attribute: impl Into<String>, condition: Condition) -> Policy {
+        self.allowed.push((attribute.into(), condition));
+        self
     }
 }
 
@@ -64,18 +97,24 @@ impl From<Limit> for Policy {
 /// Several limits, named by their own words; the same one twice is one.
 impl<const N: usize> From<[Limit; N]> for Policy {
     fn from(limits: [Limit; N]) -> Policy {
-        let mut meters: Vec<Meter> = Vec::with_capacity(N);
-        for limit in limits {
-            if !meters.iter().any(|meter| meter.limit() == Some(limit)) {
-                meters.push(Meter::unnamed(limit));
+        let mut policy = Policy::new();
+        for (index, limit) in limits.iter().enumerate() {
+            if !limits[..index].contains(limit) {
+                policy = policy.meter(Meter::unnamed(*limit));
             }
         }
-        Policy { meters }
+        policy
     }
 }
 
 impl From<Meter> for Policy {
     fn from(meter: Meter) -> Policy {
         Policy::new().meter(meter)
+    }
+}
+
+impl From<Rule> for Policy {
+    fn from(rule: Rule) -> Policy {
+        Policy::new().rule(rule)
     }
 }

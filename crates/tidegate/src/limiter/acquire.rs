@@ -236,7 +236,7 @@ impl Drop for Ticket<'_> {
 }
 
 /// Runs a future on this thread, which sleeps while there is nothing to do.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

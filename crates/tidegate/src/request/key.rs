@@ -102,6 +102,14 @@ impl<'a> Key<'a> {
         Key { bytes: Bytes::Borrowed(bytes), parts: Parts::One }
     }
 
+    /// A key of one part.
+    pub(crate) fn part(part: KeyPart<'a>) -> Key<'a> {
+        match part {
+            KeyPart::Bytes(bytes) => Key::borrowed(bytes),
+            KeyPart::Number(_) | KeyPart::Address(_) => Key::written(part),
+        }
+    }
+
     fn written(part: KeyPart<'_>) -> Key<'static> {
         let mut writer = Writer::default();
         part.write_text(&mut writer);
@@ -183,6 +191,14 @@ impl<'a> KeyPart<'a> {
                 self.write_text(text);
                 text.written()
             }
+        }
+    }
+
+    /// The bytes that the part is in a key.
+    pub(crate) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            KeyPart::Bytes(bytes) => look(bytes),
+            KeyPart::Number(_) | KeyPart::Address(_) => look(self.bytes(&mut Writer::default())),
         }
     }
 

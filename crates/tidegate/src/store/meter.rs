@@ -60,6 +60,19 @@ impl Meter {
         Meter::made_of(name, capacity, meaning, None, MeterKernel::Heap(erase(kernel)))
     }
 
+    /// The same limit, on keys that are made of these attributes: keys of
+    /// others are not taken for them.
+    pub(crate) fn keyed_by<'n>(mut self, attributes: impl IntoIterator<Item = &'n str>) -> Meter {
+        let mut meaning = format!("{} by", self.meaning);
+        for name in attributes {
+            let name = name.replace('\\', "\\\\").replace(' ', "\\ ");
+            meaning.extend([" ", &name]);
+        }
+        self.identity = identity(self.name, &meaning);
+        self.meaning = meaning.into();
+        self
+    }
+
     fn made_of(name: Name, capacity: u64, meaning: Arc<str>, limit: Option<Limit>, kernel: MeterKernel) -> Meter {
         let identity = identity(name, &meaning);
         Meter { name, capacity, meaning, identity, on_failure: None, limit, kernel }

@@ -1,0 +1,149 @@
+//! Makes a policy ready: names become numbers, settings become meters.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::Policy;
+use super::compiled::{Attribute, Compiled, CompiledRule, Effect, Effects};
+use super::condition::Condition;
+use super::index::Index;
+use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
+use crate::limit::ConfigError;
+use crate::name::Name;
+use crate::store::Meter;
+
+impl Compiled {
+    pub(crate) fn new(policy: &Policy) -> Result<Compiled, ConfigError> {
+        if policy.rules.is_empty() && policy.fallback.is_none() {
+            return Err(ConfigError::EmptyPolicy);
+        }
+        let mut maker = Maker::default();
+        let mut rules = Vec::with_capacity(policy.rules.len());
+        for rule in &policy.rules {
+            rules.push(maker.rule(rule)?);
+            if let Some(limit) = rule.candidate {
+                let name = Name::configured(&format!("{} (candidate)", rule.name))?;
+                let twin = Rule { name, standard: Standard::Setting(limit.into()), mode: Mode::Shadow, ..rule.clone() };
+                let twin = Rule { overrides: Vec::new(), tiers: Vec::new(), ..twin };
+                rules.push(maker.rule(&twin)?);
+            }
+        }
+        let index = Index::new(&rules);
+        let fallback = match &policy.fallback {
+            None => None,
+            Some(rule) => {
+                rules.push(maker.rule(rule)?);
+                Some(rules.len() - 1)
+            }
+        };
+        let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
+        let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name, number)).collect();
+        let Maker { attributes, meters, .. } = maker;
+        let (rules, meters) = (rules.into(), meters.into());
+        Ok(Compiled { attributes, rules, meters, index, fallback, by_name, denied, allowed })
+    }
+}
+
+/// Numbers attributes and meters as they come up.
+#[derive(Default)]
+struct Maker {
+    attributes: HashMap<Box<str>, Attribute, RandomState>,
+    meters: Vec<Meter>,
+    names: HashMap<Name, (), RandomState>,
+}
+
+impl Maker {
+    fn attribute(&mut self, name: &str) -> Result<Attribute, ConfigError> {
+        let next = self.attributes.len();
+        if let Some(known) = self.attributes.get(name) {
+            return Ok(*known);
+        }
+        let number =
+            Attribute::try_from(next).map_err(|_| ConfigError::TooManyAttributes { bound: Attribute::MAX.into() })?;
+        self.attributes.insert(name.into(), number);
+        Ok(number)
+    }
+
+    fn list(&mut self, conditions: &[(String, Condition)]) -> Result<Box<[(Attribute, Condition)]>, ConfigError> {
+        conditions.iter().map(|(attribute, condition)| Ok((self.attribute(attribute)?, condition.clone()))).collect()
+    }
+
+    fn rule(&mut self, rule: &Rule) -> Result<CompiledRule, ConfigError> {
+        if self.names.insert(rule.name, ()).is_some() {
+            return Err(ConfigError::DuplicateRule { name: rule.name.as_str() });
+        }
+        let conditions = self.list(&rule.conditions)?;
+        let key = match &rule.key {
+            RuleKey::Request => None,
+            RuleKey::Attributes(attributes) => {
+                let mut key = Vec::with_capacity(attributes.len());
+                for attribute in attributes {
+                    key.push((self.attribute(&attribute.name)?, attribute.clone()));
+                }
+                Some(key.into_boxed_slice())
+            }
+        };
+        let standard = match &rule.standard {
+            Standard::Setting(setting) => self.effect(rule, *setting),
+            Standard::Meter(meter) => self.meter(rule, meter.clone()),
+        };
+        let mut patterns = Vec::new();
+        for Override { attribute, value, setting } in &rule.overrides {
+            if let Value::Matching(pattern) = value {
+                patterns.push((self.attribute(attribute)?, pattern.clone(), self.effect(rule, *setting)));
+            }
+        }
+        Ok(CompiledRule {
+            name: rule.name,
+            conditions,
+            key,
+            missing: rule.missing,
+            standard,
+            exact: self.table(rule, &rule.overrides)?,
+            patterns: patterns.into(),
+            tiers: self.table(rule, &rule.tiers)?,
+            cost: rule.cost,
+            mode: rule.mode,
+        })
+    }
+
+    fn table(&mut self, rule: &Rule, overrides: &[Override]) -> Result<Effects, ConfigError> {
+        let mut table = Effects::default();
+        for Override { attribute, value, setting } in overrides {
+            if let Value::Exactly(value) = value {
+                let (attribute, effect) = (self.attribute(attribute)?, self.effect(rule, *setting));
+                table.entry(attribute).or_default().entry(value.as_bytes().into()).or_insert(effect);
+            }
+        }
+        Ok(table)
+    }
+
+    fn effect(&mut self, rule: &Rule, setting: Setting) -> Effect {
+        match setting {
+            Setting::Unlimited => Effect::Unlimited,
+            Setting::Blocked => Effect::Blocked,
+            Setting::Limit(limit) => self.meter(rule, Meter::new(rule.name, limit)),
+        }
+    }
+
+    /// The number of a meter of this rule; the same limit twice is one.
+    fn meter(&mut self, rule: &Rule, meter: Meter) -> Effect {
+        let meter = match &rule.key {
+            RuleKey::Request => meter,
+            RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.name)),
+        };
+        let meter = match rule.on_failure {
+            Some(mode) => meter.on_failure(mode),
+            None => meter,
+        };
+        let same = |other: &Meter| other.name() == meter.name() && other.meaning() == meter.meaning();
+        Effect::Meter(match self.meters.iter().position(same) {
+            Some(number) => number,
+            None => {
+                self.meters.push(meter);
+                self.meters.len() - 1
+            }
+        })
+    }
+}

@@ -1,0 +1,372 @@
+//! A policy made ready: which rules apply to a request, found without trying
+//! all of them.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::condition::{Condition, address};
+use super::glob;
+use super::index::Index;
+use super::network::first_bits;
+use super::rule::{KeyAttribute, Missing, Mode, RuleCost};
+use crate::kernel::Verb;
+use crate::name::Name;
+use crate::request::{Key, KeyPart, Request};
+use crate::store::{Check, CheckError, Meter};
+
+/// The attributes that a policy knows, by number.
+pub(super) type Attribute = u16;
+
+pub(crate) struct Compiled {
+    pub(super) attributes: HashMap<Box<str>, Attribute, RandomState>,
+    pub(super) rules: Box<[CompiledRule]>,
+    pub(super) meters: Box<[Meter]>,
+    pub(super) index: Index,
+    /// The rule for those whom no other applies to.
+    pub(super) fallback: Option<usize>,
+    pub(super) by_name: HashMap<Name, usize, RandomState>,
+    pub(super) denied: Box<[(Attribute, Condition)]>,
+    pub(super) allowed: Box<[(Attribute, Condition)]>,
+}
+
+pub(super) struct CompiledRule {
+    pub(super) name: Name,
+    pub(super) conditions: Box<[(Attribute, Condition)]>,
+    pub(super) key: Option<Box<[(Attribute, KeyAttribute)]>>,
+    pub(super) missing: Missing,
+    pub(super) standard: Effect,
+    pub(super) exact: Effects,
+    pub(super) patterns: Box<[(Attribute, String, Effect)]>,
+    pub(super) tiers: Effects,
+    pub(super) cost: RuleCost,
+    pub(super) mode: Mode,
+}
+
+/// Effects by attribute and value.
+pub(super) type Effects = HashMap<Attribute, HashMap<Box<[u8]>, Effect, RandomState>, RandomState>;
+
+/// A setting, with its meter made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Meter(usize),
+    Unlimited,
+    Blocked,
+}
+
+/// What a policy makes of a request.
+#[derive(Default)]
+pub(crate) struct Resolution<'p, 'r> {
+    /// The limits to be passed, all or none.
+    pub(crate) enforced: Vec<Applied<'p, 'r>>,
+    /// The limits that only watch.
+    pub(crate) shadows: Vec<Applied<'p, 'r>>,
+    /// The rule that lets nothing pass, if there is one.
+    pub(crate) blocked_by: Option<Name>,
+}
+
+/// A limit that applies to a request.
+pub(crate) struct Applied<'p, 'r> {
+    pub(crate) meter: &'p Meter,
+    /// The number of the meter in the policy.
+    pub(crate) number: usize,
+    pub(crate) key: Key<'r>,
+    pub(crate) cost: u64,
+}
+
+impl Applied<'_, '_> {
+    pub(crate) fn check(&self, verb: Verb) -> Result<Check<'_>, CheckError> {
+        Check::new(self.meter, &self.key, verb, self.cost)
+    }
+}
+
+/// The values of a request, by the numbers of their attributes.
+pub(super) struct Values<'r> {
+    values: [Option<KeyPart<'r>>; INLINE],
+    more: Vec<Option<KeyPart<'r>>>,
+}
+
+/// Attributes of a policy that need no allocation.
+const INLINE: usize = 16;
+
+impl<'r> Values<'r> {
+    fn new(known: usize) -> Values<'r> {
+        Values { values: [None; INLINE], more: vec![None; known.saturating_sub(INLINE)] }
+    }
+
+    fn set(&mut self, attribute: Attribute, value: KeyPart<'r>) {
+        let number = usize::from(attribute);
+        match number.checked_sub(INLINE) {
+            None => self.values[number] = Some(value),
+            Some(number) => self.more[number] = Some(value),
+        }
+    }
+
+    pub(super) fn get(&self, attribute: Attribute) -> Option<KeyPart<'r>> {
+        let number = usize::from(attribute);
+        match number.checked_sub(INLINE) {
+            None => self.values[number],
+            Some(number) => self.more[number],
+        }
+    }
+
+    /// Those that are there.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Attribute, KeyPart<'r>)> {
+        let all = self.values.iter().chain(&self.more).enumerate();
+        all.filter_map(|(number, value)| Some((number as Attribute, (*value)?)))
+    }
+}
+
+impl Compiled {
+    /// Every limit of the policy, by number.
+    pub(crate) fn meters(&self) -> &[Meter] {
+        &self.meters
+    }
+
+    /// The one limit that every request is asked about by its own key, if that
+    /// is all there is.
+    pub(crate) fn only_meter(&self) -> Option<&Meter> {
+        let nothing_else = self.denied.is_empty() && self.allowed.is_empty() && self.fallback.is_none();
+        match (&*self.rules, &*self.meters) {
+            ([rule], [meter]) if nothing_else && rule.is_plain() => Some(meter),
+            _ => None,
+        }
+    }
+
+    pub(super) fn rules(&self) -> &[CompiledRule] {
+        &self.rules
+    }
+
+    pub(super) fn is_fallback(&self, number: usize) -> bool {
+        self.fallback == Some(number)
+    }
+
+    /// Whether a list decides before any rule does.
+    pub(super) fn is_listed(&self, values: &Values<'_>) -> bool {
+        let mut lists = self.denied.iter().chain(&self.allowed);
+        lists.any(|(attribute, condition)| condition.holds(values.get(*attribute)))
+    }
+
+    pub(super) fn name_of(&self, attribute: Attribute) -> &str {
+        let mut names = self.attributes.iter();
+        names.find(|(_, number)| **number == attribute).map_or("", |(name, _)| name)
+    }
+
+    pub(super) fn values<'r>(&self, request: &Request<'r>) -> Values<'r> {
+        let mut values = Values::new(self.attributes.len());
+        for (name, value) in request.attributes.iter() {
+            if let Some(attribute) = self.attributes.get(*name) {
+                values.set(*attribute, *value);
+            }
+        }
+        values
+    }
+
+    /// What applies to a request.
+    pub(crate) fn resolve<'p, 'r>(&'p self, request: &Request<'r>) -> Resolution<'p, 'r> {
+        let mut resolution = Resolution::default();
+        let values = self.values(request);
+        if self.denied.iter().any(|(attribute, condition)| condition.holds(values.get(*attribute))) {
+            resolution.blocked_by = Some(DENIED);
+            return resolution;
+        }
+        if self.allowed.iter().any(|(attribute, condition)| condition.holds(values.get(*attribute))) {
+            return resolution;
+        }
+        if let Some(name) = request.rule {
+            if let Some(number) =
+                self.by_name.iter().find(|(known, _)| known.as_str() == name).map(|(_, number)| *number)
+            {
+                self.apply(&self.rules[number], request, &values, &mut resolution);
+            }
+            return resolution;
+        }
+        let mut any = false;
+        self.index.candidates(&values, |number| {
+            let rule = &self.rules[number];
+            if rule.matches(&values) {
+                any |= rule.mode == Mode::Enforced;
+                self.apply(rule, request, &values, &mut resolution);
+            }
+        });
+        if let Some(fallback) = self.fallback.filter(|_| !any) {
+            self.apply(&self.rules[fallback], request, &values, &mut resolution);
+        }
+        resolution
+    }
+
+    pub(super) fn apply<'p, 'r>(
+        &'p self,
+        rule: &'p CompiledRule,
+        request: &Request<'r>,
+        values: &Values<'r>,
+        resolution: &mut Resolution<'p, 'r>,
+    ) {
+        let number = match rule.effect(values) {
+            Effect::Unlimited => return,
+            Effect::Blocked => {
+                if rule.mode == Mode::Enforced {
+                    resolution.blocked_by.get_or_insert(rule.name);
+                }
+                return;
+            }
+            Effect::Meter(number) => number,
+        };
+        let Some(key) = rule.key_of(request, values) else { return };
+        let cost = match rule.cost {
+            RuleCost::Times(times) => request.cost.saturating_mul(times),
+            RuleCost::Always(cost) => cost,
+        };
+        let applied = Applied { meter: &self.meters[number], number, key, cost };
+        match rule.mode {
+            Mode::Enforced => resolution.enforced.push(applied),
+            Mode::Shadow => resolution.shadows.push(applied),
+        }
+    }
+}
+
+/// The rule that a denied request is told of.
+pub(super) const DENIED: Name = Name::literal("denied");
+
+impl CompiledRule {
+    fn is_plain(&self) -> bool {
+        let special = !self.exact.is_empty() || !self.patterns.is_empty() || !self.tiers.is_empty();
+        let usual = self.cost == RuleCost::Times(1) && self.mode == Mode::Enforced && self.key.is_none();
+        self.conditions.is_empty() && !special && usual && matches!(self.standard, Effect::Meter(_))
+    }
+
+    pub(super) fn matches(&self, values: &Values<'_>) -> bool {
+        self.conditions.iter().all(|(attribute, condition)| condition.holds(values.get(*attribute)))
+    }
+
+    /// Exact values before patterns, before tiers, before the rule's own.
+    pub(super) fn effect(&self, values: &Values<'_>) -> Effect {
+        let named = |table: &Effects| {
+            let mut found = table.iter().filter_map(|(attribute, effects)| {
+                values.get(*attribute)?.with_bytes(|bytes| effects.get(bytes).copied())
+            });
+            found.next()
+        };
+        let matching = || {
+            let mut found = self.patterns.iter().filter(|(attribute, pattern, _)| {
+                let matches = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| glob::matches(pattern, text));
+                values.get(*attribute).is_some_and(|value| value.with_bytes(matches))
+            });
+            found.next().map(|(_, _, effect)| *effect)
+        };
+        named(&self.exact).or_else(matching).or_else(|| named(&self.tiers)).unwrap_or(self.standard)
+    }
+
+    /// Whose limit it is; `None` if the rule does not apply for want of that.
+    fn key_of<'r>(&self, request: &Request<'r>, values: &Values<'r>) -> Option<Key<'r>> {
+        let Some(attributes) = &self.key else { return Some(request.key.clone()) };
+        let lacks = attributes.iter().any(|(attribute, _)| values.get(*attribute).is_none());
+        if lacks && self.missing == Missing::Skip {
+            return None;
+        }
+        if let ([(attribute, how)], false) = (&**attributes, lacks) {
+            let value = values.get(*attribute)?;
+            return Some(match part(how, value) {
+                Part::AsIs(value) => Key::part(value),
+                Part::Text(text) => Key::from(text),
+            });
+        }
+        let parts: Vec<Option<Part<'_>>> =
+            attributes.iter().map(|(attribute, how)| Some(part(how, values.get(*attribute)?))).collect();
+        // Where something is missing, one part more says what: no list of
+        // values is as long.
+        let gaps: String = parts.iter().map(|part| if part.is_some() { '+' } else { '-' }).collect();
+        let gaps = lacks.then_some(KeyPart::Bytes(gaps.as_bytes()));
+        Some(Key::of(gaps.into_iter().chain(parts.iter().flatten().map(Part::as_key_part))))
+    }
+}
+
+/// A value as it stands in a key.
+enum Part<'r> {
+    AsIs(KeyPart<'r>),
+    Text(String),
+}
+
+impl Part<'_> {
+    fn as_key_part(&self) -> KeyPart<'_> {
+        match self {
+            Part::AsIs(part) => *part,
+            Part::Text(text) => KeyPart::Bytes(text.as_bytes()),
+        }
+    }
+}
+
+fn part<'r>(how: &KeyAttribute, value: KeyPart<'r>) -> Part<'r> {
+    let is_address = matches!(value, KeyPart::Address(_)) || how.is_address;
+    if let Some(address) = is_address.then(|| address(value)).flatten() {
+        let address = address.to_canonical();
+        let bits = if address.is_ipv4() { how.ipv4_bits } else { how.ipv6_bits };
+        return Part::AsIs(KeyPart::Address(first_bits(address, bits)));
+    }
+    if how.ignores_case {
+        let folded = value.with_bytes(|bytes| std::str::from_utf8(bytes).map(str::to_lowercase));
+        if let Ok(folded) = folded {
+            return Part::Text(folded);
+        }
+    }
+    Part::AsIs(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Limit, Policy, Rule};
+
+    fn condition() -> impl Strategy<Value = Condition> {
+        let text = || prop::sample::select(vec!["", "a", "b", "ab", "aba", "10.0.0.1"]);
+        let pattern = prop::sample::select(vec!["*", "a*", "*b", "?b*", "ab?", "a"]);
+        let network = prop::sample::select(vec!["10.0.0.0/8", "0.0.0.0/0", "10.0.0.2"]);
+        prop_oneof![
+            4 => text().prop_map(|text| Condition::Equals(text.into())),
+            1 => text().prop_map(|text| Condition::StartsWith(text.into())),
+            1 => pattern.prop_map(|text| Condition::Matches(text.into())),
+            1 => network.prop_map(|text| Condition::Within(text.parse().expect("a network"))),
+            1 => Just(Condition::Present),
+            1 => Just(Condition::Absent),
+        ]
+    }
+
+    fn rules() -> impl Strategy<Value = Vec<Vec<(usize, Condition)>>> {
+        prop::collection::vec(prop::collection::vec((0..ATTRIBUTES.len(), condition()), 0..4), 1..60)
+    }
+
+    const ATTRIBUTES: [&str; 20] =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
+
+    proptest! {
+        #[test]
+        fn the_index_finds_what_trying_every_rule_finds(
+            rules in rules(),
+            values in prop::collection::vec(prop::option::of(0..6usize), ATTRIBUTES.len()),
+        ) {
+            let texts = ["", "a", "b", "ab", "aba", "10.0.0.1"];
+            let mut policy = Policy::new();
+            for (number, conditions) in rules.into_iter().enumerate() {
+                let name = Name::configured(&format!("rule{number}")).expect("not too many");
+                let mut rule = Rule::new(name, Limit::per_second(1));
+                for (attribute, condition) in conditions {
+                    rule = rule.when(ATTRIBUTES[attribute], condition);
+                }
+                policy = policy.rule(rule);
+            }
+            let compiled = Compiled::new(&policy).expect("a valid policy");
+            let mut request = Request::new("");
+            for (name, value) in ATTRIBUTES.into_iter().zip(&values) {
+                if let Some(value) = value {
+                    request = request.with(name, texts[*value]);
+                }
+            }
+            let found: Vec<Name> = compiled.resolve(&request).enforced.iter().map(|applied| applied.meter.name()).collect();
+            let tried: Vec<Name> =
+                compiled.drafts(&request).into_iter().filter(|draft| draft.say.is_ok()).map(|draft| draft.rule).collect();
+            prop_assert_eq!(found, tried);
+        }
+    }
+}

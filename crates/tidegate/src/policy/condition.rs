@@ -1,0 +1,96 @@
+//! What a rule asks of a request's attributes before it applies.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::glob;
+use super::network::Network;
+use crate::request::KeyPart;
+
+/// A question about one attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Condition {
+    /// It is exactly this.
+    Equals(String),
+    /// It begins with this.
+    StartsWith(String),
+    /// It matches this pattern: `*` for anything, `?` for one character.
+    Matches(String),
+    /// It is an address in this network.
+    Within(Network),
+    /// It is there, whatever it is.
+    Present,
+    /// It is not there.
+    Absent,
+}
+
+impl Condition {
+    /// Whether it holds for what the attribute is.
+    pub(super) fn holds(&self, value: Option<KeyPart<'_>>) -> bool {
+        let Some(value) = value else { return matches!(self, Condition::Absent) };
+        match self {
+            Condition::Equals(wanted) => value.with_bytes(|bytes| bytes == wanted.as_bytes()),
+            Condition::StartsWith(prefix) => value.with_bytes(|bytes| bytes.starts_with(prefix.as_bytes())),
+            Condition::Matches(pattern) => {
+                value.with_bytes(|bytes| std::str::from_utf8(bytes).is_ok_and(|text| glob::matches(pattern, text)))
+            }
+            Condition::Within(network) => address(value).is_some_and(|address| network.contains(address)),
+            Condition::Present => true,
+            Condition::Absent => false,
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Equals(wanted) => write!(f, "is {wanted:?}"),
+            Condition::StartsWith(prefix) => write!(f, "starts with {prefix:?}"),
+            Condition::Matches(pattern) => write!(f, "matches {pattern:?}"),
+            Condition::Within(network) => write!(f, "is within {network}"),
+            Condition::Present => f.write_str("is present"),
+            Condition::Absent => f.write_str("is absent"),
+        }
+    }
+}
+
+/// An attribute as an address, if it is one.
+pub(super) fn address(value: KeyPart<'_>) -> Option<IpAddr> {
+    match value {
+        KeyPart::Address(address) => Some(address),
+        KeyPart::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+        KeyPart::Number(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_condition_holds_for_what_it_says() {
+        let text = |text: &'static str| Some(KeyPart::from(text));
+        let network = Condition::Within("10.0.0.0/8".parse().expect("a network"));
+        for (condition, value, holds) in [
+            (Condition::Equals("a".into()), text("a"), true),
+            (Condition::Equals("a".into()), text("A"), false),
+            (Condition::Equals("7".into()), Some(KeyPart::Number(7)), true),
+            (Condition::Equals(String::new()), None, false),
+            (Condition::StartsWith("/api/".into()), text("/api/x"), true),
+            (Condition::StartsWith("/api/".into()), text("/ap"), false),
+            (Condition::Matches("/api/*/x".into()), text("/api/v1/x"), true),
+            (Condition::Matches("*".into()), None, false),
+            (network.clone(), text("10.1.2.3"), true),
+            (network.clone(), Some(KeyPart::Address([10, 0, 0, 1].into())), true),
+            (network.clone(), text("11.1.2.3"), false),
+            (network, text("alice"), false),
+            (Condition::Present, text(""), true),
+            (Condition::Present, None, false),
+            (Condition::Absent, None, true),
+            (Condition::Absent, text(""), false),
+        ] {
+            assert_eq!(condition.holds(value), holds, "{condition} of {value:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Why a request is decided as it is: every rule, and what it says.
+
+use std::fmt;
+
+use super::compiled::{Applied, Compiled, CompiledRule, DENIED, Effect, Resolution, Values};
+use super::rule::Mode;
+use crate::decision::Decision;
+use crate::name::Name;
+use crate::request::{KeyPart, Request};
+
+/// What every rule of a policy says of a request, without charging anything.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+#[must_use]
+pub struct Explanation {
+    /// What the request would be answered now.
+    pub decision: Decision,
+    /// The rules, in the policy's order.
+    pub rules: Vec<RuleExplanation>,
+}
+
+/// What one rule says of a request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RuleExplanation {
+    /// The rule.
+    pub rule: Name,
+    /// Whether it applies, and what follows.
+    pub say: Say,
+    /// Whether it only watches.
+    pub shadow: bool,
+    /// Whether it is the rule that the decision speaks of.
+    pub binds: bool,
+}
+
+/// What a rule has to say.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Say {
+    /// A condition does not hold.
+    DoesNotMatch {
+        /// The attribute.
+        attribute: String,
+        /// What is asked of it.
+        condition: String,
+        /// What it is, if it is there.
+        found: Option<String>,
+    },
+    /// An attribute of its key is missing, and the rule says to skip then.
+    NoKey,
+    /// Others came before: a list, a rule asked for by name, or rules that match.
+    NotAsked,
+    /// It sets no limit for this request.
+    Unlimited,
+    /// It lets nothing pass.
+    Blocked,
+    /// The cost is above what its limit can ever let pass.
+    Unsatisfiable {
+        /// What the rule would charge.
+        cost: u64,
+        /// The limit, in words.
+        limit: String,
+    },
+    /// Its limit was asked.
+    Answers {
+        /// Whose limit.
+        key: String,
+        /// What the rule charges.
+        cost: u64,
+        /// The limit, in words.
+        limit: String,
+        /// The answer of this rule alone.
+        answer: Decision,
+    },
+}
+
+/// A rule's words so far: those of its limit are still to be asked for.
+pub(crate) struct Draft<'p, 'r> {
+    pub(crate) rule: Name,
+    pub(crate) shadow: bool,
+    pub(crate) say: Result<Applied<'p, 'r>, Say>,
+}
+
+impl Compiled {
+    /// Goes through all rules, one after the other: the obvious way, which the
+    /// index has to agree with.
+    pub(crate) fn drafts<'p, 'r>(&'p self, request: &Request<'r>) -> Vec<Draft<'p, 'r>> {
+        let values = self.values(request);
+        let listed = self.is_listed(&values);
+        let mut any = false;
+        let mut drafts = Vec::with_capacity(self.rules().len());
+        for (number, rule) in self.rules().iter().enumerate() {
+            let asked = match (request.rule, self.is_fallback(number)) {
+                _ if listed => false,
+                (Some(name), _) => rule.name.as_str() == name,
+                (None, true) => !any,
+                (None, false) => true,
+            };
+            let fails = rule.conditions.iter().find(|(attribute, condition)| !condition.holds(values.get(*attribute)));
+            let say = match fails.filter(|_| request.rule.is_none()) {
+                _ if !asked => Err(Say::NotAsked),
+                Some((attribute, condition)) => Err(Say::DoesNotMatch {
+                    attribute: self.name_of(*attribute).to_owned(),
+                    condition: condition.to_string(),
+                    found: values.get(*attribute).map(text),
+                }),
+                None => {
+                    any |= rule.mode == Mode::Enforced;
+                    self.say(rule, request, &values)
+                }
+            };
+            drafts.push(Draft { rule: rule.name, shadow: rule.mode == Mode::Shadow, say });
+        }
+        drafts
+    }
+
+    fn say<'p, 'r>(
+        &'p self,
+        rule: &'p CompiledRule,
+        request: &Request<'r>,
+        values: &Values<'r>,
+    ) -> Result<Applied<'p, 'r>, Say> {
+        match rule.effect(values) {
+            Effect::Unlimited => Err(Say::Unlimited),
+            Effect::Blocked => Err(Say::Blocked),
+            Effect::Meter(_) => {
+                let mut resolution = Resolution::default();
+                self.apply(rule, request, values, &mut resolution);
+                resolution.enforced.pop().or(resolution.shadows.pop()).ok_or(Say::NoKey)
+            }
+        }
+    }
+}
+
+fn text(value: KeyPart<'_>) -> String {
+    value.with_bytes(|bytes| bytes.escape_ascii().to_string())
+}
+
+impl Applied<'_, '_> {
+    pub(crate) fn answers(&self, answer: Decision) -> Say {
+        let (key, limit) = (self.key.to_string(), self.meter.meaning().to_owned());
+        Say::Answers { key, cost: self.cost, limit, answer }
+    }
+
+    pub(crate) fn unsatisfiable(&self) -> Say {
+        Say::Unsatisfiable { cost: self.cost, limit: self.meter.meaning().to_owned() }
+    }
+}
+
+impl Explanation {
+    /// What the rules say together.
+    pub(crate) fn new(blocked_by: Option<Name>, rules: Vec<RuleExplanation>) -> Explanation {
+        let answers = rules.iter().filter(|rule| !rule.shadow).filter_map(|rule| match &rule.say {
+            Say::Answers { answer, .. } => Some(*answer),
+            _ => None,
+        });
+        let decision = match blocked_by {
+            Some(rule) => Decision::blocked(rule),
+            None => answers.reduce(Decision::and).unwrap_or_else(Decision::unlimited),
+        };
+        let mut explanation = Explanation { decision, rules };
+        for rule in &mut explanation.rules {
+            let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked);
+            rule.binds = speaks && !rule.shadow && rule.rule == decision.rule();
+        }
+        explanation
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decision = &self.decision;
+        match (decision.is_allowed(), decision.is_blocked()) {
+            (true, _) if decision.is_unlimited() => writeln!(f, "allowed: no rule limits it")?,
+            (true, _) => writeln!(f, "allowed: {} left by {:?}", decision.remaining(), decision.rule())?,
+            (false, true) if decision.rule() == DENIED => writeln!(f, "refused: it is denied, before every rule")?,
+            (false, true) => writeln!(f, "refused for good by {:?}", decision.rule())?,
+            (false, false) => writeln!(f, "refused by {:?}: again in {:?}", decision.rule(), decision.retry_after())?,
+        }
+        for RuleExplanation { rule, say, shadow, binds } in &self.rules {
+            let shadow = if *shadow { " (shadow)" } else { "" };
+            let binds = if *binds { "  <- binds" } else { "" };
+            writeln!(f, "  {rule}{shadow}: {say}{binds}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Say {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Say::DoesNotMatch { attribute, condition, found: Some(found) } => {
+                write!(f, "does not apply: {attribute} is \"{found}\", and the rule asks that it {condition}")
+            }
+            Say::DoesNotMatch { attribute, condition, found: None } => {
+                write!(f, "does not apply: there is no {attribute}, and the rule asks that it {condition}")
+            }
+            Say::NoKey => f.write_str("does not apply: an attribute of its key is missing"),
+            Say::NotAsked => f.write_str("was not asked"),
+            Say::Unlimited => f.write_str("sets no limit here"),
+            Say::Blocked => f.write_str("lets nothing pass"),
+            Say::Unsatisfiable { cost, limit } => write!(f, "{limit} can never let a cost of {cost} pass"),
+            Say::Answers { key, cost, limit, answer } if answer.is_allowed() => {
+                write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.remaining())
+            }
+            Say::Answers { key, cost, limit, answer } => {
+                write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {:?}", answer.retry_after())
+            }
+        }
+    }
+}

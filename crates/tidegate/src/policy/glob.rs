@@ -1,0 +1,84 @@
+//! Patterns with `*` for anything and `?` for one character.
+
+/// Whether `text` is what `pattern` says: `*` stands for any characters or
+/// none, `?` for exactly one, everything else for itself. Takes time in the
+/// order of both lengths' product at worst, never more.
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
+    let (mut pattern, mut text) = (pattern.chars(), text.chars());
+    // Where to go on if what follows the last star does not fit.
+    let mut retry: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
+    loop {
+        let rest = text.clone();
+        let fits = match (pattern.next(), text.next()) {
+            (Some('*'), _) => {
+                text = rest;
+                retry = Some((pattern.clone(), text.clone()));
+                continue;
+            }
+            (None, None) => return true,
+            (Some('?'), Some(_)) => true,
+            (Some(wanted), Some(found)) => wanted == found,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if fits {
+            continue;
+        }
+        // The star takes one character more.
+        let Some((after_star, skipped)) = &mut retry else { return false };
+        if skipped.next().is_none() {
+            return false;
+        }
+        (pattern, text) = (after_star.clone(), skipped.clone());
+    }
+}
+
+/// What every text that matches begins with.
+pub(super) fn literal_prefix(pattern: &str) -> &str {
+    pattern.find(['*', '?']).map_or(pattern, |end| &pattern[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same by trying everything.
+    fn naive(pattern: &[char], text: &[char]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
+            (None, None) => true,
+            (Some(('*', after)), _) => (0..=text.len()).any(|taken| naive(after, &text[taken..])),
+            (Some(('?', after)), Some((_, rest))) => naive(after, rest),
+            (Some((wanted, after)), Some((found, rest))) => wanted == found && naive(after, rest),
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    #[test]
+    fn agrees_with_trying_everything() {
+        let letters = ['a', 'b', '*', '?', 'é'];
+        let words = |most: u32| {
+            (0..=most).flat_map(move |length| {
+                (0..5u32.pow(length)).map(move |mut number| {
+                    let mut word = Vec::new();
+                    for _ in 0..length {
+                        word.push(letters[(number % 5) as usize]);
+                        number /= 5;
+                    }
+                    word
+                })
+            })
+        };
+        for pattern in words(4) {
+            for text in words(3).filter(|text| !text.contains(&'*') && !text.contains(&'?')) {
+                let (of, at): (String, String) = (pattern.iter().collect(), text.iter().collect());
+                assert_eq!(matches(&of, &at), naive(&pattern, &text), "{of:?} {at:?}");
+                assert!(!matches(&of, &at) || at.starts_with(literal_prefix(&of)), "{of:?} {at:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_take_for_ever() {
+        let text = "a".repeat(10_000);
+        assert!(!matches(&("*a".repeat(50) + "b"), &text));
+    }
+}

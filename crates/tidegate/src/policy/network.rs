@@ -1,0 +1,102 @@
+//! Networks: addresses that begin alike.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::limit::ConfigError;
+
+/// All addresses that begin as this one does: `10.0.0.0/8`, `2001:db8::/32`.
+///
+/// An address of IPv4 in the clothes of IPv6 (`::ffff:10.0.0.1`) is one of IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Network {
+    /// The network of `address` by its first `length` bits.
+    #[must_use]
+    pub fn new(address: IpAddr, length: u8) -> Network {
+        let address = address.to_canonical();
+        Network { address: first_bits(address, length), length: length.min(width(address)) }
+    }
+
+    /// Whether `address` is in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4() && first_bits(address, self.length) == self.address
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl FromStr for Network {
+    type Err = ConfigError;
+
+    /// An address and a length, or an address alone.
+    fn from_str(text: &str) -> Result<Network, ConfigError> {
+        let unreadable = || ConfigError::UnreadableNetwork { text: text.into() };
+        let (address, length) = match text.split_once('/') {
+            Some((address, length)) => (address, Some(length)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| unreadable())?;
+        let length = match length {
+            Some(length) => length.parse().ok().filter(|length| *length <= width(address)).ok_or_else(unreadable)?,
+            None => width(address),
+        };
+        Ok(Network::new(address, length))
+    }
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// The address with all but its first bits zero.
+pub(crate) fn first_bits(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contains(network: &str, address: &str) -> bool {
+        let network: Network = network.parse().expect(network);
+        network.contains(address.parse().expect(address))
+    }
+
+    #[test]
+    fn a_network_is_what_begins_alike() {
+        assert!(contains("10.0.0.0/8", "10.255.1.2") && !contains("10.0.0.0/8", "11.0.0.0"));
+        assert!(contains("10.1.2.3", "10.1.2.3") && !contains("10.1.2.3", "10.1.2.4"));
+        assert!(contains("0.0.0.0/0", "255.255.255.255") && !contains("0.0.0.0/0", "::1"));
+        assert!(contains("2001:db8::/32", "2001:db8:1::1") && !contains("2001:db8::/32", "2001:db9::1"));
+        assert!(contains("::/0", "ffff::") && contains("10.0.0.0/8", "::ffff:10.1.1.1"));
+        assert_eq!("10.1.2.3/8".parse::<Network>().expect("a network").to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn others_are_refused() {
+        for text in ["", "10.0.0/8", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "example.org"] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A rule: to which requests a limit applies, and whose it is.
+
+use super::condition::Condition;
+use crate::failure::FailureMode;
+use crate::limit::Limit;
+use crate::name::Name;
+use crate::store::Meter;
+
+/// One limit, the requests that it applies to, and what makes their keys.
+///
+/// ```
+/// use tidegate::{Condition, Limit, Limiter, Policy, Request, Rule, Setting};
+///
+/// let orders = Rule::new("orders", Limit::per_minute(10))
+///     .when("endpoint", Condition::StartsWith("POST ".into()))
+///     .key(["user"])
+///     .tier("plan", "pro", Limit::per_minute(100))
+///     .override_for("user", "load-test", Setting::Unlimited);
+/// let limiter = Limiter::new(Policy::new().rule(orders));
+///
+/// let order = Request::user("alice").with("endpoint", "POST /orders");
+/// assert_eq!(limiter.check(order.clone())?.limit(), 10);
+/// assert_eq!(limiter.check(order.with("plan", "pro"))?.limit(), 100);
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a rule does nothing until it is part of a policy"]
+pub struct Rule {
+    pub(super) name: Name,
+    pub(super) conditions: Vec<(String, Condition)>,
+    pub(super) key: RuleKey,
+    pub(super) missing: Missing,
+    pub(super) standard: Standard,
+    pub(super) overrides: Vec<Override>,
+    pub(super) tiers: Vec<Override>,
+    pub(super) cost: RuleCost,
+    pub(super) mode: Mode,
+    pub(super) candidate: Option<Limit>,
+    pub(super) on_failure: Option<FailureMode>,
+}
+
+/// What applies to a request: a limit, or one of its two extremes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// This much.
+    Limit(Limit),
+    /// Any number of requests.
+    Unlimited,
+    /// None at all, however long one waits.
+    Blocked,
+}
+
+impl From<Limit> for Setting {
+    fn from(limit: Limit) -> Setting {
+        Setting::Limit(limit)
+    }
+}
+
+/// What applies where nothing more special does.
+#[derive(Clone, Debug)]
+pub(super) enum Standard {
+    Setting(Setting),
+    Meter(Meter),
+}
+
+/// A setting for some values of an attribute.
+#[derive(Clone, Debug)]
+pub(super) struct Override {
+    pub(super) attribute: String,
+    pub(super) value: Value,
+    pub(super) setting: Setting,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Exactly(String),
+    Matching(String),
+}
+
+/// What makes the key of a rule.
+#[derive(Clone, Debug)]
+pub(super) enum RuleKey {
+    /// The key that the request was made with.
+    Request,
+    /// These attributes; none of them: one key for all.
+    Attributes(Vec<KeyAttribute>),
+}
+
+/// An attribute in the key of a rule: as it is, unless told otherwise.
+///
+/// An address is taken by its network: the first 64 bits of an IPv6 address,
+/// all of an IPv4 address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyAttribute {
+    pub(super) name: String,
+    pub(super) ignores_case: bool,
+    pub(super) is_address: bool,
+    pub(super) ipv4_bits: u8,
+    pub(super) ipv6_bits: u8,
+}
+
+impl KeyAttribute {
+    /// An attribute by its name.
+    pub fn new(name: impl Into<String>) -> KeyAttribute {
+        let name = name.into();
+        KeyAttribute { name, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }
+    }
+
+    /// Takes `Alice` and `ALICE` for `alice`.
+    #[must_use]
+    pub fn ignoring_case(mut self) -> KeyAttribute {
+        self.ignores_case = true;
+        self
+    }
+
+    /// Takes addresses by so many bits, also where they are given as text.
+    #[must_use]
+    pub fn by_network(mut self, ipv4_bits: u8, ipv6_bits: u8) -> KeyAttribute {
+        (self.is_address, self.ipv4_bits, self.ipv6_bits) = (true, ipv4_bits.min(32), ipv6_bits.min(128));
+        self
+    }
+}
+
+impl From<&str> for KeyAttribute {
+    fn from(name: &str) -> KeyAttribute {
+        KeyAttribute::new(name)
+    }
+}
+
+impl From<String> for KeyAttribute {
+    fn from(name: String) -> KeyAttribute {
+        KeyAttribute::new(name)
+    }
+}
+
+/// What becomes of a request that lacks an attribute of a rule's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// All such requests share one key, which no value is ever taken for.
+    #[default]
+    Shared,
+    /// The rule does not apply.
+    Skip,
+}
+
+/// What a rule charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RuleCost {
+    Times(u64),
+    Always(u64),
+}
+
+/// Whether a rule decides, or only watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Enforced,
+    Shadow,
+}
+
+impl Rule {
+    /// A rule for all requests, with the request's own key.
+    pub fn new(name: impl Into<Name>, setting: impl Into<Setting>) -> Rule {
+        Rule::with(name.into(), Standard::Setting(setting.into()))
+    }
+
+    /// A rule for a limit that is named already, or a custom kernel.
+    pub fn of_meter(meter: Meter) -> Rule {
+        Rule::with(meter.name(), Standard::Meter(meter))
+    }
+
+    fn with(name: Name, standard: Standard) -> Rule {
+        Rule {
+            name,
+            conditions: Vec::new(),
+            key: RuleKey::Request,
+            missing: Missing::default(),
+            standard,
+            overrides: Vec::new(),
+            tiers: Vec::new(),
+            cost: RuleCost::Times(1),
+            mode: Mode::Enforced,
+            candidate: None,
+            on_failure: None,
+        }
+    }
+
+    /// Applies only where the condition holds; several must all hold.
+    pub fn when(mut self, attribute: impl Into<String>, condition: Condition) -> Rule {
+        self.conditions.push((attribute.into(), condition));
+        self
+    }
+
+    /// Makes the key of these attributes; of none, one key for all requests.
+    pub fn key<A: Into<KeyAttribute>>(mut self, attributes: impl IntoIterator<Item = A>) -> Rule {
+        self.key = RuleKey::Attributes(attributes.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// What becomes of requests that lack an attribute of the key.
+    pub fn missing(mut self, missing: Missing) -> Rule {
+        self.missing = missing;
+        self
+    }
+
+    /// Another setting where an attribute is exactly this: before any
+    /// [pattern](Rule::override_matching), tier or the rule's own.
+    pub fn override_for(
+        mut self,
+        attribute: impl Into<String>,
+        value: impl Into<String>,
+        setting: impl Into<Setting>,
+    ) -> Rule {
+        let value = Value::Exactly(value.into());
+        self.overrides.push(Override { attribute: attribute.into(), value, setting: setting.into() });
+        self
+    }
+
+    /// Another setting where an attribute matches a pattern (`*`, `?`): the
+    /// first that matches, if no value is named exactly.
+    pub fn override_matching(
+        mut self,
+        attribute: impl Into<String>,
+        pattern: impl Into<String>,
+        setting: impl Into<Setting>,
+    ) -> Rule {
+        let value = Value::Matching(pattern.into());
+        self.overrides.push(Override { attribute: attribute.into(), value, setting: setting.into() });
+        self
+    }
+
+    /// Another setting for those of a tier, such as `free` and `pro`, unless
+    /// they have one of their own.
+    pub fn tier(mut self, attribute: impl Into<String>, tier: impl Into<String>, setting: impl Into<Setting>) -> Rule {
+        let value = Value::Exactly(tier.into());
+        self.tiers.push(Override { attribute: attribute.into(), value, setting: setting.into() });
+        self
+    }
+
+    /// Charges so many times the request's cost.
+    pub fn times(mut self, times: u64) -> Rule {
+        self.cost = RuleCost::Times(times);
+        self
+    }
+
+    /// Charges this, whatever the request costs.
+    pub fn always(mut self, cost: u64) -> Rule {
+        self.cost = RuleCost::Always(cost);
+        self
+    }
+
+    /// Only watches: it is charged and observers are told, and never refuses.
+    pub fn shadow(mut self) -> Rule {
+        self.mode = Mode::Shadow;
+        self
+    }
+
+    /// Watches what another limit would do in place of this one: a shadow of
+    /// the rule under the name `rule (candidate)`.
+    pub fn candidate(mut self, limit: Limit) -> Rule {
+        self.candidate = Some(limit);
+        self
+    }
+
+    /// Who answers for this rule when the store cannot.
+    pub fn on_failure(mut self, mode: FailureMode) -> Rule {
+        self.on_failure = Some(mode);
+        self
+    }
+}

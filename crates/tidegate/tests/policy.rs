@@ -1,0 +1,286 @@
+//! Rules: which limits a request meets, and whose they are.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::{
+    CheckError, Condition, ConfigError, Event, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
+    Missing, Observer, Policy, Request, Rule, Setting,
+};
+
+const ONE: Limit = Limit::per_hour(1);
+
+fn limiter(policy: impl Into<Policy>) -> Limiter {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    Limiter::with_store(policy, store).expect("a valid policy")
+}
+
+fn equals(value: &str) -> Condition {
+    Condition::Equals(value.into())
+}
+
+#[test]
+fn a_request_meets_the_rules_that_match_it_and_no_other() {
+    let limiter = limiter(
+        Policy::new()
+            .rule(Rule::new("writes", Limit::per_hour(10)).when("method", equals("POST")).key(["user"]))
+            .rule(
+                Rule::new("api", Limit::per_hour(20))
+                    .when("path", Condition::StartsWith("/api/".into()))
+                    .key(["user", "path"]),
+            )
+            .rule(
+                Rule::new("office", Limit::per_hour(30))
+                    .when("ip", Condition::Within("10.0.0.0/8".parse().expect("a network"))),
+            )
+            .rule(
+                Rule::new("bots", Limit::per_hour(5)).when("agent", Condition::Matches("*bot*".into())).key(["agent"]),
+            ),
+    );
+    let request = |method, path, ip: &'static str, agent| {
+        let ip: IpAddr = ip.parse().expect("an address");
+        Request::user("alice").with("method", method).with("path", path).with("ip", ip).with("agent", agent)
+    };
+    for (request, rule) in [
+        (request("POST", "/", "192.0.2.1", "curl"), "writes"),
+        (request("GET", "/api/x", "192.0.2.1", "curl"), "api"),
+        (request("GET", "/", "10.9.9.9", "curl"), "office"),
+        (request("POST", "/api/x", "10.9.9.9", "a bot!"), "bots"),
+    ] {
+        assert_eq!(limiter.peek(request.clone()).expect("an answer").rule().as_str(), rule, "{request:?}");
+    }
+    let nobody = limiter.check(request("GET", "/", "192.0.2.1", "curl")).expect("an answer");
+    assert!(nobody.is_allowed() && nobody.is_unlimited());
+}
+
+#[test]
+fn a_refused_request_charges_nobody_in_any_order() {
+    let rules = ["a", "b", "c"].map(|name| {
+        let limit = if name == "b" { 1 } else { 3 };
+        Rule::new(name, Limit::per_hour(limit)).key([name])
+    });
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
+        let policy = order.into_iter().fold(Policy::new(), |policy, rule| policy.rule(rules[rule].clone()));
+        let limiter = limiter(policy);
+        let request = || Request::new("").with("a", "x").with("b", "x").with("c", "x");
+        assert!(limiter.is_allowed(request()));
+        let refusal = limiter.check(request()).expect("an answer");
+        assert!(!refusal.is_allowed() && refusal.rule() == "b");
+        let left = |name| limiter.peek(Request::new("").with("a", "x").with("c", "x").rule(name)).expect("an answer");
+        assert_eq!((left("a").remaining(), left("c").remaining()), (2, 2));
+    }
+}
+
+#[test]
+fn the_longest_wait_and_the_least_remaining_are_told() {
+    let limiter = limiter(Policy::new().limit("slow", Limit::per_hour(1)).limit("fast", Limit::per_second(1)));
+    assert!(limiter.is_allowed("alice"));
+    let refusal = limiter.check("alice").expect("an answer");
+    assert_eq!((refusal.rule().as_str(), refusal.retry_after()), ("slow", Duration::from_secs(3_600)));
+}
+
+#[test]
+fn exact_before_pattern_before_tier_before_default() {
+    let rule = Rule::new("rule", Limit::per_hour(1))
+        .tier("plan", "pro", Limit::per_hour(2))
+        .override_matching("tenant", "acme-*", Limit::per_hour(3))
+        .override_matching("tenant", "*", Limit::per_hour(4))
+        .override_for("tenant", "acme-eu", Limit::per_hour(5))
+        .override_for("tenant", "friend", Setting::Unlimited)
+        .override_for("tenant", "foe", Setting::Blocked)
+        .key(["tenant"]);
+    let limiter = limiter(rule);
+    let limit = |request| limiter.check(request).expect("an answer").limit();
+    let of = |tenant| Request::new("").with("tenant", tenant).with("plan", "pro");
+    assert_eq!(limit(of("acme-eu")), 5);
+    assert_eq!(limit(of("acme-us")), 3);
+    assert_eq!(limit(of("other")), 4);
+    assert_eq!(limit(Request::new("").with("plan", "pro")), 2);
+    assert_eq!(limit(Request::new("").with("plan", "free")), 1);
+    assert!((0..10).all(|_| limiter.check(of("friend")).is_ok_and(|decision| decision.is_unlimited())));
+    let blocked = limiter.check(of("foe")).expect("an answer");
+    assert!(!blocked.is_allowed() && blocked.is_blocked() && blocked.rule() == "rule");
+}
+
+#[test]
+fn a_missing_attribute_is_shared_or_skipped_and_never_taken_for_a_value() {
+    let shared = limiter(Rule::new("rule", ONE).key(["user", "path"]));
+    assert!(shared.is_allowed(Request::new("").with("path", "/")));
+    assert!(!shared.is_allowed(Request::new("other").with("path", "/")), "nobody is one caller");
+    for user in ["", "-", "+", "-+", "anonymous"] {
+        assert!(shared.is_allowed(Request::user(user).with("path", "/")), "{user:?} is somebody");
+    }
+    assert!(shared.is_allowed(Request::user("/")), "nor is another gap the same");
+    let skipped = limiter(Rule::new("rule", ONE).key(["user"]).missing(Missing::Skip));
+    assert!((0..5).all(|_| skipped.is_allowed(Request::new("").with("path", "/"))));
+}
+
+#[test]
+fn addresses_are_taken_by_their_networks_and_case_is_kept_unless_told() {
+    let by_ip = limiter(Rule::new("rule", ONE).key(["ip"]));
+    let from = |ip: &str| Request::new("").with("ip", ip.parse::<IpAddr>().expect("an address"));
+    assert!(by_ip.is_allowed(from("2001:db8::1")) && !by_ip.is_allowed(from("2001:db8::2")), "one /64");
+    assert!(by_ip.is_allowed(from("2001:db8:0:1::1")));
+    assert!(by_ip.is_allowed(from("192.0.2.1")) && by_ip.is_allowed(from("192.0.2.2")));
+    assert!(!by_ip.is_allowed(from("::ffff:192.0.2.1")), "the same in other clothes");
+    let wider = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(24, 48)]));
+    assert!(wider.is_allowed(Request::new("").with("ip", "192.0.2.1")));
+    assert!(!wider.is_allowed(Request::new("").with("ip", "192.0.2.99")), "given as text, too");
+    let exact = limiter(Rule::new("rule", ONE).key(["user"]));
+    assert!(exact.is_allowed(Request::user("Alice")) && exact.is_allowed(Request::user("alice")));
+    let folded = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("user").ignoring_case()]));
+    assert!(folded.is_allowed(Request::user("ÄLICE")) && !folded.is_allowed(Request::user("älice")));
+}
+
+#[test]
+fn costs_are_by_rule() {
+    let policy = Policy::new()
+        .rule(Rule::new("requests", Limit::per_hour(10)).always(1))
+        .rule(Rule::new("units", Limit::per_hour(100)).times(3));
+    let limiter = limiter(policy);
+    assert!(limiter.is_allowed(Request::new("alice").cost(20)));
+    let left = |rule| limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining();
+    assert_eq!((left("requests"), left("units")), (9, 40));
+    let outcome = limiter.check(Request::new("alice").cost(34));
+    assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: 102, capacity: 100, .. })), "{outcome:?}");
+    assert_eq!((left("requests"), left("units")), (9, 40), "nothing was charged");
+}
+
+#[test]
+fn the_rule_for_all_others_is_for_them_only() {
+    let policy = Policy::new()
+        .rule(Rule::new("known", Limit::per_hour(5)).when("user", Condition::Present).key(["user"]))
+        .rule(Rule::new("watch", Limit::per_hour(5)).shadow())
+        .otherwise(Rule::new("others", Limit::per_hour(1)).key([] as [&str; 0]));
+    let limiter = limiter(policy);
+    assert_eq!(limiter.check(Request::user("alice")).expect("an answer").rule(), "known");
+    assert_eq!(limiter.check(Request::new("x")).expect("an answer").rule(), "others");
+    assert!(!limiter.is_allowed(Request::new("y")), "one key for all of them");
+}
+
+#[test]
+fn a_rule_can_be_asked_for_by_its_name() {
+    let policy = Policy::new()
+        .rule(Rule::new("login", Limit::per_hour(1)).when("path", equals("/login")))
+        .limit("all", Limit::per_hour(100));
+    let limiter = limiter(policy);
+    assert_eq!(limiter.check(Request::new("alice").rule("login")).expect("an answer").rule(), "login");
+    assert!(!limiter.is_allowed(Request::new("alice").rule("login")));
+    assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 100, "the other was not asked");
+    assert!(limiter.check(Request::new("alice").rule("nobody")).expect("an answer").is_unlimited());
+}
+
+#[test]
+fn lists_come_before_every_rule_and_deny_before_allow() {
+    let network = |text: &str| Condition::Within(text.parse().expect("a network"));
+    let policy =
+        Policy::new().deny("ip", network("192.0.2.0/24")).allow("ip", network("192.0.0.0/16")).limit("all", ONE);
+    let limiter = limiter(policy);
+    let from = |ip: &'static str| Request::new("x").with("ip", ip);
+    let denied = limiter.check(from("192.0.2.7")).expect("an answer");
+    assert!(denied.is_blocked() && denied.rule() == "denied");
+    assert!((0..5).all(|_| limiter.is_allowed(from("192.0.3.1"))));
+    assert!(limiter.is_allowed(from("198.51.100.1")) && !limiter.is_allowed(from("198.51.100.1")));
+}
+
+/// Counts what shadows would have refused.
+#[derive(Default)]
+struct Shadows {
+    refused: AtomicU64,
+    allowed: AtomicU64,
+}
+
+impl Observer for Shadows {
+    fn observe(&self, event: &Event<'_>) {
+        if event.shadow {
+            let count = if event.decision.is_allowed() { &self.allowed } else { &self.refused };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_shadow_and_a_candidate_watch_and_never_refuse() {
+    let seen = Arc::new(Shadows::default());
+    let rules = Policy::new()
+        .rule(Rule::new("live", Limit::per_hour(6)).candidate(Limit::per_hour(4)))
+        .rule(Rule::new("watch", Limit::per_hour(2)).shadow());
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(rules).store(store).observer(seen.clone()).build().expect("a valid policy");
+    let admitted = (0..10).filter(|_| limiter.is_allowed("alice")).count();
+    assert_eq!(admitted, 6, "only the live limit decides");
+    assert_eq!(seen.allowed.load(Ordering::Relaxed), 4 + 2);
+    assert_eq!(seen.refused.load(Ordering::Relaxed), 6 + 8, "the refused requests are only looked at");
+}
+
+#[test]
+fn nonsense_is_refused_when_the_limiter_is_made() {
+    let make = |policy: Policy| Limiter::builder(policy).build().err();
+    assert!(matches!(make(Policy::new()), Some(ConfigError::EmptyPolicy)));
+    let twice = Policy::new().limit("a", ONE).rule(Rule::new("a", ONE).key(["user"]));
+    assert!(matches!(make(twice), Some(ConfigError::DuplicateRule { name: "a" })));
+}
+
+#[test]
+fn many_threads_pass_several_rules_exactly_as_often_as_the_tightest_allows() {
+    let policy = Policy::new()
+        .rule(Rule::new("user", Limit::per_hour(300)).key(["user"]))
+        .rule(Rule::new("all", Limit::per_hour(1_000)).key([] as [&str; 0]))
+        .rule(Rule::new("path", Limit::sliding_log(700, Duration::from_secs(3_600))).key(["path"]));
+    let limiter = limiter(policy);
+    let admitted: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = ["a", "b", "c", "d"]
+            .map(|user| {
+                let limiter = &limiter;
+                scope.spawn(move || {
+                    (0..500).filter(|_| limiter.is_allowed(Request::user(user).with("path", "/"))).count() as u64
+                })
+            })
+            .into();
+        threads.into_iter().map(|thread| thread.join().expect("the thread ends")).sum()
+    });
+    assert_eq!(admitted, 700);
+    let left = |rule| limiter.peek(Request::user("a").with("path", "/").rule(rule)).expect("an answer").remaining();
+    assert_eq!((left("all"), left("path")), (300, 0), "a refused request charged nobody");
+}
+
+/// Text with everything in it that might be taken for a separator.
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof!["[a:/+%{}, \\\\-]{0,4}", "\\PC{0,8}", Just(String::new())]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn different_values_are_different_keys(left in prop::collection::vec(prop::option::of(value()), 3),
+                                           right in prop::collection::vec(prop::option::of(value()), 3)) {
+        let limiter = limiter(Rule::new("rule", ONE).key(["a", "b", "c"]));
+        let ask = |values: &[Option<String>]| {
+            let mut request = Request::new("");
+            for (name, value) in ["a", "b", "c"].into_iter().zip(values) {
+                if let Some(value) = value {
+                    request = request.with(name, KeyPart::from(value));
+                }
+            }
+            limiter.is_allowed(request)
+        };
+        prop_assert!(ask(&left));
+        prop_assert_eq!(ask(&right), left != right);
+    }
+
+    #[test]
+    fn the_same_values_under_other_names_or_rules_are_different_keys(value in value()) {
+        let policy = |name: &'static str, key: &'static str| Policy::new().rule(Rule::new(name, ONE).key([key]));
+        let store = Arc::new(MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings"));
+        for (rule, key) in [("rule", "a"), ("rule", "b"), ("other", "a")] {
+            let limiter = Limiter::with_store(policy(rule, key), Arc::clone(&store)).expect("a valid policy");
+            let request = Request::new("").with(key, KeyPart::from(&value));
+            prop_assert!(limiter.is_allowed(request.clone()), "{} {}", rule, key);
+            prop_assert!(!limiter.is_allowed(request));
+        }
+    }
+}
