@@ -76,7 +76,9 @@ impl<S> Clone for Limiter<S> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder<S = MemoryStore> {
     policy: Policy,
-    store: S,
+    /// Makes the store when the limiter is made: whoever brings one has no
+    /// other made in vain.
+    store: Box<dyn FnOnce() -> S + Send>,
     observers: Observers,
     on_failure: Option<FailureMode>,
     local_store: Option<MemoryStore>,
@@ -98,19 +100,19 @@ impl Limiter {
 
     /// Begins a limiter with other settings than the default ones.
     pub fn builder(policy: impl Into<Policy>) -> Builder<MemoryStore> {
-        Builder::new(policy.into(), MemoryStore::default())
+        Builder::new(policy.into(), MemoryStore::default)
     }
 }
 
 impl<S: Store> Builder<S> {
-    fn new(policy: Policy, store: S) -> Builder<S> {
-        Builder { policy, store, observers: Observers::default(), on_failure: None, local_store: None }
+    fn new(policy: Policy, store: impl FnOnce() -> S + Send + 'static) -> Builder<S> {
+        Builder { policy, store: Box::new(store), observers: Observers::default(), on_failure: None, local_store: None }
     }
 
     /// Where the states are kept.
     pub fn store<T: Store>(self, store: T) -> Builder<T> {
         let Builder { policy, store: _, observers, on_failure, local_store } = self;
-        Builder { policy, store, observers, on_failure, local_store }
+        Builder { policy, store: Box::new(|| store), observers, on_failure, local_store }
     }
 
     /// Who answers when the store cannot, for every limit that does not say
@@ -141,7 +143,7 @@ impl<S: Store> Builder<S> {
         let meters = self.policy.into_meters()?;
         let Builder { store, observers, on_failure, local_store, .. } = self;
         let stand_ins = StandIns::new(&meters, on_failure, local_store);
-        let inner = Inner { meters, store, observers, stand_ins, waiters: Waiters::default() };
+        let inner = Inner { meters, store: store(), observers, stand_ins, waiters: Waiters::default() };
         Ok(Limiter { inner: Arc::new(inner) })
     }
 }
@@ -152,7 +154,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// If the policy is empty or has two rules of one name.
     pub fn with_store(policy: impl Into<Policy>, store: S) -> Result<Limiter<S>, ConfigError> {
-        Builder::new(policy.into(), store).build()
+        Builder::new(policy.into(), || store).build()
     }
 
     /// The store.
