@@ -32,7 +32,8 @@ fn on_valkey() -> Result<(), Failure> {
     let Some(valkey) = servers::valkey() else { return Ok(()) };
     let tests =
         "--test conformance --test twin --test failure --test leases --test custom --test strict --test servers";
-    Step::cargo(&format!("test --package tidegate-redis {tests}"))
+    // Of the whole workspace, so that nothing is compiled with other features.
+    Step::cargo(&format!("test --workspace {tests}"))
         .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
         .with("TIDEGATE_REDIS_DECISIONS", "60000")
         .run()

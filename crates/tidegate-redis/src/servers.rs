@@ -112,7 +112,8 @@ impl Servers {
         // hangs before it listens to the next.
         let clients = sentinels.iter().map(|sentinel| {
             let bare = vec![without_credentials(sentinel)];
-            SentinelClient::build(bare, master, Some(info.clone()), SentinelServerType::Master).map(Mutex::new)
+            SentinelClient::build(bare, String::from(master), Some(info.clone()), SentinelServerType::Master)
+                .map(Mutex::new)
         });
         Ok(Servers(Topology::One(Origin::Sentinels(clients.collect::<RedisResult<_>>()?))))
     }

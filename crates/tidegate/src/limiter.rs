@@ -78,7 +78,9 @@ impl<S> Clone for Limiter<S> {
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder<S = MemoryStore> {
     policy: Policy,
-    store: S,
+    /// Makes the store when the limiter is made: whoever brings one has no
+    /// other made in vain.
+    store: Box<dyn FnOnce() -> S + Send>,
     observers: Observers,
     on_failure: Option<FailureMode>,
     local_store: Option<MemoryStore>,
@@ -100,19 +102,19 @@ impl Limiter {
 
     /// Begins a limiter with other settings than the default ones.
     pub fn builder(policy: impl Into<Policy>) -> Builder<MemoryStore> {
-        Builder::new(policy.into(), MemoryStore::default())
+        Builder::new(policy.into(), MemoryStore::default)
     }
 }
 
 impl<S: Store> Builder<S> {
-    fn new(policy: Policy, store: S) -> Builder<S> {
-        Builder { policy, store, observers: Observers::default(), on_failure: None, local_store: None }
+    fn new(policy: Policy, store: impl FnOnce() -> S + Send + 'static) -> Builder<S> {
+        Builder { policy, store: Box::new(store), observers: Observers::default(), on_failure: None, local_store: None }
     }
 
     /// Where the states are kept.
     pub fn store<T: Store>(self, store: T) -> Builder<T> {
         let Builder { policy, store: _, observers, on_failure, local_store } = self;
-        Builder { policy, store, observers, on_failure, local_store }
+        Builder { policy, store: Box::new(|| store), observers, on_failure, local_store }
     }
 
     /// Who answers when the store cannot, for every limit that does not say
@@ -144,7 +146,7 @@ impl<S: Store> Builder<S> {
         let policy = Compiled::new(&policy)?;
         let stand_ins = StandIns::new(policy.meters(), on_failure, local_store);
         let only = policy.only_meter().cloned();
-        let inner = Inner { policy, only, store, observers, stand_ins, waiters: Waiters::default() };
+        let inner = Inner { policy, only, store: store(), observers, stand_ins, waiters: Waiters::default() };
         Ok(Limiter { inner: Arc::new(inner) })
     }
 }
@@ -155,7 +157,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// If the policy is empty or has two rules of one name.
     pub fn with_store(policy: impl Into<Policy>, store: S) -> Result<Limiter<S>, ConfigError> {
-        Builder::new(policy.into(), store).build()
+        Builder::new(policy.into(), || store).build()
     }
 
     /// The store.
