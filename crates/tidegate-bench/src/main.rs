@@ -23,6 +23,7 @@ mod floors;
 mod measure;
 mod memory;
 mod options;
+mod policy;
 mod redis;
 mod report;
 mod session;
@@ -69,6 +70,7 @@ fn measure(options: Options) {
     stalls::longest_stall(&mut session);
     memory::memory(&mut session);
     floors::floors(&mut session);
+    policy::policy(&mut session);
     redis::redis(&mut session);
     let goals = report::goals_to_markdown(session.tables());
     print!("{goals}");

@@ -40,6 +40,8 @@ struct Inner<S> {
     policy: Compiled,
     /// The only limit, if every request is asked about nothing else.
     only: Option<Meter>,
+    /// The same, if there is nobody to be told and nobody to stand in.
+    plain: Option<Meter>,
     store: S,
     observers: Observers,
     stand_ins: Option<Box<StandIns>>,
@@ -59,12 +61,6 @@ impl<S> Inner<S> {
             (Err(error), Some(stand_ins)) => stand_ins.decide(checks, numbers, verdicts, error),
             (decided, _) => decided,
         }
-    }
-
-    /// The only limit, if nothing but it and its store has a say.
-    #[inline]
-    fn plain(&self) -> Option<&Meter> {
-        self.only.as_ref().filter(|_| self.observers.is_empty() && self.stand_ins.is_none())
     }
 }
 
@@ -146,7 +142,8 @@ impl<S: Store> Builder<S> {
         let policy = Compiled::new(&policy)?;
         let stand_ins = StandIns::new(policy.meters(), on_failure, local_store);
         let only = policy.only_meter().cloned();
-        let inner = Inner { policy, only, store: store(), observers, stand_ins, waiters: Waiters::default() };
+        let plain = only.clone().filter(|_| observers.is_empty() && stand_ins.is_none());
+        let inner = Inner { policy, only, plain, store: store(), observers, stand_ins, waiters: Waiters::default() };
         Ok(Limiter { inner: Arc::new(inner) })
     }
 }
@@ -301,7 +298,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.plain() {
+        if let Some(meter) = &inner.plain {
             let check = Check::new(meter, &request.key, Verb::Charge, request.cost);
             return check.is_ok_and(|check| inner.store.admits_now(check).unwrap_or(false));
         }
@@ -409,7 +406,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.plain() {
+        if let Some(meter) = &inner.plain {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
