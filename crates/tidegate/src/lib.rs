@@ -380,6 +380,7 @@
 
 mod decision;
 mod failure;
+mod few;
 mod fnv;
 pub mod kernel;
 mod limit;

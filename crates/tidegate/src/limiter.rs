@@ -9,9 +9,9 @@ pub use acquire::AcquireError;
 use self::acquire::Waiters;
 use crate::decision::Decision;
 use crate::failure::{FailureMode, StandIns};
+use crate::few::Few;
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
-use crate::name::Name;
 use crate::observe::{Event, Observer, Observers};
 use crate::policy::{Applied, Compiled, Draft, Explanation, Policy, Resolution, RuleExplanation};
 use crate::request::Request;
@@ -49,6 +49,21 @@ struct Inner<S> {
 }
 
 impl<S> Inner<S> {
+    /// What the store decided of the limits that a request meets.
+    fn decided_of(
+        &self,
+        resolution: &Resolution<'_, '_>,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+        decided: Result<Micros, StoreError>,
+    ) -> Result<Micros, StoreError> {
+        if decided.is_ok() {
+            return decided;
+        }
+        let numbers: Vec<usize> = resolution.enforced.iter().map(|applied| applied.number).collect();
+        self.decided(checks, &numbers, verdicts, decided)
+    }
+
     /// What the store decided, or whoever stands in for it.
     fn decided(
         &self,
@@ -208,9 +223,10 @@ impl<S: Store> Limiter<S> {
         let resolution = inner.policy.resolve(request);
         let mut question = Question::new(&resolution, verb)?;
         let mut decided = None;
-        if !question.checks.is_empty() {
-            let answer = inner.store.decide(&question.checks, &mut question.verdicts).await;
-            decided = Some(inner.decided(&question.checks, &question.numbers, &mut question.verdicts, answer)?);
+        if let Some(checks) = &question.checks {
+            let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
+            decided =
+                Some(inner.decided_of(&resolution, checks.as_slice(), question.verdicts.as_mut_slice(), answer)?);
         }
         let decision = self.tell_of(&question, decided, verb, request);
         for (shadow, check) in shadows(&resolution, verb, decision) {
@@ -421,9 +437,10 @@ impl<S: ImmediateStore> Limiter<S> {
         let resolution = inner.policy.resolve(request);
         let mut question = Question::new(&resolution, verb)?;
         let mut decided = None;
-        if !question.checks.is_empty() {
-            let answer = inner.store.decide_now(&question.checks, &mut question.verdicts);
-            decided = Some(inner.decided(&question.checks, &question.numbers, &mut question.verdicts, answer)?);
+        if let Some(checks) = &question.checks {
+            let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
+            decided =
+                Some(inner.decided_of(&resolution, checks.as_slice(), question.verdicts.as_mut_slice(), answer)?);
         }
         let decision = self.tell_of(&question, decided, verb, request);
         for (shadow, check) in shadows(&resolution, verb, decision) {
@@ -441,31 +458,35 @@ const BATCH: usize = 32;
 
 /// A request as checks, and room for their verdicts.
 struct Question<'a> {
-    checks: Vec<Check<'a>>,
-    /// Of the checks' meters, in the policy.
-    numbers: Vec<usize>,
-    verdicts: Vec<Verdict>,
-    blocked_by: Option<Name>,
+    resolution: &'a Resolution<'a, 'a>,
+    /// None if nobody needs to be asked.
+    checks: Option<Few<Check<'a>>>,
+    verdicts: Few<Verdict>,
 }
 
 impl<'a> Question<'a> {
-    fn new(resolution: &'a Resolution<'_, '_>, verb: Verb) -> Result<Question<'a>, CheckError> {
-        let blocked_by = resolution.blocked_by;
-        if blocked_by.is_some() {
-            return Ok(Question { checks: Vec::new(), numbers: Vec::new(), verdicts: Vec::new(), blocked_by });
+    fn new(resolution: &'a Resolution<'a, 'a>, verb: Verb) -> Result<Question<'a>, CheckError> {
+        let enforced = if resolution.blocked_by.is_some() { &[] } else { &*resolution.enforced };
+        let verdicts = Few::filled(Verdict::default(), enforced.len());
+        let Some(first) = enforced.first() else { return Ok(Question { resolution, checks: None, verdicts }) };
+        let mut checks = Few::filled(first.check(verb)?, enforced.len());
+        for (check, applied) in checks.as_mut_slice().iter_mut().zip(enforced).skip(1) {
+            *check = applied.check(verb)?;
         }
-        let enforced = &resolution.enforced;
-        let checks = enforced.iter().map(|applied| applied.check(verb)).collect::<Result<Vec<_>, _>>()?;
-        let numbers = enforced.iter().map(|applied| applied.number).collect();
-        Ok(Question { verdicts: vec![Verdict::default(); checks.len()], checks, numbers, blocked_by })
+        Ok(Question { resolution, checks: Some(checks), verdicts })
+    }
+
+    fn checks(&self) -> &[Check<'a>] {
+        self.checks.as_ref().map_or(&[], Few::as_slice)
     }
 
     /// The decision of the limit that binds.
     fn decision(&self) -> Decision {
-        if let Some(rule) = self.blocked_by {
+        if let Some(rule) = self.resolution.blocked_by {
             return Decision::blocked(rule);
         }
-        let decisions = self.checks.iter().zip(&self.verdicts).map(|(check, verdict)| check.decision(*verdict));
+        let decisions = self.checks().iter().zip(self.verdicts.as_slice());
+        let decisions = decisions.map(|(check, verdict)| check.decision(*verdict));
         decisions.reduce(Decision::and).unwrap_or_else(Decision::unlimited)
     }
 }

@@ -87,7 +87,7 @@ pub(super) struct Values<'r> {
 }
 
 /// Attributes of a policy that need no allocation.
-const INLINE: usize = 16;
+const INLINE: usize = 8;
 
 impl<'r> Values<'r> {
     fn new(known: usize) -> Values<'r> {
@@ -273,11 +273,12 @@ impl CompiledRule {
         }
         let parts: Vec<Option<Part<'_>>> =
             attributes.iter().map(|(attribute, how)| Some(part(how, values.get(*attribute)?))).collect();
-        // Where something is missing, one part more says what: no list of
-        // values is as long.
+        // Where something is missing, one part more says what, and an empty one
+        // stands in its place: no list of values is as long.
         let gaps: String = parts.iter().map(|part| if part.is_some() { '+' } else { '-' }).collect();
         let gaps = lacks.then_some(KeyPart::Bytes(gaps.as_bytes()));
-        Some(Key::of(gaps.into_iter().chain(parts.iter().flatten().map(Part::as_key_part))))
+        let parts = parts.iter().map(|part| part.as_ref().map_or(KeyPart::Bytes(b""), Part::as_key_part));
+        Some(Key::of(gaps.into_iter().chain(parts)))
     }
 }
 

@@ -29,7 +29,7 @@ struct Places {
 }
 
 /// Candidates that need no allocation.
-const FEW: usize = 32;
+const FEW: usize = 8;
 
 impl Index {
     pub(super) fn new(rules: &[CompiledRule]) -> Index {

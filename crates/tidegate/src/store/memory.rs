@@ -5,6 +5,7 @@
 //! before the clock is read, and a state that has become zero is a free slot.
 //! It never keeps a key's text unless keys are to be [listed](Builder::list_keys).
 
+mod few;
 mod heap;
 mod labels;
 mod line_lock;
@@ -271,7 +272,10 @@ impl ImmediateStore for MemoryStore {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match (checks, verdicts) {
             ([check], [verdict]) => self.decide_one_now(*check, verdict),
-            (checks, verdicts) => self.decide_several(checks, verdicts),
+            (checks, verdicts) => match self.charge_few(checks, verdicts) {
+                Some(now) => Ok(now),
+                None => self.decide_several(checks, verdicts),
+            },
         }
     }
 
