@@ -102,3 +102,14 @@ rules:
 fn a_policy_without_a_rule_but_with_a_default_is_one() {
     assert!(parse("default: { limit: blocked }", Format::Yaml, Path::new("x")).is_ok());
 }
+
+#[test]
+fn the_policy_in_the_readme_is_one() {
+    let readme = include_str!("../../../README.md");
+    let (_, block) = readme.split_once("```toml\n").expect("it has a policy");
+    let (policy, _) = block.split_once("```").expect("which ends");
+    parse(policy, Format::Toml, Path::new("README.md")).map(drop).unwrap_or_else(|report| panic!("{report}"));
+    let report = parse("[rules.orders]\nlimt = \"100/min\"\n", Format::Toml, Path::new("policy.toml"));
+    let report = report.map(drop).expect_err("a mistake").to_string();
+    assert!(readme.contains(&report), "the README should show:\n{report}");
+}
