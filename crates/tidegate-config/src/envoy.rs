@@ -53,7 +53,7 @@ use tidegate::{Limit, Setting};
 
 use crate::load::read_text;
 use crate::report::{Collector, Mistake, Problem, Report};
-use crate::source::{Place, Source};
+use crate::source::{Place, Source, Span};
 use crate::tree::{self, Node, Texts};
 pub use file::Unit;
 use file::{DescriptorFile, EnvoyFile, RateLimitFile};
@@ -241,7 +241,7 @@ impl Maker {
 
     fn level(&mut self, source: &Source, above: &str, files: &[DescriptorFile], list: Option<&Node>) -> Level {
         let mut level = Level::default();
-        let mut places: HashMap<(&str, &str), Place> = HashMap::new();
+        let mut places: HashMap<(&str, &str), &Span> = HashMap::new();
         for (file, node) in files.iter().zip(list.map(Node::items).unwrap_or_default()) {
             if file.key.is_empty() {
                 self.invalid(source, node, "key", "the key of a descriptor is empty".into());
@@ -252,9 +252,12 @@ impl Maker {
                 "" => format!("{above}.{}", file.key),
                 value => format!("{above}.{}_{value}", file.key),
             };
-            if let Some(first) = places.insert((&file.key, &file.value), source.place(&named_by.span)) {
+            if let Some(first) = places.insert((&file.key, &file.value), &named_by.span) {
                 let problem = Problem::Twice { what: "the descriptor", name: path };
-                self.mistakes.add(Mistake::at(source, &named_by.span, problem).see(first, "first here"));
+                if !self.mistakes.is_full() {
+                    let mistake = Mistake::at(source, &named_by.span, problem);
+                    self.mistakes.add(mistake.see(source.place(first), "first here"));
+                }
                 continue;
             }
             let descriptor = self.descriptor(source, path, file, node);
@@ -327,6 +330,10 @@ impl Maker {
 
     /// Something is wrong with a field of a node.
     fn invalid(&mut self, source: &Source, node: &Node, field: &str, message: String) {
+        // Places are dear to find in a long file, and nobody would be told.
+        if self.mistakes.is_full() {
+            return;
+        }
         let span = &node.at(&[field]).unwrap_or(node).span;
         self.mistakes.add(Mistake::at(source, span, Problem::Invalid { message }));
     }

@@ -49,7 +49,8 @@
 //! No input makes it panic or run away. A file may have 16 MiB, all files of a
 //! policy together 64 MiB; includes nest 8 deep, and there may be 1,000 of them.
 //! A YAML file may have a million values, those that aliases stand for
-//! included, and values nest 64 deep.
+//! included, and values nest 64 deep. Of a TOML file above 1 MiB, only the
+//! first mistake of syntax is told.
 //!
 //! # Envoy
 //!

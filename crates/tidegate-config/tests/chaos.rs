@@ -125,6 +125,16 @@ fn large_and_deep_texts_are_refused_in_time() {
         "- ".repeat(100_000),
         "a = ".to_owned() + &"{a=".repeat(100_000),
         format!("a = \"{}\"", "x".repeat(1_000_000)),
+        "=\n".repeat(1 << 20),
+        "[a]\n".repeat(1 << 16),
+        "a: [\n".repeat(1 << 16),
+        (0..30_000).map(|number| format!("k{number}: 1\n")).collect(),
+        (0..30_000).map(|number| format!("k{number} = 1\n")).collect(),
+        (0..30_000).map(|number| format!("[overrides.a.b]\n{number} = '1/s'\n")).collect(),
+        format!("rules: {{ a: {{ limit: 1/s }} }}\noverrides:\n  a:\n    t:\n{}", {
+            (0..30_000).map(|number| format!("      v{number}: 2/s\n")).collect::<String>()
+        }),
+        format!("domain: d\ndescriptors:\n{}", "- { key: a }\n".repeat(30_000)),
         "x".repeat((16 << 20) + 1),
     ] {
         (0..=2).for_each(|way| try_one(way, &text));

@@ -231,9 +231,11 @@ descriptors:
   - { key: status, value: 0500, rate_limit: { unit: day, requests_per_unit: 2 } }
   - { key: status, value: yes, rate_limit: { unit: day, requests_per_unit: 3 }, metadata: { any: [thing] } }
   - { key: status, value: true, rate_limit: { unit: day, requests_per_unit: 4 }, value_to_metric: true }
+  - { key: other, value: , rate_limit: { unit: day, requests_per_unit: 5 }, descriptors: }
 ",
     );
-    for (value, count) in [("status=404", 1), ("status=0500", 2), ("status=yes", 3), ("status=true", 4)] {
+    for (value, count) in [("status=404", 1), ("status=0500", 2), ("status=yes", 3), ("status=true", 4), ("other=x", 5)]
+    {
         assert_eq!(setting(&config, "1", value), per(Unit::Day, count), "{value}");
     }
 }

@@ -7,7 +7,7 @@ use tidegate::{ConfigError, FailureMode, KeyAttribute, Limit, Name, Policy, Rule
 use super::Part;
 use crate::file::{Cost, KeyPart, Named, OnFailure, RuleFile, Words};
 use crate::report::{Collector, Mistake, Problem};
-use crate::source::{Place, Source, Span};
+use crate::source::{Source, Span};
 use crate::suggest;
 use crate::tree::{Entry, Node, Value};
 
@@ -51,7 +51,11 @@ pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy>
 
 /// The rules of a tree, in the order of the file's.
 fn rules(tree: &Node) -> &[Entry] {
-    match tree.at(&["rules"]).map(|rules| &rules.value) {
+    entries(tree.at(&["rules"]))
+}
+
+fn entries(table: Option<&Node>) -> &[Entry] {
+    match table.map(|table| &table.value) {
         Some(Value::Table(entries)) => entries,
         _ => &[],
     }
@@ -124,31 +128,28 @@ impl<'p> Builder<'p, '_> {
 
     /// No value is overridden in two places.
     fn check_overrides(&mut self, parts: &'p [Part]) {
-        let mut seen: HashMap<(&str, &str, &str), Place> = HashMap::new();
-        let mut check = |rule: &'p str, overrides: &'p Overrides, node: Option<&Node>, source: &Source| {
-            for (attribute, values) in overrides {
-                for (value, _) in values {
-                    let entry = node.and_then(|node| node.at(&[attribute.as_str()])).and_then(|node| node.entry(value));
-                    let Some(Entry { key_span, .. }) = entry else { continue };
-                    if let Some(first) = seen.insert((rule, attribute, value), source.place(key_span)) {
-                        let problem = Problem::Twice { what: "the override for", name: value.clone() };
-                        self.mistakes.add(Mistake::at(source, key_span, problem).see(first, "first here"));
+        let mut seen: HashMap<(&str, &str, &str), (&'p Source, &'p Span)> = HashMap::new();
+        let mut check = |rule: &'p str, overrides: Option<&'p Node>, source: &'p Source| {
+            for attribute in entries(overrides) {
+                for Entry { key, key_span, .. } in entries(Some(&attribute.value)) {
+                    let first = seen.insert((rule, &attribute.key, key), (source, key_span));
+                    if let (Some((first, place)), false) = (first, self.mistakes.is_full()) {
+                        let problem = Problem::Twice { what: "the override for", name: key.clone() };
+                        self.mistakes.add(Mistake::at(source, key_span, problem).see(first.place(place), "first here"));
                     }
                 }
             }
         };
         let apart: HashSet<&str> = self.more.keys().copied().collect();
         for part in parts {
-            for ((name, rule), entry) in part.file.rules.0.iter().zip(rules(&part.tree)) {
-                if apart.contains(name.as_str()) {
-                    check(name, &rule.overrides, entry.value.at(&["overrides"]), &part.source);
-                }
+            for entry in rules(&part.tree).iter().filter(|entry| apart.contains(entry.key.as_str())) {
+                check(&entry.key, entry.value.at(&["overrides"]), &part.source);
             }
-            if let (Some(rule), true) = (&part.file.default, apart.contains(DEFAULT)) {
-                check(DEFAULT, &rule.overrides, part.tree.at(&[DEFAULT, "overrides"]), &part.source);
+            if apart.contains(DEFAULT) {
+                check(DEFAULT, part.tree.at(&[DEFAULT, "overrides"]), &part.source);
             }
-            for (name, overrides) in &part.file.overrides {
-                check(name, overrides, part.tree.at(&["overrides", name]), &part.source);
+            for entry in entries(part.tree.at(&["overrides"])) {
+                check(&entry.key, Some(&entry.value), &part.source);
             }
         }
     }
@@ -157,8 +158,8 @@ impl<'p> Builder<'p, '_> {
     fn check_costs(&mut self, rule: &RuleFile, node: &Node, source: &Source) {
         let Some(Cost::Times(cost) | Cost::Always(cost)) = rule.cost else { return };
         let mut check = |limit: Option<Limit>, path: &[&str]| {
-            let (Some(limit), Some(node)) = (limit, node.at(path)) else { return };
-            if cost > limit.capacity() {
+            let Some(limit) = limit.filter(|limit| cost > limit.capacity() && !self.mistakes.is_full()) else { return };
+            if let Some(node) = node.at(path) {
                 let message = format!("a cost of {cost} can never fit a limit of {}", limit.capacity());
                 self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
             }

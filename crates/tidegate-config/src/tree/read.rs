@@ -15,7 +15,8 @@ use crate::suggest;
 pub(crate) enum Texts {
     /// Text is text.
     Quoted,
-    /// As in Go's YAML: `404` is text where text is wanted.
+    /// As in Go's YAML: `404` is text where text is wanted, and nothing is
+    /// empty text, or an empty list.
     AsWritten,
 }
 
@@ -221,6 +222,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
             Value::Integer(_, text) | Value::Fraction(text) => text,
             Value::Bool(true) => "true",
             Value::Bool(false) => "false",
+            Value::Nothing if self.texts == Texts::AsWritten => "",
             Value::Nothing | Value::Text(_) | Value::List(_) | Value::Table(_) => return self.deserialize_any(visitor),
         };
         match self.texts {
@@ -233,6 +235,13 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
 
     fn deserialize_str<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
         self.deserialize_string(visitor)
+    }
+
+    fn deserialize_seq<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match (&self.node.value, self.texts) {
+            (Value::Nothing, Texts::AsWritten) => visitor.visit_seq(Items { items: &[], next: 0, texts: self.texts }),
+            _ => self.deserialize_any(visitor),
+        }
     }
 
     fn deserialize_option<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -267,7 +276,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
     serde::forward_to_deserialize_any! {
         <V: Visitor<'n>>
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
-        seq tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct map struct identifier ignored_any
     }
 }
 

@@ -3,13 +3,23 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{DEEPEST, Entry, Node, Value};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Source, Span};
+
+/// Of a longer text only the first mistake of syntax is told: the parser would
+/// collect one for every line.
+const LARGEST_RECOVERED: usize = 1 << 20;
 
 /// The tree of a text, and all that is wrong with its syntax.
 pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
-    let (table, errors) = DeTable::parse_recoverable(source.text());
-    for error in &errors {
+    let (table, errors) = match source.text().len() {
+        ..=LARGEST_RECOVERED => DeTable::parse_recoverable(source.text()),
+        _ => match DeTable::parse(source.text()) {
+            Ok(table) => (table, Vec::new()),
+            Err(error) => (DeTable::parse_recoverable("").0, vec![error]),
+        },
+    };
+    for error in errors.iter().take(Report::MOST) {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().to_owned();
         mistakes.add(Mistake::at(source, &span, Problem::Syntax { message }));
