@@ -50,6 +50,8 @@ impl Compiled {
 struct Maker {
     attributes: HashMap<Box<str>, Attribute, RandomState>,
     meters: Vec<Meter>,
+    /// The number of each meter, by its name and meaning.
+    numbers: HashMap<(Name, Box<str>), usize, RandomState>,
     names: HashMap<Name, (), RandomState>,
 }
 
@@ -137,13 +139,11 @@ impl Maker {
             Some(mode) => meter.on_failure(mode),
             None => meter,
         };
-        let same = |other: &Meter| other.name() == meter.name() && other.meaning() == meter.meaning();
-        Effect::Meter(match self.meters.iter().position(same) {
-            Some(number) => number,
-            None => {
-                self.meters.push(meter);
-                self.meters.len() - 1
-            }
-        })
+        let next = self.meters.len();
+        let number = *self.numbers.entry((meter.name(), meter.meaning().into())).or_insert(next);
+        if number == next {
+            self.meters.push(meter);
+        }
+        Effect::Meter(number)
     }
 }

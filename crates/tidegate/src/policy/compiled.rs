@@ -342,6 +342,8 @@ mod tests {
         ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, ..ProptestConfig::default() })]
+
         #[test]
         fn the_index_finds_what_trying_every_rule_finds(
             rules in rules(),

@@ -67,8 +67,10 @@ mod tests {
                 })
             })
         };
-        for pattern in words(4) {
-            for text in words(3).filter(|text| !text.contains(&'*') && !text.contains(&'?')) {
+        // Under Miri a word is read letter by letter, slowly.
+        let (longest, long) = if cfg!(miri) { (2, 1) } else { (4, 3) };
+        for pattern in words(longest) {
+            for text in words(long).filter(|text| !text.contains(&'*') && !text.contains(&'?')) {
                 let (of, at): (String, String) = (pattern.iter().collect(), text.iter().collect());
                 assert_eq!(matches(&of, &at), naive(&pattern, &text), "{of:?} {at:?}");
                 assert!(!matches(&of, &at) || at.starts_with(literal_prefix(&of)), "{of:?} {at:?}");
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn many_stars_do_not_take_for_ever() {
-        let text = "a".repeat(10_000);
+        let text = "a".repeat(if cfg!(miri) { 10 } else { 10_000 });
         assert!(!matches(&("*a".repeat(50) + "b"), &text));
     }
 }

@@ -1,0 +1,340 @@
+//! The descriptor files of Envoy's rate limit service, as they are.
+//!
+//! A file has a domain and a tree of descriptors. A request has a domain and
+//! descriptors, each a list of keys and values. Each descriptor walks down the
+//! tree, one level for each of its entries: by the key and the value if the
+//! file has both, else by the first value with `*` that matches, else by the
+//! key alone. The limit is that of the descriptor where it ends, if it has one;
+//! limits above or below do not count.
+//!
+//! ```
+//! use tidegate::{Limit, Setting};
+//! use tidegate_config::envoy;
+//!
+//! let config = envoy::parse(
+//!     "
+//! domain: edge
+//! descriptors:
+//!   - key: remote_address
+//!     rate_limit: { unit: second, requests_per_unit: 10 }
+//!   - key: remote_address
+//!     value: 50.0.0.5
+//!     rate_limit: { unit: second, requests_per_unit: 0 }
+//! ",
+//!     "edge.yaml".as_ref(),
+//! )?;
+//! let setting = |address| config.limit_for("edge", &[("remote_address", address)]).map(|matched| matched.setting);
+//! let second = std::time::Duration::from_secs(1);
+//! assert_eq!(setting("50.0.0.1"), Some(Setting::Limit(Limit::fixed_window(10, second))));
+//! assert_eq!(setting("50.0.0.5"), Some(Setting::Blocked));
+//! assert!(config.limit_for("edge", &[("path", "/")]).is_none());
+//! # Ok::<(), tidegate_config::Report>(())
+//! ```
+//!
+//! Limits are fixed windows, as they are there. A month is 30 days and a year
+//! 365, as they are there. Unlike there, `a_b` with `c` and `a` with `b_c` are
+//! different descriptors, and numbers that begin with 0 are refused.
+//!
+//! This answers which limits a request meets, and decides nothing. To decide:
+//! make a [`Meter`](tidegate::Meter) for each descriptor of the tree that has
+//! a limit, named by [`Matched::path`]; for a request, one
+//! [`Check`](tidegate::Check) for each of [`EnvoyConfig::limits_for`], with the
+//! domain and [`Matched::key`] as the parts of its key; and give the store all
+//! that are not shadows at once.
+
+mod file;
+mod wildcard;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+use tidegate::{Limit, Setting};
+
+use crate::load::read_text;
+use crate::report::{Collector, Mistake, Problem, Report};
+use crate::source::{Place, Source, Span};
+use crate::tree::{self, Node, Texts};
+pub use file::Unit;
+use file::{DescriptorFile, EnvoyFile, RateLimitFile};
+
+/// Which limits the files of Envoy's rate limit service set for whom.
+#[derive(Clone, Debug, Default)]
+pub struct EnvoyConfig {
+    domains: HashMap<String, Level>,
+}
+
+/// A limit that a descriptor meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Matched<'c, 'r> {
+    /// What applies: a fixed window, or one of its two extremes.
+    pub setting: Setting,
+    /// Whose limit it is: the keys and values of the descriptor, where a value
+    /// that shares its threshold with others is the pattern of them all.
+    pub key: Vec<(&'r str, Cow<'r, str>)>,
+    /// The descriptor in the file: its keys, and their values if it has them,
+    /// from the top.
+    pub path: &'c str,
+    /// Whether it only watches.
+    pub shadow: bool,
+    /// Whether it refuses only together with all others of this kind.
+    pub quota: bool,
+    /// Its name, by which others can replace it.
+    pub name: Option<&'c str>,
+    /// The names of the limits that it replaces where both match.
+    pub replaces: &'c [String],
+    /// Whether all values of its pattern share one limit.
+    pub shares_threshold: bool,
+    /// Whether its statistics are to tell values apart.
+    pub detailed_metric: bool,
+}
+
+/// The configuration of files, each with a domain of its own.
+///
+/// # Errors
+/// A report of all that is wrong.
+pub fn load<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<EnvoyConfig, Report> {
+    let mut maker = Maker::default();
+    for path in paths {
+        let path = path.as_ref();
+        match read_text(path, None) {
+            Ok(text) => maker.file(&Source::new(path, text)),
+            Err(mistake) => maker.mistakes.add(*mistake),
+        }
+    }
+    maker.mistakes.finish(Some(maker.config))
+}
+
+/// The configuration of a text; mistakes are told under the name.
+///
+/// # Errors
+/// A report of all that is wrong.
+pub fn parse(text: &str, name: &Path) -> Result<EnvoyConfig, Report> {
+    let mut maker = Maker::default();
+    maker.file(&Source::new(name, text.to_owned()));
+    maker.mistakes.finish(Some(maker.config))
+}
+
+impl EnvoyConfig {
+    /// The limit that a descriptor meets, if it meets one.
+    #[must_use]
+    pub fn limit_for<'r>(&self, domain: &str, descriptor: &[(&'r str, &'r str)]) -> Option<Matched<'_, 'r>> {
+        let mut level = self.domains.get(domain)?;
+        let mut key = Vec::with_capacity(descriptor.len());
+        let mut found = None;
+        for (name, value) in descriptor {
+            let next = level.find(name, value)?;
+            key.push((
+                *name,
+                match &next.shared {
+                    Some(pattern) => Cow::Owned(pattern.clone()),
+                    None => Cow::Borrowed(*value),
+                },
+            ));
+            level = &next.below;
+            found = Some(next);
+        }
+        let descriptor = found?;
+        let limit = descriptor.limit.as_ref()?;
+        Some(Matched {
+            setting: limit.setting,
+            key,
+            path: &descriptor.path,
+            shadow: descriptor.shadow,
+            quota: descriptor.quota,
+            name: limit.name.as_deref(),
+            replaces: &limit.replaces,
+            shares_threshold: descriptor.shared.is_some(),
+            detailed_metric: descriptor.detailed_metric,
+        })
+    }
+
+    /// The limits that the descriptors of a request meet, in their order,
+    /// without those that another of them replaces.
+    #[must_use]
+    pub fn limits_for<'r>(&self, domain: &str, descriptors: &[&[(&'r str, &'r str)]]) -> Vec<Matched<'_, 'r>> {
+        let mut limits: Vec<_> =
+            descriptors.iter().filter_map(|descriptor| self.limit_for(domain, descriptor)).collect();
+        let replaced: Vec<&String> = limits.iter().flat_map(|limit| limit.replaces).collect();
+        limits.retain(|limit| limit.name.is_none_or(|name| replaced.iter().all(|other| *other != name)));
+        limits
+    }
+
+    /// The domains, in no order.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.keys().map(String::as_str)
+    }
+}
+
+/// Descriptors beside each other.
+#[derive(Clone, Debug, Default)]
+struct Level {
+    by_key: HashMap<String, Siblings>,
+}
+
+/// Descriptors with the same key.
+#[derive(Clone, Debug, Default)]
+struct Siblings {
+    exact: HashMap<String, Descriptor>,
+    /// In the order of the file.
+    patterns: Vec<(String, Descriptor)>,
+    any: Option<Box<Descriptor>>,
+}
+
+#[derive(Clone, Debug)]
+struct Descriptor {
+    path: String,
+    limit: Option<RateLimit>,
+    below: Level,
+    /// The pattern whose values have one limit together.
+    shared: Option<String>,
+    shadow: bool,
+    quota: bool,
+    detailed_metric: bool,
+}
+
+#[derive(Clone, Debug)]
+struct RateLimit {
+    setting: Setting,
+    name: Option<String>,
+    replaces: Vec<String>,
+}
+
+impl Level {
+    fn find(&self, key: &str, value: &str) -> Option<&Descriptor> {
+        let siblings = self.by_key.get(key)?;
+        let by_pattern = || siblings.patterns.iter().find(|(pattern, _)| wildcard::matches(pattern, value));
+        siblings.exact.get(value).or_else(|| by_pattern().map(|(_, descriptor)| descriptor)).or(siblings.any.as_deref())
+    }
+}
+
+/// Makes a configuration of files.
+#[derive(Default)]
+struct Maker {
+    mistakes: Collector,
+    config: EnvoyConfig,
+    /// Where each domain is set.
+    places: HashMap<String, Place>,
+    /// Whether no part of any file was left out for its mistakes.
+    all_read: bool,
+}
+
+impl Maker {
+    fn file(&mut self, source: &Source) {
+        let Some(mut tree) = tree::parse_yaml(source, &mut self.mistakes) else { return };
+        let file: Option<EnvoyFile> = tree::read(&mut tree, Texts::AsWritten, source, &mut self.mistakes);
+        let Some(file) = file else { return };
+        self.all_read = self.mistakes.is_empty();
+        let place = tree.at(&["domain"]).map_or(0..0, |node| node.span.clone());
+        if file.domain.is_empty() {
+            self.invalid(source, &tree, "domain", "the domain is empty: give the file one".into());
+            return;
+        }
+        let problem = Problem::Twice { what: "the domain", name: file.domain.clone() };
+        if let Some(first) = self.places.insert(file.domain.clone(), source.place(&place)) {
+            self.mistakes.add(Mistake::at(source, &place, problem).see(first, "first here"));
+        }
+        let level = self.level(source, &file.domain, &file.descriptors, tree.at(&["descriptors"]));
+        self.config.domains.insert(file.domain, level);
+    }
+
+    fn level(&mut self, source: &Source, above: &str, files: &[DescriptorFile], list: Option<&Node>) -> Level {
+        let mut level = Level::default();
+        let mut places: HashMap<(&str, &str), &Span> = HashMap::new();
+        for (file, node) in files.iter().zip(list.map(Node::items).unwrap_or_default()) {
+            if file.key.is_empty() {
+                self.invalid(source, node, "key", "the key of a descriptor is empty".into());
+                continue;
+            }
+            let named_by = node.at(&["value"]).or(node.at(&["key"])).unwrap_or(node);
+            let path = match file.value.as_str() {
+                "" => format!("{above}.{}", file.key),
+                value => format!("{above}.{}_{value}", file.key),
+            };
+            if let Some(first) = places.insert((&file.key, &file.value), &named_by.span) {
+                let problem = Problem::Twice { what: "the descriptor", name: path };
+                if !self.mistakes.is_full() {
+                    let mistake = Mistake::at(source, &named_by.span, problem);
+                    self.mistakes.add(mistake.see(source.place(first), "first here"));
+                }
+                continue;
+            }
+            let descriptor = self.descriptor(source, path, file, node);
+            let siblings = level.by_key.entry(file.key.clone()).or_default();
+            if file.value.is_empty() {
+                siblings.any = Some(Box::new(descriptor));
+            } else if file.value.contains('*') {
+                siblings.patterns.push((file.value.clone(), descriptor));
+            } else {
+                siblings.exact.insert(file.value.clone(), descriptor);
+            }
+        }
+        level
+    }
+
+    fn descriptor(&mut self, source: &Source, path: String, file: &DescriptorFile, node: &Node) -> Descriptor {
+        if file.share_threshold && !file.value.contains('*') {
+            let message = "share_threshold is for values with *: there is none to share with".to_owned();
+            self.invalid(source, node, "share_threshold", message);
+        }
+        let limit = match (&file.rate_limit, node.at(&["rate_limit"])) {
+            (Some(limit), Some(node)) => self.rate_limit(source, limit, node),
+            _ => None,
+        };
+        Descriptor {
+            limit,
+            below: self.level(source, &path, &file.descriptors, node.at(&["descriptors"])),
+            path,
+            shared: file.share_threshold.then(|| file.value.clone()),
+            shadow: file.shadow_mode,
+            quota: file.quota_mode,
+            detailed_metric: file.detailed_metric,
+        }
+    }
+
+    fn rate_limit(&mut self, source: &Source, file: &RateLimitFile, node: &Node) -> Option<RateLimit> {
+        let replaced = node.at(&["replaces"]).map(Node::items).unwrap_or_default();
+        for (replaces, node) in file.replaces.iter().zip(replaced) {
+            if replaces.name.is_empty() {
+                self.invalid(source, node, "name", "the name of the limit to replace is empty".into());
+            } else if file.name.as_ref() == Some(&replaces.name) {
+                self.invalid(source, node, "name", "a limit cannot replace itself".into());
+            }
+        }
+        let setting = match (file.unlimited, file.unit, file.requests_per_unit) {
+            (true, Some(_), _) => {
+                self.invalid(source, node, "unit", "without a limit there is no unit: leave one of them out".into());
+                return None;
+            }
+            (true, None, _) => Setting::Unlimited,
+            (false, None, _) => {
+                // After a mistake, the unit may be missing only because it was not read.
+                if self.all_read {
+                    self.mistakes.add(Mistake::at(source, &node.span, Problem::Missing { field: "unit" }));
+                }
+                return None;
+            }
+            (false, Some(_), 0) => Setting::Blocked,
+            (false, Some(unit), count) => match Limit::try_fixed_window(count.into(), unit.period()) {
+                Ok(limit) => Setting::Limit(limit),
+                Err(error) => {
+                    self.mistakes.add(Mistake::at(source, &node.span, Problem::Policy(error)));
+                    return None;
+                }
+            },
+        };
+        let replaces = file.replaces.iter().map(|replaces| replaces.name.clone()).collect();
+        Some(RateLimit { setting, name: file.name.clone(), replaces })
+    }
+
+    /// Something is wrong with a field of a node.
+    fn invalid(&mut self, source: &Source, node: &Node, field: &str, message: String) {
+        // Places are dear to find in a long file, and nobody would be told.
+        if self.mistakes.is_full() {
+            return;
+        }
+        let span = &node.at(&[field]).unwrap_or(node).span;
+        self.mistakes.add(Mistake::at(source, span, Problem::Invalid { message }));
+    }
+}

@@ -1,0 +1,260 @@
+//! A policy made of the files that were read, if they fit together.
+
+use std::collections::{HashMap, HashSet};
+
+use tidegate::{ConfigError, FailureMode, KeyAttribute, Limit, Name, Policy, Rule, Setting};
+
+use super::Part;
+use crate::file::{Cost, KeyPart, Named, OnFailure, RuleFile, Words};
+use crate::report::{Collector, Mistake, Problem};
+use crate::source::{Source, Span};
+use crate::suggest;
+use crate::tree::{Entry, Node, Value};
+
+/// What the rule for all others is called.
+const DEFAULT: &str = "default";
+/// What the library calls the list of those who are refused.
+const DENIED: &str = "denied";
+
+type Overrides = Named<Named<Words<Setting>>>;
+
+/// The policy, if nothing is wrong here nor was before.
+pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy> {
+    let mut builder = Builder { mistakes, names: HashMap::new(), more: HashMap::new() };
+    builder.collect_names(parts);
+    builder.collect_overrides(parts);
+    for part in parts {
+        for ((_, rule), entry) in part.file.rules.0.iter().zip(rules(&part.tree)) {
+            builder.check_costs(rule, &entry.value, &part.source);
+        }
+        if let (Some(rule), Some(entry)) = (&part.file.default, part.tree.entry(DEFAULT)) {
+            builder.check_costs(rule, &entry.value, &part.source);
+        }
+    }
+    let Builder { mistakes, names, more } = builder;
+    if names.is_empty() && mistakes.is_empty() {
+        let source = &parts.first()?.source;
+        mistakes.add(Mistake::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
+    }
+    // Names are kept for ever: only those of a policy that is right.
+    if !mistakes.is_empty() {
+        return None;
+    }
+    match assemble(parts, &more) {
+        Ok(policy) => Some(policy),
+        Err(error) => {
+            mistakes.add(Mistake::somewhere(Problem::Policy(error)));
+            None
+        }
+    }
+}
+
+/// The rules of a tree, in the order of the file's.
+fn rules(tree: &Node) -> &[Entry] {
+    entries(tree.at(&["rules"]))
+}
+
+fn entries(table: Option<&Node>) -> &[Entry] {
+    match table.map(|table| &table.value) {
+        Some(Value::Table(entries)) => entries,
+        _ => &[],
+    }
+}
+
+struct Builder<'p, 'm> {
+    mistakes: &'m mut Collector,
+    /// Where each rule is.
+    names: HashMap<String, (&'p Source, &'p Span)>,
+    /// Overrides that stand apart from their rules.
+    more: HashMap<&'p str, Vec<&'p Overrides>>,
+}
+
+impl<'p> Builder<'p, '_> {
+    fn collect_names(&mut self, parts: &'p [Part]) {
+        for part in parts {
+            for ((name, rule), entry) in part.file.rules.0.iter().zip(rules(&part.tree)) {
+                let refusal = match name.as_str() {
+                    "" => Some("a rule needs a name"),
+                    DEFAULT => Some("a rule cannot be named \"default\": write [default] for the rule of all others"),
+                    DENIED => Some("a rule cannot be named \"denied\": those on the list of lists.deny are"),
+                    _ => None,
+                };
+                if let Some(message) = refusal {
+                    let problem = Problem::Invalid { message: message.to_owned() };
+                    self.mistakes.add(Mistake::at(&part.source, &entry.key_span, problem));
+                    continue;
+                }
+                self.name(name.clone(), &part.source, &entry.key_span);
+                if rule.candidate.is_some() {
+                    self.name(format!("{name} (candidate)"), &part.source, &entry.key_span);
+                }
+            }
+            if let (Some(_), Some(entry)) = (&part.file.default, part.tree.entry(DEFAULT)) {
+                self.name(DEFAULT.to_owned(), &part.source, &entry.key_span);
+            }
+        }
+    }
+
+    fn name(&mut self, name: String, source: &'p Source, span: &'p Span) {
+        let problem = Problem::Twice { what: "the rule", name: name.clone() };
+        if let Some((first, place)) = self.names.insert(name, (source, span)) {
+            self.mistakes.add(Mistake::at(source, span, problem).see(first.place(place), "first here"));
+        }
+    }
+
+    fn collect_overrides(&mut self, parts: &'p [Part]) {
+        // After a mistake, a rule may be missing only because it was not read.
+        let all_read = self.mistakes.is_empty();
+        for part in parts {
+            for (name, overrides) in &part.file.overrides {
+                if all_read && !self.names.contains_key(name) {
+                    let Some(entry) = part.tree.at(&["overrides"]).and_then(|all| all.entry(name)) else { continue };
+                    let problem = Problem::Invalid { message: format!("there is no rule {name:?} to override") };
+                    let mut mistake = Mistake::at(&part.source, &entry.key_span, problem);
+                    let mut names: Vec<&str> = self.names.keys().map(String::as_str).collect();
+                    names.sort_unstable();
+                    if let Some(meant) = suggest::nearest(name, names) {
+                        mistake = mistake.help_with(format!("did you mean {meant:?}?"));
+                    }
+                    self.mistakes.add(mistake);
+                }
+                self.more.entry(name).or_default().push(overrides);
+            }
+        }
+        if !self.more.is_empty() {
+            self.check_overrides(parts);
+        }
+    }
+
+    /// No value is overridden in two places.
+    fn check_overrides(&mut self, parts: &'p [Part]) {
+        let mut seen: HashMap<(&str, &str, &str), (&'p Source, &'p Span)> = HashMap::new();
+        let mut check = |rule: &'p str, overrides: Option<&'p Node>, source: &'p Source| {
+            for attribute in entries(overrides) {
+                for Entry { key, key_span, .. } in entries(Some(&attribute.value)) {
+                    let first = seen.insert((rule, &attribute.key, key), (source, key_span));
+                    if let (Some((first, place)), false) = (first, self.mistakes.is_full()) {
+                        let problem = Problem::Twice { what: "the override for", name: key.clone() };
+                        self.mistakes.add(Mistake::at(source, key_span, problem).see(first.place(place), "first here"));
+                    }
+                }
+            }
+        };
+        let apart: HashSet<&str> = self.more.keys().copied().collect();
+        for part in parts {
+            for entry in rules(&part.tree).iter().filter(|entry| apart.contains(entry.key.as_str())) {
+                check(&entry.key, entry.value.at(&["overrides"]), &part.source);
+            }
+            if apart.contains(DEFAULT) {
+                check(DEFAULT, part.tree.at(&[DEFAULT, "overrides"]), &part.source);
+            }
+            for entry in entries(part.tree.at(&["overrides"])) {
+                check(&entry.key, Some(&entry.value), &part.source);
+            }
+        }
+    }
+
+    /// No limit is so small that not even the least request fits.
+    fn check_costs(&mut self, rule: &RuleFile, node: &Node, source: &Source) {
+        let Some(Cost::Times(cost) | Cost::Always(cost)) = rule.cost else { return };
+        let mut check = |limit: Option<Limit>, path: &[&str]| {
+            let Some(limit) = limit.filter(|limit| cost > limit.capacity() && !self.mistakes.is_full()) else { return };
+            if let Some(node) = node.at(path) {
+                let message = format!("a cost of {cost} can never fit a limit of {}", limit.capacity());
+                self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
+            }
+        };
+        check(limit_of(rule.limit), &["limit"]);
+        check(rule.candidate.map(|words| words.0), &["candidate"]);
+        for (field, settings) in [("tiers", &rule.tiers), ("overrides", &rule.overrides)] {
+            for (attribute, values) in settings {
+                for (value, setting) in values {
+                    check(limit_of(*setting), &[field, attribute, value]);
+                }
+            }
+        }
+    }
+}
+
+fn limit_of(words: Words<Setting>) -> Option<Limit> {
+    match words.0 {
+        Setting::Limit(limit) => Some(limit),
+        Setting::Unlimited | Setting::Blocked => None,
+    }
+}
+
+fn assemble(parts: &[Part], more: &HashMap<&str, Vec<&Overrides>>) -> Result<Policy, ConfigError> {
+    let rule = |name: &str, file: &RuleFile| -> Result<Rule, ConfigError> {
+        let apart = more.get(name).into_iter().flatten().copied();
+        Ok(make_rule(Name::configured(name)?, file, apart))
+    };
+    let mut policy = Policy::new();
+    for part in parts {
+        for (name, file) in &part.file.rules {
+            policy = policy.rule(rule(name, file)?);
+        }
+        if let Some(file) = &part.file.default {
+            policy = policy.otherwise(rule(DEFAULT, file)?);
+        }
+        for listed in &part.file.lists.deny {
+            policy = policy.deny(&listed.attribute, (&listed.wanted).into());
+        }
+        for listed in &part.file.lists.allow {
+            policy = policy.allow(&listed.attribute, (&listed.wanted).into());
+        }
+    }
+    Ok(policy)
+}
+
+fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p Overrides>) -> Rule {
+    let mut rule = Rule::new(name, file.limit.0).missing(file.missing.into());
+    for (attribute, wanted) in &file.r#match {
+        rule = rule.when(attribute, wanted.into());
+    }
+    if let Some(key) = &file.key {
+        rule = rule.key(key.iter().map(key_attribute));
+    }
+    for (attribute, values) in std::iter::once(&file.overrides).chain(more).flatten() {
+        for (value, setting) in values {
+            rule = match value.contains(['*', '?']) {
+                true => rule.override_matching(attribute, value, setting.0),
+                false => rule.override_for(attribute, value, setting.0),
+            };
+        }
+    }
+    for (attribute, values) in &file.tiers {
+        for (tier, setting) in values {
+            rule = rule.tier(attribute, tier, setting.0);
+        }
+    }
+    rule = match file.cost {
+        None => rule,
+        Some(Cost::Times(times)) => rule.times(times),
+        Some(Cost::Always(cost)) => rule.always(cost),
+    };
+    if file.shadow {
+        rule = rule.shadow();
+    }
+    if let Some(candidate) = file.candidate {
+        rule = rule.candidate(candidate.0);
+    }
+    match file.on_failure {
+        None => rule,
+        Some(OnFailure::Open) => rule.on_failure(FailureMode::Open),
+        Some(OnFailure::Closed) => rule.on_failure(FailureMode::Closed),
+        Some(OnFailure::Local(processes)) => rule.on_failure(FailureMode::Local { processes }),
+    }
+}
+
+fn key_attribute(part: &KeyPart) -> KeyAttribute {
+    match part {
+        KeyPart::Attribute(name) => KeyAttribute::new(name),
+        KeyPart::Coarser(part) => {
+            let mut attribute = KeyAttribute::new(&part.attribute);
+            if part.ipv4.is_some() || part.ipv6.is_some() {
+                attribute = attribute.by_network(part.ipv4.unwrap_or(32), part.ipv6.unwrap_or(64));
+            }
+            if part.ignore_case { attribute.ignoring_case() } else { attribute }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What is wrong with a file, all of it, each mistake at its place.
+
+use std::fmt;
+use std::io;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use tidegate::ConfigError;
+
+use crate::source::{Place, Source, Span};
+use crate::suggest;
+
+/// The mistakes of a file and of those that it includes; never none.
+///
+/// Printed, it shows each mistake in the line where it was made.
+#[derive(Debug)]
+pub struct Report {
+    mistakes: Vec<Mistake>,
+}
+
+/// Something wrong in a file.
+#[derive(Debug)]
+pub struct Mistake {
+    problem: Problem,
+    place: Option<Place>,
+    /// A few words beneath the place.
+    label: Option<String>,
+    help: Option<String>,
+    /// Another place that has to do with it, and why.
+    other: Option<(Place, &'static str)>,
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The file system has no such file, or will not give it.
+    #[error("cannot read {path:?}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The name does not tell the format.
+    #[error("cannot tell the format of {path:?}: name it .toml, .yaml or .yml")]
+    UnknownFormat {
+        /// The file.
+        path: String,
+    },
+    /// The file is not text.
+    #[error("the file is not UTF-8")]
+    NotUtf8,
+    /// There is more of something than is allowed.
+    #[error("{what}: the most is {bound}")]
+    TooMuch {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much is allowed.
+        bound: usize,
+    },
+    /// The text is not TOML or YAML.
+    #[error("{message}")]
+    Syntax {
+        /// What the parser says.
+        message: String,
+    },
+    /// A name that means nothing here.
+    #[error("unknown {what} {found:?}")]
+    Unknown {
+        /// What it was taken for: a field or a value.
+        what: &'static str,
+        /// The name.
+        found: String,
+        /// The names that mean something.
+        expected: &'static [&'static str],
+    },
+    /// A field that must be there is not.
+    #[error("{field:?} is missing")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// A value of another kind than is needed.
+    #[error("expected {expected}, found {found}")]
+    Unexpected {
+        /// What is needed.
+        expected: String,
+        /// What there is.
+        found: String,
+    },
+    /// A value of the right kind that is wrong all the same.
+    #[error("{message}")]
+    Invalid {
+        /// Why.
+        message: String,
+    },
+    /// The same thing is said twice.
+    #[error("{what} {name:?} is there twice")]
+    Twice {
+        /// What kind of thing.
+        what: &'static str,
+        /// Which one.
+        name: String,
+    },
+    /// A file that includes itself, perhaps by way of others.
+    #[error("{path:?} includes itself")]
+    Cycle {
+        /// The file.
+        path: String,
+    },
+    /// A policy that the library refuses.
+    #[error(transparent)]
+    Policy(#[from] ConfigError),
+}
+
+impl Report {
+    /// The most mistakes that a report tells of.
+    pub const MOST: usize = 20;
+
+    /// The mistakes, in the order in which they were found.
+    #[must_use]
+    pub fn mistakes(&self) -> &[Mistake] {
+        &self.mistakes
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.mistakes.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n\n")?;
+            }
+            write!(f, "{mistake}")?;
+        }
+        if self.mistakes.len() >= Report::MOST {
+            f.write_str("\n\nThere may be more.")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.mistakes.first().map(|mistake| &mistake.problem as _)
+    }
+}
+
+impl Mistake {
+    /// What is wrong.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Where, unless it is about a whole file.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// What to do about it, where there is something to add.
+    #[must_use]
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// A mistake of no particular place.
+    pub(crate) fn somewhere(problem: Problem) -> Mistake {
+        Mistake { problem, place: None, label: None, help: None, other: None }
+    }
+
+    /// A mistake at a place that is known already.
+    pub(crate) fn placed(place: Option<&Place>, problem: Problem) -> Mistake {
+        Mistake { place: place.cloned(), ..Mistake::somewhere(problem) }
+    }
+
+    pub(crate) fn at(source: &Source, span: &Span, problem: Problem) -> Mistake {
+        let help = help(&problem, source.written(span));
+        let label = label(&problem);
+        Mistake { place: Some(source.place(span)), label, help, ..Mistake::somewhere(problem) }
+    }
+
+    pub(crate) fn help_with(self, help: impl Into<String>) -> Mistake {
+        Mistake { help: Some(help.into()), ..self }
+    }
+
+    pub(crate) fn see(self, place: Place, why: &'static str) -> Mistake {
+        Mistake { other: Some((place, why)), ..self }
+    }
+}
+
+/// Words for beneath the place.
+fn label(problem: &Problem) -> Option<String> {
+    match problem {
+        Problem::Unknown { expected, .. } => Some(format!("expected one of {}", expected.join(", "))),
+        Problem::Missing { field } => Some(format!("add {field} here")),
+        Problem::Twice { .. } => Some("again here".into()),
+        Problem::Unreadable { .. }
+        | Problem::UnknownFormat { .. }
+        | Problem::NotUtf8
+        | Problem::TooMuch { .. }
+        | Problem::Syntax { .. }
+        | Problem::Unexpected { .. }
+        | Problem::Invalid { .. }
+        | Problem::Cycle { .. }
+        | Problem::Policy(_) => None,
+    }
+}
+
+/// What may help whoever wrote this.
+fn help(problem: &Problem, written: &str) -> Option<String> {
+    match problem {
+        Problem::Unknown { found, expected, .. } => {
+            let meant = suggest::nearest(found, expected.iter().copied())?;
+            Some(format!("did you mean {meant:?}?"))
+        }
+        // Where YAML 1.1 and 1.2 differ, and habits are older than the standard.
+        Problem::Unexpected { expected, .. } => {
+            let is_octal = written.len() > 1 && written.starts_with('0') && written.bytes().all(|b| b.is_ascii_digit());
+            let says_yes = ["yes", "no", "on", "off"].contains(&written.to_ascii_lowercase().as_str());
+            let wants_text = expected.starts_with("text");
+            let is_bare = written.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-._".contains(&b));
+            match () {
+                () if is_octal => Some("a number does not begin with 0".into()),
+                () if says_yes && !wants_text => Some("write true or false".into()),
+                () if wants_text && is_bare && !written.is_empty() => Some("put it in quotes".into()),
+                () => None,
+            }
+        }
+        Problem::Unreadable { .. }
+        | Problem::UnknownFormat { .. }
+        | Problem::NotUtf8
+        | Problem::TooMuch { .. }
+        | Problem::Syntax { .. }
+        | Problem::Missing { .. }
+        | Problem::Invalid { .. }
+        | Problem::Twice { .. }
+        | Problem::Cycle { .. }
+        | Problem::Policy(_) => None,
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut group = Group::with_title(Level::ERROR.primary_title(self.problem.to_string()));
+        if let Some(place) = &self.place {
+            group = draw(group, place, AnnotationKind::Primary, self.label.as_deref());
+        }
+        if let Some((place, why)) = &self.other {
+            group = draw(group, place, AnnotationKind::Context, Some(*why));
+        }
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        f.write_str(&Renderer::plain().render(&[group]))
+    }
+}
+
+fn draw<'a>(group: Group<'a>, place: &'a Place, kind: AnnotationKind, label: Option<&'a str>) -> Group<'a> {
+    match &place.text {
+        Some(text) => group.element(
+            Snippet::source(text.as_str())
+                .line_start(place.line)
+                .path(place.file.as_str())
+                .annotation(kind.span(place.span.clone()).label(label)),
+        ),
+        None => group.element(Origin::path(place.file.as_str()).line(place.line).char_column(place.column)),
+    }
+}
+
+/// Collects mistakes, up to the most that a report tells of.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    mistakes: Vec<Mistake>,
+}
+
+impl Collector {
+    pub(crate) fn add(&mut self, mistake: Mistake) {
+        if !self.is_full() {
+            self.mistakes.push(mistake);
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.mistakes.len() >= Report::MOST
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mistakes.is_empty()
+    }
+
+    /// The value, if nothing is wrong.
+    pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, Report> {
+        let Collector { mut mistakes } = self;
+        match value {
+            Some(value) if mistakes.is_empty() => Ok(value),
+            Some(_) => Err(Report { mistakes }),
+            None => {
+                if mistakes.is_empty() {
+                    let message = "there is nothing to read".to_owned();
+                    mistakes.push(Mistake::somewhere(Problem::Invalid { message }));
+                }
+                Err(Report { mistakes })
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! TOML as a tree.
+
+use toml::de::{DeTable, DeValue};
+
+use super::{DEEPEST, Entry, Node, Value};
+use crate::report::{Collector, Mistake, Problem, Report};
+use crate::source::{Source, Span};
+
+/// Of a longer text only the first mistake of syntax is told: the parser would
+/// collect one for every line.
+const LARGEST_RECOVERED: usize = 1 << 20;
+
+/// The tree of a text, and all that is wrong with its syntax.
+pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
+    let (table, errors) = match source.text().len() {
+        ..=LARGEST_RECOVERED => DeTable::parse_recoverable(source.text()),
+        _ => match DeTable::parse(source.text()) {
+            Ok(table) => (table, Vec::new()),
+            Err(error) => (DeTable::parse_recoverable("").0, vec![error]),
+        },
+    };
+    for error in errors.iter().take(Report::MOST) {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().to_owned();
+        mistakes.add(Mistake::at(source, &span, Problem::Syntax { message }));
+    }
+    if !errors.is_empty() {
+        return None;
+    }
+    let span = table.span();
+    let value = convert_table(table.into_inner(), 1).map_err(|problem| {
+        mistakes.add(Mistake::at(source, &span, problem));
+    });
+    Some(Node { value: value.ok()?, span })
+}
+
+fn convert(value: DeValue<'_>, span: Span, depth: usize) -> Result<Node, Problem> {
+    let value = match value {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Boolean(value) => Value::Bool(value),
+        DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
+            Ok(value) => Value::Integer(value, number.to_string()),
+            Err(_) => Value::Fraction(number.to_string()),
+        },
+        DeValue::Float(number) => Value::Fraction(number.as_str().to_owned()),
+        DeValue::Datetime(time) => Value::Fraction(time.to_string()),
+        DeValue::Array(items) => {
+            let mut list = Vec::with_capacity(items.len());
+            for item in items {
+                let span = item.span();
+                list.push(convert(item.into_inner(), span, depth + 1)?);
+            }
+            Value::List(list)
+        }
+        DeValue::Table(table) => convert_table(table, depth + 1)?,
+    };
+    Ok(Node { value, span })
+}
+
+fn convert_table(table: DeTable<'_>, depth: usize) -> Result<Value, Problem> {
+    if depth > DEEPEST {
+        return Err(Problem::TooMuch { what: "values are nested too deep", bound: DEEPEST });
+    }
+    let mut entries = Vec::with_capacity(table.len());
+    for (key, value) in table {
+        let (key_span, span) = (key.span(), value.span());
+        let value = convert(value.into_inner(), span, depth)?;
+        entries.push(Entry { key: key.into_inner().into_owned(), key_span, value });
+    }
+    // A table forgets the order of the file; the places remember it.
+    entries.sort_by_key(|entry| entry.key_span.start);
+    Ok(Value::Table(entries))
+}
