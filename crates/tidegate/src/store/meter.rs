@@ -63,7 +63,9 @@ impl Meter {
     /// The same limit, on keys that are made of these attributes: keys of
     /// others are not taken for them.
     pub(crate) fn keyed_by<'n>(mut self, attributes: impl IntoIterator<Item = &'n str>) -> Meter {
-        let mut meaning = format!("{} by", self.meaning);
+        let mut attributes = attributes.into_iter().peekable();
+        let by = if attributes.peek().is_some() { "by" } else { "for all" };
+        let mut meaning = format!("{} {by}", self.meaning);
         for name in attributes {
             let name = name.replace('\\', "\\\\").replace(' ', "\\ ");
             meaning.extend([" ", &name]);
