@@ -70,8 +70,8 @@
 //!
 //! A state is one key, `prefix:{caller}:rule:limit`, that always expires. With names of
 //! 16 characters it takes, all of Redis's own needs included: 173 bytes for a token
-//! or leaky bucket whose rate divides a second evenly, 205 for another, 187 for a
-//! fixed window, 205 for a sliding counter, 318 for a sliding log and
+//! or leaky bucket whose rate divides a second evenly, 205 for another, 189 for a
+//! fixed window, 205 for a sliding counter, 315 for a sliding log and
 //! about 13 more for each further instant (`cargo xtask bench --only "redis, memory"`).
 //!
 //! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +incrby
