@@ -1,0 +1,65 @@
+//! What every protocol needs.
+
+use std::sync::Arc;
+
+use tidegate::{ConfigError, Limit, Limiter};
+
+use crate::connections::{Connections, Drain};
+use crate::inline::{Inline, InlineLimits};
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+use crate::store::AnyStore;
+
+/// One server's limiter and all that belongs to it, shared by its protocols.
+pub struct App {
+    /// Decides by the server's policy.
+    pub limiter: Limiter<AnyStore>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// Says when the server leaves.
+    pub drain: Drain,
+    /// Who is connected.
+    pub connections: Connections,
+    /// As the server was started.
+    pub settings: Settings,
+    inline: InlineLimits,
+}
+
+impl App {
+    pub(crate) fn new(
+        settings: Settings,
+        policy: tidegate::Policy,
+        store: impl Into<AnyStore>,
+    ) -> Result<App, ConfigError> {
+        let store = store.into();
+        let metrics = Arc::new(Metrics::new(store.clone()));
+        let on_failure = settings.on_failure();
+        let mut builder = Limiter::builder(policy).store(store.clone());
+        if let Some(mode) = on_failure {
+            builder = builder.on_failure(mode);
+        }
+        let limiter = builder.observer(Arc::clone(&metrics)).build()?;
+        Ok(App {
+            limiter,
+            inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics)),
+            metrics,
+            drain: Drain::default(),
+            connections: Connections::new(settings.max_connections),
+            settings,
+        })
+    }
+
+    /// The limiter of a limit that came with the request; all go by the name
+    /// [`INLINE_RULE`](crate::INLINE_RULE).
+    ///
+    /// # Errors
+    /// None that a limit that was made can cause.
+    pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
+        self.inline.get(limit)
+    }
+
+    /// The store, for those who ask it themselves.
+    pub fn store(&self) -> &AnyStore {
+        self.limiter.store()
+    }
+}

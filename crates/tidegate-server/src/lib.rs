@@ -1,0 +1,30 @@
+//! One binary that serves limits.
+//!
+//! Every protocol is a way from wire to [`tidegate::Request`] and back; what
+//! they have in common is the [`App`]. A protocol is one function that serves
+//! one connection; [`Listener`] brings it connections over TCP, TLS or a Unix
+//! socket, within a bound, and lets it finish when the server drains.
+//!
+//! [`Server::start`] runs all of it in this process, on any store and clock:
+//! that is how the tests compare what the wire says with what the library says.
+
+mod app;
+mod connections;
+mod http;
+mod inline;
+mod listen;
+mod metrics;
+mod serve;
+mod settings;
+mod store;
+mod tls;
+
+pub use app::App;
+pub use connections::{Connections, Drain};
+pub use inline::{INLINE_RULE, Inline};
+pub use listen::{Address, AddressError, Listener, Peer, Stream};
+pub use metrics::{Metrics, Protocol, RuleCounters};
+pub use serve::{Server, StartError};
+pub use settings::{LogFormat, OnFailure, Settings, StoreChoice};
+pub use store::AnyStore;
+pub use tls::TlsError;

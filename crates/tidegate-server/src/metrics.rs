@@ -1,0 +1,286 @@
+//! What the server counts: by rule and outcome, never by key.
+//!
+//! Handles are found once: a decision costs a look into a map of rules and an
+//! atomic addition. What the store knows is read when someone scrapes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tidegate::kernel::Verb;
+use tidegate::{CheckError, Event, Name, Observer};
+
+use crate::store::AnyStore;
+
+/// A way to speak with the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(missing_docs)]
+pub enum Protocol {
+    Http,
+    Resp,
+    Grpc,
+}
+
+const PROTOCOLS: [Protocol; 3] = [Protocol::Http, Protocol::Resp, Protocol::Grpc];
+
+/// Upper bounds, in seconds: from a decision in memory to a store at its deadline.
+const LATENCY_BUCKETS: [f64; 12] =
+    [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByProtocol {
+    protocol: Protocol,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRule {
+    rule: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    rule: &'static str,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Outcome {
+    Allowed,
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: Reason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum Reason {
+    Unsatisfiable,
+    Store,
+}
+
+/// Every number that `/metrics` shows.
+pub struct Metrics {
+    registry: Registry,
+    decisions: Family<ByOutcome, Counter>,
+    shadow_decisions: Family<ByOutcome, Counter>,
+    degraded: Family<ByRule, Counter>,
+    rules: RwLock<HashMap<Name, Arc<RuleCounters>>>,
+    errors: Family<ByReason, Counter>,
+    protocols: [ProtocolMetrics; PROTOCOLS.len()],
+    reloads: Counter,
+    failed_reloads: Counter,
+}
+
+/// What is counted of one rule.
+pub struct RuleCounters {
+    allowed: Counter,
+    refused: Counter,
+    degraded: Counter,
+    shadow_allowed: Counter,
+    shadow_refused: Counter,
+}
+
+impl RuleCounters {
+    /// Charges that were decided past the limiter, such as a batch.
+    pub fn decided(&self, allowed: u64, refused: u64) {
+        self.allowed.inc_by(allowed);
+        self.refused.inc_by(refused);
+    }
+
+    /// Decisions that a fallback made.
+    pub fn degraded(&self, decisions: u64) {
+        self.degraded.inc_by(decisions);
+    }
+}
+
+struct ProtocolMetrics {
+    latency: Histogram,
+    connections: Counter,
+    turned_away: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut registry = Registry::with_prefix("tidegate");
+        let version = Family::<Vec<(&str, &str)>, Gauge>::default();
+        version.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        registry.register("build", "The version of the server", version);
+        let decisions = Family::<ByOutcome, Counter>::default();
+        registry.register("decisions", "Charges by the rule that bound and the outcome", decisions.clone());
+        let shadow_decisions = Family::<ByOutcome, Counter>::default();
+        registry.register("shadow_decisions", "What rules that only watch would have said", shadow_decisions.clone());
+        let degraded = Family::<ByRule, Counter>::default();
+        registry.register("degraded_decisions", "Decisions by a fallback, not the limit", degraded.clone());
+        let errors = Family::<ByReason, Counter>::default();
+        registry.register("errors", "Questions without an answer", errors.clone());
+        let latency = Family::<ByProtocol, Histogram, fn() -> Histogram>::new_with_constructor(|| {
+            Histogram::new(LATENCY_BUCKETS)
+        });
+        registry.register("request_duration_seconds", "From a request to its answer", latency.clone());
+        let connections = Family::<ByProtocol, Counter>::default();
+        registry.register("connections", "Connections that were accepted", connections.clone());
+        let turned_away = Family::<ByProtocol, Counter>::default();
+        registry.register("connections_turned_away", "Connections for which there was no room", turned_away.clone());
+        let (reloads, failed_reloads) = (Counter::default(), Counter::default());
+        registry.register("policy_changes", "Policies that took the place of the one before", reloads.clone());
+        registry.register("policy_mistakes", "Policies that were refused for their mistakes", failed_reloads.clone());
+        let protocols = PROTOCOLS.map(|protocol| {
+            let labels = ByProtocol { protocol };
+            ProtocolMetrics {
+                latency: latency.get_or_create_owned(&labels),
+                connections: connections.get_or_create_owned(&labels),
+                turned_away: turned_away.get_or_create_owned(&labels),
+            }
+        });
+        Metrics {
+            registry,
+            decisions,
+            shadow_decisions,
+            degraded,
+            rules: RwLock::default(),
+            errors,
+            protocols,
+            reloads,
+            failed_reloads,
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new(store: AnyStore) -> Metrics {
+        let mut metrics = Metrics::default();
+        metrics.registry.register_collector(Box::new(StoreCollector(store)));
+        metrics
+    }
+
+    /// The counters of a rule, for those who decide many checks at a time.
+    pub fn rule(&self, rule: Name) -> Arc<RuleCounters> {
+        if let Some(known) = self.rules.read().unwrap_or_else(PoisonError::into_inner).get(&rule) {
+            return Arc::clone(known);
+        }
+        let by = |outcome| ByOutcome { rule: rule.as_str(), outcome };
+        let counters = Arc::new(RuleCounters {
+            allowed: self.decisions.get_or_create_owned(&by(Outcome::Allowed)),
+            refused: self.decisions.get_or_create_owned(&by(Outcome::Refused)),
+            degraded: self.degraded.get_or_create_owned(&ByRule { rule: rule.as_str() }),
+            shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(Outcome::Allowed)),
+            shadow_refused: self.shadow_decisions.get_or_create_owned(&by(Outcome::Refused)),
+        });
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(rules.entry(rule).or_insert(counters))
+    }
+
+    /// A question that had no answer.
+    pub fn failed(&self, error: &CheckError) {
+        let reason = match error {
+            CheckError::Unsatisfiable { .. } => Reason::Unsatisfiable,
+            _ => Reason::Store,
+        };
+        self.errors.get_or_create(&ByReason { reason }).inc();
+    }
+
+    /// How long a request took to be answered.
+    pub fn answered(&self, protocol: Protocol, took: Duration) {
+        self.of(protocol).latency.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn connected(&self, protocol: Protocol) {
+        self.of(protocol).connections.inc();
+    }
+
+    pub(crate) fn turned_away(&self, protocol: Protocol) {
+        self.of(protocol).turned_away.inc();
+    }
+
+    /// A policy took the place of another, or was refused.
+    pub fn policy_given(&self, taken: bool) {
+        if taken {
+            self.reloads.inc()
+        } else {
+            self.failed_reloads.inc()
+        };
+    }
+
+    fn of(&self, protocol: Protocol) -> &ProtocolMetrics {
+        &self.protocols[protocol as usize]
+    }
+
+    /// Everything, as text for Prometheus.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Only a writer fails, and a String takes everything.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, event: &Event<'_>) {
+        if event.verb != Verb::Charge {
+            return;
+        }
+        let counters = self.rule(event.rule);
+        match (event.shadow, event.decision.is_allowed()) {
+            (false, true) => counters.allowed.inc(),
+            (false, false) => counters.refused.inc(),
+            (true, true) => counters.shadow_allowed.inc(),
+            (true, false) => counters.shadow_refused.inc(),
+        };
+        if event.decision.is_degraded() {
+            counters.degraded.inc();
+        }
+    }
+}
+
+/// What the store knows, asked for at each scrape.
+struct StoreCollector(AnyStore);
+
+impl std::fmt::Debug for StoreCollector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoreCollector")
+    }
+}
+
+impl Collector for StoreCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut counter = |name: &str, help: &str, value: u64| {
+            let counter = ConstCounter::new(value);
+            let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+            counter.encode(metric)
+        };
+        match &self.0 {
+            AnyStore::Memory(store) => {
+                counter("store_overflows", "Checks that found no room for their key", store.overflowed())?;
+                gauge(&mut encoder, "store_keys", "Keys that are live", store.count_keys() as u64)
+            }
+            AnyStore::Redis(store) => {
+                let statistics = store.statistics();
+                counter("store_round_trips", "Commands sent to the store", statistics.round_trips)?;
+                counter("store_failures", "Calls of the store without an answer", statistics.failures)?;
+                counter("store_turned_away", "Calls not made, as the store was away", statistics.turned_away)?;
+                counter("store_outages", "Outages of the store that were noticed", statistics.outages)?;
+                counter("store_leased", "Decisions made from a lease", statistics.leased)?;
+                counter("store_repeated", "Refusals repeated without asking the store", statistics.repeated)?;
+                let help = "Units on lease, over all keys";
+                gauge(&mut encoder, "store_units_on_lease", help, statistics.units_on_lease)?;
+                let help = "Parts of the store whose breaker is open";
+                gauge(&mut encoder, "store_breakers_open", help, statistics.away as u64)
+            }
+        }
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+    gauge.encode(metric)
+}

@@ -1,0 +1,182 @@
+//! How a server is started: flags, and the environment for each of them.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, FromArgMatches, ValueEnum};
+use tidegate::FailureMode;
+
+use crate::listen::Address;
+
+/// The settings of a server. [`Settings::default`] is what no flags mean.
+#[derive(Clone, Debug, Args)]
+pub struct Settings {
+    /// Serve HTTP here: host:port or unix:/path; may be given several times
+    #[arg(
+        long,
+        env = "TIDEGATE_HTTP",
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7400"
+    )]
+    pub http: Vec<Address>,
+
+    /// Where states are kept: `memory`, or a URL such as `redis://127.0.0.1:6379`
+    #[arg(long, env = "TIDEGATE_STORE", default_value = "memory")]
+    pub store: StoreChoice,
+
+    /// The policy file, TOML or YAML; without one, a small built-in policy applies
+    #[arg(long, env = "TIDEGATE_POLICY", value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+
+    /// Who answers when the store cannot: `error`, `open`, `closed`, or `local` with the number of servers
+    #[arg(long, env = "TIDEGATE_ON_FAILURE", value_name = "MODE", default_value = "error")]
+    pub on_failure: OnFailure,
+
+    /// Live keys that the memory store has room for
+    #[arg(long, env = "TIDEGATE_MAX_KEYS", value_name = "KEYS", default_value_t = 1_000_000)]
+    pub max_keys: usize,
+
+    /// Read states from this file at the start, and write them to it at the end (memory store)
+    #[arg(long, env = "TIDEGATE_SNAPSHOT", value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Connections that may be open at a time; more are closed at once
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value_t = 20_000)]
+    pub max_connections: usize,
+
+    /// The longest body of a request, in bytes
+    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "BYTES", default_value_t = 1 << 20)]
+    pub max_body: usize,
+
+    /// Questions that one request may ask
+    #[arg(long, env = "TIDEGATE_MAX_BATCH", value_name = "COUNT", default_value_t = 1_000)]
+    pub max_batch: usize,
+
+    /// Seconds that a client may take for the head of a request, or be idle
+    #[arg(long, env = "TIDEGATE_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub idle_seconds: u64,
+
+    /// Seconds that a client may take for the body of a request
+    #[arg(long, env = "TIDEGATE_BODY_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub body_seconds: u64,
+
+    /// Milliseconds between the word that the server leaves and closing its sockets
+    #[arg(long, env = "TIDEGATE_DRAIN_GRACE_MS", value_name = "MS", default_value_t = 1_000)]
+    pub drain_grace_ms: u64,
+
+    /// Seconds after which a drain gives up on those who do not finish
+    #[arg(long, env = "TIDEGATE_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 25)]
+    pub drain_seconds: u64,
+
+    /// The certificate chain of the server, in PEM format: then all listeners speak TLS
+    #[arg(long, env = "TIDEGATE_TLS_CERTIFICATE", value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The private key of the certificate, in PEM format
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Clients must show a certificate by one of these authorities, in PEM format
+    #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// The token that the admin API asks for
+    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub admin_token: Option<String>,
+
+    /// Serve no admin API
+    #[arg(long, env = "TIDEGATE_NO_ADMIN")]
+    pub no_admin: bool,
+
+    /// How logs are written
+    #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+
+    /// What is logged, such as `info` or `tidegate_server=debug,warn`
+    #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let command = Settings::augment_args(clap::Command::new("tidegate").no_binary_name(true));
+        let command = command.mut_args(|argument| argument.env(None::<&'static str>));
+        let matches = command.try_get_matches_from(std::iter::empty::<&str>());
+        let settings = matches.and_then(|matches| Settings::from_arg_matches(&matches));
+        settings.expect("every setting has a default")
+    }
+}
+
+impl Settings {
+    pub(crate) fn on_failure(&self) -> Option<FailureMode> {
+        match self.on_failure {
+            OnFailure::Error => None,
+            OnFailure::Mode(mode) => Some(mode),
+        }
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        Duration::from_secs(self.idle_seconds)
+    }
+}
+
+/// Which store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreChoice {
+    /// In this process.
+    Memory,
+    /// On the servers that the URL names.
+    Url(String),
+}
+
+impl FromStr for StoreChoice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<StoreChoice, Infallible> {
+        Ok(if text == "memory" { StoreChoice::Memory } else { StoreChoice::Url(text.into()) })
+    }
+}
+
+/// Who answers when the store cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Nobody: the caller gets the error.
+    Error,
+    /// A stand-in.
+    Mode(FailureMode),
+}
+
+/// Why a text names no failure mode.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is no failure mode: write error, open, closed, or local:N for one of N servers")]
+pub struct OnFailureError {
+    text: String,
+}
+
+impl FromStr for OnFailure {
+    type Err = OnFailureError;
+
+    fn from_str(text: &str) -> Result<OnFailure, OnFailureError> {
+        let local = |count: &str| count.parse().ok().filter(|count| *count > 0).map(FailureMode::local);
+        match text {
+            "error" => Some(OnFailure::Error),
+            "open" => Some(OnFailure::Mode(FailureMode::Open)),
+            "closed" => Some(OnFailure::Mode(FailureMode::Closed)),
+            "local" => Some(OnFailure::Mode(FailureMode::local(1))),
+            other => other.strip_prefix("local:").and_then(local).map(OnFailure::Mode),
+        }
+        .ok_or_else(|| OnFailureError { text: text.into() })
+    }
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}

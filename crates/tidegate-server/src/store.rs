@@ -1,0 +1,45 @@
+//! Whichever store the server was started with.
+
+use std::sync::Arc;
+
+use tidegate::kernel::Verdict;
+use tidegate::{Check, Clock, MemoryStore, Micros, Store, StoreError};
+use tidegate_redis::RedisStore;
+
+/// The store of a server. Cheap to clone; clones are one store.
+#[derive(Clone)]
+pub enum AnyStore {
+    /// In this process. It answers at once: see
+    /// [`ImmediateStore`](tidegate::ImmediateStore).
+    Memory(Arc<MemoryStore>),
+    /// On Redis or Valkey.
+    Redis(RedisStore),
+}
+
+impl Store for AnyStore {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.decide(checks, verdicts).await,
+            AnyStore::Redis(store) => store.decide(checks, verdicts).await,
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        match self {
+            AnyStore::Memory(store) => store.clock(),
+            AnyStore::Redis(store) => store.clock(),
+        }
+    }
+}
+
+impl From<MemoryStore> for AnyStore {
+    fn from(store: MemoryStore) -> AnyStore {
+        AnyStore::Memory(Arc::new(store))
+    }
+}
+
+impl From<RedisStore> for AnyStore {
+    fn from(store: RedisStore) -> AnyStore {
+        AnyStore::Redis(store)
+    }
+}
