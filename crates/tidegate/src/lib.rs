@@ -402,7 +402,7 @@ pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};
 pub use request::{Key, KeyPart, Request};
 pub use store::memory::{MemoryStore, Overflow};
-pub use store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
+pub use store::{Check, CheckError, ImmediateStore, Meter, Predecessor, Store, StoreError};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
 
 /// The code in the project's documents compiles and runs.

@@ -10,6 +10,7 @@ mod erased;
 pub mod memory;
 mod meter;
 mod meter_kernel;
+mod succession;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
+pub use succession::Predecessor;
+pub(crate) use succession::{horizon, take_over};
 
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
@@ -87,6 +90,11 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn as_peek(&self) -> Check<'a> {
         Check { verb: Verb::Peek, ..*self }
+    }
+
+    /// The same cost, given back.
+    pub(crate) fn as_refund(&self) -> Check<'a> {
+        Check { verb: Verb::Refund, ..*self }
     }
 
     #[inline]

@@ -23,7 +23,7 @@ use crate::store::Meter;
 /// assert_eq!(limiter.check(order.with("plan", "pro"))?.limit(), 100);
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[must_use = "a rule does nothing until it is part of a policy"]
 pub struct Rule {
     pub(super) name: Name,
@@ -57,28 +57,28 @@ impl From<Limit> for Setting {
 }
 
 /// What applies where nothing more special does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Standard {
     Setting(Setting),
     Meter(Meter),
 }
 
 /// A setting for some values of an attribute.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Override {
     pub(super) attribute: String,
     pub(super) value: Value,
     pub(super) setting: Setting,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Exactly(String),
     Matching(String),
 }
 
 /// What makes the key of a rule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RuleKey {
     /// The key that the request was made with.
     Request,
@@ -265,5 +265,17 @@ impl Rule {
     pub fn on_failure(mut self, mode: FailureMode) -> Rule {
         self.on_failure = Some(mode);
         self
+    }
+
+    /// A meter as it is used by this rule.
+    pub(super) fn made_ready(&self, meter: Meter) -> Meter {
+        let meter = match &self.key {
+            RuleKey::Request => meter,
+            RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.name)),
+        };
+        match self.on_failure {
+            Some(mode) => meter.on_failure(mode),
+            None => meter,
+        }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum AnyState {
 impl AnyState {
     /// The state as its kernel knows it. An encoding that the kernel does not
     /// understand, and another kernel's state, are fresh ones.
-    fn get<K: Kernel>(&mut self, kernel: &K) -> &mut K::State {
+    pub(super) fn get<K: Kernel>(&mut self, kernel: &K) -> &mut K::State {
         let known = match self {
             AnyState::Fresh => false,
             AnyState::Known(state) => state.is::<K::State>(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::erased::erase;
 use super::meter_kernel::MeterKernel;
+use super::succession::Predecessor;
 use crate::failure::FailureMode;
 use crate::fnv::Fnv;
 use crate::kernel::Kernel;
@@ -27,6 +28,9 @@ pub struct Meter {
     on_failure: Option<FailureMode>,
     limit: Option<Limit>,
     kernel: MeterKernel,
+    predecessors: Option<Arc<[Predecessor]>>,
+    /// Whether a state is one word, and nothing else is to be looked at.
+    is_simple: bool,
 }
 
 impl Meter {
@@ -77,7 +81,15 @@ impl Meter {
 
     fn made_of(name: Name, capacity: u64, meaning: Arc<str>, limit: Option<Limit>, kernel: MeterKernel) -> Meter {
         let identity = identity(name, &meaning);
-        Meter { name, capacity, meaning, identity, on_failure: None, limit, kernel }
+        let is_simple = kernel.is_narrow();
+        Meter { name, capacity, meaning, identity, on_failure: None, limit, kernel, predecessors: None, is_simple }
+    }
+
+    /// The same limit, in the place of others that were in force until now.
+    pub(crate) fn succeeding(mut self, predecessors: Vec<Predecessor>) -> Meter {
+        self.predecessors = (!predecessors.is_empty()).then(|| predecessors.into());
+        self.is_simple = self.kernel.is_narrow() && self.predecessors.is_none();
+        self
     }
 
     /// Says what answers for this limit when the store cannot, in place of
@@ -121,6 +133,24 @@ impl Meter {
         self.on_failure
     }
 
+    /// The limits in whose place this one came, as far as they still matter:
+    /// a store carries over what a key used of them when it is next asked
+    /// about the key, and forgets it there.
+    #[must_use]
+    pub fn predecessors(&self) -> &[Predecessor] {
+        self.predecessors.as_deref().unwrap_or_default()
+    }
+
+    /// Whether both have the same states.
+    pub(crate) fn is_same_as(&self, other: &Meter) -> bool {
+        self.name == other.name && self.meaning == other.meaning
+    }
+
+    #[inline]
+    pub(crate) fn is_simple(&self) -> bool {
+        self.is_simple
+    }
+
     #[inline]
     pub(crate) fn identity(&self) -> u64 {
         self.identity
@@ -129,6 +159,17 @@ impl Meter {
     #[inline]
     pub(crate) fn kernel(&self) -> &MeterKernel {
         &self.kernel
+    }
+}
+
+/// The same limit under the same name, or the very same custom kernel.
+impl PartialEq for Meter {
+    fn eq(&self, other: &Meter) -> bool {
+        let same_kernel = match (&self.kernel, &other.kernel) {
+            (MeterKernel::Heap(own), MeterKernel::Heap(other)) if self.limit.is_none() => Arc::ptr_eq(own, other),
+            (_, _) => self.limit == other.limit,
+        };
+        same_kernel && self.is_same_as(other) && self.on_failure == other.on_failure
     }
 }
 
