@@ -75,7 +75,7 @@ impl StandIns {
             .map(|meter| match meter.failure_mode().or(for_all)? {
                 FailureMode::Open => Some(StandIn::Open),
                 FailureMode::Closed => Some(StandIn::Closed),
-                FailureMode::Local { processes } => Some(match meter.limit() {
+                FailureMode::Local { processes } => Some(match meter.nominal_limit() {
                     Some(limit) => StandIn::Local(Meter::new(meter.name(), limit.share(processes))),
                     // A kernel of the user's own has no share that we could know.
                     None => StandIn::Local(meter.clone()),

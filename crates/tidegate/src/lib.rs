@@ -395,6 +395,7 @@ mod time;
 
 pub use decision::Decision;
 pub use failure::FailureMode;
+pub use kernel::WarmUp;
 pub use limit::{AlgorithmKind, ConfigError, Limit};
 pub use limiter::{AcquireError, Builder, Limiter};
 pub use name::Name;

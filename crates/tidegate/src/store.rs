@@ -41,11 +41,11 @@ impl<'a> Check<'a> {
     /// A check that can be decided.
     ///
     /// # Errors
-    /// [`CheckError::Unsatisfiable`] if the cost is above the meter's
-    /// capacity: no waiting would ever help.
+    /// [`CheckError::Unsatisfiable`] if the cost is above the meter's largest:
+    /// no waiting would ever help.
     #[inline]
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
-        let capacity = meter.capacity();
+        let capacity = meter.largest_cost();
         if cost > capacity {
             return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
         }
@@ -73,7 +73,7 @@ impl<'a> Check<'a> {
         self.verb
     }
 
-    /// Of how much; never above the meter's capacity.
+    /// Of how much; never above the meter's largest cost.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {

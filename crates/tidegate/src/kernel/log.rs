@@ -41,6 +41,11 @@ impl Log {
         Log { count, period }
     }
 
+    /// The same period with another limit.
+    pub(crate) const fn with_count(self, count: u64) -> Log {
+        Log { count, ..self }
+    }
+
     /// The period in microseconds.
     #[must_use]
     pub const fn period(&self) -> u64 {

@@ -98,6 +98,11 @@ impl Window {
         }
     }
 
+    /// The same windows with another limit, of at most this one's.
+    pub(crate) const fn with_count(self, count: u64) -> Window {
+        Window { count, ..self }
+    }
+
     /// The period in microseconds, as it is kept.
     pub(crate) const fn period(&self) -> u64 {
         self.period * self.tick

@@ -221,7 +221,7 @@ fn is_unnamed(rule: &Rule) -> bool {
     let limit = match &rule.standard {
         Standard::Setting(Setting::Limit(limit)) => Some(*limit),
         Standard::Setting(Setting::Unlimited | Setting::Blocked) => None,
-        Standard::Meter(meter) => meter.limit(),
+        Standard::Meter(meter) => meter.nominal_limit(),
     };
     limit.is_some_and(|limit| limit.to_string() == rule.name.as_str())
 }

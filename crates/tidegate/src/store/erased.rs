@@ -94,6 +94,10 @@ impl<K: Kernel> Kernel for Erased<K> {
         state.peek(&self.0, |state| self.0.read(state, now))
     }
 
+    fn used(&self, state: &AnyState, now: Micros) -> u64 {
+        state.peek(&self.0, |state| self.0.used(state, now))
+    }
+
     fn forget_at(&self, state: &AnyState) -> Micros {
         state.peek(&self.0, |state| self.0.forget_at(state))
     }

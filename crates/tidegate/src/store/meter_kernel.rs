@@ -118,6 +118,14 @@ impl Kernel for MeterKernel {
         }
     }
 
+    fn used(&self, state: &MeterState, now: Micros) -> u64 {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.used(&state.bucket(), now),
+            MeterKernel::Window(kernel) => kernel.used(&state.window(), now),
+            MeterKernel::Heap(kernel) => kernel.used(state.heap(), now),
+        }
+    }
+
     fn forget_at(&self, state: &MeterState) -> Micros {
         match self {
             MeterKernel::Bucket(kernel) => kernel.forget_at(&state.bucket()),

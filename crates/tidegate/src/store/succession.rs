@@ -45,13 +45,14 @@ const CUSTOM_HORIZON: u64 = 86_400_000_000;
 /// For how long after the last charge anything of it matters, with a second
 /// for clocks that differ.
 pub(crate) fn horizon(meter: &Meter) -> Micros {
-    let horizon = match meter.limit().map(|limit| limit.kernel()) {
+    let horizon = match meter.nominal_limit().map(|limit| limit.kernel()) {
         Some(LimitKernel::Bucket(bucket)) => bucket.horizon(),
         Some(LimitKernel::Window(window)) => 2 * window.period(),
         Some(LimitKernel::Log(log)) => log.period(),
         None => CUSTOM_HORIZON,
     };
-    Micros::new(horizon).saturating_add(Micros::new(crate::kernel::LEAST_GRACE))
+    let climb = meter.warm_up().map_or(Micros::ZERO, |warm_up| warm_up.over());
+    Micros::new(horizon).max(climb).saturating_add(Micros::new(crate::kernel::LEAST_GRACE))
 }
 
 /// Moves what was used of one limit to the one that succeeds it.
@@ -76,7 +77,7 @@ pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &
 }
 
 fn take_over_units(to: &MeterKernel, state: &mut MeterState, now: Micros, from: &MeterKernel, used: &mut MeterState) {
-    let units = from.capacity().saturating_sub(from.read(used, now).remaining);
+    let units = from.used(used, now);
     let fit = units.min(to.read(state, now).remaining);
     if fit > 0 && matches!(to.admit(state, now, fit), Admission::Pass { .. }) {
         to.charge(state, now, fit);
