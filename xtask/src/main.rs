@@ -2,6 +2,7 @@
 
 mod ci;
 mod defects;
+mod fuzz;
 mod lua;
 mod programs;
 mod run;
@@ -18,6 +19,7 @@ cargo xtask TASK
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
+  fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         "bench" => ci::bench(&rest),
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
+        "fuzz" => fuzz::run(&rest),
         "lua" => lua::lint(),
         "defects" => defects::all(&rest),
         "servers" => servers::all(),

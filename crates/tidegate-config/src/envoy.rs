@@ -51,7 +51,7 @@ use std::path::Path;
 
 use tidegate::{Limit, Setting};
 
-use crate::load::read_text;
+use crate::reader::{Disk, Found, LARGEST_ALL, MOST_FILES, Reader, read_text, text_of, unreadable};
 use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Place, Source, Span};
 use crate::tree::{self, Node, Texts};
@@ -90,17 +90,35 @@ pub struct Matched<'c, 'r> {
     pub detailed_metric: bool,
 }
 
-/// The configuration of files, each with a domain of its own.
+/// The configuration of files, each with a domain of its own. Of a folder,
+/// these are its `.yaml` and `.yml` files, without those that are hidden and
+/// without those of folders in it.
 ///
 /// # Errors
 /// A report of all that is wrong.
 pub fn load<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<EnvoyConfig, Report> {
+    load_by(&mut Disk, paths)
+}
+
+/// The configuration of files that somebody else reads.
+pub(crate) fn load_by<P: AsRef<Path>>(
+    reader: &mut dyn Reader,
+    paths: impl IntoIterator<Item = P>,
+) -> Result<EnvoyConfig, Report> {
     let mut maker = Maker::default();
     for path in paths {
         let path = path.as_ref();
-        match read_text(path, None) {
-            Ok(text) => maker.file(&Source::new(path, text)),
-            Err(mistake) => maker.mistakes.add(*mistake),
+        match reader.read(path) {
+            Ok(Found::File(bytes)) => maker.text(path, text_of(bytes, path, None)),
+            Ok(Found::Folder(files)) => {
+                for file in files {
+                    if maker.mistakes.is_full() {
+                        break;
+                    }
+                    maker.text(&file, read_text(reader, &file, None));
+                }
+            }
+            Err(source) => maker.mistakes.add(Mistake::somewhere(unreadable(path, source))),
         }
     }
     maker.mistakes.finish(Some(maker.config))
@@ -218,9 +236,27 @@ struct Maker {
     places: HashMap<String, Place>,
     /// Whether no part of any file was left out for its mistakes.
     all_read: bool,
+    files: usize,
+    bytes: usize,
 }
 
 impl Maker {
+    /// A file, if it could be read and is not too much.
+    fn text(&mut self, path: &Path, text: Result<String, Box<Mistake>>) {
+        let text = match text {
+            Ok(text) => text,
+            Err(mistake) => return self.mistakes.add(*mistake),
+        };
+        self.files += 1;
+        self.bytes += text.len();
+        let (what, bound) = match () {
+            () if self.files > MOST_FILES => ("there are too many files", MOST_FILES),
+            () if self.bytes > LARGEST_ALL => ("the files have too many bytes in all", LARGEST_ALL),
+            () => return self.file(&Source::new(path, text)),
+        };
+        self.mistakes.add(Mistake::somewhere(Problem::TooMuch { what, bound }));
+    }
+
     fn file(&mut self, source: &Source) {
         let Some(mut tree) = tree::parse_yaml(source, &mut self.mistakes) else { return };
         let file: Option<EnvoyFile> = tree::read(&mut tree, Texts::AsWritten, source, &mut self.mistakes);

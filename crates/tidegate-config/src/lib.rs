@@ -52,6 +52,30 @@
 //! included, and values nest 64 deep. Of a TOML file above 1 MiB, only the
 //! first mistake of syntax is told.
 //!
+//! # Reload
+//!
+//! With the feature `watch`, a policy follows its file and what it includes
+//! while the program runs. It is replaced whole, and only by one without a
+//! mistake.
+#![cfg_attr(
+    feature = "watch",
+    doc = "
+```
+# let path = std::env::temp_dir().join(format!(\"tidegate-config-{}.toml\", std::process::id()));
+# std::fs::write(&path, \"[rules.orders]\\nlimit = '100/min'\\n\")?;
+let limiter = tidegate::Limiter::new(tidegate_config::load(&path)?);
+let changed = limiter.clone();
+let watch = tidegate_config::watch(&path, move |policy| changed.set_policy(policy))
+    .report_to(|outcome| eprintln!(\"{outcome}\"))
+    .start()?;
+# drop(watch);
+# std::fs::remove_file(&path)?;
+# Ok::<(), Box<dyn std::error::Error>>(())
+```
+
+What is noticed and when it is applied stands at [`mod@watch`]."
+)]
+//!
 //! # Envoy
 //!
 //! [`envoy`] reads the descriptor files of Envoy's rate limit service as they are.
@@ -59,12 +83,17 @@
 pub mod envoy;
 mod file;
 mod load;
+mod reader;
 mod report;
 mod source;
 mod suggest;
 mod tree;
+#[cfg(feature = "watch")]
+pub mod watch;
 
 pub use file::{Cost, KeyPart, Listed, Lists, Match, Named, OnFailure, PolicyFile, RuleFile, WhenMissing, Words};
 pub use load::{Format, load, parse, schema};
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;
+#[cfg(feature = "watch")]
+pub use watch::{watch, watch_envoy};

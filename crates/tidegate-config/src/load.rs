@@ -2,25 +2,19 @@
 
 mod build;
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate::Policy;
 
 use crate::file::PolicyFile;
+use crate::reader::{Disk, LARGEST_ALL, LARGEST_FILE, MOST_FILES, Reader, read_text, too_large};
 use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Place, Source};
 use crate::tree::{self, Node, Texts};
 
-/// The most bytes of a file.
-pub(crate) const LARGEST_FILE: usize = 16 << 20;
-/// The most bytes of all files of a policy.
-const LARGEST_POLICY: usize = 64 << 20;
 /// How deep includes may nest.
 const DEEPEST_INCLUDE: usize = 8;
-/// The most files of a policy.
-const MOST_FILES: usize = 1_000;
 
 /// The language of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,8 +42,13 @@ impl Format {
 /// # Errors
 /// A report of all that is wrong.
 pub fn load(path: impl AsRef<Path>) -> Result<Policy, Report> {
+    load_by(&mut Disk, path.as_ref())
+}
+
+/// The policy of a file that somebody else reads.
+pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Policy, Report> {
     let mut loader = Loader::default();
-    loader.file(path.as_ref(), None);
+    loader.file(reader, path, None);
     loader.finish()
 }
 
@@ -111,29 +110,6 @@ impl Part {
     }
 }
 
-fn too_large() -> Problem {
-    Problem::TooMuch { what: "the file has too many bytes", bound: LARGEST_FILE }
-}
-
-/// The text of a file, if it is text and not too long.
-pub(crate) fn read_text(path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
-    let unreadable = |source| Problem::Unreadable { path: path.display().to_string(), source };
-    let mut bytes = Vec::new();
-    let most = LARGEST_FILE as u64 + 1;
-    let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        return Err(Box::new(Mistake::placed(place, unreadable(error))));
-    }
-    if bytes.len() > LARGEST_FILE {
-        return Err(Box::new(Mistake::placed(place, too_large())));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-        Box::new(Mistake::at(&Source::new(path, text), &(valid..valid + 1), Problem::NotUtf8))
-    })
-}
-
 #[derive(Default)]
 struct Loader {
     mistakes: Collector,
@@ -145,16 +121,23 @@ struct Loader {
 
 impl Loader {
     /// Reads a file, which another asks for at a place, and what it includes.
-    fn file(&mut self, path: &Path, place: Option<&Place>) {
-        if let Err(mistake) = self.try_file(path, place) {
+    fn file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) {
+        if let Err(mistake) = self.try_file(reader, path, place) {
             self.mistakes.add(*mistake);
         }
     }
 
-    fn try_file(&mut self, path: &Path, place: Option<&Place>) -> Result<(), Box<Mistake>> {
+    fn try_file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<(), Box<Mistake>> {
         let refuse = |problem| Err(Box::new(Mistake::placed(place, problem)));
         let shown = || path.display().to_string();
         let Some(format) = Format::of(path) else { return refuse(Problem::UnknownFormat { path: shown() }) };
+        if self.open.len() > DEEPEST_INCLUDE {
+            return refuse(Problem::TooMuch { what: "includes are nested too deep", bound: DEEPEST_INCLUDE });
+        }
+        if self.parts.len() >= MOST_FILES {
+            return refuse(Problem::TooMuch { what: "the policy has too many files", bound: MOST_FILES });
+        }
+        let text = read_text(reader, path, place)?;
         let same = match fs::canonicalize(path) {
             Ok(same) => same,
             Err(source) => return refuse(Problem::Unreadable { path: shown(), source }),
@@ -162,16 +145,9 @@ impl Loader {
         if self.open.contains(&same) {
             return refuse(Problem::Cycle { path: shown() });
         }
-        if self.open.len() > DEEPEST_INCLUDE {
-            return refuse(Problem::TooMuch { what: "includes are nested too deep", bound: DEEPEST_INCLUDE });
-        }
-        if self.parts.len() >= MOST_FILES {
-            return refuse(Problem::TooMuch { what: "the policy has too many files", bound: MOST_FILES });
-        }
-        let text = read_text(path, place)?;
         self.bytes += text.len();
-        if self.bytes > LARGEST_POLICY {
-            return refuse(Problem::TooMuch { what: "the files have too many bytes in all", bound: LARGEST_POLICY });
+        if self.bytes > LARGEST_ALL {
+            return refuse(Problem::TooMuch { what: "the files have too many bytes in all", bound: LARGEST_ALL });
         }
         let Some(part) = Part::read(path, text, format, &mut self.mistakes) else { return Ok(()) };
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -189,7 +165,7 @@ impl Loader {
             if self.mistakes.is_full() {
                 break;
             }
-            self.file(&path, Some(&place));
+            self.file(reader, &path, Some(&place));
         }
         self.open.pop();
         Ok(())

@@ -111,6 +111,12 @@ pub enum Problem {
     /// A policy that the library refuses.
     #[error(transparent)]
     Policy(#[from] ConfigError),
+    /// The system has no thread to watch the files with.
+    #[error("cannot watch the files: {source}")]
+    Unwatched {
+        /// Why not.
+        source: io::Error,
+    },
 }
 
 impl Report {
@@ -121,6 +127,13 @@ impl Report {
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
+    }
+}
+
+/// A report of what is wrong in no particular place.
+impl From<Problem> for Report {
+    fn from(problem: Problem) -> Report {
+        Report { mistakes: vec![Mistake::somewhere(problem)] }
     }
 }
 
@@ -203,7 +216,8 @@ fn label(problem: &Problem) -> Option<String> {
         | Problem::Unexpected { .. }
         | Problem::Invalid { .. }
         | Problem::Cycle { .. }
-        | Problem::Policy(_) => None,
+        | Problem::Policy(_)
+        | Problem::Unwatched { .. } => None,
     }
 }
 
@@ -236,7 +250,8 @@ fn help(problem: &Problem, written: &str) -> Option<String> {
         | Problem::Invalid { .. }
         | Problem::Twice { .. }
         | Problem::Cycle { .. }
-        | Problem::Policy(_) => None,
+        | Problem::Policy(_)
+        | Problem::Unwatched { .. } => None,
     }
 }
 

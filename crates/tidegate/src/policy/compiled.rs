@@ -204,8 +204,9 @@ impl Compiled {
                 self.apply(rule, request, &values, &mut resolution);
             }
         });
-        if let Some(fallback) = self.fallback.filter(|_| !any) {
-            self.apply(&self.rules[fallback], request, &values, &mut resolution);
+        let fallback = self.fallback.filter(|_| !any).map(|number| &self.rules[number]);
+        if let Some(rule) = fallback.filter(|rule| rule.matches(&values)) {
+            self.apply(rule, request, &values, &mut resolution);
         }
         resolution
     }

@@ -69,7 +69,10 @@ impl Pack<1> for Window {
     fn unpack(&self, [word]: [u64; 1]) -> WindowState {
         match word & FRACTION {
             0 => WindowState::default(),
-            current => WindowState { start: (word >> FRACTION_BITS) + 1 - self.period(), current, previous: 0 },
+            current => {
+                let start = ((word >> FRACTION_BITS) + 1).saturating_sub(self.period());
+                WindowState { start, current, previous: 0 }
+            }
         }
     }
 }
@@ -79,14 +82,17 @@ impl Pack<3> for Window {
         [self.forget_at(state).get() << FRACTION_BITS, state.current, state.previous]
     }
 
-    /// The start follows from when the state is to be forgotten.
+    /// The start follows from when the state is to be forgotten. The words may
+    /// be those of a forged snapshot: whatever they are, no count is above the
+    /// limit's.
     fn unpack(&self, [until, current, previous]: [u64; 3]) -> WindowState {
+        let (current, previous) = (current.min(self.capacity()), previous.min(self.capacity()));
         let windows = match (self.style(), current, previous) {
             (_, 0, 0) => return WindowState::default(),
             (Style::Sliding, 1.., _) => 2,
             (Style::Sliding, 0, _) | (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => 1,
         };
-        let start = (until >> FRACTION_BITS) - windows * self.period();
+        let start = (until >> FRACTION_BITS).saturating_sub(windows * self.period());
         WindowState { start: start / self.tick(), current, previous }
     }
 }

@@ -1,0 +1,89 @@
+//! Files as the file system has them, through whoever wants to know which are read.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::report::{Mistake, Problem};
+use crate::source::{Place, Source};
+
+/// The most bytes of a file.
+pub(crate) const LARGEST_FILE: usize = 16 << 20;
+/// The most bytes of all files that are read together.
+pub(crate) const LARGEST_ALL: usize = 64 << 20;
+/// The most files that are read together.
+pub(crate) const MOST_FILES: usize = 1_000;
+
+/// What is found at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The bytes of a file, one too many if it is too large.
+    File(Vec<u8>),
+    /// The YAML files of a folder by their names, one too many if there are too many.
+    Folder(Vec<PathBuf>),
+}
+
+/// Reads what is at a path.
+pub(crate) trait Reader {
+    fn read(&mut self, path: &Path) -> io::Result<Found>;
+}
+
+/// The file system as it is.
+pub(crate) struct Disk;
+
+impl Reader for Disk {
+    fn read(&mut self, path: &Path) -> io::Result<Found> {
+        if !fs::metadata(path)?.is_dir() {
+            let mut bytes = Vec::new();
+            File::open(path)?.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;
+            return Ok(Found::File(bytes));
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let file = entry?.path();
+            if is_listed(&file) && files.len() <= MOST_FILES {
+                files.push(file);
+            }
+        }
+        files.sort();
+        Ok(Found::Folder(files))
+    }
+}
+
+/// Whether a file counts when its folder is read: YAML, and not hidden.
+pub(crate) fn is_listed(file: &Path) -> bool {
+    let is_hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !is_hidden && file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The text of a file, which another asks for at a place, if it is text and not too long.
+pub(crate) fn read_text(reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
+    let found = reader.read(path).and_then(|found| match found {
+        Found::File(bytes) => Ok(bytes),
+        Found::Folder(_) => Err(io::ErrorKind::IsADirectory.into()),
+    });
+    match found {
+        Ok(bytes) => text_of(bytes, path, place),
+        Err(source) => Err(Box::new(Mistake::placed(place, unreadable(path, source)))),
+    }
+}
+
+/// The text that the bytes of a file are.
+pub(crate) fn text_of(bytes: Vec<u8>, path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
+    if bytes.len() > LARGEST_FILE {
+        return Err(Box::new(Mistake::placed(place, too_large())));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+        Box::new(Mistake::at(&Source::new(path, text), &(valid..valid + 1), Problem::NotUtf8))
+    })
+}
+
+pub(crate) fn unreadable(path: &Path, source: io::Error) -> Problem {
+    Problem::Unreadable { path: path.display().to_string(), source }
+}
+
+pub(crate) fn too_large() -> Problem {
+    Problem::TooMuch { what: "the file has too many bytes", bound: LARGEST_FILE }
+}

@@ -1,0 +1,283 @@
+//! Policies that follow their files while the program runs.
+//!
+//! ```
+//! use tidegate::Limiter;
+//!
+//! # let path = std::env::temp_dir().join(format!("tidegate-watch-{}.toml", std::process::id()));
+//! # std::fs::write(&path, "[rules.orders]\nlimit = '100/min'\n")?;
+//! let limiter = Limiter::new(tidegate_config::load(&path)?);
+//! let changed = limiter.clone();
+//! let watch = tidegate_config::watch(&path, move |policy| changed.set_policy(policy))
+//!     .report_to(|outcome| eprintln!("{outcome}"))
+//!     .start()?;
+//! assert_eq!(watch.counts().applied, 1);
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The one idea: **all files are read again, whole, whenever any of them may
+//! have changed, and what they say is applied whole or not at all.** On a
+//! mistake, what was in force stays in force.
+//!
+//! # What is noticed
+//!
+//! The file and all that it includes, even where the list of includes changes.
+//! A path is a row of names, each looked up in a folder; what is watched are
+//! those names in those folders. So it is noticed when a file is
+//! written, replaced by a rename, deleted and made again; when a symbolic link
+//! anywhere on the way is pointed elsewhere, which is how Kubernetes swaps a
+//! ConfigMap; and when a folder is exchanged for another (anywhere on the
+//! way on Linux, elsewhere only the last one).
+//!
+//! # When it is applied
+//!
+//! Once the files have been left alone for a moment, 200 ms unless
+//! [set](Builder::debounce), and did not change while they were read. Whoever
+//! writes a file in place and pauses for longer can be read half-way; whoever
+//! writes another file and renames it cannot. Files that are never left alone
+//! are read every ten seconds all the same. A policy that the limiter refuses
+//! because a rule was [changed too often](tidegate::ConfigError::TooManyChanges)
+//! is offered again every five seconds.
+//!
+//! # Where the system does not tell
+//!
+//! Network file systems do not say what others have written: there, let the
+//! files be read [every few seconds](Builder::poll_every). Where the system
+//! has no more watches to give, that is done by itself, and
+//! [told](Outcome::Polling).
+
+mod bell;
+mod record;
+mod sight;
+mod worker;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use tidegate::{ConfigError, Policy};
+
+use crate::envoy::{self, EnvoyConfig};
+use crate::load;
+use crate::reader::Reader;
+use crate::report::{Problem, Report};
+use bell::Bell;
+use worker::Worker;
+
+/// Begins to watch a policy file and what it includes; each policy that they
+/// come to say is handed to `apply`.
+pub fn watch(
+    path: impl AsRef<Path>,
+    apply: impl FnMut(Policy) -> Result<(), ConfigError> + Send + 'static,
+) -> Builder<Policy> {
+    let path = path.as_ref().to_owned();
+    Builder::new(move |reader| load::load_by(reader, &path), apply)
+}
+
+/// Begins to watch the descriptor files of Envoy's rate limit service, or
+/// folders of them, as [`envoy::load`] reads them.
+pub fn watch_envoy<P: AsRef<Path>>(
+    paths: impl IntoIterator<Item = P>,
+    apply: impl FnMut(EnvoyConfig) -> Result<(), ConfigError> + Send + 'static,
+) -> Builder<EnvoyConfig> {
+    let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().to_owned()).collect();
+    Builder::new(move |reader| envoy::load_by(reader, &paths), apply)
+}
+
+type Load<T> = Box<dyn FnMut(&mut dyn Reader) -> Result<T, Report> + Send>;
+type Apply<T> = Box<dyn FnMut(T) -> Result<(), ConfigError> + Send>;
+type Tell = Box<dyn FnMut(&Outcome) + Send>;
+
+/// Settings of a [`Watch`].
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder<T> {
+    load: Load<T>,
+    apply: Apply<T>,
+    tell: Tell,
+    debounce: Duration,
+    poll: Option<Duration>,
+}
+
+impl<T: 'static> Builder<T> {
+    /// How long files have to be left alone before they are read, unless set.
+    pub const DEBOUNCE: Duration = Duration::from_millis(200);
+
+    fn new(
+        load: impl FnMut(&mut dyn Reader) -> Result<T, Report> + Send + 'static,
+        apply: impl FnMut(T) -> Result<(), ConfigError> + Send + 'static,
+    ) -> Builder<T> {
+        Builder {
+            load: Box::new(load),
+            apply: Box::new(apply),
+            tell: Box::new(|_| ()),
+            debounce: Self::DEBOUNCE,
+            poll: None,
+        }
+    }
+
+    /// Whom to tell of every outcome, for a log. It is called on the thread
+    /// that watches, and for the first outcome on the one that starts it.
+    pub fn report_to(mut self, tell: impl FnMut(&Outcome) + Send + 'static) -> Builder<T> {
+        self.tell = Box::new(tell);
+        self
+    }
+
+    /// How long files have to be left alone before they are read.
+    pub fn debounce(mut self, debounce: Duration) -> Builder<T> {
+        self.debounce = debounce;
+        self
+    }
+
+    /// Reads the files this often instead of waiting to be told: for network
+    /// file systems.
+    pub fn poll_every(mut self, interval: Duration) -> Builder<T> {
+        self.poll = Some(interval);
+        self
+    }
+
+    /// Reads the files, applies what they say, and watches them from then on.
+    ///
+    /// # Errors
+    /// If what they say now is refused: then nothing is watched.
+    pub fn start(self) -> Result<Watch, Report> {
+        let shared = Arc::new(Shared::default());
+        let mut worker = Worker::new(self, Arc::clone(&shared));
+        worker.begin()?;
+        let thread = thread::Builder::new().name("tidegate-watch".into()).spawn(move || worker.run());
+        let thread = thread.map_err(|source| Problem::Unwatched { source })?;
+        Ok(Watch { shared, thread: Some(thread) })
+    }
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("debounce", &self.debounce).field("poll", &self.poll).finish_non_exhaustive()
+    }
+}
+
+/// Files that are being watched, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the files are watched for as long as this lives"]
+pub struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How often the files were read, by what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// What they said was applied, at the start included.
+    pub applied: u64,
+    /// They said what was in force already.
+    pub unchanged: u64,
+    /// They could not be read or understood, or were not accepted.
+    pub refused: u64,
+}
+
+/// What came of reading the files.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// What they say is in force now.
+    Applied,
+    /// They say what was in force already: nothing was applied.
+    Unchanged,
+    /// They cannot be read or understood, or are not accepted: what was in
+    /// force still is.
+    Refused(Report),
+    /// The system will not tell of changes: from now on the files are read
+    /// every few seconds. Not counted.
+    Polling(io::Error),
+}
+
+/// A time when the files were refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// When.
+    pub at: SystemTime,
+    /// What was wrong: the text of the [`Report`].
+    pub report: String,
+}
+
+impl Watch {
+    /// What has come of it so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.ledger().counts
+    }
+
+    /// The last time that the files were refused, though they may be right by now.
+    #[must_use]
+    pub fn last_refusal(&self) -> Option<Refusal> {
+        self.shared.ledger().last_refusal.clone()
+    }
+
+    /// Reads the files soon, whether they have changed or not.
+    pub fn reload(&self) {
+        self.shared.bell.ring();
+    }
+}
+
+/// Stops watching. Waits for a reading that has begun.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.bell.stop();
+        let Some(thread) = self.thread.take() else { return };
+        // Whoever is told may drop it, on the very thread that is to end.
+        if thread.thread().id() != thread::current().id() {
+            // The panics of callbacks are caught: there is nothing to pass on.
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Applied => f.write_str("applied"),
+            Outcome::Unchanged => f.write_str("unchanged"),
+            Outcome::Refused(report) => write!(f, "refused, and what was in force still is:\n{report}"),
+            Outcome::Polling(error) => {
+                let seconds = worker::LOOK_AGAIN.as_secs();
+                write!(f, "the system will not tell of changes ({error}): reading every {seconds} seconds")
+            }
+        }
+    }
+}
+
+/// What the watch and its thread have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    bell: Arc<Bell>,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    counts: Counts,
+    last_refusal: Option<Refusal>,
+}
+
+impl Shared {
+    fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, outcome: &Outcome) {
+        let mut ledger = self.ledger();
+        match outcome {
+            Outcome::Applied => ledger.counts.applied += 1,
+            Outcome::Unchanged => ledger.counts.unchanged += 1,
+            Outcome::Refused(report) => {
+                ledger.counts.refused += 1;
+                ledger.last_refusal = Some(Refusal { at: SystemTime::now(), report: report.to_string() });
+            }
+            Outcome::Polling(_) => {}
+        }
+    }
+}

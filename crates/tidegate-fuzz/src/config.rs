@@ -1,0 +1,97 @@
+//! Policies, and the descriptor files of Envoy's rate limit service.
+
+use std::path::Path;
+
+use tidegate::{CheckError, ConfigError, Limiter, ManualClock, MemoryStore, Name, Policy, Request, Say};
+use tidegate_config::{Format, PolicyFile, Problem, Report, envoy, parse};
+
+/// A policy in TOML.
+pub fn policy_toml(input: &[u8]) {
+    policy(input, Format::Toml);
+}
+
+/// A policy in YAML.
+pub fn policy_yaml(input: &[u8]) {
+    policy(input, Format::Yaml);
+}
+
+/// A policy that is read can be written and read again, and a limiter takes
+/// it; one that is not gets a report that can be shown.
+fn policy(input: &[u8], format: Format) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let name = Path::new("policy");
+    match parse(text, format, name) {
+        Ok(policy) => decide(policy),
+        Err(report) => return shown(&report, text),
+    }
+    let read = |text: &str, format| PolicyFile::parse(text, format, name).unwrap_or_else(|report| panic!("{report}"));
+    let file = read(text, format);
+    let written = serde_json::to_string(&file).expect("what was read can be written");
+    assert_eq!(read(&written, Format::Yaml), file, "{written}");
+}
+
+/// A report says something, of places that exist.
+fn shown(report: &Report, text: &str) {
+    assert!((1..=Report::MOST).contains(&report.mistakes().len()));
+    assert!(!report.to_string().is_empty());
+    let lines = text.lines().count().max(1);
+    for mistake in report.mistakes() {
+        assert!(!mistake.problem().to_string().is_empty());
+        if let Some(place) = mistake.place() {
+            // The end of a text may be a line of its own.
+            assert!((1..=lines + 1).contains(&place.line) && place.column >= 1, "{place:?} of {lines} lines\n{report}");
+        } else {
+            // Names are kept for the life of a process, and this one has made many.
+            let problem = mistake.problem();
+            let is_full = matches!(problem, Problem::Policy(ConfigError::TooManyNames { bound: Name::MOST }));
+            assert!(is_full || matches!(problem, Problem::Invalid { .. }), "{problem} has no place");
+        }
+    }
+}
+
+/// Requests of a few kinds are decided as it is explained that they would be.
+fn decide(policy: Policy) {
+    let store = MemoryStore::builder().max_keys(16).clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::with_store(policy, store).expect("a policy that was read is one that a limiter takes");
+    let requests = [
+        Request::new("alice"),
+        Request::user("alice").with("path", "/api/orders").with("method", "POST").with("ip", "192.0.2.1").cost(2),
+        Request::new(()).with("tenant", "acme-eu").with("plan", "pro").with("agent", "a bot").with("ip", "2001:db8::1"),
+    ];
+    for request in requests {
+        let explained = limiter.explain(request.clone()).expect("the store answers");
+        assert!(!explained.to_string().is_empty());
+        let of_rule = |name| explained.rules.iter().find(|rule| rule.rule == name).map(|rule| &rule.say);
+        match limiter.check(request) {
+            Ok(decision) => assert_eq!(
+                (decision.is_allowed(), decision.rule()),
+                (explained.decision.is_allowed(), explained.decision.rule()),
+                "{explained}"
+            ),
+            Err(CheckError::Unsatisfiable { rule, .. }) => {
+                assert!(matches!(of_rule(rule), Some(Say::Unsatisfiable { .. })), "{explained}");
+            }
+            Err(error) => panic!("{error}: {explained}"),
+        }
+    }
+}
+
+/// A descriptor file that is read answers for any descriptor; one that is not
+/// gets a report that can be shown.
+pub fn envoy_yaml(input: &[u8]) {
+    let Ok(text) = str::from_utf8(input) else { return };
+    let config = match envoy::parse(text, Path::new("envoy.yaml")) {
+        Ok(config) => config,
+        Err(report) => return shown(&report, text),
+    };
+    let entries = [("remote_address", "50.0.0.5"), ("path", "/foo/bar"), ("k", "v")];
+    for domain in config.domains() {
+        let limits = config.limits_for(domain, &[&entries, &entries[..1], &entries[1..], &[]]);
+        assert!(limits.iter().all(|limit| limit.path.starts_with(domain)), "{limits:?}");
+        for length in 0..=entries.len() {
+            let found = config.limit_for(domain, &entries[..length]);
+            assert!(found.is_none_or(|found| found.key.len() == length));
+        }
+    }
+    assert!(config.limit_for("nobody's domain\0", &entries).is_none());
+}

@@ -1,0 +1,30 @@
+//! What fuzzers ask of tidegate: one function for each target.
+//!
+//! Each takes any bytes and panics if a promise is broken, and each promises
+//! more than not to panic. They are ordinary functions, so that libFuzzer
+//! (`fuzz/`, `cargo xtask fuzz`) and an ordinary test (`tests/replay.rs`, in
+//! `cargo xtask ci`) ask the same.
+//!
+//! To add a target: a function here, a name in [`TARGETS`], a line in
+//! `fuzz/fuzz_targets/`, an entry in `fuzz/Cargo.toml`, a few seeds in
+//! `fuzz/seeds/`.
+
+mod config;
+mod snapshot;
+mod words;
+
+pub use config::{envoy_yaml, policy_toml, policy_yaml};
+pub use snapshot::snapshot;
+pub use words::limit_words;
+
+/// A target's name, and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    ("envoy_yaml", envoy_yaml),
+    ("limit_words", limit_words),
+    ("policy_toml", policy_toml),
+    ("policy_yaml", policy_yaml),
+    ("snapshot", snapshot),
+];

@@ -1,0 +1,205 @@
+//! Which rules a request meets and by which limit, beside the obvious way to
+//! find out: every rule in turn, every condition by its definition.
+
+use std::net::Ipv4Addr;
+
+use proptest::prelude::*;
+use tidegate::{Condition, Limit, Limiter, ManualClock, MemoryStore, Missing, Policy, Request, Rule};
+
+const ATTRIBUTES: [&str; 3] = ["a", "b", "c"];
+const VALUES: [&str; 8] = ["", "x", "xy", "yx", "ÿ", "10.0.0.1", "10.1.0.1", "11.0.0.1"];
+const PATTERNS: [&str; 7] = ["*", "x*", "*x", "?", "?y", "1?.*.1", "x"];
+const NAMES: [&str; 6] = ["r0", "r1", "r2", "r3", "r4", "r5"];
+
+/// Limits that tell by their size where they come from.
+const DEFAULT: u64 = 1_000;
+const TIER: u64 = 2_000;
+const PATTERN: u64 = 3_000;
+const EXACT: u64 = 4_000;
+
+/// A rule as it is meant.
+#[derive(Clone, Debug)]
+struct Meant {
+    conditions: Vec<(usize, Asked)>,
+    key: Vec<usize>,
+    skips: bool,
+    tier: Option<(usize, usize)>,
+    pattern: Option<(usize, usize)>,
+    exact: Option<(usize, usize)>,
+}
+
+/// A condition as it is meant.
+#[derive(Clone, Debug)]
+enum Asked {
+    Equals(usize),
+    StartsWith(usize),
+    Matches(usize),
+    Within(u8),
+    Present,
+    Absent,
+}
+
+type Values = [Option<usize>; 3];
+
+impl Asked {
+    fn holds(&self, value: Option<usize>) -> bool {
+        let Some(value) = value.map(|value| VALUES[value]) else { return matches!(self, Asked::Absent) };
+        match self {
+            Asked::Equals(wanted) => value == VALUES[*wanted],
+            Asked::StartsWith(prefix) => {
+                value.chars().zip(VALUES[*prefix].chars()).filter(|(a, b)| a == b).count()
+                    == VALUES[*prefix].chars().count()
+            }
+            Asked::Matches(pattern) => matches(PATTERNS[*pattern], value),
+            Asked::Within(bits) => value.parse::<Ipv4Addr>().is_ok_and(|address| {
+                let beyond = 32 - u32::from(*bits);
+                u64::from(address.to_bits()) >> beyond == u64::from(Ipv4Addr::new(10, 0, 0, 0).to_bits()) >> beyond
+            }),
+            Asked::Present => true,
+            Asked::Absent => false,
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        match self {
+            Asked::Equals(value) => Condition::Equals(VALUES[*value].into()),
+            Asked::StartsWith(value) => Condition::StartsWith(VALUES[*value].into()),
+            Asked::Matches(pattern) => Condition::Matches(PATTERNS[*pattern].into()),
+            Asked::Within(bits) => Condition::Within(format!("10.0.0.0/{bits}").parse().expect("a network")),
+            Asked::Present => Condition::Present,
+            Asked::Absent => Condition::Absent,
+        }
+    }
+}
+
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut rest = text.chars();
+    match pattern.chars().next() {
+        None => text.is_empty(),
+        Some('*') => {
+            text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| matches(&pattern[1..], &text[at..]))
+        }
+        Some('?') => rest.next().is_some() && matches(&pattern[1..], rest.as_str()),
+        Some(wanted) => rest.next() == Some(wanted) && matches(&pattern[wanted.len_utf8()..], rest.as_str()),
+    }
+}
+
+impl Meant {
+    fn applies(&self, values: &Values) -> bool {
+        self.conditions.iter().all(|(attribute, asked)| asked.holds(values[*attribute]))
+    }
+
+    /// Nothing if it is skipped.
+    fn limit(&self, values: &Values) -> Option<u64> {
+        if self.skips && self.key.iter().any(|attribute| values[*attribute].is_none()) {
+            return None;
+        }
+        let is = |(attribute, value): (usize, usize)| values[attribute] == Some(value);
+        let fits = |(attribute, pattern): (usize, usize)| Asked::Matches(pattern).holds(values[attribute]);
+        Some(match self {
+            rule if rule.exact.is_some_and(is) => EXACT,
+            rule if rule.pattern.is_some_and(fits) => PATTERN,
+            rule if rule.tier.is_some_and(is) => TIER,
+            _ => DEFAULT,
+        })
+    }
+
+    fn rule(&self, name: &'static str) -> Rule {
+        let mut rule = Rule::new(name, Limit::per_hour(DEFAULT)).key(self.key.iter().map(|key| ATTRIBUTES[*key]));
+        for (attribute, asked) in &self.conditions {
+            rule = rule.when(ATTRIBUTES[*attribute], asked.condition());
+        }
+        if let Some((attribute, value)) = self.tier {
+            rule = rule.tier(ATTRIBUTES[attribute], VALUES[value], Limit::per_hour(TIER));
+        }
+        if let Some((attribute, pattern)) = self.pattern {
+            rule = rule.override_matching(ATTRIBUTES[attribute], PATTERNS[pattern], Limit::per_hour(PATTERN));
+        }
+        if let Some((attribute, value)) = self.exact {
+            rule = rule.override_for(ATTRIBUTES[attribute], VALUES[value], Limit::per_hour(EXACT));
+        }
+        if self.skips { rule.missing(Missing::Skip) } else { rule }
+    }
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let value = 0..VALUES.len();
+    prop_oneof![
+        3 => value.clone().prop_map(Asked::Equals),
+        2 => value.prop_map(Asked::StartsWith),
+        2 => (0..PATTERNS.len()).prop_map(Asked::Matches),
+        1 => prop::sample::select(vec![0, 8, 16, 32]).prop_map(Asked::Within),
+        1 => Just(Asked::Present),
+        1 => Just(Asked::Absent),
+    ]
+}
+
+fn meant() -> impl Strategy<Value = Meant> {
+    let attribute = 0..ATTRIBUTES.len();
+    let by = |most: usize| prop::option::of((0..ATTRIBUTES.len(), 0..most));
+    let conditions = prop::collection::vec((attribute.clone(), asked()), 0..3);
+    let key = prop::sample::subsequence((0..ATTRIBUTES.len()).collect::<Vec<_>>(), 0..=2);
+    (conditions, key, any::<bool>(), by(VALUES.len()), by(PATTERNS.len()), by(VALUES.len())).prop_map(
+        |(conditions, key, skips, tier, pattern, exact)| Meant { conditions, key, skips, tier, pattern, exact },
+    )
+}
+
+fn request(values: &Values) -> Request<'static> {
+    let given = ATTRIBUTES.into_iter().zip(values).filter_map(|(name, value)| Some((name, VALUES[(*value)?])));
+    given.fold(Request::new(()), |request, (name, value)| request.with(name, value))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
+
+    #[test]
+    fn a_request_is_charged_to_the_rules_that_apply_and_to_no_other(
+        rules in prop::collection::vec(meant(), 1..NAMES.len()),
+        others in meant(),
+        denied in prop::option::of((0..3_usize, asked())),
+        allowed in prop::option::of((0..3_usize, asked())),
+        requests in prop::collection::vec(prop::array::uniform3(prop::option::of(0..VALUES.len())), 1..8),
+    ) {
+        let mut policy = Policy::new().otherwise(others.rule("others"));
+        for (meant, name) in rules.iter().zip(NAMES) {
+            policy = policy.rule(meant.rule(name));
+        }
+        if let Some((attribute, asked)) = &denied {
+            policy = policy.deny(ATTRIBUTES[*attribute], asked.condition());
+        }
+        if let Some((attribute, asked)) = &allowed {
+            policy = policy.allow(ATTRIBUTES[*attribute], asked.condition());
+        }
+        for values in requests {
+            // Only it has been charged for anything.
+            let store = MemoryStore::builder().max_keys(64).clock(ManualClock::default()).build().expect("valid settings");
+            let limiter = Limiter::with_store(policy.clone(), store).expect("a valid policy");
+            let is_on = |list: &Option<(usize, Asked)>| list.as_ref().is_some_and(|(attribute, asked)| asked.holds(values[*attribute]));
+            let decision = limiter.check(request(&values)).expect("an answer");
+            let is_listed = is_on(&denied) || is_on(&allowed);
+            prop_assert_eq!(decision.is_blocked(), is_on(&denied));
+            let any_applies = rules.iter().any(|meant| meant.applies(&values));
+            let mut least = None;
+            for (meant, name) in rules.iter().zip(NAMES).chain([(&others, "others")]) {
+                let turn = name != "others" || !any_applies;
+                let limit = meant.limit(&values).filter(|_| turn && !is_listed && meant.applies(&values));
+                least = least.into_iter().chain(limit).min();
+                if is_listed {
+                    continue;
+                }
+                // A rule that is asked for by its name is asked whatever its conditions are.
+                let asked = limiter.peek(request(&values).rule(name).cost(0)).expect("an answer");
+                match meant.limit(&values) {
+                    None => prop_assert!(asked.is_unlimited(), "{} is skipped", name),
+                    Some(whole) => {
+                        prop_assert_eq!(asked.limit(), whole, "{}", name);
+                        prop_assert_eq!(asked.remaining(), whole - u64::from(limit.is_some()), "{}", name);
+                    }
+                }
+            }
+            if !is_on(&denied) {
+                prop_assert_eq!(Some(decision.limit()).filter(|_| !decision.is_unlimited()), least);
+            }
+        }
+    }
+}
