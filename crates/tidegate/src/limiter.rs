@@ -213,6 +213,18 @@ impl<S: Store> Limiter<S> {
         verb == Verb::Charge && decision.is_allowed() && !self.inner.policies.is_current(current)
     }
 
+    /// Shows each limit that the request has to pass, in the policy's order,
+    /// without asking any of them: for those who tell callers of their limits.
+    pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
+        match &self.inner.only {
+            Some(meter) => show(meter),
+            None => {
+                let request = request.into();
+                self.inner.policy.resolve(&request).enforced.iter().for_each(|applied| show(applied.meter));
+            }
+        }
+    }
+
     /// What every rule says of a request, and why, without charging anything
     /// or telling observers.
     ///
