@@ -22,7 +22,9 @@ use tokio::net::TcpListener;
 fn policy() -> Policy {
     Policy::new()
         .rule(Rule::new("tenant", Limit::per_minute(6)).key(["tenant"]).tier("plan", "pro", Limit::per_minute(12)))
-        .rule(Rule::new("orders", Limit::per_minute(2)).key(["tenant"]).when("method", Condition::Equals("POST".into())))
+        .rule(
+            Rule::new("orders", Limit::per_minute(2)).key(["tenant"]).when("method", Condition::Equals("POST".into())),
+        )
 }
 
 /// The same layer for a limiter on any store: what is known of a request, and
@@ -35,7 +37,10 @@ fn app(layer: RateLimitLayer) -> Router {
         .http_attributes()
         .attribute("tenant", by::header("x-tenant"))
         .attribute("plan", by::header("x-plan"));
-    Router::new().route("/orders", get(|| async { "orders" })).route("/orders", post(|| async { "ordered" })).layer(layer)
+    Router::new()
+        .route("/orders", get(|| async { "orders" }))
+        .route("/orders", post(|| async { "ordered" }))
+        .layer(layer)
 }
 
 #[tokio::main]

@@ -103,7 +103,7 @@ impl ClientIp {
     }
 
     fn behind_proxies(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
-        let mut entries = self.header.from_right(headers);
+        let mut entries = self.header.read_from_right(headers);
         match &self.trust {
             Trust::Nobody => self.peer_of(extensions),
             // A header that each proxy writes anew has one entry, however many they are.

@@ -43,7 +43,7 @@ impl ForwardingHeader {
 
     /// The entries of all lines of this header, from the right: an address, or
     /// `None` where a proxy does not say it.
-    pub(crate) fn from_right(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    pub(crate) fn read_from_right(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let lines = headers.get_all(self.name()).into_iter().rev();
         lines.flat_map(move |line| {
             let entries = Entries { rest: Some(line.as_bytes()), quotes: self == ForwardingHeader::Forwarded };
@@ -162,7 +162,7 @@ mod tests {
         for line in lines {
             headers.append(header.name(), HeaderValue::from_bytes(line).expect("a header value"));
         }
-        header.from_right(&headers).map(|entry| entry.map_or("-".into(), |address| address.to_string())).collect()
+        header.read_from_right(&headers).map(|entry| entry.map_or("-".into(), |address| address.to_string())).collect()
     }
 
     #[test]

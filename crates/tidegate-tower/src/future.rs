@@ -14,7 +14,7 @@ use tower_service::Service;
 use crate::fields::Standing;
 use crate::gate::{Later, Sleep};
 use crate::grpc;
-use crate::question::{Answer, Question};
+use crate::question::{Answer, Question, Refused};
 use crate::service::{Answers, refuse};
 use crate::settings::Settings;
 use crate::settle::{Outcome, Settlement};
@@ -155,13 +155,12 @@ where
     }
 }
 
+/// What became of a wait: what is left to do later, or how to say no.
+type Passed = Result<Option<After>, (Box<Refused>, Arc<Settings>)>;
+
 impl<S, B> Waiting<S, B> {
     /// Ready when the request may go on, or may not.
-    #[expect(clippy::type_complexity, reason = "the one place where it is said")]
-    fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Option<After>, (crate::question::Refused, Arc<Settings>)>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Passed> {
         if let Stage::Asking { answer, question, settings } = &mut self.stage {
             let admission = match ready!(answer.as_mut().poll(context)) {
                 Ok(admission) => admission,

@@ -45,7 +45,7 @@ impl Question<'_> {
 }
 
 /// What came of a question.
-pub(crate) type Answer = Result<Admission, Refused>;
+pub(crate) type Answer = Result<Admission, Box<Refused>>;
 
 /// A request that may pass.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(crate) fn answer(
 ) -> Answer {
     match decided {
         Ok(decision) if decision.is_allowed() => Ok(Admission { delay: decision.delay(), standing: stand(decision) }),
-        Ok(decision) => Err(Refused { refusal: Refusal::by(decision), standing: stand(decision) }),
-        Err(error) => Err(Refused { refusal: Refusal::new(Reason::NoAnswer(error)), standing: None }),
+        Ok(decision) => Err(Box::new(Refused { refusal: Refusal::by(decision), standing: stand(decision) })),
+        Err(error) => Err(Box::new(Refused { refusal: Refusal::new(Reason::NoAnswer(error)), standing: None })),
     }
 }

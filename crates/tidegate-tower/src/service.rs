@@ -14,9 +14,9 @@ use crate::future::{After, ResponseFuture};
 use crate::gate::Asked;
 use crate::grpc;
 use crate::head::Head;
-use crate::question::Refused;
+use crate::question::{Question, Refused};
 use crate::refusal::{Reason, Refusal};
-use crate::settings::{Described, Settings};
+use crate::settings::{Described, RespondFn, Settings};
 
 /// A service whose requests are limited: made by
 /// [`RateLimitLayer`](crate::RateLimitLayer).
@@ -64,20 +64,17 @@ pub(crate) mod sealed {
 
     pub trait Answers<R> {
         #[doc(hidden)]
-        fn response(refusal: &Refusal, to_grpc: ToGrpc, respond: Respond<'_>) -> Response<R>;
+        fn response(refusal: &Refusal, to_grpc: ToGrpc, respond: Option<&RespondFn>) -> Response<R>;
     }
 
     /// Whether the request is one of gRPC.
     #[derive(Clone, Copy, Debug)]
     pub struct ToGrpc(pub(crate) bool);
-
-    /// The user's own way.
-    pub struct Respond<'s>(pub(crate) Option<&'s dyn Fn(&Refusal) -> Response<String>>);
 }
 
 impl<R: From<String>> sealed::Answers<R> for Http {
-    fn response(refusal: &Refusal, to_grpc: sealed::ToGrpc, respond: sealed::Respond<'_>) -> Response<R> {
-        let response = match respond.0 {
+    fn response(refusal: &Refusal, to_grpc: sealed::ToGrpc, respond: Option<&RespondFn>) -> Response<R> {
+        let response = match respond {
             _ if to_grpc.0 => grpc::response(refusal),
             Some(respond) => respond(refusal),
             None => refusal.response(),
@@ -87,16 +84,15 @@ impl<R: From<String>> sealed::Answers<R> for Http {
 }
 
 impl<R: Default> sealed::Answers<R> for Grpc {
-    fn response(refusal: &Refusal, _: sealed::ToGrpc, _: sealed::Respond<'_>) -> Response<R> {
+    fn response(refusal: &Refusal, _: sealed::ToGrpc, _: Option<&RespondFn>) -> Response<R> {
         grpc::response(refusal)
     }
 }
 
 /// The response to a request that was refused.
-pub(crate) fn refuse<A: Answers<R>, R>(settings: &Settings, refused: Refused, to_grpc: bool) -> Response<R> {
-    let Refused { refusal, standing } = refused;
-    let respond = settings.respond.as_ref().map(|respond| &**respond as &dyn Fn(&Refusal) -> Response<String>);
-    let mut response = A::response(&refusal, sealed::ToGrpc(to_grpc), sealed::Respond(respond));
+pub(crate) fn refuse<A: Answers<R>, R>(settings: &Settings, refused: Box<Refused>, to_grpc: bool) -> Response<R> {
+    let Refused { refusal, standing } = *refused;
+    let mut response = A::response(&refusal, sealed::ToGrpc(to_grpc), settings.respond.as_ref());
     refusal.tell_retry_after(response.headers_mut());
     if let Some(standing) = standing {
         standing.tell(&settings.styles, response.headers_mut());
@@ -128,7 +124,7 @@ where
             Described::Ask(question) => question,
             Described::Pass => return ResponseFuture::serving(self.inner.call(request), None),
             Described::Refuse(status) => {
-                return refused(Refused { refusal: Refusal::new(Reason::Keyless(status)), standing: None });
+                return refused(Box::new(Refused { refusal: Refusal::new(Reason::Keyless(status)), standing: None }));
             }
         };
         match settings.gate.ask(settings, question) {
@@ -162,7 +158,7 @@ impl After {
     fn new(
         settings: &Arc<Settings>,
         standing: Option<Standing>,
-        question: Option<Arc<crate::question::Question<'static>>>,
+        question: Option<Arc<Question<'static>>>,
     ) -> Option<After> {
         let any = standing.is_some() || question.is_some();
         any.then(|| After { settings: Arc::clone(settings), standing, question })

@@ -15,7 +15,8 @@ use tidegate::{AcquireError, Limit, Limiter, ManualClock, MemoryStore};
 use tidegate_tower::RateLimitLayer;
 use tidegate_tower::client::{AcquireLayer, BoxError, HonourLayer, TooLong};
 use tokio::task::{JoinHandle, yield_now};
-use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::util::BoxCloneService;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -40,19 +41,20 @@ mod acquire {
     use super::*;
 
     /// A service that counts, behind the layer.
-    fn service(layer: AcquireLayer, served: &Arc<AtomicUsize>) -> impl Service<&'static str, Error = BoxError, Future: Send> + Clone {
+    fn service(layer: &AcquireLayer, served: &Arc<AtomicUsize>) -> BoxCloneService<&'static str, (), BoxError> {
         let served = Arc::clone(served);
-        ServiceBuilder::new().layer(layer).service_fn(move |_: &'static str| {
+        let inner = service_fn(move |_: &'static str| {
             served.fetch_add(1, Ordering::Relaxed);
             async { Ok::<_, Infallible>(()) }
-        })
+        });
+        BoxCloneService::new(layer.layer(inner))
     }
 
     #[tokio::test]
     async fn requests_wait_for_their_turn_and_readiness_charges_nothing() {
         let (limiter, clock) = limiter(Limit::per_second(1));
         let served = Arc::new(AtomicUsize::new(0));
-        let mut service = service(AcquireLayer::new(limiter.clone()), &served);
+        let mut service = service(&AcquireLayer::new(limiter.clone()), &served);
         for _ in 0..100 {
             service.ready().await.expect("ready");
         }
@@ -72,7 +74,7 @@ mod acquire {
         let (limiter, clock) = limiter(Limit::per_second(1));
         assert!(limiter.is_allowed(""));
         let served = Arc::new(AtomicUsize::new(0));
-        let mut service = service(AcquireLayer::new(limiter.clone()).patience(2 * SECOND), &served);
+        let mut service = service(&AcquireLayer::new(limiter.clone()).patience(2 * SECOND), &served);
         let mut dropped = Box::pin(service.ready().await.expect("ready").call("dropped"));
         assert!((&mut dropped).now_or_never().is_none());
         drop(dropped);
@@ -80,8 +82,8 @@ mod acquire {
         assert_eq!(limiter.peek("").expect("an answer").remaining(), 1);
         let (slow, _) = super::limiter(Limit::per_hour(1));
         assert!(slow.is_allowed(""));
-        let mut hopeless = super::acquire::service(AcquireLayer::new(slow).patience(SECOND), &served);
-        let error = hopeless.ready().await.expect("ready").call("hopeless").await.err().expect("an error");
+        let mut hopeless = super::acquire::service(&AcquireLayer::new(slow).patience(SECOND), &served);
+        let error = hopeless.ready().await.expect("ready").call("hopeless").await.expect_err("an error");
         assert!(matches!(error.downcast_ref(), Some(AcquireError::OutOfPatience { .. })), "{error}");
         assert_eq!(served.load(Ordering::Relaxed), 0);
     }
@@ -112,15 +114,16 @@ mod honour {
         clock: &ManualClock,
         status: u16,
         headers: &'static [(&'static str, &'static str)],
-    ) -> impl Service<Request<String>, Response = Answer, Error = BoxError, Future: Send> + Clone {
+    ) -> BoxCloneService<Request<String>, Answer, BoxError> {
         let layer = HonourLayer::with_clock(clock.clone()).patience(60 * SECOND);
-        ServiceBuilder::new().layer(layer).service_fn(move |_: Request<String>| async move {
+        let server = service_fn(move |_: Request<String>| async move {
             let mut response = Response::builder().status(status);
             for (name, value) in headers {
                 response = response.header(*name, *value);
             }
             response.body(String::new()).map_err(BoxError::from)
-        })
+        });
+        BoxCloneService::new(layer.layer(server))
     }
 
     async fn ask<C>(client: &mut C, host: &str) -> JoinHandle<Result<Answer, BoxError>>

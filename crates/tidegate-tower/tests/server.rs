@@ -71,8 +71,8 @@ async fn one_line_limits_each_client_and_tells_in_structured_fields() {
         let field = response.headers()["ratelimit"].to_str().expect("text");
         let list: sfv::List = Parser::new(field).parse().expect("a list");
         let ListEntry::Item(item) = &list[0] else { panic!("an inner list") };
-        assert_eq!(item.bare_item.as_string().map(|name| name.as_str()), Some("api"));
-        let integer = |name: &str| item.params.get(name).and_then(|value| value.as_integer()).map(i64::from);
+        assert_eq!(item.bare_item.as_string().map(sfv::StringRef::as_str), Some("api"));
+        let integer = |name: &str| item.params.get(name).and_then(sfv::BareItem::as_integer).map(i64::from);
         assert_eq!(integer("r"), Some(remaining));
         assert!(integer("t").is_some_and(|seconds| (1..=1_800).contains(&seconds)), "{field}");
         assert_eq!(response.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");

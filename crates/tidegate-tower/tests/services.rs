@@ -151,6 +151,20 @@ impl Store for Slow {
     }
 }
 
+#[tokio::test]
+async fn bodies_of_hypers_users_will_do() {
+    use axum::body::Bytes;
+    use http_body_util::{BodyExt, Full};
+    let (limiter, _) = limiter(Limit::per_hour(1));
+    let service =
+        service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) });
+    let service = RateLimitLayer::new(limiter).layer(service);
+    assert_eq!(service.clone().oneshot(from(ALICE)).await.expect("a response").status(), 200);
+    let refused = service.oneshot(from(ALICE)).await.expect("a response");
+    let body = refused.into_body().collect().await.expect("a body").to_bytes();
+    assert!(body.starts_with(b"{\"type\":"));
+}
+
 mod waiting {
     use super::*;
 
