@@ -9,12 +9,13 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
 use http::StatusCode;
 use tidegate::{Condition, FailureMode, Limit, Limiter, Policy, Rule};
-use tidegate_redis::RedisStore;
+use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;
 use tidegate_tower::{ClientIp, Keyless, RateLimitLayer, by};
 use tokio::net::TcpListener;
@@ -56,7 +57,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..2 {
         let layer = match &url {
             Some(url) => {
-                let store = RedisStore::connect(url).await?;
+                // Fifty milliseconds are the default, and enough in production.
+                let store = RedisStore::builder(Servers::parse(url)?).deadline(Duration::from_secs(1)).build()?;
                 let limiter = Limiter::builder(policy()).store(store).on_failure(FailureMode::local(2)).build()?;
                 RateLimitLayer::new(limiter)
             }

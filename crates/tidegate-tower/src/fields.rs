@@ -70,7 +70,8 @@ impl Standing {
             return None;
         }
         let wait = match self.limit {
-            Some(limit) if is_bucket(&limit) => {
+            // A stand-in counts by a share of the limit.
+            Some(limit) if is_bucket(&limit) && !decision.is_degraded() => {
                 // Units that are still to come after the next one.
                 let later = limit.capacity().saturating_sub(decision.remaining()).saturating_sub(1);
                 let each = limit.period().as_micros();

@@ -14,6 +14,7 @@ use http::{Request, Response};
 use tidegate::{AcquireError, Limit, Limiter, ManualClock, MemoryStore};
 use tidegate_tower::RateLimitLayer;
 use tidegate_tower::client::{AcquireLayer, BoxError, HonourLayer, TooLong};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, yield_now};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
@@ -176,6 +177,43 @@ mod honour {
         for _ in 0..3 {
             assert!(ask(&mut client, "a.example").await.is_finished());
         }
+        let held = ask(&mut client, "a.example").await;
+        assert!(!held.is_finished());
+        clock.advance(10 * SECOND);
+        settled().await;
+        assert!(held.is_finished());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_has_more_again_is_believed() {
+        let mut client = client(&ManualClock::default(), 200, &[("ratelimit", "\"x\";r=1;t=10")]);
+        for _ in 0..5 {
+            assert!(ask(&mut client, "a.example").await.is_finished());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_late_lifts_no_refusal() {
+        let clock = ManualClock::default();
+        let asked = AtomicUsize::new(0);
+        let (asked, gate) = (Arc::new(asked), Arc::new(Semaphore::new(0)));
+        let slow = Arc::clone(&gate);
+        let server = service_fn(move |_: Request<String>| {
+            let (is_first, slow) = (asked.fetch_add(1, Ordering::Relaxed) == 0, Arc::clone(&slow));
+            async move {
+                if is_first {
+                    slow.acquire().await?.forget();
+                }
+                let field = if is_first { "\"x\";r=9;t=10" } else { "\"x\";r=0;t=10" };
+                Ok::<_, BoxError>(Response::builder().header("ratelimit", field).body(String::new())?)
+            }
+        });
+        let mut client = HonourLayer::with_clock(clock.clone()).layer(server);
+        let late = ask(&mut client, "a.example").await;
+        assert!(ask(&mut client, "a.example").await.is_finished());
+        gate.add_permits(1);
+        settled().await;
+        assert!(late.is_finished());
         let held = ask(&mut client, "a.example").await;
         assert!(!held.is_finished());
         clock.advance(10 * SECOND);

@@ -136,6 +136,8 @@ struct Hosts {
 struct Word {
     remaining: u64,
     until: Micros,
+    /// Whether the server itself said that there are none left.
+    is_last: bool,
 }
 
 /// Servers whose words are remembered; of more, nothing is.
@@ -200,10 +202,10 @@ impl Hosts {
                 return;
             }
         }
-        let word = Word { remaining, until };
+        let word = Word { remaining, until, is_last: remaining == 0 };
         // An answer that was on its way before a refusal does not lift it.
         let known = words.entry(host).or_insert(word);
-        if known.remaining > 0 || known.until <= now || remaining == 0 && until > known.until {
+        if !known.is_last || known.until <= now || word.is_last && until > known.until {
             *known = word;
         }
     }
