@@ -364,6 +364,19 @@ mod rules {
     }
 
     #[tokio::test]
+    async fn a_policy_that_changes_is_told_as_it_is_now() {
+        let (limiter, _) = limiter(Policy::new().limit("api", Limit::per_hour(2)));
+        let layer = RateLimitLayer::new(limiter.clone());
+        assert_eq!(ask(&layer, from(ALICE), 200).await.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
+        // Another window with the same quota, so that only the policy tells them apart.
+        let policy = Policy::new().limit("api", Limit::fixed_window(2, Duration::from_secs(60)));
+        limiter.set_policy(policy).expect("a valid policy");
+        let response = ask(&layer, from(ALICE), 200).await;
+        assert_eq!(response.headers()["ratelimit-policy"], "\"api\";q=2;w=60");
+        assert_eq!(response.headers()["ratelimit"], "\"api\";r=0;t=60", "what was used stays used");
+    }
+
+    #[tokio::test]
     async fn a_route_can_have_a_rule_of_its_own() {
         let policy = Policy::new().limit("reads", Limit::per_hour(2)).limit("writes", Limit::per_hour(1));
         let (limiter, _) = limiter(policy);

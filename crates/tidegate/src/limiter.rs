@@ -19,7 +19,7 @@ use crate::observe::{Event, Observer, Observers};
 use crate::policy::{Applied, Draft, Explanation, Policy, RuleExplanation};
 use crate::request::Request;
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, CheckError, ImmediateStore, Store};
+use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
 use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
@@ -216,12 +216,10 @@ impl<S: Store> Limiter<S> {
     /// Shows each limit that the request has to pass, in the policy's order,
     /// without asking any of them: for those who tell callers of their limits.
     pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
-        match &self.inner.only {
+        let current = self.inner.policies.current();
+        match &current.only {
             Some(meter) => show(meter),
-            None => {
-                let request = request.into();
-                self.inner.policy.resolve(&request).enforced.iter().for_each(|applied| show(applied.meter));
-            }
+            None => current.policy.resolve(&request.into()).enforced.iter().for_each(|applied| show(applied.meter)),
         }
     }
 
