@@ -115,7 +115,12 @@ impl Standing {
         match style {
             HeaderStyle::Draft10 => {
                 let mut line = Line::new();
-                line.quoted(decision.rule().as_str()).text(";r=").number(decision.remaining());
+                let name = decision.rule().as_str();
+                match self.policies.as_ref().and_then(|policies| quoted_in(policies.as_bytes(), name)) {
+                    Some(quoted) => line.bytes(quoted),
+                    None => line.quoted(name),
+                };
+                line.text(";r=").number(decision.remaining());
                 if let Some(seconds) = self.more_in() {
                     line.text(";t=").number(seconds);
                 }
@@ -176,6 +181,14 @@ pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u
     if let Some(partition) = partition {
         line.text(";pk=:").base64(partition, Padding::Equals).text(":");
     }
+}
+
+/// A name as it stands at the beginning of a list of policies: most need no
+/// second look at each of their letters.
+fn quoted_in<'f>(policies: &'f [u8], name: &str) -> Option<&'f [u8]> {
+    let (quoted, rest) = policies.split_at_checked(name.len() + 2)?;
+    let inside = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    (inside == name.as_bytes() && rest.starts_with(b";")).then_some(quoted)
 }
 
 /// Whole seconds, rounded up.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Meter, Micros, Request, Store};
 
-use crate::question::{Answer, Question, answer};
+use crate::head::Text;
+use crate::question::{Answer, Put, Question, answer};
 use crate::settings::Settings;
 use crate::settle::Settlement;
 
@@ -53,12 +54,10 @@ impl Gate {
             let kept = settings.settle.is_some().then(|| Arc::clone(&question));
             return Asked::Later(self.any.ask(Arc::clone(settings), question), kept);
         };
-        let answer = {
-            let request = question.request(settings);
-            answer(at_once.check(request.clone()), |decision| {
-                settings.standing(decision, &question, |show| at_once.for_each_meter(request, show))
-            })
-        };
+        let decided = at_once.check(question.request(settings, &mut Text::default()));
+        let answer = answer(decided, |decision| {
+            settings.standing(decision, &question, |request, show| at_once.for_each_meter(request, show))
+        });
         let is_to_be_settled = settings.settle.is_some() && answer.is_ok();
         let kept = is_to_be_settled.then(|| Arc::new(question.into_owned()));
         Asked::Now(answer, kept)
@@ -89,7 +88,7 @@ impl AtOnce {
     }
 
     #[inline]
-    fn for_each_meter(&self, request: Request<'_>, show: impl FnMut(&Meter)) {
+    fn for_each_meter(&self, request: Put<'_>, show: impl FnMut(&Meter)) {
         match self {
             AtOnce::Own(limiter) => limiter.for_each_meter(request, show),
             AtOnce::Shared(limiter) => limiter.for_each_meter(request, show),
@@ -112,10 +111,10 @@ impl<S: Store> AnyLimiter for Limiter<S> {
     fn ask(&self, settings: Arc<Settings>, question: Arc<Question<'static>>) -> Later<Answer> {
         let limiter = self.clone();
         Box::pin(async move {
-            let request = question.request(&settings);
-            let decided = limiter.check_async(request.clone()).await;
+            let mut text = Text::default();
+            let decided = limiter.check_async(question.request(&settings, &mut text)).await;
             answer(decided, |decision| {
-                settings.standing(decision, &question, |show| limiter.for_each_meter(request, show))
+                settings.standing(decision, &question, |request, show| limiter.for_each_meter(request, show))
             })
         })
     }
@@ -128,7 +127,8 @@ impl<S: Store> AnyLimiter for Limiter<S> {
     ) -> Later<Option<Decision>> {
         let limiter = self.clone();
         Box::pin(async move {
-            let request = question.request(&settings);
+            let mut text = Text::default();
+            let request = question.request(&settings, &mut text);
             match settlement {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::{CheckError, Decision, Request};
 
 use crate::fields::Standing;
-use crate::head::Value;
+use crate::head::{Text, Value};
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 
@@ -30,8 +30,8 @@ impl Question<'_> {
 
     /// The question in the limiter's own words.
     #[inline]
-    pub(crate) fn request<'q>(&'q self, settings: &'q Settings) -> Request<'q> {
-        let mut request = Request::new(self.key.to_key(settings.ipv6_bits)).cost(self.cost);
+    pub(crate) fn request<'q>(&'q self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
+        let mut request = Request::new(self.key.to_key(settings.ipv6_bits, text)).cost(self.cost);
         for ((name, _), value) in settings.attributes.iter().zip(&self.attributes) {
             if let Some(part) = value.as_ref().and_then(Value::to_attribute) {
                 request = request.with(name, part);
@@ -41,6 +41,19 @@ impl Question<'_> {
             Some(rule) => request.rule(rule),
             None => request,
         }
+    }
+}
+
+/// A question that is put into words only if somebody needs them.
+pub(crate) struct Put<'q> {
+    pub(crate) question: &'q Question<'q>,
+    pub(crate) settings: &'q Settings,
+    pub(crate) text: &'q mut Text,
+}
+
+impl<'q> From<Put<'q>> for Request<'q> {
+    fn from(put: Put<'q>) -> Request<'q> {
+        put.question.request(put.settings, put.text)
     }
 }
 

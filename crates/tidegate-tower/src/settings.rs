@@ -8,10 +8,10 @@ use tidegate::{Decision, Meter, Name};
 use crate::client_ip::ClientIp;
 use crate::fields::{HeaderStyle, Standing, write_policy};
 use crate::gate::Gate;
-use crate::head::{Head, Value};
+use crate::head::{Head, Text, Value};
 use crate::line::Line;
 use crate::partition::{Secret, partition};
-use crate::question::Question;
+use crate::question::{Put, Question};
 use crate::refusal::Refusal;
 use crate::settle::{Outcome, Settlement};
 
@@ -92,16 +92,19 @@ impl Settings {
         &self,
         decision: Decision,
         question: &Question<'_>,
-        for_each_meter: impl FnOnce(&mut dyn FnMut(&Meter)),
+        for_each_meter: impl FnOnce(Put<'_>, &mut dyn FnMut(&Meter)),
     ) -> Option<Standing> {
         if self.styles.is_empty() || decision.is_unlimited() || decision.is_blocked() {
             return None;
         }
-        let partition = self.secret.as_ref().map(|secret| partition(secret, &question.key.to_key(self.ipv6_bits)));
+        let mut text = Text::default();
+        let hash = |secret| partition(secret, &question.key.to_key(self.ipv6_bits, &mut text));
+        let partition = self.secret.as_ref().map(hash);
         let lists_policies = self.styles.contains(&HeaderStyle::Draft10);
         let mut limit = None;
         let (mut only, mut all) = (None, Line::new());
-        for_each_meter(&mut |meter| {
+        let put = Put { question, settings: self, text: &mut text };
+        for_each_meter(put, &mut |meter| {
             if meter.name() == decision.rule() && meter.capacity() == decision.limit() {
                 limit = meter.limit();
             }
