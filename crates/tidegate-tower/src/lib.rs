@@ -16,11 +16,15 @@
 //! knows who asks; otherwise it answers 500 and says why.
 //!
 //! ```text
-//! HTTP/1.1 200 OK                             HTTP/1.1 429 Too Many Requests
-//! ratelimit-policy: "60/min burst 10";q=10;w=10     ratelimit-policy: "60/min burst 10";q=10;w=10
-//! ratelimit: "60/min burst 10";r=9;t=1              ratelimit: "60/min burst 10";r=0;t=1
-//!                                             retry-after: 1
-//!                                             content-type: application/problem+json
+//! HTTP/1.1 200 OK
+//! ratelimit-policy: "60/min burst 10";q=10;w=10
+//! ratelimit: "60/min burst 10";r=9;t=1
+//!
+//! HTTP/1.1 429 Too Many Requests
+//! ratelimit-policy: "60/min burst 10";q=10;w=10
+//! ratelimit: "60/min burst 10";r=0;t=1
+//! retry-after: 1
+//! content-type: application/problem+json
 //! ```
 //!
 //! # Whose limit
