@@ -1,7 +1,7 @@
 //! A fixed number of checks for an instruction counter to count.
 
 use crate::contestants::{Contestant, DIRECT, KEYED, Make, Terms};
-use crate::visits;
+use crate::{layer, visits};
 
 /// How many checks are counted.
 const CHECKS: usize = 200_000;
@@ -16,15 +16,17 @@ pub(crate) enum Workload {
     Refused,
     NewKeys,
     NoKeys,
+    Layer,
 }
 
 impl Workload {
-    pub(crate) const NAMES: [(&str, Workload); 5] = [
+    pub(crate) const NAMES: [(&str, Workload); 6] = [
         ("uniform", Workload::Uniform),
         ("hot", Workload::HotKey),
         ("refused", Workload::Refused),
         ("new", Workload::NewKeys),
         ("no-keys", Workload::NoKeys),
+        ("layer", Workload::Layer),
     ];
 }
 
@@ -32,13 +34,14 @@ impl Workload {
 pub(crate) fn run(workload: Workload, contestant: &str) -> Option<()> {
     let find = |makes: &[(&str, Make)]| makes.iter().find(|(name, _)| *name == contestant).map(|(_, make)| *make);
     let make = match workload {
+        Workload::Layer => return layer::count(contestant),
         Workload::NoKeys => find(&DIRECT)?,
         Workload::Uniform | Workload::HotKey | Workload::Refused | Workload::NewKeys => find(&KEYED)?,
     };
     let hot = || vec![visits::key(0); CHECKS];
     let (terms, known, visits) = match workload {
         Workload::Uniform => (Terms::LIVE, KEYS, visits::uniform(KEYS, CHECKS)),
-        Workload::HotKey | Workload::NoKeys => (Terms::GENEROUS, 1, hot()),
+        Workload::HotKey | Workload::NoKeys | Workload::Layer => (Terms::GENEROUS, 1, hot()),
         Workload::Refused => (Terms::REFUSING, 1, hot()),
         Workload::NewKeys => (Terms::LIVE, 0, visits::each(0..CHECKS)),
     };

@@ -20,6 +20,7 @@ mod affinity;
 mod callgrind;
 mod contestants;
 mod floors;
+mod layer;
 mod measure;
 mod memory;
 mod options;
@@ -71,6 +72,7 @@ fn measure(options: Options) {
     memory::memory(&mut session);
     floors::floors(&mut session);
     policy::policy(&mut session);
+    layer::layer(&mut session);
     redis::redis(&mut session);
     let goals = report::goals_to_markdown(session.tables());
     print!("{goals}");

@@ -28,7 +28,7 @@ pub(crate) struct Options {
 /// What is printed when the command line cannot be understood.
 pub(crate) const USAGE: &str = "\
 usage: tidegate-bench [--quick] [--only PART_OF_NAME] [--markdown FILE]
-       tidegate-bench --callgrind uniform|hot|refused|new|no-keys CONTESTANT";
+       tidegate-bench --callgrind uniform|hot|refused|new|no-keys|layer CONTESTANT";
 
 /// Reads the command line; `None` if it makes no sense.
 pub(crate) fn read(arguments: impl IntoIterator<Item = String>) -> Option<Task> {

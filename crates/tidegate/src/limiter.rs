@@ -19,7 +19,7 @@ use crate::observe::{Event, Observer, Observers};
 use crate::policy::{Applied, Draft, Explanation, Policy, Resolution, RuleExplanation};
 use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, CheckError, ImmediateStore, Store};
+use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
 use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
@@ -211,6 +211,16 @@ impl<S: Store> Limiter<S> {
     #[inline]
     fn is_overtaken(&self, verb: Verb, decision: Decision, current: &Current) -> bool {
         verb == Verb::Charge && decision.is_allowed() && !self.inner.policies.is_current(current)
+    }
+
+    /// Shows each limit that the request has to pass, in the policy's order,
+    /// without asking any of them: for those who tell callers of their limits.
+    pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
+        let current = self.inner.policies.current();
+        match &current.only {
+            Some(meter) => show(meter),
+            None => current.policy.resolve(&request.into()).enforced.iter().for_each(|applied| show(applied.meter)),
+        }
     }
 
     /// What every rule says of a request, and why, without charging anything

@@ -1,0 +1,161 @@
+//! Waiting for one's own limit before asking others.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidegate::{AcquireError, Limiter, Store};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{BoxError, BoxFuture};
+use crate::gate::poll_clock;
+
+/// Makes requests wait until a limiter admits them: first come, first served
+/// for each key.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Limit, Limiter};
+/// use tidegate_tower::client::AcquireLayer;
+///
+/// let limiter = Limiter::new(Limit::per_second(5));
+/// let one_limit = AcquireLayer::new(limiter.clone()).patience(Duration::from_secs(10));
+/// let by_host = AcquireLayer::new(limiter)
+///     .key(|request: &http::Request<String>| request.uri().host().unwrap_or("").to_owned());
+/// # let _ = (one_limit, by_host);
+/// ```
+///
+/// It takes requests of any type. A request that could not be admitted in time
+/// fails with an [`AcquireError`], and was not charged; so does one that is
+/// dropped while it waits. What a leaky bucket asks for as a delay is waited
+/// for as well.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct AcquireLayer<K = Everything> {
+    limiter: Arc<dyn AnyAcquire>,
+    key: K,
+    patience: Duration,
+}
+
+/// One key for all requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Everything;
+
+/// Whose limit a request counts against.
+pub trait KeyFor<Q> {
+    /// The key.
+    fn key_for(&self, request: &Q) -> String;
+}
+
+impl<Q> KeyFor<Q> for Everything {
+    fn key_for(&self, _: &Q) -> String {
+        String::new()
+    }
+}
+
+impl<Q, F: Fn(&Q) -> String> KeyFor<Q> for F {
+    fn key_for(&self, request: &Q) -> String {
+        self(request)
+    }
+}
+
+/// How long a request waits unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl AcquireLayer {
+    /// One key for all requests, and half a minute of patience.
+    pub fn new<S: Store>(limiter: Limiter<S>) -> AcquireLayer {
+        AcquireLayer { limiter: Arc::new(limiter), key: Everything, patience: PATIENCE }
+    }
+}
+
+impl<K> AcquireLayer<K> {
+    /// Whose limit a request counts against.
+    pub fn key<Q, F: Fn(&Q) -> String>(self, key: F) -> AcquireLayer<F> {
+        AcquireLayer { limiter: self.limiter, key, patience: self.patience }
+    }
+
+    /// How long a request may wait.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+impl<S, K: Clone> Layer<S> for AcquireLayer<K> {
+    type Service = Acquire<S, K>;
+
+    fn layer(&self, inner: S) -> Acquire<S, K> {
+        Acquire { inner, layer: self.clone() }
+    }
+}
+
+impl<K> fmt::Debug for AcquireLayer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireLayer").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+/// A service whose requests wait for a limiter: made by [`AcquireLayer`].
+#[derive(Clone, Debug)]
+pub struct Acquire<S, K = Everything> {
+    inner: S,
+    layer: AcquireLayer<K>,
+}
+
+impl<S, Q, K> Service<Q> for Acquire<S, K>
+where
+    S: Service<Q> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    Q: Send + 'static,
+    K: KeyFor<Q>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<S::Response>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Q) -> Self::Future {
+        let clone = self.inner.clone();
+        let mut ready = mem::replace(&mut self.inner, clone);
+        let admitted = self.layer.limiter.acquire(self.layer.key.key_for(&request), self.layer.patience);
+        Box::pin(async move {
+            admitted.await?;
+            ready.call(request).await.map_err(Into::into)
+        })
+    }
+}
+
+/// A limiter on any store.
+trait AnyAcquire: Send + Sync {
+    fn acquire(
+        &self,
+        key: String,
+        patience: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>>;
+}
+
+impl<S: Store> AnyAcquire for Limiter<S> {
+    fn acquire(
+        &self,
+        key: String,
+        patience: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>> {
+        let limiter = self.clone();
+        Box::pin(async move {
+            let decision = limiter.acquire(key.as_str(), patience).await?;
+            let clock = limiter.store().clock();
+            let until = clock.now().saturating_add(tidegate::Micros::from_duration(decision.delay()));
+            std::future::poll_fn(|context| poll_clock(clock, until, context)).await;
+            Ok(())
+        })
+    }
+}

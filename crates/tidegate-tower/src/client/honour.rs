@@ -1,0 +1,212 @@
+//! Keeping to what servers say: `Retry-After` and the RateLimit fields.
+//!
+//! For each server that has said anything, one remembers how many more
+//! requests it will take and until when. Nothing is guessed: a server that
+//! says nothing is asked as ever.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use http::{Request, Response, StatusCode, header::AGE};
+use tidegate::{Clock, Micros, SystemClock};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{BoxError, BoxFuture};
+use crate::fields::{Report, report_of, retry_after_of};
+use crate::gate::poll_clock;
+
+/// Holds requests back as long as their server has asked for.
+///
+/// A response of 429 or 503 with `Retry-After` holds back all requests to that
+/// host until then. One with `RateLimit` fields (or their elders, see
+/// [`HeaderStyle`](crate::HeaderStyle)) lets as many pass as it says are left,
+/// and holds back the rest. Cached responses say nothing.
+///
+/// It does not repeat requests: put `tower::retry` outside of it, and each
+/// attempt waits as it should. A request that would have to wait longer than
+/// its patience fails with [`TooLong`] at once.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct HonourLayer {
+    hosts: Arc<Hosts>,
+    patience: Duration,
+}
+
+/// A server has asked for more patience than there is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{host} is to be left alone for another {wait:?}: ask again later or allow more time")]
+pub struct TooLong {
+    /// The server.
+    pub host: String,
+    /// For how long.
+    pub wait: Duration,
+}
+
+/// How long a request waits unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Default for HonourLayer {
+    fn default() -> HonourLayer {
+        HonourLayer::new()
+    }
+}
+
+impl HonourLayer {
+    /// Half a minute of patience.
+    pub fn new() -> HonourLayer {
+        HonourLayer::with_clock(SystemClock::new())
+    }
+
+    /// The same by another clock.
+    pub fn with_clock(clock: impl Clock) -> HonourLayer {
+        HonourLayer { hosts: Arc::new(Hosts { clock: Box::new(clock), words: Mutex::default() }), patience: PATIENCE }
+    }
+
+    /// How long a request may wait.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+impl<S> Layer<S> for HonourLayer {
+    type Service = Honour<S>;
+
+    fn layer(&self, inner: S) -> Honour<S> {
+        Honour { inner, layer: self.clone() }
+    }
+}
+
+impl fmt::Debug for HonourLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HonourLayer").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+/// A service that keeps to what servers say: made by [`HonourLayer`].
+#[derive(Clone, Debug)]
+pub struct Honour<S> {
+    inner: S,
+    layer: HonourLayer,
+}
+
+impl<S, B, R> Service<Request<B>> for Honour<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = BoxError;
+    type Future = BoxFuture<Response<R>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let clone = self.inner.clone();
+        let mut ready = mem::replace(&mut self.inner, clone);
+        let HonourLayer { hosts, patience } = self.layer.clone();
+        let host = request.uri().authority().map_or("", |authority| authority.as_str()).to_owned();
+        Box::pin(async move {
+            hosts.wait(&host, patience).await?;
+            let response = ready.call(request).await.map_err(Into::into)?;
+            hosts.heard(host, &response);
+            Ok(response)
+        })
+    }
+}
+
+/// What servers have said.
+struct Hosts {
+    clock: Box<dyn Clock>,
+    words: Mutex<HashMap<String, Word>>,
+}
+
+/// So many more until then.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    remaining: u64,
+    until: Micros,
+    /// Whether the server itself said that there are none left.
+    is_last: bool,
+}
+
+/// Servers whose words are remembered; of more, nothing is.
+const MOST_HOSTS: usize = 10_000;
+
+/// The longest that a server is believed.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+impl Hosts {
+    fn words(&self) -> MutexGuard<'_, HashMap<String, Word>> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a request may go to the host, and counts it.
+    async fn wait(&self, host: &str, patience: Duration) -> Result<(), TooLong> {
+        let deadline = self.clock.now().saturating_add(Micros::from_duration(patience));
+        while let Some(until) = self.held_back_until(host) {
+            if until > deadline {
+                let wait = until.saturating_since(self.clock.now()).to_duration();
+                return Err(TooLong { host: host.to_owned(), wait });
+            }
+            poll_fn(|context| poll_clock(&*self.clock, until, context)).await;
+        }
+        Ok(())
+    }
+
+    /// Until when the host is to be left alone; `None` if the request may go.
+    fn held_back_until(&self, host: &str) -> Option<Micros> {
+        let mut words = self.words();
+        let word = words.get_mut(host)?;
+        if word.until <= self.clock.now() {
+            words.remove(host);
+            return None;
+        }
+        match word.remaining.checked_sub(1) {
+            Some(fewer) => {
+                word.remaining = fewer;
+                None
+            }
+            None => Some(word.until),
+        }
+    }
+
+    fn heard<R>(&self, host: String, response: &Response<R>) {
+        let headers = response.headers();
+        if headers.get(AGE).is_some_and(|age| age != "0") {
+            return;
+        }
+        let refused = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let told_to_wait = refused.then(|| retry_after_of(headers, SystemTime::now())).flatten();
+        let (remaining, wait) = match (told_to_wait, report_of(headers)) {
+            (Some(wait), _) => (0, wait),
+            (None, Some(Report { remaining, more_in: Some(seconds) })) => (remaining, Duration::from_secs(seconds)),
+            (None, Some(Report { more_in: None, .. }) | None) => return,
+        };
+        let now = self.clock.now();
+        let until = now.saturating_add(Micros::from_duration(wait.min(LONGEST)));
+        let mut words = self.words();
+        if words.len() >= MOST_HOSTS && !words.contains_key(&host) {
+            words.retain(|_, word| word.until > now);
+            if words.len() >= MOST_HOSTS {
+                return;
+            }
+        }
+        let word = Word { remaining, until, is_last: remaining == 0 };
+        // An answer that was on its way before a refusal does not lift it.
+        let known = words.entry(host).or_insert(word);
+        if !known.is_last || known.until <= now || word.is_last && until > known.until {
+            *known = word;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Every style, as an RFC 9651 parser reads it.
+
+use sfv::{BareItem, ListEntry, Parser};
+use tidegate::{Limiter, ManualClock, MemoryStore, Name, Policy, Rule};
+
+use super::*;
+
+/// The members of a field: the name and its parameters.
+fn members(headers: &HeaderMap, name: &str) -> Vec<(String, Vec<(String, BareItem)>)> {
+    let lines: Vec<&str> = headers.get_all(name).iter().map(|line| line.to_str().expect("text")).collect();
+    let list: sfv::List = Parser::new(&lines.join(", ")).parse().unwrap_or_else(|error| panic!("{lines:?}: {error}"));
+    let members = list.into_iter().map(|entry| match entry {
+        ListEntry::Item(item) => {
+            let name = item.bare_item.as_string().expect("a string").as_str().to_owned();
+            let parameters = item.params.into_iter().map(|(key, value)| (key.as_str().to_owned(), value));
+            (name, parameters.collect())
+        }
+        ListEntry::InnerList(_) => panic!("an inner list"),
+    });
+    members.collect()
+}
+
+fn integers(parameters: &[(String, BareItem)]) -> Vec<(&str, i64)> {
+    let integer = |value: &BareItem| value.as_integer().map(i64::from);
+    parameters.iter().filter_map(|(key, value)| Some((key.as_str(), integer(value)?))).collect()
+}
+
+/// What is told after so many requests, so long after the first.
+fn standing(words: &str, requests: usize, wait: Duration) -> Standing {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(8).clock(clock.clone()).build().expect("valid settings");
+    let limit: Limit = words.parse().expect(words);
+    let limiter = Limiter::with_store(Policy::new().rule(Rule::new("api", limit)), store).expect("a valid policy");
+    for _ in 1..requests {
+        assert!(limiter.check("alice").is_ok());
+    }
+    clock.advance(wait);
+    let decision = limiter.check("alice").expect("an answer");
+    Standing { decision, limit: Some(limit), policies: policies(&limiter), partition: None }
+}
+
+fn policies(limiter: &Limiter) -> Option<HeaderValue> {
+    let mut line = Line::new();
+    limiter.for_each_meter("alice", |meter| write_policy(&mut line, meter, None));
+    line.to_header()
+}
+
+fn told(standing: &Standing, style: HeaderStyle) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    standing.tell(&[style], &mut headers);
+    headers
+}
+
+#[test]
+fn quota_window_remaining_and_time_are_what_each_algorithm_means() {
+    let second = Duration::from_secs(1);
+    for (words, requests, wait, policy, state) in [
+        // The bucket of 20 at 100 a minute is full after 12 s; the next unit comes in 0.6 s.
+        ("100/min burst 20", 1, Duration::ZERO, [("q", 20), ("w", 12)], vec![("r", 19), ("t", 1)]),
+        ("10/min burst 10", 4, Duration::ZERO, [("q", 10), ("w", 60)], vec![("r", 6), ("t", 6)]),
+        ("10/min burst 10", 4, 2 * second, [("q", 10), ("w", 60)], vec![("r", 6), ("t", 4)]),
+        ("10/min burst 10", 11, Duration::ZERO, [("q", 10), ("w", 60)], vec![("r", 0), ("t", 6)]),
+        ("leaky 2/s queue 8", 3, Duration::ZERO, [("q", 8), ("w", 4)], vec![("r", 5), ("t", 1)]),
+        ("fixed 10/min", 4, 18 * second, [("q", 10), ("w", 60)], vec![("r", 6), ("t", 42)]),
+        ("fixed 10/min", 11, 18 * second, [("q", 10), ("w", 60)], vec![("r", 0), ("t", 42)]),
+        ("sliding-log 10/min", 4, 18 * second, [("q", 10), ("w", 60)], vec![("r", 6), ("t", 60)]),
+        ("1000/100ms", 1, Duration::ZERO, [("q", 1_000), ("w", 1)], vec![("r", 999), ("t", 1)]),
+    ] {
+        let headers = told(&standing(words, requests, wait), HeaderStyle::Draft10);
+        let ((name, policies), (bound, states)) =
+            (&members(&headers, "ratelimit-policy")[0], &members(&headers, "ratelimit")[0]);
+        assert_eq!((name.as_str(), bound.as_str()), ("api", "api"), "{words}");
+        assert_eq!(integers(policies), policy, "{words}");
+        assert_eq!(integers(states), state, "{words} after {requests}");
+    }
+}
+
+#[test]
+fn numbers_are_capped_and_names_survive() {
+    let name = Name::configured("50 % \"off\" \\ né").expect("a name");
+    let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_day(1_000_000_000_000))));
+    let decision = limiter.check("alice").expect("an answer");
+    let standing = Standing { decision, limit: None, policies: policies(&limiter), partition: Some(*b"\0\x01hashed") };
+    let headers = told(&standing, HeaderStyle::Draft10);
+    let members = members(&headers, "ratelimit");
+    assert_eq!(members[0].0, "50 % \"off\" \\ n%C3%A9");
+    let partition = members[0].1.iter().find(|(key, _)| key == "pk").map(|(_, value)| value.clone());
+    assert_eq!(partition, Some(BareItem::ByteSequence(b"\0\x01hashed".to_vec())));
+}
+
+#[test]
+fn the_older_styles_are_as_they_were() {
+    let standing = standing("fixed 10/min", 4, Duration::from_secs(18));
+    let told = |style| {
+        let headers = told(&standing, style);
+        let mut lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("text"))).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(told(HeaderStyle::Draft7), ["ratelimit-policy: 10;w=60", "ratelimit: limit=10, remaining=6, reset=42"]);
+    assert_eq!(
+        told(HeaderStyle::Draft6),
+        ["ratelimit-limit: 10", "ratelimit-policy: 10;w=60", "ratelimit-remaining: 6", "ratelimit-reset: 42"]
+    );
+    assert_eq!(
+        told(HeaderStyle::XRateLimit),
+        ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 6", "x-ratelimit-reset: 42"]
+    );
+    let unix = super::unix_time() + 42;
+    let reset = told(HeaderStyle::XRateLimitUnix).pop().expect("three lines");
+    let reset: u64 = reset.strip_prefix("x-ratelimit-reset: ").expect("a reset").parse().expect("a number");
+    assert!((unix..unix + 10).contains(&reset));
+}
+
+#[test]
+fn the_tighter_limit_stays_and_all_policies_are_listed() {
+    for (inner, outer, kept) in [(3, 5, "inner"), (5, 3, "outer")] {
+        let mut headers = HeaderMap::new();
+        for (name, count) in [("inner", inner), ("outer", outer)] {
+            let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_minute(count))));
+            let decision = limiter.check("alice").expect("an answer");
+            let standing = Standing { decision, limit: None, policies: policies(&limiter), partition: None };
+            standing.tell(&[HeaderStyle::Draft10, HeaderStyle::XRateLimit], &mut headers);
+        }
+        let tightest = members(&headers, "ratelimit");
+        assert_eq!((tightest.len(), tightest[0].0.as_str()), (1, kept));
+        assert_eq!(headers["x-ratelimit-remaining"], "2");
+        assert_eq!(headers["x-ratelimit-limit"], "3");
+        let policies: Vec<String> = members(&headers, "ratelimit-policy").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(policies, ["inner", "outer"]);
+    }
+}
+
+#[test]
+fn what_is_malformed_is_as_if_it_were_not_there() {
+    let read = |name: &'static str, value: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).expect("a value"));
+        report_of(&headers)
+    };
+    let report = |remaining, more_in| Some(Report { remaining, more_in });
+    for (value, expected) in [
+        (r#""default";r=50;t=30"#, report(50, Some(30))),
+        (r#""a";r=5;t=30, "b";r=3;pk=:QXBwLTk5OQ==:"#, report(3, None)),
+        (r#"  "a,;r=1" ; r=7 ;t=1 "#, report(7, Some(1))),
+        (r#""a\"b";x="y,;\"z";r=9"#, report(9, None)),
+        ("limit=10, remaining=5, reset=30", report(5, Some(30))),
+        ("limit=10, remaining=5", report(5, None)),
+        ("", None),
+        ("default;r=50", None),
+        (r#""a";r=-1"#, None),
+        (r#""a";r=1.5"#, None),
+        (r#""a";r=9999999999999999"#, None),
+        (r#""a";t=5"#, None),
+        (r#""a";r=5 trailing"#, None),
+        (r#""a";r=5,"#, None),
+        (r#""open;r=5"#, None),
+    ] {
+        assert_eq!(read("ratelimit", value), expected, "{value}");
+    }
+    assert_eq!(read("x-ratelimit-remaining", "4"), report(4, None));
+    assert_eq!(read("ratelimit-remaining", "many"), None);
+    let mut unix = HeaderMap::new();
+    unix.insert("x-ratelimit-remaining", 0.into());
+    unix.insert("x-ratelimit-reset", (super::unix_time() + 30).into());
+    let more_in = report_of(&unix).and_then(|report| report.more_in).expect("a time");
+    assert!((25..=30).contains(&more_in));
+}
+
+#[test]
+fn retry_after_is_seconds_or_a_date() {
+    let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+    let read = |value: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::RETRY_AFTER, HeaderValue::from_str(value).expect("a value"));
+        retry_after_of(&headers, now).map(|wait| wait.as_secs())
+    };
+    assert_eq!(read("120"), Some(120));
+    assert_eq!(read("Sun, 06 Nov 1994 08:49:47 GMT"), Some(10));
+    assert_eq!(read("Sun, 06 Nov 1994 08:49:27 GMT"), Some(0), "past");
+    for malformed in ["", "-1", "1.5", "soon", "+5"] {
+        assert_eq!(read(malformed), None, "{malformed}");
+    }
+}

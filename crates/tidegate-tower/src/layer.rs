@@ -1,0 +1,219 @@
+//! The layer: what is limited, by what, and how that is told.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+use http::Response;
+use tidegate::{Limiter, Store};
+use tower_layer::Layer;
+
+use crate::by;
+use crate::client_ip::ClientIp;
+use crate::fields::HeaderStyle;
+use crate::gate::Gate;
+use crate::head::{Head, Value};
+use crate::refusal::Refusal;
+use crate::service::{Grpc, Http, RateLimit};
+use crate::settings::{Extract, Keyless, Settings};
+use crate::settle::{Outcome, Settlement};
+
+/// Limits the requests of a service.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tidegate::{Limit, Limiter};
+/// use tidegate_tower::RateLimitLayer;
+///
+/// let limiter = Limiter::new(Limit::per_minute(60).burst(10));
+/// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::new(limiter));
+/// ```
+///
+/// Each client's address has a limit of its own; see [`key`](RateLimitLayer::key)
+/// for others. Clones of the layer, and of the services it makes, share the
+/// limiter.
+///
+/// For a server that speaks nothing but gRPC see [`grpc`](RateLimitLayer::grpc).
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct RateLimitLayer<A = Http> {
+    settings: Arc<Settings>,
+    answers: PhantomData<fn() -> A>,
+}
+
+impl RateLimitLayer {
+    /// A layer for a limiter on any store: by client address, with the
+    /// fields of the current draft.
+    pub fn new<S: Store>(limiter: Limiter<S>) -> RateLimitLayer {
+        let settings = Settings {
+            gate: Gate::new(limiter),
+            client_ip: ClientIp::peer(),
+            key: Arc::new(by::client_ip()),
+            keyless: Keyless::default(),
+            ipv6_bits: IPV6_BITS,
+            attributes: Vec::new(),
+            rule: None,
+            cost: None,
+            styles: vec![HeaderStyle::Draft10],
+            secret: None,
+            respond: None,
+            settle: None,
+            only_policy: OnceLock::new(),
+        };
+        RateLimitLayer { settings: Arc::new(settings), answers: PhantomData }
+    }
+
+    /// The response to a request that is refused, in place of the problem
+    /// document. `Retry-After` and the fields are added where they are missing.
+    /// Requests of gRPC are answered in their own way all the same.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter};
+    /// # use tidegate_tower::RateLimitLayer;
+    /// let layer = RateLimitLayer::new(Limiter::new(Limit::per_second(10))).respond(|refusal| {
+    ///     let mut response = http::Response::new("slow down\n".to_owned());
+    ///     *response.status_mut() = refusal.status();
+    ///     response
+    /// });
+    /// ```
+    pub fn respond(mut self, respond: impl Fn(&Refusal) -> Response<String> + Send + Sync + 'static) -> Self {
+        self.settings_mut().respond = Some(Arc::new(respond));
+        self
+    }
+
+    /// The same layer for a service whose bodies cannot be made of text, such
+    /// as tonic's: every refusal is a gRPC status.
+    ///
+    /// Without this, too, requests of gRPC are answered by a status.
+    pub fn grpc(self) -> RateLimitLayer<Grpc> {
+        RateLimitLayer { settings: self.settings, answers: PhantomData }
+    }
+}
+
+/// The part of an IPv6 address that one customer has, as a rule.
+const IPV6_BITS: u8 = 64;
+
+impl<A> RateLimitLayer<A> {
+    /// Whose limit a request counts against: one of those in [`by`], or a
+    /// function of your own.
+    ///
+    /// Rules that have a [key of attributes](tidegate::Rule::key) do not need it.
+    pub fn key(mut self, key: impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static) -> Self {
+        self.settings_mut().key = Arc::new(key);
+        self
+    }
+
+    /// What becomes of a request without a key: refused with 500, unless set.
+    pub fn keyless(mut self, keyless: Keyless) -> Self {
+        self.settings_mut().keyless = keyless;
+        self
+    }
+
+    /// Whose address a client's is: the peer's, unless set.
+    pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
+        self.settings_mut().client_ip = client_ip;
+        self
+    }
+
+    /// By how many bits an IPv6 address counts as a key: 64, unless set.
+    pub fn ipv6_bits(mut self, bits: u8) -> Self {
+        self.settings_mut().ipv6_bits = bits;
+        self
+    }
+
+    /// Tells the policy's rules of an attribute, such as the tenant. It is
+    /// missing where the function says none, or a [combination](by::both).
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Limiter, Policy, Rule};
+    /// use tidegate_tower::{RateLimitLayer, by};
+    ///
+    /// let policy = Policy::new()
+    ///     .rule(Rule::new("tenant", Limit::per_second(100)).key(["tenant"]))
+    ///     .rule(Rule::new("writes", Limit::per_second(5)).when("method", Condition::Equals("POST".into())).key(["ip"]));
+    /// let layer = RateLimitLayer::new(Limiter::new(policy))
+    ///     .http_attributes()
+    ///     .attribute("tenant", by::header("x-tenant"));
+    /// ```
+    pub fn attribute(
+        mut self,
+        name: impl Into<String>,
+        value: impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings_mut().attributes.push((name.into().into(), Arc::new(value)));
+        self
+    }
+
+    /// The attributes `method`, `path`, `ip`, and, with the feature `axum`,
+    /// `route`.
+    pub fn http_attributes(mut self) -> Self {
+        let attributes: Vec<(&str, Extract)> = vec![
+            ("method", Arc::new(by::method())),
+            ("path", Arc::new(by::path())),
+            ("ip", Arc::new(by::client_ip())),
+            #[cfg(feature = "axum")]
+            ("route", Arc::new(by::route())),
+        ];
+        self.settings_mut().attributes.extend(attributes.into_iter().map(|(name, value)| (name.into(), value)));
+        self
+    }
+
+    /// Asks this rule of the policy, whatever else matches: policies by route
+    /// on one limiter.
+    pub fn rule(mut self, name: impl Into<String>) -> Self {
+        self.settings_mut().rule = Some(name.into().into());
+        self
+    }
+
+    /// What a request costs: 1, unless set.
+    pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.settings_mut().cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// What the response makes of the charge: see [`settle`](crate::settle). A
+    /// request whose client went away stays charged.
+    pub fn settle(mut self, settle: impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static) -> Self {
+        self.settings_mut().settle = Some(Arc::new(settle));
+        self
+    }
+
+    /// How responses tell of the limit, in addition to the `Retry-After` of a
+    /// refusal: [`Draft10`](HeaderStyle::Draft10), unless set. None says nothing.
+    pub fn headers(mut self, styles: impl IntoIterator<Item = HeaderStyle>) -> Self {
+        self.settings_mut().styles = styles.into_iter().collect();
+        self
+    }
+
+    /// Tells in the fields whose quota it is (`pk`): a hash of the key with
+    /// this secret, which all processes of a service should have in common.
+    pub fn partition_key(mut self, secret: [u8; 16]) -> Self {
+        self.settings_mut().secret = Some(secret);
+        self
+    }
+
+    fn settings_mut(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+}
+
+impl<A> Clone for RateLimitLayer<A> {
+    fn clone(&self) -> Self {
+        RateLimitLayer { settings: Arc::clone(&self.settings), answers: PhantomData }
+    }
+}
+
+impl<S, A> Layer<S> for RateLimitLayer<A> {
+    type Service = RateLimit<S, A>;
+
+    fn layer(&self, inner: S) -> RateLimit<S, A> {
+        RateLimit::new(inner, Arc::clone(&self.settings))
+    }
+}
+
+impl<A> fmt::Debug for RateLimitLayer<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { client_ip, keyless, styles, .. } = &*self.settings;
+        let mut shown = f.debug_struct("RateLimitLayer");
+        shown.field("client_ip", client_ip).field("keyless", keyless).field("headers", styles).finish_non_exhaustive()
+    }
+}

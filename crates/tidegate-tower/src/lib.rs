@@ -1,0 +1,184 @@
+//! Rate limits of [`tidegate`] as one tower layer: for axum, tonic and hyper,
+//! and two more for clients.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tidegate::{Limit, Limiter};
+//! use tidegate_tower::RateLimitLayer;
+//!
+//! let limiter = Limiter::new(Limit::per_minute(60).burst(10));
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::new(limiter));
+//! ```
+//!
+//! That is all: each client address may send 60 requests a minute and ten at
+//! once, and is told so. Serve it with
+//! `app.into_make_service_with_connect_info::<SocketAddr>()`, so that the layer
+//! knows who asks; otherwise it answers 500 and says why.
+//!
+//! ```text
+//! HTTP/1.1 200 OK
+//! ratelimit-policy: "60/min burst 10";q=10;w=10
+//! ratelimit: "60/min burst 10";r=9;t=1
+//!
+//! HTTP/1.1 429 Too Many Requests
+//! ratelimit-policy: "60/min burst 10";q=10;w=10
+//! ratelimit: "60/min burst 10";r=0;t=1
+//! retry-after: 1
+//! content-type: application/problem+json
+//! ```
+//!
+//! # Whose limit
+//!
+//! A request counts against the client's address, unless
+//! [`key`](RateLimitLayer::key) says otherwise: one of those in [`by`], or a
+//! function of the request's [`Head`].
+//!
+//! ```
+//! use tidegate::{Limit, Limiter};
+//! use tidegate_tower::{RateLimitLayer, by};
+//!
+//! let limiter = Limiter::new(Limit::per_minute(100));
+//! let layer = RateLimitLayer::new(limiter.clone()).key(by::first_of(by::api_key(), by::client_ip()));
+//! let layer = RateLimitLayer::new(limiter).key(|request| Some(request.header("x-tenant")?.into()));
+//! # let _ = layer;
+//! ```
+//!
+//! A request without a key is refused, and never shares a limit with others by
+//! accident; [`Keyless`] is where to choose otherwise.
+//!
+//! Rules of a [`Policy`](tidegate::Policy) know requests by attributes. The
+//! layer tells them what it is asked to:
+//! [`http_attributes`](RateLimitLayer::http_attributes) for what every request
+//! has, [`attribute`](RateLimitLayer::attribute) for a tenant or a plan.
+//!
+//! # Client addresses
+//!
+//! The peer's address cannot be forged; everything in a header can. So no header
+//! is believed until [`ClientIp`] says who may write it: a number of proxies,
+//! or the networks they are in. Addresses of IPv6 count by their first 64 bits,
+//! because that is what one customer has.
+//!
+//! ```
+//! use tidegate::{Limit, Limiter};
+//! use tidegate_tower::{ClientIp, RateLimitLayer};
+//!
+//! let proxies = ClientIp::behind_any_of(["10.0.0.0/8".parse()?]);
+//! let layer = RateLimitLayer::new(Limiter::new(Limit::per_minute(100))).client_ip(proxies);
+//! # let _ = layer;
+//! # Ok::<(), tidegate::ConfigError>(())
+//! ```
+//!
+//! # What is answered
+//!
+//! | | HTTP | gRPC | `Retry-After` |
+//! |---|---|---|---|
+//! | a limit is used up | 429, `quota-exceeded` | `RESOURCE_EXHAUSTED`, `RetryInfo`, `QuotaFailure` | yes |
+//! | a rule lets nothing pass | 403 | `PERMISSION_DENIED` | no |
+//! | the cost can never pass | 400 | `INVALID_ARGUMENT` | no |
+//! | the store is away, and nobody stands in or the stand-in refuses | 503, `temporary-reduced-capacity` | `UNAVAILABLE` | yes |
+//! | nobody knows whose request it is | 500, or as [`Keyless`] says | `INTERNAL` | no |
+//!
+//! Bodies are problem documents (RFC 9457), or whatever
+//! [`respond`](RateLimitLayer::respond) makes. Requests of gRPC are known by
+//! their content type. `Retry-After` is in whole seconds, rounded up, at least
+//! one.
+//!
+//! The fields are those of draft-ietf-httpapi-ratelimit-headers-10; older ones
+//! are [styles](HeaderStyle). `RateLimit` is about the limit that binds,
+//! `RateLimit-Policy` lists all that the request had to pass. `q` and `w` of a
+//! bucket are its burst and the time in which it fills, `t` is when the next unit
+//! comes; of a window they are its count and length, and `t` is when it ends. Where
+//! several layers have a say, the tighter limit is told. A key is never told,
+//! except as a [keyed hash](RateLimitLayer::partition_key).
+//!
+//! # Costs
+//!
+//! [`cost`](RateLimitLayer::cost) reads it from the request;
+//! [`settle`](RateLimitLayer::settle) corrects it by the response: only failures
+//! count, only successes, or the size. A request is always charged before it is
+//! served, so that no crowd gets past a limit meanwhile.
+//!
+//! ```
+//! use tidegate::{Limit, Limiter};
+//! use tidegate_tower::{RateLimitLayer, settle};
+//!
+//! let logins = RateLimitLayer::new(Limiter::new(Limit::per_hour(5))).settle(settle::only_failures());
+//! # let _ = logins;
+//! ```
+//!
+//! A leaky bucket's delay is waited for before the inner service is called, by
+//! the clock of the store; no particular runtime is needed.
+//!
+//! # Stores
+//!
+//! Any: [`RateLimitLayer::new`] takes a limiter on the memory store, on Redis or
+//! on one of your own, and the type is the same. The memory store is asked at
+//! once, without a box. Failure modes, shadows, candidates and observers are the
+//! limiter's.
+//!
+//! # tonic, hyper, clients
+//!
+//! ```
+//! # use tidegate::{Limit, Limiter};
+//! # use tidegate_tower::RateLimitLayer;
+//! # let limiter = Limiter::new(Limit::per_second(100));
+//! let server = tonic::transport::Server::builder().layer(RateLimitLayer::new(limiter).grpc());
+//! # let _ = server;
+//! ```
+//!
+//! The feature `tonic` finds the peer's address there; a hyper server puts a
+//! `SocketAddr` into the request's extensions. The body of a response must be
+//! made of a `String` (axum's, `Full`), or with `grpc` be empty by default
+//! (tonic's). For clients there is [`client`].
+//!
+//! # Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `axum`, by default | `ConnectInfo` as the peer's address; `by::route` |
+//! | `tonic` | `TcpConnectInfo` as the peer's address |
+//!
+//! # Promises
+//!
+//! - Being ready charges nothing; a request is charged once, when it is called.
+//! - A response that is dropped before its request was decided has charged
+//!   nothing; dropped later, the charge stays, whatever
+//!   [`settle`](RateLimitLayer::settle) would have said.
+//! - Clones of a layer and its services are one limit.
+//! - A refused request never reaches the inner service.
+//!
+//! Not promised: that a settlement is exact among concurrent requests of one key.
+//! Until the response is there, the request counts as charged.
+
+pub mod by;
+pub mod client;
+mod client_ip;
+mod fields;
+mod forwarded;
+mod future;
+mod gate;
+mod grpc;
+mod head;
+mod layer;
+mod line;
+mod partition;
+mod question;
+mod refusal;
+mod service;
+mod settings;
+pub mod settle;
+
+pub use client_ip::ClientIp;
+pub use fields::HeaderStyle;
+pub use forwarded::ForwardingHeader;
+pub use future::ResponseFuture;
+pub use head::{Head, Value};
+pub use layer::RateLimitLayer;
+pub use refusal::{Reason, Refusal};
+pub use service::{Answers, Grpc, Http, RateLimit};
+pub use settings::Keyless;
+
+/// The code in the guide compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/from-tower-governor.md")]
+struct Documents;

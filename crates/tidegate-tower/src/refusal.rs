@@ -1,0 +1,226 @@
+//! Why a request was not let through, and how that is said.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, Response, StatusCode};
+use tidegate::{CheckError, Decision};
+
+use crate::fields::seconds;
+
+/// A request that was not let through.
+#[derive(Debug)]
+pub struct Refusal {
+    reason: Reason,
+}
+
+/// Why a request was not let through.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A limit is used up: 429.
+    OverLimit(Decision),
+    /// A rule lets nothing pass, however long one waits: 403.
+    Blocked(Decision),
+    /// The store is away or full, and its stand-in lets nothing pass: 503.
+    Degraded(Decision),
+    /// There is no answer, and nobody to stand in: 503. A cost that can never
+    /// pass: 400.
+    NoAnswer(CheckError),
+    /// Nobody knows whose request it is: as [`Keyless`](crate::Keyless) says.
+    Keyless(StatusCode),
+}
+
+/// The problem types of the draft.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+/// Ours: no waiting helps.
+const COST_ABOVE_LIMIT: &str = "urn:tidegate:cost-above-limit";
+
+/// What callers are told to wait for an answer.
+const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason) -> Refusal {
+        Refusal { reason }
+    }
+
+    /// What a decision that is no admission means.
+    pub(crate) fn by(decision: Decision) -> Refusal {
+        Refusal::new(if decision.is_blocked() {
+            Reason::Blocked(decision)
+        } else if decision.is_degraded() {
+            Reason::Degraded(decision)
+        } else {
+            Reason::OverLimit(decision)
+        })
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.reason
+    }
+
+    /// The decision, where there was one.
+    #[must_use]
+    pub fn decision(&self) -> Option<Decision> {
+        match self.reason {
+            Reason::OverLimit(decision) | Reason::Blocked(decision) | Reason::Degraded(decision) => Some(decision),
+            Reason::NoAnswer(_) | Reason::Keyless(_) => None,
+        }
+    }
+
+    /// The status of the response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self.reason {
+            Reason::OverLimit(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::Blocked(_) => StatusCode::FORBIDDEN,
+            Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => StatusCode::BAD_REQUEST,
+            Reason::Degraded(_) | Reason::NoAnswer(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Keyless(status) => status,
+        }
+    }
+
+    /// How long to wait, if that helps: whole seconds, rounded up, at least one.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        self.wait().map(|wait| seconds(wait).max(1))
+    }
+
+    /// The exact wait.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        match self.reason {
+            Reason::OverLimit(decision) | Reason::Degraded(decision) => Some(decision.retry_after()),
+            Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => None,
+            Reason::NoAnswer(_) => Some(NO_ANSWER_WAIT),
+            Reason::Blocked(_) | Reason::Keyless(_) => None,
+        }
+    }
+
+    /// One sentence for people.
+    #[must_use]
+    pub fn title(&self) -> &'static str {
+        match self.reason {
+            Reason::OverLimit(_) => "Request cannot be satisfied as assigned quota has been exceeded",
+            Reason::Degraded(_) => "Request cannot be satisfied due to temporary server capacity constraints",
+            Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => "Request costs more than its limit can ever allow",
+            Reason::NoAnswer(_) => "Request cannot be satisfied due to temporary server capacity constraints",
+            Reason::Blocked(_) | Reason::Keyless(_) => self.status().canonical_reason().unwrap_or("Refused"),
+        }
+    }
+
+    /// The refusal as `application/problem+json` (RFC 9457).
+    #[must_use]
+    pub fn problem(&self) -> String {
+        let (kind, detail) = match &self.reason {
+            Reason::OverLimit(_) => (QUOTA_EXCEEDED, None),
+            Reason::Degraded(_) => (REDUCED_CAPACITY, None),
+            Reason::NoAnswer(CheckError::Unsatisfiable { cost, capacity, .. }) => {
+                (COST_ABOVE_LIMIT, Some(format!("a cost of {cost} can never fit a limit of {capacity}")))
+            }
+            Reason::NoAnswer(_) => (REDUCED_CAPACITY, None),
+            Reason::Blocked(_) => ("about:blank", None),
+            Reason::Keyless(_) => ("about:blank", Some("nobody can tell whose request this is".into())),
+        };
+        let mut json = String::with_capacity(256);
+        json.push_str("{\"type\":\"");
+        json.push_str(kind);
+        json.push_str("\",\"title\":\"");
+        json.push_str(self.title());
+        json.push_str("\",\"status\":");
+        json.push_str(self.status().as_str());
+        if let Some(detail) = detail {
+            json.push_str(",\"detail\":\"");
+            json.push_str(&detail);
+            json.push('"');
+        }
+        if let Reason::OverLimit(decision) = &self.reason {
+            json.push_str(",\"violated-policies\":[");
+            write_json_string(&mut json, decision.rule().as_str());
+            json.push(']');
+        }
+        json.push('}');
+        json
+    }
+
+    /// The response that a caller gets, unless the user makes another.
+    pub(crate) fn response(&self) -> Response<String> {
+        let mut response = Response::new(self.problem());
+        *response.status_mut() = self.status();
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+
+    /// Says when to come back, unless the response says so itself.
+    pub(crate) fn tell_retry_after(&self, headers: &mut HeaderMap) {
+        if let Some(seconds) = self.retry_after() {
+            headers.entry(RETRY_AFTER).or_insert_with(|| seconds.into());
+        }
+    }
+}
+
+fn write_json_string(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            control if control < ' ' => json.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => json.push(other),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::{Limit, Limiter, Name, Policy, Request, Rule, Setting};
+
+    use super::*;
+
+    fn refused_by(rule: Rule) -> Refusal {
+        let limiter = Limiter::new(Policy::new().rule(rule));
+        let decisions = limiter.check_many(["alice"; 2]).expect("an answer");
+        Refusal::by(*decisions.last().expect("two decisions"))
+    }
+
+    #[test]
+    fn a_limit_that_is_used_up_is_the_drafts_problem() {
+        let name = Name::configured("a \"day\"\n\\ü").expect("a name");
+        let refusal = refused_by(Rule::new(name, Limit::per_hour(1)));
+        let problem: serde_json::Value = serde_json::from_str(&refusal.problem()).expect("JSON");
+        assert_eq!(
+            problem,
+            serde_json::json!({
+                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "title": "Request cannot be satisfied as assigned quota has been exceeded",
+                "status": 429,
+                "violated-policies": ["a \"day\"\n\\ü"],
+            })
+        );
+        assert_eq!(refusal.retry_after(), Some(3_600), "rounded up");
+        let soon = refused_by(Rule::new("soon", Limit::per_second(100).burst(1)));
+        assert_eq!(soon.retry_after(), Some(1), "at least one");
+    }
+
+    #[test]
+    fn nobody_is_told_to_wait_where_waiting_does_not_help() {
+        let blocked = refused_by(Rule::new("nothing", Setting::Blocked));
+        assert_eq!((blocked.status(), blocked.retry_after()), (StatusCode::FORBIDDEN, None));
+        let limiter = Limiter::new(Limit::per_hour(10));
+        let error = limiter.check(Request::new("alice").cost(11)).expect_err("too much");
+        let too_much = Refusal::new(Reason::NoAnswer(error));
+        assert_eq!((too_much.status(), too_much.retry_after()), (StatusCode::BAD_REQUEST, None));
+        let problem: serde_json::Value = serde_json::from_str(&too_much.problem()).expect("JSON");
+        assert_eq!(problem["detail"], "a cost of 11 can never fit a limit of 10");
+        for refusal in [blocked, Refusal::new(Reason::Keyless(StatusCode::UNAUTHORIZED))] {
+            let problem: serde_json::Value = serde_json::from_str(&refusal.problem()).expect("JSON");
+            assert_eq!(problem["status"], refusal.status().as_u16());
+            let mut headers = HeaderMap::new();
+            refusal.tell_retry_after(&mut headers);
+            assert!(headers.is_empty());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What becomes of a charge when the response is known.
+//!
+//! A request is charged before it is served, so that no crowd gets past a
+//! limit; the response can only correct that.
+
+use http::{HeaderMap, StatusCode};
+
+/// What the response makes of the charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// It stays as it is.
+    Keep,
+    /// It is given back.
+    Refund,
+    /// So much more is charged, as far as there is any left: a limit has no
+    /// debts.
+    Charge(u64),
+}
+
+/// A response, as far as a settlement needs it. A service that fails without
+/// one is taken for the status 500.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'r> {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: &'r HeaderMap,
+    pub(crate) size: Option<u64>,
+}
+
+impl<'r> Outcome<'r> {
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The headers.
+    #[must_use]
+    pub fn headers(&self) -> &'r HeaderMap {
+        self.headers
+    }
+
+    /// The size of the body, if it is known before it is sent.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+}
+
+/// Only failures count: attempts to log in, for example.
+pub fn only_failures() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
+    |outcome| {
+        let failed = outcome.status.is_client_error() || outcome.status.is_server_error();
+        if failed { Settlement::Keep } else { Settlement::Refund }
+    }
+}
+
+/// Only 2xx counts.
+pub fn only_successes() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
+    |outcome| if outcome.status.is_success() { Settlement::Keep } else { Settlement::Refund }
+}
+
+/// A response costs one unit for every so many bytes, and at least the one
+/// that its request cost.
+pub fn by_size(bytes_per_unit: u64) -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
+    move |outcome| {
+        let units = outcome.size.unwrap_or(0).div_ceil(bytes_per_unit.max(1));
+        Settlement::Charge(units.saturating_sub(1))
+    }
+}
