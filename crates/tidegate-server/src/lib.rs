@@ -14,6 +14,7 @@ mod http;
 mod inline;
 mod listen;
 mod metrics;
+pub mod resp;
 mod serve;
 mod settings;
 mod store;

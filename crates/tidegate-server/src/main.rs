@@ -34,6 +34,9 @@ fn main() -> ExitCode {
         for address in server.http() {
             println!("tidegate serves HTTP on {address}");
         }
+        for address in server.resp() {
+            println!("tidegate serves RESP on {address}");
+        }
         let _ = tokio::signal::ctrl_c().await;
         server.drain().await;
         ExitCode::SUCCESS

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use crate::app::App;
 use crate::http;
 use crate::listen::{Address, Listener};
+use crate::resp::{self, Resp};
 use crate::settings::{Settings, StoreChoice};
 use crate::store::AnyStore;
 use crate::tls::{TlsError, TlsFiles};
@@ -51,6 +52,7 @@ pub enum StartError {
 pub struct Server {
     app: Arc<App>,
     http: Vec<Address>,
+    resp: Vec<Address>,
 }
 
 impl Server {
@@ -75,11 +77,17 @@ impl Server {
         let policy = policy(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
         let app = Arc::new(App::new(settings, policy, store)?);
-        let mut server = Server { app, http: Vec::new() };
+        let mut server = Server { app, http: Vec::new(), resp: Vec::new() };
         for address in server.app.settings.http.clone() {
             let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
             server.spawn(http::serve(listener, Arc::clone(&server.app)));
+        }
+        let resp = Resp::new(Arc::clone(&server.app));
+        for address in server.app.settings.resp.clone() {
+            let listener = listen(&address, tls.as_ref(), &[]).await?;
+            server.resp.push(listener.address().clone());
+            server.spawn(resp::serve(listener, Arc::clone(&resp)));
         }
         // Further protocols are started here, in the same way.
         Ok(server)
@@ -102,6 +110,16 @@ impl Server {
     /// The first TCP address of HTTP, for tests.
     pub fn http_socket(&self) -> Option<SocketAddr> {
         tcp(&self.http)
+    }
+
+    /// Where RESP is served.
+    pub fn resp(&self) -> &[Address] {
+        &self.resp
+    }
+
+    /// The first TCP address of RESP, for tests.
+    pub fn resp_socket(&self) -> Option<SocketAddr> {
+        tcp(&self.resp)
     }
 
     /// Leaves: says so, waits for the grace, closes, and waits for those who
