@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask ci` is the one to remember.
 
 mod ci;
+mod clients;
 mod defects;
 mod lua;
 mod run;
@@ -20,7 +21,8 @@ cargo xtask TASK
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
-  servers   gets the servers that tests run on, Redis and Valkey, and prints what there is";
+  servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
+  clients   gets the clients that tests of the server speak with";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         "lua" => lua::lint(),
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
+        "clients" => clients::ensure(),
         _ => {
             println!("{HELP}");
             return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };
