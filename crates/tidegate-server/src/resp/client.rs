@@ -292,9 +292,7 @@ fn write_command(command: &Command, replies: &mut Replies) {
     replies.bulk(command.name.as_bytes());
     replies.integer(command.arity);
     replies.set(command.flags.len());
-    for flag in command.flags {
-        replies.bulk(flag.as_bytes());
-    }
+    command.flags.iter().for_each(|flag| replies.status(flag));
     for _ in ["first key", "last key", "step"] {
         replies.integer(key);
     }
@@ -349,7 +347,7 @@ fn write_argument(argument: &Argument, replies: &mut Replies) {
     if !flags.is_empty() {
         replies.bulk(b"flags");
         replies.set(flags.len());
-        flags.iter().for_each(|flag| replies.bulk(flag.as_bytes()));
+        flags.iter().for_each(|flag| replies.status(flag));
     }
 }
 
