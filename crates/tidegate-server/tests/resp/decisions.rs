@@ -207,3 +207,22 @@ fn a_negative_quantity_gives_back() {
     assert_eq!(throttle(-3), [0, 10, 5, -1, 300]);
     assert_eq!(throttle(-50), [0, 10, 10, -1, 0]);
 }
+
+/// Different keys are decided at once, and each key in the order of its commands.
+#[test]
+fn a_pipeline_on_redis_keeps_the_order_of_every_key() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let server = TestServer::start_on_redis(redis.url());
+    let mut connection = server.connect();
+    const EACH: usize = 40;
+    let bytes: String =
+        (0..3 * EACH).map(|number| format!("CL.THROTTLE key{} 29 1 3600 1\r\n", number % 3)).collect();
+    connection.send_bytes(bytes.as_bytes()).expect("the server reads");
+    let answers: Vec<Vec<i64>> = (0..3 * EACH).map(|_| numbers(&connection.receive().expect("a reply"))).collect();
+    for key in 0..3 {
+        let of_key: Vec<(i64, i64)> = answers.iter().skip(key).step_by(3).map(|answer| (answer[0], answer[2])).collect();
+        let expected = (0..EACH as i64).map(|number| (i64::from(number >= 30), (29 - number).max(0)));
+        assert_eq!(of_key, expected.collect::<Vec<_>>());
+    }
+    assert_eq!(numbers(&ask(&mut connection, "CL.THROTTLE key0 29 1 3600 31"))[..4], [1, 30, 0, -1]);
+}

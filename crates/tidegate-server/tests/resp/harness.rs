@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::{ManualClock, MemoryStore};
-use tidegate_server::{AnyStore, Server, Settings};
+use tidegate_server::{Server, Settings, StoreChoice};
 use tidegate_testkit::servers::{Connection, Reply};
 use tokio::runtime::Runtime;
 
@@ -26,16 +26,19 @@ impl TestServer {
         let clock = ManualClock::default();
         clock.advance(Duration::from_secs(1_800_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
-        TestServer::start_on(store.into(), clock, change)
-    }
-
-    pub(crate) fn start_on(store: AnyStore, clock: ManualClock, change: impl FnOnce(&mut Settings)) -> TestServer {
-        let local = || "127.0.0.1:0".parse().expect("an address");
-        let mut settings = Settings { http: vec![], resp: vec![local()], drain_grace_ms: 0, ..Settings::default() };
+        let mut settings = settings();
         change(&mut settings);
         let runtime = Runtime::new().expect("a runtime");
         let server = runtime.block_on(Server::start(settings, store)).expect("a server");
         TestServer { runtime, server, clock }
+    }
+
+    /// One whose states are on a server of Redis, by that server's time.
+    pub(crate) fn start_on_redis(url: String) -> TestServer {
+        let runtime = Runtime::new().expect("a runtime");
+        let settings = Settings { store: StoreChoice::Url(url), ..settings() };
+        let server = runtime.block_on(Server::open(settings)).expect("a server");
+        TestServer { runtime, server, clock: ManualClock::default() }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -54,6 +57,11 @@ impl TestServer {
     pub(crate) fn drain(self) -> bool {
         self.runtime.block_on(self.server.drain())
     }
+}
+
+fn settings() -> Settings {
+    let local = "127.0.0.1:0".parse().expect("an address");
+    Settings { http: vec![], resp: vec![local], drain_grace_ms: 0, ..Settings::default() }
 }
 
 /// Words of a line, asked and answered.
