@@ -1,10 +1,11 @@
 -- Kernels that the client runs; part of the long script.
 --
 -- Returns as a log does, and also how to write what must be written when
--- nothing is carried out, and whether the state is the one decided on.
+-- nothing is carried out, and whether the state is the one decided on. The
+-- state of a log is its list, with colons between the numbers.
 
-local function custom(key, spec, done, forget, forget_healed, known, after, healed)
-  local stored = call('GET', key) or ''
+local function custom(key, is_list, spec, done, forget, forget_healed, known, after, healed)
+  local stored = is_list and table.concat(call('LRANGE', key, 0, -1), ':') or not is_list and call('GET', key) or ''
   local first = 43
   local function put(from, length, last)
     if last < 0 then
@@ -13,7 +14,16 @@ local function custom(key, spec, done, forget, forget_healed, known, after, heal
       call('DEL', key)
     else
       local lifetime = (last > now and -floor((now - last) / 1000) or 0) + kept_longer
-      call('SET', key, string.sub(spec, from, from + length - 1), 'PX', lifetime)
+      local state = string.sub(spec, from, from + length - 1)
+      if is_list then
+        call('DEL', key)
+        for number in string.gmatch(state, '%d+') do
+          call('RPUSH', key, number)
+        end
+        call('PEXPIRE', key, lifetime)
+      else
+        call('SET', key, state, 'PX', lifetime)
+      end
     end
   end
   -- The reply is words: no byte of a state may look like a space.

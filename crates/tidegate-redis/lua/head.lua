@@ -18,19 +18,21 @@
 --         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding
 --         l VERB cost count period - -           log
 --         c DONE forget forget length length length, states    what the client decided
+--         d DONE ..                              the same, of a log
+--         a -                                    to be absent: a limit that was succeeded
 --       then, where they are not the usual ones, the settings: the time in
 --       microseconds (below zero for the server's own), the milliseconds for
 --       which a state is kept after it has become fresh, when what is to be
 --       undone counts as charged, and whether (1) to be strict, and to withhold:
 --       to carry nothing out, whatever passes.
--- Verbs: C charge, P peek, R refund, X reset, U undo a charge. For kind c, DONE
+-- Verbs: C charge, P peek, R refund, X reset, U undo a charge. For c and d, DONE
 -- is Y if the check passes, N if not; the states are the one decided on, the
 -- one to write if all pass, and the one to write if not; a forget below zero
 -- says to write nothing.
 --
 -- Reply: words, with a space between them. The time in seconds and microseconds;
--- 1 if all were carried out, 0 if not, 2 if a state of kind c was not the
--- expected one; then for each check 1 or 0 (does it pass?) and its state, as it
+-- 1 if all were carried out, 0 if not, 2 if a state of kind a, c or d was not
+-- the expected one; then for each check 1 or 0 (does it pass?) and its state, as it
 -- was before or, for a log and for U, as it is now; - if there was none.
 --
 -- Every number is an integer below 2^53, where doubles are exact, and so are

@@ -18,9 +18,14 @@ for index = 1, slice do
 --[[long]] elseif kind == 108 then -- l
 --[[long]]   passes, state, value = log(key, verb, cost, n2, n3)
 --[[long]]   write = value and 'CALL'
---[[long]] else -- c
+--[[long]] elseif kind == 97 then -- a
+--[[long]]   passes, state = call('EXISTS', key) == 0, nil
+--[[long]]   if not passes then
+--[[long]]     outcome = ' 2'
+--[[long]]   end
+--[[long]] else -- c, d
 --[[long]]   local is_known
---[[long]]   passes, state, value, withhold, is_known = custom(key, spec, verb, cost, n2, n3, n4, n5)
+--[[long]]   passes, state, value, withhold, is_known = custom(key, kind == 100, spec, verb, cost, n2, n3, n4, n5)
 --[[long]]   write, verb = 'CALL', CHARGE
 --[[long]]   if not is_known then
 --[[long]]     outcome = ' 2'

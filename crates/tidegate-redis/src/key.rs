@@ -5,11 +5,15 @@
 //! so that no two different states ever have one name; what is left unescaped
 //! can be read by a person with `redis-cli`.
 
-use tidegate::Check;
+use tidegate::{Check, Key, Meter};
 
 /// The name of the state that `check` is about.
 pub(crate) fn state_key(prefix: &str, check: &Check<'_>) -> Vec<u8> {
-    let (key, meter) = (check.key(), check.meter());
+    key_of(prefix, check.meter(), check.key())
+}
+
+/// The name of the state that a key has under a limit.
+pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
     let (rule, meaning) = (meter.name().as_str(), meter.meaning());
     let mut name = Vec::with_capacity(prefix.len() + key.as_bytes().len() + rule.len() + meaning.len() + 16);
     name.extend_from_slice(prefix.as_bytes());
@@ -95,7 +99,7 @@ mod tests {
     use std::collections::HashSet;
 
     use tidegate::kernel::Verb;
-    use tidegate::{Key, KeyPart, Limit, Meter, Name};
+    use tidegate::{KeyPart, Limit, Name};
 
     use super::*;
 

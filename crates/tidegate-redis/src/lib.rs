@@ -98,6 +98,7 @@ mod runtime;
 mod script;
 mod servers;
 mod slots;
+mod state;
 mod store;
 
 pub use breaker::BreakerSettings;

@@ -12,6 +12,7 @@ use tidegate::store::Kept;
 use tidegate::{Check, Limit, Micros};
 
 use crate::failure::RedisFailure;
+use crate::state::Form;
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
 /// everything. For those who want to read or load them beforehand.
@@ -98,7 +99,9 @@ pub(crate) enum Task<'a> {
     /// A charge to be taken back exactly.
     Undo { check: Check<'a>, limit: Limit },
     /// Decided by the client, to be written if the state is still that one.
-    Swap { state: Vec<u8>, passes: bool, after: Option<Kept>, healed: Option<Kept> },
+    Swap { form: Form, state: Vec<u8>, passes: bool, after: Option<Kept>, healed: Option<Kept> },
+    /// To be absent, or nothing is carried out.
+    Absent,
 }
 
 /// How the script is named in a command.
@@ -128,7 +131,7 @@ impl Call<'_> {
     fn script(&self) -> &'static Text {
         let long = self.turns.iter().any(|turn| match &turn.task {
             Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
-            Task::Swap { .. } => true,
+            Task::Swap { .. } | Task::Absent => true,
         });
         if long { &LONG } else { &SHORT }
     }
@@ -176,13 +179,18 @@ impl Task<'_> {
         match self {
             Task::Decide { check, limit, verb } => pack_check(check, *limit, letter(*verb)),
             Task::Undo { check, limit } => pack_check(check, *limit, b'U'),
-            Task::Swap { state, passes, after, healed } => {
+            Task::Absent => pack(b'a', b'P', [0.0; 5]),
+            Task::Swap { form, state, passes, after, healed } => {
                 let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
                 let bytes = |kept: &Option<Kept>| kept.as_ref().map_or_else(Vec::new, |kept| kept.bytes.clone());
                 let states = [state.clone(), bytes(after), bytes(healed)];
                 let [known, next, full] = [0, 1, 2].map(|index: usize| double(states[index].len() as u64));
                 let done = if *passes { b'Y' } else { b'N' };
-                let mut packed = pack(b'c', done, [forget(after), forget(healed), known, next, full]);
+                let kind = match form {
+                    Form::Text => b'c',
+                    Form::List => b'd',
+                };
+                let mut packed = pack(kind, done, [forget(after), forget(healed), known, next, full]);
                 packed.extend(states.concat());
                 packed
             }
@@ -234,7 +242,8 @@ pub(crate) struct Reply {
 pub(crate) enum Outcome {
     CarriedOut,
     Refused,
-    /// A state that the client had decided on was another one by now.
+    /// A state that the client had decided on, or that was to be absent, was
+    /// another one by now.
     Overtaken,
 }
 
@@ -271,6 +280,11 @@ impl Reply {
         Some(Reply { now, outcome, answers })
     }
 
+    /// How many turns it answers.
+    pub(crate) fn len(&self) -> usize {
+        self.answers.len()
+    }
+
     /// What the state of a turn was, or nothing.
     pub(crate) fn state(&self, turn: usize) -> &[u8] {
         self.answers.get(turn).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
@@ -295,7 +309,7 @@ impl Reply {
         let read = match task {
             Task::Decide { check, limit, verb } => self.decided(answer, check, *limit, *verb),
             Task::Undo { check, limit } => self.undone(answer, check, *limit),
-            Task::Swap { .. } => None,
+            Task::Swap { .. } | Task::Absent => None,
         };
         let verdict = read.ok_or(foreign)?;
         if verdict.allowed == answer.passes { Ok(verdict) } else { Err(RedisFailure::Disagreement) }

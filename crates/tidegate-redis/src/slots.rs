@@ -12,13 +12,14 @@
 use std::collections::VecDeque;
 
 use futures_util::future::join_all;
-use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::Encoded;
-use tidegate::{Check, Micros};
+use tidegate::kernel::{self, Verb, Verdict};
+use tidegate::store::{Encoded, Kept};
+use tidegate::{Check, Meter, Micros};
 
 use crate::failure::RedisFailure;
-use crate::key::slot;
+use crate::key::{key_of, slot};
 use crate::script::{Outcome, Task, Turn};
+use crate::state::{self, Form};
 use crate::store::Inner;
 
 /// The checks of a slice that one call decides.
@@ -133,63 +134,79 @@ impl Inner {
         if group.checks.iter().any(|check| check.meter().limit().is_none()) {
             return self.swap_group(group, intent).await;
         }
-        let mut call = self.call(group.turns(|_, check| decide(check, intent)));
+        let mut turns = group.turns(|_, check| decide(check, intent));
+        // What was used of limits that these succeed is moved first, by the client.
+        turns.extend(self.predecessors(group).map(|key| Turn { key, task: Task::Absent }));
+        let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
         let reply = self.ask(&call).await?;
-        let verdicts = call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task));
-        let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
-        let charged_at =
-            call.turns.iter().enumerate().map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
+        if reply.outcome == Outcome::Overtaken {
+            return self.swap_group(group, intent).await;
+        }
+        let turns = || call.turns.iter().take(group.checks.len()).enumerate();
+        let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task)).collect::<Result<Vec<_>, _>>()?;
+        let charged_at = turns().map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
         Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, charged_at, verdicts })
     }
 
-    /// A group with custom kernels: reads their states, decides on them here,
-    /// and has the script write what came out if nobody was faster.
+    /// The states of limits that those of a group succeed.
+    fn predecessors(&self, group: &Group<'_>) -> impl Iterator<Item = Vec<u8>> {
+        group.checks.iter().flat_map(|check| Swapped::new(self, check, Vec::new()).keys.into_iter().skip(1))
+    }
+
+    /// A group of which the client decides some checks: those of custom
+    /// kernels, and of limits that succeed others. Reads their states, decides
+    /// on them here, and has the script write what came out if nobody was faster.
     async fn swap_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        let custom = |check: &Check<'_>| check.meter().limit().is_none();
-        let look = Task::Swap { state: Vec::new(), passes: true, after: None, healed: None };
-        let turns = group.turns(|_, check| custom(check).then(|| look.clone()));
-        let call = self.call(turns);
-        let reply = self.ask(&call).await?;
+        let swapped: Vec<Option<Swapped<'_>>> = group
+            .checks
+            .iter()
+            .zip(&group.keys)
+            .map(|(check, key)| {
+                let swapped = Swapped::new(self, check, key.clone());
+                (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
+            })
+            .collect();
+        let looks = swapped.iter().flatten().flat_map(Swapped::look);
+        let reply = self.ask(&self.call(looks.collect())).await?;
         let mut now = reply.now;
-        let mut states: Vec<Vec<u8>> = (0..call.turns.len()).map(|turn| reply.state(turn).to_vec()).collect();
+        let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
         for _ in 0..MOST_TRIES {
-            let mut encoded: Vec<Option<Encoded>> = Vec::with_capacity(group.checks.len());
-            let mut state = states.iter();
-            for check in &group.checks {
-                let state = if custom(check) { state.next() } else { None };
-                encoded.push(match state {
-                    Some(state) => {
-                        let decided = check.meter().decide_encoded(state, now, verb(check, intent), check.cost());
-                        Some(decided.ok_or(RedisFailure::Garbled { what: "the state of a custom kernel" })?)
+            let mut turns = Vec::with_capacity(group.checks.len());
+            // Where each check stands among the turns, and what the client says of it.
+            let mut places = Vec::with_capacity(group.checks.len());
+            for ((check, key), swapped) in group.checks.iter().zip(&group.keys).zip(&swapped) {
+                let place = turns.len();
+                let encoded = match swapped {
+                    Some(swapped) => {
+                        let states = states.drain(..swapped.keys.len()).collect();
+                        let (encoded, tasks) = swapped.decide(states, now, verb(check, intent))?;
+                        turns.extend(swapped.keys.iter().zip(tasks).map(|(key, task)| Turn { key: key.clone(), task }));
+                        Some(encoded)
                     }
-                    None => None,
-                });
+                    None => {
+                        turns.extend(decide(check, intent).map(|task| Turn { key: key.clone(), task }));
+                        None
+                    }
+                };
+                places.push((place, encoded));
             }
-            let mut state = states.iter();
-            let turns = group.turns(|index, check| match &encoded[index] {
-                None => decide(check, intent),
-                Some(Encoded { verdict, after, healed, .. }) => {
-                    let passes = verdict.allowed || verb(check, intent) == Verb::Peek;
-                    let state = state.next().cloned().unwrap_or_default();
-                    Some(Task::Swap { state, passes, after: after.clone(), healed: healed.clone() })
-                }
-            });
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
             let reply = self.ask(&call).await?;
             if reply.outcome == Outcome::Overtaken {
                 now = reply.now;
-                let places = group.checks.iter().enumerate().filter(|(_, check)| custom(check));
-                states = places.map(|(index, _)| reply.state(index).to_vec()).collect();
+                let is_swap = |(_, turn): &(usize, &Turn<'_>)| matches!(turn.task, Task::Swap { .. });
+                let swaps = call.turns.iter().enumerate().filter(is_swap);
+                states = swaps.map(|(index, _)| reply.state(index).to_vec()).collect();
                 continue;
             }
             let carried_out = reply.outcome == Outcome::CarriedOut;
-            let charged_at = call.turns.iter().enumerate();
-            let charged_at = charged_at.map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
-            let verdicts = call.turns.iter().zip(encoded).enumerate().map(|(index, (turn, encoded))| match encoded {
-                None => reply.verdict(index, &turn.task),
+            let charged_at =
+                places.iter().map(|(place, _)| reply.charged_at(*place, &call.turns[*place].task)).collect();
+            let verdicts = places.into_iter().map(|(place, encoded)| match encoded {
+                None => reply.verdict(place, &call.turns[place].task),
                 Some(Encoded { verdict, .. }) if carried_out => Ok(verdict),
                 Some(Encoded { withheld, .. }) => Ok(withheld),
             });
@@ -225,6 +242,71 @@ impl Inner {
         call.undone = at;
         let reply = self.ask(&call).await?;
         call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task)).collect()
+    }
+}
+
+/// A check that the client decides: its own state, and those of the limits
+/// that its limit succeeds.
+struct Swapped<'a> {
+    check: Check<'a>,
+    meters: Vec<&'a Meter>,
+    keys: Vec<Vec<u8>>,
+}
+
+impl<'a> Swapped<'a> {
+    fn new(inner: &Inner, check: &Check<'a>, key: Vec<u8>) -> Swapped<'a> {
+        let (mut meters, mut keys) = (vec![check.meter()], vec![key]);
+        let predecessors = check.meter().predecessors();
+        let now = if predecessors.is_empty() { Micros::ZERO } else { inner.local_now() };
+        for predecessor in predecessors.iter().filter(|predecessor| predecessor.until() > now) {
+            meters.push(predecessor.meter());
+            keys.push(key_of(inner.prefix(), predecessor.meter(), check.key()));
+        }
+        Swapped { check: *check, meters, keys }
+    }
+
+    /// Turns that only read the states.
+    fn look(&self) -> impl Iterator<Item = Turn<'a>> {
+        self.keys.iter().zip(&self.meters).map(|(key, meter)| {
+            let form = Form::of(meter);
+            Turn {
+                key: key.clone(),
+                task: Task::Swap { form, state: Vec::new(), passes: true, after: None, healed: None },
+            }
+        })
+    }
+
+    /// What comes of the check, and of each state.
+    fn decide(&self, states: Vec<Vec<u8>>, now: Micros, verb: Verb) -> Result<(Encoded, Vec<Task<'a>>), RedisFailure> {
+        let cost = self.check.cost();
+        let garbled = || RedisFailure::Garbled { what: "a state that this process decides on" };
+        let (meter, predecessors) = (self.meters[0], &self.meters[1..]);
+        let encoded = |meter: &Meter, stored: &[u8]| state::encoded(meter, stored).ok_or_else(garbled);
+        let mut own = Kept { bytes: encoded(meter, &states[0])?, ..Kept::default() };
+        let mut left = Vec::with_capacity(predecessors.len());
+        for (predecessor, used) in predecessors.iter().zip(&states[1..]) {
+            let used = encoded(predecessor, used)?;
+            let rest;
+            (own, rest) = meter.take_over_encoded(&own.bytes, now, predecessor, &used).ok_or_else(garbled)?;
+            left.push(rest);
+        }
+        let decided = meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?;
+        // Whoever only looks moves nothing.
+        let moved = |kept: Kept| kernel::may_write(verb, cost).then_some(kept);
+        let own = if predecessors.is_empty() { None } else { moved(own) };
+        let passes = decided.verdict.allowed || verb == Verb::Peek;
+        let write = |meter: &Meter, kept: Option<Kept>| kept.map(|kept| state::stored(meter, kept));
+        let after = write(meter, decided.after.clone().or_else(|| own.clone()));
+        let healed = write(meter, decided.healed.clone().or(own));
+        let mut states = states.into_iter();
+        let mut next = || states.next().unwrap_or_default();
+        let mut tasks = vec![Task::Swap { form: Form::of(meter), state: next(), passes, after, healed }];
+        for (predecessor, left) in predecessors.iter().zip(left) {
+            let left = write(predecessor, moved(left));
+            let form = Form::of(predecessor);
+            tasks.push(Task::Swap { form, state: next(), passes: true, after: left.clone(), healed: left });
+        }
+        Ok((decided, tasks))
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use tidegate::{ConfigError, Limit, Limiter};
+use tidegate::{ConfigError, Limit, Limiter, Policy};
 
 use crate::connections::{Connections, Drain};
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
+use crate::policy::CurrentPolicy;
+use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::store::AnyStore;
 
@@ -20,28 +22,34 @@ pub struct App {
     pub drain: Drain,
     /// Who is connected.
     pub connections: Connections,
+    /// Who is refused most.
+    pub refused: Arc<Refused>,
     /// As the server was started.
     pub settings: Settings,
+    pub(crate) policy: CurrentPolicy,
     inline: InlineLimits,
 }
 
 impl App {
     pub(crate) fn new(
         settings: Settings,
-        policy: tidegate::Policy,
+        (text, policy): (CurrentPolicy, Policy),
         store: impl Into<AnyStore>,
     ) -> Result<App, ConfigError> {
         let store = store.into();
         let metrics = Arc::new(Metrics::new(store.clone()));
+        let refused = Arc::<Refused>::default();
         let on_failure = settings.on_failure();
         let mut builder = Limiter::builder(policy).store(store.clone());
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
-        let limiter = builder.observer(Arc::clone(&metrics)).build()?;
+        let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         Ok(App {
             limiter,
-            inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics)),
+            inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
+            policy: text,
+            refused,
             metrics,
             drain: Drain::default(),
             connections: Connections::new(settings.max_connections),

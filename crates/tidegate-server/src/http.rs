@@ -1,18 +1,34 @@
 //! HTTP: JSON in, JSON out, mistakes as problems (RFC 9457).
 
+mod admin;
+mod answer;
+mod ask;
+mod body;
 mod connection;
+mod fields;
+mod problem;
+mod question;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
-use axum::routing::get;
-use http::StatusCode;
+use axum::routing::{MethodRouter, get, post};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Request, Response, StatusCode};
+use tidegate::kernel::Verb;
 
+use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
+use self::problem::Problem;
 use crate::app::App;
 use crate::listen::Listener;
 use crate::metrics::Protocol;
+
+/// The document that says what there is: written by hand, held to be true by
+/// a tester that reads it.
+const OPENAPI: &str = include_str!("http/openapi.json");
 
 /// Serves HTTP on a listener until the server closes.
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
@@ -22,21 +38,57 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
 }
 
 fn router(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(app)
+    let mut router = Router::new()
+        .route("/v1/check", asks(Ask::Verb(Verb::Charge)))
+        .route("/v1/peek", asks(Ask::Verb(Verb::Peek)))
+        .route("/v1/refund", asks(Ask::Verb(Verb::Refund)))
+        .route("/v1/reset", asks(Ask::Verb(Verb::Reset)))
+        .route("/v1/acquire", asks(Ask::Acquire))
+        .route("/v1/explain", asks(Ask::Explain))
+        .route("/healthz", reads(get(|| async { "alive\n" })))
+        .route("/readyz", reads(get(ready)))
+        .route("/metrics", reads(get(metrics)))
+        .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })));
+    if !app.settings.no_admin {
+        router = router.merge(admin::router(&app));
+    }
+    let nothing =
+        |request: Request<Body>| async move { Problem::NotFound { path: request.uri().path().to_owned() }.response() };
+    router.fallback(nothing).with_state(app)
+}
+
+/// A path that questions are posted to.
+fn asks(ask: Ask) -> MethodRouter<Arc<App>> {
+    let answer = move |State(app): State<Arc<App>>, request| ask::ask(app, ask, request);
+    post(answer).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") })
+}
+
+/// A path that can only be read.
+fn reads(router: MethodRouter<Arc<App>>) -> MethodRouter<Arc<App>> {
+    router.fallback(|request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") })
+}
+
+fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Response<Body> {
+    let (path, method) = (request.uri().path().to_owned(), request.method().to_string());
+    Problem::Method { path, method, allowed }.response()
 }
 
 async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     if app.drain.is_leaving() {
         return (StatusCode::SERVICE_UNAVAILABLE, "leaving\n");
     }
+    if !app.store().is_reachable() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the store is away\n");
+    }
     (StatusCode::OK, "ready\n")
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> ([(http::HeaderName, &'static str); 1], String) {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(http::header::CONTENT_TYPE, kind)], app.metrics.text())
+async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
+    // Counting keys walks through the store: not where requests wait.
+    let text = tokio::task::spawn_blocking(move || app.metrics.text()).await.unwrap_or_default();
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tidegate::{ConfigError, FailureMode, Limit, Limiter, Meter, Name, Policy};
 
 use crate::metrics::Metrics;
+use crate::refused::Refused;
 use crate::store::AnyStore;
 
 /// The rule that decisions by an inline limit speak of.
@@ -33,11 +34,17 @@ pub(crate) struct InlineLimits {
     store: AnyStore,
     on_failure: Option<FailureMode>,
     metrics: Arc<Metrics>,
+    refused: Arc<Refused>,
 }
 
 impl InlineLimits {
-    pub(crate) fn new(store: AnyStore, on_failure: Option<FailureMode>, metrics: Arc<Metrics>) -> InlineLimits {
-        InlineLimits { known: RwLock::default(), store, on_failure, metrics }
+    pub(crate) fn new(
+        store: AnyStore,
+        on_failure: Option<FailureMode>,
+        metrics: Arc<Metrics>,
+        refused: Arc<Refused>,
+    ) -> InlineLimits {
+        InlineLimits { known: RwLock::default(), store, on_failure, metrics, refused }
     }
 
     pub(crate) fn get(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
@@ -49,7 +56,7 @@ impl InlineLimits {
         if let Some(mode) = self.on_failure {
             builder = builder.on_failure(mode);
         }
-        let limiter = builder.observer(Arc::clone(&self.metrics)).build()?;
+        let limiter = builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused)).build()?;
         let inline = Arc::new(Inline { meter, limiter });
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_LIMITS {
@@ -72,7 +79,7 @@ mod tests {
     #[test]
     fn more_limits_than_the_bound_are_forgotten_and_their_states_are_not() {
         let store = AnyStore::from(MemoryStore::default());
-        let limits = InlineLimits::new(store, None, Arc::default());
+        let limits = InlineLimits::new(store, None, Arc::default(), Arc::default());
         let first = Limit::per_hour(1);
         let ask = |limit| {
             let inline = limits.get(limit).unwrap();

@@ -9,23 +9,31 @@
 //! that is how the tests compare what the wire says with what the library says.
 
 mod app;
+mod cli;
 mod connections;
 mod http;
 mod inline;
 mod listen;
 mod metrics;
+mod policy;
+mod refused;
 pub mod resp;
 mod serve;
 mod settings;
+mod snapshot;
 mod store;
+mod systemd;
 mod tls;
 
 pub use app::App;
+pub use cli::run;
 pub use connections::{Connections, Drain};
 pub use inline::{INLINE_RULE, Inline};
 pub use listen::{Address, AddressError, Listener, Peer, Stream};
 pub use metrics::{Metrics, Protocol, RuleCounters};
+pub use refused::Refused;
 pub use serve::{Server, StartError};
 pub use settings::{LogFormat, OnFailure, Settings, StoreChoice};
+pub use snapshot::StatesError;
 pub use store::AnyStore;
 pub use tls::TlsError;

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -20,12 +20,24 @@ use tidegate::{CheckError, Event, Name, Observer};
 use crate::store::AnyStore;
 
 /// A way to speak with the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Protocol {
     Http,
     Resp,
     Grpc,
+}
+
+impl Protocol {
+    /// The name, as in labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Http => "http",
+            Protocol::Resp => "resp",
+            Protocol::Grpc => "grpc",
+        }
+    }
 }
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Http, Protocol::Resp, Protocol::Grpc];
@@ -36,7 +48,7 @@ const LATENCY_BUCKETS: [f64; 12] =
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByProtocol {
-    protocol: Protocol,
+    protocol: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,24 +59,15 @@ struct ByRule {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
     rule: &'static str,
-    outcome: Outcome,
+    outcome: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Outcome {
-    Allowed,
-    Refused,
-}
+const ALLOWED: &str = "allowed";
+const REFUSED: &str = "refused";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByReason {
-    reason: Reason,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-enum Reason {
-    Unsatisfiable,
-    Store,
+    reason: &'static str,
 }
 
 /// Every number that `/metrics` shows.
@@ -134,7 +137,7 @@ impl Default for Metrics {
         registry.register("policy_changes", "Policies that took the place of the one before", reloads.clone());
         registry.register("policy_mistakes", "Policies that were refused for their mistakes", failed_reloads.clone());
         let protocols = PROTOCOLS.map(|protocol| {
-            let labels = ByProtocol { protocol };
+            let labels = ByProtocol { protocol: protocol.as_str() };
             ProtocolMetrics {
                 latency: latency.get_or_create_owned(&labels),
                 connections: connections.get_or_create_owned(&labels),
@@ -169,11 +172,11 @@ impl Metrics {
         }
         let by = |outcome| ByOutcome { rule: rule.as_str(), outcome };
         let counters = Arc::new(RuleCounters {
-            allowed: self.decisions.get_or_create_owned(&by(Outcome::Allowed)),
-            refused: self.decisions.get_or_create_owned(&by(Outcome::Refused)),
+            allowed: self.decisions.get_or_create_owned(&by(ALLOWED)),
+            refused: self.decisions.get_or_create_owned(&by(REFUSED)),
             degraded: self.degraded.get_or_create_owned(&ByRule { rule: rule.as_str() }),
-            shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(Outcome::Allowed)),
-            shadow_refused: self.shadow_decisions.get_or_create_owned(&by(Outcome::Refused)),
+            shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
+            shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
         });
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(rules.entry(rule).or_insert(counters))
@@ -182,8 +185,8 @@ impl Metrics {
     /// A question that had no answer.
     pub fn failed(&self, error: &CheckError) {
         let reason = match error {
-            CheckError::Unsatisfiable { .. } => Reason::Unsatisfiable,
-            _ => Reason::Store,
+            CheckError::Unsatisfiable { .. } => "unsatisfiable",
+            _ => "store",
         };
         self.errors.get_or_create(&ByReason { reason }).inc();
     }

@@ -1,26 +1,25 @@
 //! A whole server: settings to listeners, and back to silence.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{ConfigError, Policy};
-use tidegate_config::{Format, Report};
+use tidegate::{ConfigError, MemoryStore};
+use tidegate_config::Report;
 use tidegate_redis::ConnectError;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::app::App;
 use crate::http;
 use crate::listen::{Address, Listener};
+use crate::policy::CurrentPolicy;
 use crate::resp::{self, Resp};
 use crate::settings::{Settings, StoreChoice};
+use crate::snapshot::{self, StatesError};
 use crate::store::AnyStore;
 use crate::tls::{TlsError, TlsFiles};
-
-/// The policy of a server that was given none.
-pub(crate) const DEFAULT_POLICY: &str = include_str!("default_policy.toml");
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +37,18 @@ pub enum StartError {
     /// TLS cannot be had.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The states of the last run cannot be read.
+    #[error(transparent)]
+    States(#[from] StatesError),
+    /// A snapshot of states that are not kept here.
+    #[error("--snapshot is for the memory store: Redis keeps the states itself")]
+    SnapshotOfRedis,
+    /// Whoever reaches the server could change its policy.
+    #[error("the admin API would be open to all who reach {address}: give a --admin-token, or start with --no-admin")]
+    AdminWithoutToken {
+        /// Where it would listen.
+        address: Address,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -46,6 +57,12 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl From<Report> for StartError {
+    fn from(report: Report) -> StartError {
+        StartError::Policy(Box::new(report))
+    }
 }
 
 /// A server that runs in this process until it is [drained](Server::drain).
@@ -62,7 +79,11 @@ impl Server {
     /// [`StartError`], if anything that was asked for cannot be had.
     pub async fn open(settings: Settings) -> Result<Server, StartError> {
         let store = match &settings.store {
-            StoreChoice::Memory => tidegate::MemoryStore::builder().max_keys(settings.max_keys).build()?.into(),
+            StoreChoice::Memory => {
+                let builder = MemoryStore::builder().max_keys(settings.max_keys);
+                snapshot::restore(builder, settings.snapshot.as_deref())?.into()
+            }
+            StoreChoice::Url(_) if settings.snapshot.is_some() => return Err(StartError::SnapshotOfRedis),
             StoreChoice::Url(url) => AnyStore::from(tidegate_redis::RedisStore::connect(url).await?),
         };
         Server::start(settings, store).await
@@ -74,7 +95,8 @@ impl Server {
     /// # Errors
     /// As [`open`](Server::open).
     pub async fn start(settings: Settings, store: impl Into<AnyStore>) -> Result<Server, StartError> {
-        let policy = policy(settings.policy.as_deref())?;
+        admin_is_guarded(&settings)?;
+        let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
         let app = Arc::new(App::new(settings, policy, store)?);
         let mut server = Server { app, http: Vec::new(), resp: Vec::new() };
@@ -107,6 +129,11 @@ impl Server {
         &self.http
     }
 
+    /// All addresses, with the protocol of each.
+    pub fn addresses(&self) -> impl Iterator<Item = (&'static str, &Address)> {
+        self.http.iter().map(|address| ("http", address))
+    }
+
     /// The first TCP address of HTTP, for tests.
     pub fn http_socket(&self) -> Option<SocketAddr> {
         tcp(&self.http)
@@ -136,8 +163,16 @@ impl Server {
         if !finished {
             warn!(open = self.app.connections.open(), "some connections did not finish in time");
         }
-        if let AnyStore::Redis(store) = self.app.store() {
-            store.close().await;
+        match self.app.store() {
+            AnyStore::Redis(store) => store.close().await,
+            AnyStore::Memory(store) => {
+                let Some(path) = &settings.snapshot else { return finished };
+                if let Err(error) = snapshot::write(store, path) {
+                    error!(%error, source = ?error.source(), "the states are lost");
+                    return false;
+                }
+                info!(path = %path.display(), "the states are kept");
+            }
         }
         finished
     }
@@ -151,12 +186,14 @@ fn tcp(addresses: &[Address]) -> Option<SocketAddr> {
     })
 }
 
-fn policy(path: Option<&Path>) -> Result<Policy, StartError> {
-    let policy = match path {
-        Some(path) => tidegate_config::load(path),
-        None => tidegate_config::parse(DEFAULT_POLICY, Format::Toml, "built-in policy".as_ref()),
-    };
-    policy.map_err(|report| StartError::Policy(Box::new(report)))
+fn admin_is_guarded(settings: &Settings) -> Result<(), StartError> {
+    if settings.no_admin || settings.admin_token.as_ref().is_some_and(|token| !token.is_empty()) {
+        return Ok(());
+    }
+    match settings.http.iter().find(|address| !address.is_local()) {
+        Some(address) => Err(StartError::AdminWithoutToken { address: address.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// Listens on an address, with TLS if there is any.

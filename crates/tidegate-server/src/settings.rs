@@ -1,6 +1,7 @@
 //! How a server is started: flags, and the environment for each of them.
 
 use std::convert::Infallible;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -99,6 +100,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_NO_ADMIN")]
     pub no_admin: bool,
 
+    /// Threads that serve; one for each core unless set
+    #[arg(long, env = "TIDEGATE_THREADS", value_name = "COUNT")]
+    pub threads: Option<NonZeroUsize>,
+
     /// How logs are written
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
@@ -124,6 +129,10 @@ impl Settings {
             OnFailure::Error => None,
             OnFailure::Mode(mode) => Some(mode),
         }
+    }
+
+    pub(crate) fn body_patience(&self) -> Duration {
+        Duration::from_secs(self.body_seconds)
     }
 
     pub(crate) fn idle(&self) -> Duration {

@@ -16,6 +16,26 @@ pub enum AnyStore {
     Redis(RedisStore),
 }
 
+impl AnyStore {
+    /// What kind of store it is.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            AnyStore::Memory(_) => "memory",
+            AnyStore::Redis(_) => "redis",
+        }
+    }
+
+    /// Whether it answers, as far as is known; one that was never asked may.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        match self {
+            AnyStore::Memory(_) => true,
+            AnyStore::Redis(store) => store.statistics().away == 0,
+        }
+    }
+}
+
 impl Store for AnyStore {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match self {

@@ -7,7 +7,7 @@
 //! stand-in: whoever asks for one learns that it was not done.
 
 use std::num::NonZeroU32;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::kernel::{Verb, Verdict};
 use crate::limit::{AlgorithmKind, Limit};
@@ -50,8 +50,12 @@ impl FailureMode {
 pub(crate) struct StandIns {
     /// One for each meter of the policy, in its order.
     modes: Box<[Option<StandIn>]>,
-    store: OnceLock<MemoryStore>,
+    store: LocalStore,
 }
+
+/// The store of local stand-ins, made when it is first needed and kept when
+/// the policy changes.
+pub(crate) type LocalStore = Arc<OnceLock<MemoryStore>>;
 
 #[derive(Debug)]
 enum StandIn {
@@ -65,17 +69,13 @@ const LOCAL_KEYS: usize = 100_000;
 
 impl StandIns {
     /// The stand-ins of `meters`, or `None` if not one of them has any.
-    pub(crate) fn new(
-        meters: &[Meter],
-        for_all: Option<FailureMode>,
-        store: Option<MemoryStore>,
-    ) -> Option<Box<StandIns>> {
+    pub(crate) fn new(meters: &[Meter], for_all: Option<FailureMode>, store: &LocalStore) -> Option<Box<StandIns>> {
         let modes: Box<[_]> = meters
             .iter()
             .map(|meter| match meter.failure_mode().or(for_all)? {
                 FailureMode::Open => Some(StandIn::Open),
                 FailureMode::Closed => Some(StandIn::Closed),
-                FailureMode::Local { processes } => Some(match meter.limit() {
+                FailureMode::Local { processes } => Some(match meter.nominal_limit() {
                     Some(limit) => StandIn::Local(Meter::new(meter.name(), limit.share(processes))),
                     // A kernel of the user's own has no share that we could know.
                     None => StandIn::Local(meter.clone()),
@@ -83,7 +83,7 @@ impl StandIns {
             })
             .collect();
         let any = modes.iter().any(Option::is_some);
-        any.then(|| Box::new(StandIns { modes, store: store.map_or_else(OnceLock::new, OnceLock::from) }))
+        any.then(|| Box::new(StandIns { modes, store: Arc::clone(store) }))
     }
 
     /// Answers in place of a store that failed with `error`; `numbers` are

@@ -11,10 +11,13 @@
 
 mod bucket;
 mod log;
+mod warm_up;
 mod window;
 
 pub use bucket::{Bucket, BucketState};
 pub use log::{Log, LogState};
+pub use warm_up::WarmUp;
+pub(crate) use warm_up::Warming;
 pub use window::{Style, Window, WindowState};
 
 use crate::time::Micros;
@@ -65,6 +68,12 @@ pub trait Kernel: Send + Sync + 'static {
 
     /// What is left now, and for how long the state will be remembered.
     fn read(&self, state: &Self::State, now: Micros) -> Reading;
+
+    /// How many units are in use now: what a limit takes over that succeeds
+    /// this one.
+    fn used(&self, state: &Self::State, now: Micros) -> u64 {
+        self.capacity().saturating_sub(self.read(state, now).remaining)
+    }
 
     /// From when on the state equals the default one in every later decision.
     fn forget_at(&self, state: &Self::State) -> Micros;

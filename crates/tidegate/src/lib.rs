@@ -395,6 +395,7 @@ mod time;
 
 pub use decision::Decision;
 pub use failure::FailureMode;
+pub use kernel::WarmUp;
 pub use limit::{AlgorithmKind, ConfigError, Limit};
 pub use limiter::{AcquireError, Builder, Limiter};
 pub use name::Name;
@@ -402,7 +403,7 @@ pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};
 pub use request::{Key, KeyPart, Request};
 pub use store::memory::{MemoryStore, Overflow};
-pub use store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
+pub use store::{Check, CheckError, ImmediateStore, Meter, Predecessor, Store, StoreError};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
 
 /// The code in the project's documents compiles and runs.

@@ -135,6 +135,16 @@ pub enum ConfigError {
         /// The number that is allowed.
         bound: usize,
     },
+    /// A rule was given too many different limits within too short a time.
+    #[error(
+        "rule {rule:?} had {bound} other limits whose use still counts: change it again when they have been forgotten"
+    )]
+    TooManyChanges {
+        /// The rule.
+        rule: &'static str,
+        /// The number that is allowed.
+        bound: usize,
+    },
     /// More distinct rule names than a process may ever make.
     #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
     TooManyNames {

@@ -1,22 +1,25 @@
 //! The front door: a policy, a store, and the questions one asks of them.
 
 mod acquire;
+mod current;
+mod question;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use acquire::AcquireError;
 
 use self::acquire::Waiters;
+use self::current::{Current, Policies, Setup};
+use self::question::{Question, shadows};
 use crate::decision::Decision;
-use crate::failure::{FailureMode, StandIns};
-use crate::few::Few;
+use crate::failure::FailureMode;
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
 use crate::observe::{Event, Observer, Observers};
-use crate::policy::{Applied, Compiled, Draft, Explanation, Policy, Resolution, RuleExplanation};
+use crate::policy::{Applied, Draft, Explanation, Policy, RuleExplanation};
 use crate::request::Request;
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
+use crate::store::{Check, CheckError, ImmediateStore, Store};
 use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
@@ -37,46 +40,10 @@ pub struct Limiter<S = MemoryStore> {
 }
 
 struct Inner<S> {
-    policy: Compiled,
-    /// The only limit, if every request is asked about nothing else.
-    only: Option<Meter>,
-    /// The same, if there is nobody to be told and nobody to stand in.
-    plain: Option<Meter>,
+    policies: Policies,
     store: S,
     observers: Observers,
-    stand_ins: Option<Box<StandIns>>,
     waiters: Waiters,
-}
-
-impl<S> Inner<S> {
-    /// What the store decided of the limits that a request meets.
-    fn decided_of(
-        &self,
-        resolution: &Resolution<'_, '_>,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-        decided: Result<Micros, StoreError>,
-    ) -> Result<Micros, StoreError> {
-        if decided.is_ok() {
-            return decided;
-        }
-        let numbers: Vec<usize> = resolution.enforced.iter().map(|applied| applied.number).collect();
-        self.decided(checks, &numbers, verdicts, decided)
-    }
-
-    /// What the store decided, or whoever stands in for it.
-    fn decided(
-        &self,
-        checks: &[Check<'_>],
-        numbers: &[usize],
-        verdicts: &mut [Verdict],
-        decided: Result<Micros, StoreError>,
-    ) -> Result<Micros, StoreError> {
-        match (decided, &self.stand_ins) {
-            (Err(error), Some(stand_ins)) => stand_ins.decide(checks, numbers, verdicts, error),
-            (decided, _) => decided,
-        }
-    }
 }
 
 impl<S> Clone for Limiter<S> {
@@ -154,11 +121,9 @@ impl<S: Store> Builder<S> {
     /// If the policy is empty or has two rules of one name.
     pub fn build(self) -> Result<Limiter<S>, ConfigError> {
         let Builder { policy, store, observers, on_failure, local_store } = self;
-        let policy = Compiled::new(&policy)?;
-        let stand_ins = StandIns::new(policy.meters(), on_failure, local_store);
-        let only = policy.only_meter().cloned();
-        let plain = only.clone().filter(|_| observers.is_empty() && stand_ins.is_none());
-        let inner = Inner { policy, only, plain, store: store(), observers, stand_ins, waiters: Waiters::default() };
+        let local_store = Arc::new(local_store.map_or_else(OnceLock::new, OnceLock::from));
+        let policies = Policies::new(policy, Setup { observed: !observers.is_empty(), on_failure, local_store })?;
+        let inner = Inner { policies, store: store(), observers, waiters: Waiters::default() };
         Ok(Limiter { inner: Arc::new(inner) })
     }
 }
@@ -213,29 +178,38 @@ impl<S: Store> Limiter<S> {
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = &inner.only {
-            let checks = [Check::new(meter, &request.key, verb, request.cost)?];
-            let mut verdicts = [Verdict::default()];
-            let decided = inner.store.decide(&checks, &mut verdicts).await;
-            let at = inner.decided(&checks, &[0], &mut verdicts, decided)?;
-            return Ok(self.told(verb, request, checks[0].decision(verdicts[0]), at));
-        }
-        let resolution = inner.policy.resolve(request);
-        let mut question = Question::new(&resolution, verb)?;
-        let mut decided = None;
-        if let Some(checks) = &question.checks {
-            let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
-            decided =
-                Some(inner.decided_of(&resolution, checks.as_slice(), question.verdicts.as_mut_slice(), answer)?);
-        }
-        let decision = self.tell_of(&question, decided, verb, request);
-        for (shadow, check) in shadows(&resolution, verb, decision) {
-            let mut verdicts = [Verdict::default()];
-            if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
-                self.tell_shadow(shadow, verb, check.decision(verdicts[0]), at);
+        loop {
+            let current = inner.policies.current_for_long();
+            let resolution = current.policy.resolve(request);
+            let mut question = Question::new(&resolution, verb)?;
+            let mut decided = None;
+            if let Some(checks) = &question.checks {
+                let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
+                decided = Some(question.decided(&current, answer)?);
             }
+            let decision = question.decision();
+            if self.is_overtaken(verb, decision, &current) {
+                if let Ok(given_back) = Question::new(&resolution, Verb::Refund) {
+                    // If it cannot be given back, it was charged in vain: against the caller.
+                    let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
+                }
+                continue;
+            }
+            self.tell_of(decision, decided, &current, verb, request);
+            for (shadow, check) in shadows(&resolution, verb, decision) {
+                let mut verdicts = [Verdict::default()];
+                if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
+                    self.tell_shadow(shadow, verb, check.decision(verdicts[0]), at);
+                }
+            }
+            return Ok(decision);
         }
-        Ok(decision)
+    }
+
+    /// Whether a charge passed by a policy that was no longer in force by then.
+    #[inline]
+    fn is_overtaken(&self, verb: Verb, decision: Decision, current: &Current) -> bool {
+        verb == Verb::Charge && decision.is_allowed() && !self.inner.policies.is_current(current)
     }
 
     /// What every rule says of a request, and why, without charging anything
@@ -246,8 +220,9 @@ impl<S: Store> Limiter<S> {
     pub async fn explain_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Explanation, CheckError> {
         let request = request.into();
         let inner = &*self.inner;
+        let current = inner.policies.current_for_long();
         let mut rules = Vec::new();
-        for Draft { rule, shadow, say } in inner.policy.drafts(&request) {
+        for Draft { rule, shadow, say } in current.policy.drafts(&request) {
             let say = match say {
                 Err(say) => say,
                 Ok(applied) => match applied.check(Verb::Peek) {
@@ -261,18 +236,26 @@ impl<S: Store> Limiter<S> {
             };
             rules.push(RuleExplanation { rule, say, shadow, binds: false });
         }
-        let blocked_by = inner.policy.resolve(&request).blocked_by;
+        let blocked_by = current.policy.resolve(&request).blocked_by;
         Ok(Explanation::new(blocked_by, rules))
     }
 
-    /// What came of a question, of which the observers have been told.
-    fn tell_of(&self, question: &Question<'_>, decided: Option<Micros>, verb: Verb, request: &Request<'_>) -> Decision {
-        let decision = question.decision();
-        match decided {
-            Some(at) => self.told(verb, request, decision, at),
-            // Nobody needed the store: the observers get its time all the same.
-            None if self.inner.observers.is_empty() => decision,
-            None => self.told(verb, request, decision, self.inner.store.clock().now()),
+    /// Tells the observers of a decision.
+    fn tell_of(
+        &self,
+        decision: Decision,
+        decided: Option<Micros>,
+        current: &Current,
+        verb: Verb,
+        request: &Request<'_>,
+    ) {
+        if let Some(at) = decided {
+            self.inner.policies.settle(current, at);
+        }
+        if !self.inner.observers.is_empty() {
+            // Where nobody needed the store, the observers get its time all the same.
+            let at = decided.unwrap_or_else(|| self.inner.store.clock().now());
+            self.tell(verb, request, decision, at);
         }
     }
 
@@ -284,15 +267,13 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// The decision, of which the observers have been told.
     #[inline]
-    fn told(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) -> Decision {
+    fn tell(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
             let Request { key, cost, .. } = request;
             observers.tell(&Event { rule: decision.rule(), key, verb, cost: *cost, decision, at, shadow: false });
         }
-        decision
     }
 }
 
@@ -314,9 +295,13 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = &inner.plain {
-            let check = Check::new(meter, &request.key, Verb::Charge, request.cost);
-            return check.is_ok_and(|check| inner.store.admits_now(check).unwrap_or(false));
+        if let Some(meter) = inner.policies.plain() {
+            let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
+            let is_admitted = inner.store.admits_now(check).unwrap_or(false);
+            if !is_admitted || inner.policies.is_unchanged() {
+                return is_admitted;
+            }
+            self.give_back_now(check);
         }
         self.ask_several_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed())
     }
@@ -395,9 +380,10 @@ impl<S: ImmediateStore> Limiter<S> {
         requests: impl IntoIterator<Item = R>,
     ) -> Result<Vec<Decision>, CheckError> {
         let requests: Vec<Request<'a>> = requests.into_iter().map(Into::into).collect();
-        let Some(meter) = &self.inner.only else {
+        let current = self.inner.policies.current();
+        let Some(meter) = &current.only else {
             for request in &requests {
-                Question::new(&self.inner.policy.resolve(request), Verb::Charge)?;
+                Question::new(&current.policy.resolve(request), Verb::Charge)?;
             }
             return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
         };
@@ -410,11 +396,18 @@ impl<S: ImmediateStore> Limiter<S> {
         for (requests, checks) in requests.chunks(BATCH).zip(checks.chunks(BATCH)) {
             let verdicts = &mut verdicts[..checks.len()];
             let at = self.inner.store.decide_each_now(checks, verdicts)?;
-            let decided = requests.iter().zip(checks.iter().zip(verdicts));
-            decisions.extend(
-                decided
-                    .map(|(request, (check, verdict))| self.told(Verb::Charge, request, check.decision(*verdict), at)),
-            );
+            self.inner.policies.settle(&current, at);
+            let is_current = self.inner.policies.is_current(&current);
+            for (request, (check, verdict)) in requests.iter().zip(checks.iter().zip(verdicts)) {
+                if is_current || !verdict.allowed {
+                    let decision = check.decision(*verdict);
+                    self.tell(Verb::Charge, request, decision, at);
+                    decisions.push(decision);
+                } else {
+                    self.give_back_now(*check);
+                    decisions.push(self.ask_several_now(Verb::Charge, request)?);
+                }
+            }
         }
         Ok(decisions)
     }
@@ -422,11 +415,14 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = &inner.plain {
+        if let Some(meter) = inner.policies.plain() {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
-            return Ok(check.decision(verdict));
+            if inner.policies.is_unchanged() || verb != Verb::Charge || !verdict.allowed {
+                return Ok(check.decision(verdict));
+            }
+            self.give_back_now(check);
         }
         self.ask_several_now(verb, request).map(Decision::field_by_field)
     }
@@ -434,74 +430,41 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
     fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        let resolution = inner.policy.resolve(request);
-        let mut question = Question::new(&resolution, verb)?;
-        let mut decided = None;
-        if let Some(checks) = &question.checks {
-            let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
-            decided =
-                Some(inner.decided_of(&resolution, checks.as_slice(), question.verdicts.as_mut_slice(), answer)?);
-        }
-        let decision = self.tell_of(&question, decided, verb, request);
-        for (shadow, check) in shadows(&resolution, verb, decision) {
-            let mut verdict = Verdict::default();
-            if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {
-                self.tell_shadow(shadow, verb, check.decision(verdict), at);
+        loop {
+            let current = inner.policies.current();
+            let resolution = current.policy.resolve(request);
+            let mut question = Question::new(&resolution, verb)?;
+            let mut decided = None;
+            if let Some(checks) = &question.checks {
+                let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
+                decided = Some(question.decided(&current, answer)?);
             }
+            let decision = question.decision();
+            if self.is_overtaken(verb, decision, &current) {
+                question.checks().iter().for_each(|check| self.give_back_now(*check));
+                continue;
+            }
+            self.tell_of(decision, decided, &current, verb, request);
+            for (shadow, check) in shadows(&resolution, verb, decision) {
+                let mut verdict = Verdict::default();
+                if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {
+                    self.tell_shadow(shadow, verb, check.decision(verdict), at);
+                }
+            }
+            return Ok(decision);
         }
-        Ok(decision)
+    }
+
+    /// Gives back what was charged by a policy that was no longer in force. If
+    /// it cannot be, it was charged in vain: against the caller.
+    #[cold]
+    fn give_back_now(&self, check: Check<'_>) {
+        let _ = self.inner.store.decide_one_now(check.as_refund(), &mut Verdict::default());
     }
 }
 
 /// Requests of a batch that a store is asked about at a time.
 const BATCH: usize = 32;
-
-/// A request as checks, and room for their verdicts.
-struct Question<'a> {
-    resolution: &'a Resolution<'a, 'a>,
-    /// None if nobody needs to be asked.
-    checks: Option<Few<Check<'a>>>,
-    verdicts: Few<Verdict>,
-}
-
-impl<'a> Question<'a> {
-    fn new(resolution: &'a Resolution<'a, 'a>, verb: Verb) -> Result<Question<'a>, CheckError> {
-        let enforced = if resolution.blocked_by.is_some() { &[] } else { &*resolution.enforced };
-        let verdicts = Few::filled(Verdict::default(), enforced.len());
-        let Some(first) = enforced.first() else { return Ok(Question { resolution, checks: None, verdicts }) };
-        let mut checks = Few::filled(first.check(verb)?, enforced.len());
-        for (check, applied) in checks.as_mut_slice().iter_mut().zip(enforced).skip(1) {
-            *check = applied.check(verb)?;
-        }
-        Ok(Question { resolution, checks: Some(checks), verdicts })
-    }
-
-    fn checks(&self) -> &[Check<'a>] {
-        self.checks.as_ref().map_or(&[], Few::as_slice)
-    }
-
-    /// The decision of the limit that binds.
-    fn decision(&self) -> Decision {
-        if let Some(rule) = self.resolution.blocked_by {
-            return Decision::blocked(rule);
-        }
-        let decisions = self.checks().iter().zip(self.verdicts.as_slice());
-        let decisions = decisions.map(|(check, verdict)| check.decision(*verdict));
-        decisions.reduce(Decision::and).unwrap_or_else(Decision::unlimited)
-    }
-}
-
-/// What those limits are asked that only watch: a refused request is charged
-/// to none of them either.
-fn shadows<'q>(
-    resolution: &'q Resolution<'_, 'q>,
-    verb: Verb,
-    decision: Decision,
-) -> impl Iterator<Item = (&'q Applied<'q, 'q>, Check<'q>)> {
-    let verb = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
-    // A cost that can never pass is refused by a shadow, too: there is nothing to ask.
-    resolution.shadows.iter().filter_map(move |shadow| Some((shadow, shadow.check(verb).ok()?)))
-}
 
 impl<S> std::fmt::Debug for Limiter<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

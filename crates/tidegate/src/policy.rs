@@ -8,6 +8,7 @@ mod glob;
 mod index;
 mod network;
 mod rule;
+mod succession;
 
 pub(crate) use compiled::{Applied, Compiled, Resolution};
 pub use condition::Condition;
@@ -15,6 +16,7 @@ pub(crate) use explain::Draft;
 pub use explain::{Explanation, RuleExplanation, Say};
 pub use network::Network;
 pub use rule::{KeyAttribute, Missing, Rule, Setting};
+pub(crate) use succession::Lineage;
 
 use crate::limit::Limit;
 use crate::store::Meter;
@@ -36,7 +38,7 @@ use crate::store::Meter;
 ///
 /// A [`Rule`] says which requests it applies to, and whose limit it is. A
 /// request that no rule applies to is allowed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -84,6 +86,10 @@ impl Policy {
     pub fn allow(mut self, attribute: impl Into<String>, condition: Condition) -> Policy {
         self.allowed.push((attribute.into(), condition));
         self
+    }
+
+    fn all_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().chain(&self.fallback)
     }
 }
 

@@ -10,6 +10,7 @@ mod erased;
 pub mod memory;
 mod meter;
 mod meter_kernel;
+mod succession;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
+pub use succession::Predecessor;
+pub(crate) use succession::{horizon, take_over};
 
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
@@ -38,11 +41,11 @@ impl<'a> Check<'a> {
     /// A check that can be decided.
     ///
     /// # Errors
-    /// [`CheckError::Unsatisfiable`] if the cost is above the meter's
-    /// capacity: no waiting would ever help.
+    /// [`CheckError::Unsatisfiable`] if the cost is above the meter's largest:
+    /// no waiting would ever help.
     #[inline]
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
-        let capacity = meter.capacity();
+        let capacity = meter.largest_cost();
         if cost > capacity {
             return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
         }
@@ -70,7 +73,7 @@ impl<'a> Check<'a> {
         self.verb
     }
 
-    /// Of how much; never above the meter's capacity.
+    /// Of how much; never above the meter's largest cost.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {
@@ -87,6 +90,11 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn as_peek(&self) -> Check<'a> {
         Check { verb: Verb::Peek, ..*self }
+    }
+
+    /// The same cost, given back.
+    pub(crate) fn as_refund(&self) -> Check<'a> {
+        Check { verb: Verb::Refund, ..*self }
     }
 
     #[inline]

@@ -134,7 +134,7 @@ fn failure(error: String) -> RedisFailure {
 fn examine(keyspace: &Keyspace, turn: &Turn<'_>, kept_longer_ms: u64) {
     let limit = match &turn.task {
         Task::Decide { limit, .. } | Task::Undo { limit, .. } => *limit,
-        Task::Swap { .. } => return,
+        Task::Swap { .. } | Task::Absent => return,
     };
     let name = String::from_utf8_lossy(&turn.key);
     let Some(kept_until) = keyspace.kept_until(&turn.key) else { panic!("{name}: kept for ever") };

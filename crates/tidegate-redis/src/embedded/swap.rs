@@ -9,6 +9,7 @@ use super::account::Account;
 use super::store::{EmbeddedStore, Settings};
 use crate::failure::RedisFailure;
 use crate::script::{Outcome, Task, Turn};
+use crate::state::Form;
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
 
@@ -21,7 +22,8 @@ fn swap(account: &Account, state: &str, passes: bool) -> Outcome {
     let check = account.check(Verb::Charge, 5);
     let limit = check.meter().limit().expect("a limit of ours");
     let decide = Task::Decide { check, limit, verb: Verb::Charge };
-    let swap = Task::Swap { state: state.into(), passes, after: kept("after"), healed: kept("healed") };
+    let swap =
+        Task::Swap { form: Form::Text, state: state.into(), passes, after: kept("after"), healed: kept("healed") };
     let key = EmbeddedStore::key_of(&check);
     let turns = vec![Turn { key, task: decide }, Turn { key: b"custom".into(), task: swap }];
     account.store.run(&account.store.call(turns)).expect("a reply").outcome

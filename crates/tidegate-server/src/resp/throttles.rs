@@ -13,7 +13,7 @@ use super::Resp;
 use super::question::write_failure;
 use super::reply::Replies;
 use super::throttle::{Numbers, Throttle, ThrottleError};
-use crate::inline::Inline;
+use crate::inline::{INLINE_RULE, Inline};
 use crate::store::AnyStore;
 
 /// Throttles that are decided at a time.
@@ -120,6 +120,9 @@ impl Throttles {
                 charges += 1;
                 allowed += u64::from(verdict.allowed);
                 degraded += u64::from(verdict.degraded);
+                if !verdict.allowed {
+                    resp.app.refused.count(INLINE_RULE, check.key());
+                }
             }
         }
         resp.inline.decided(allowed, charges - allowed);

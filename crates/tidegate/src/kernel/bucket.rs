@@ -192,6 +192,40 @@ impl Bucket {
         Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
     }
 
+    /// Moves what was used of another bucket into this one, as far as it fits:
+    /// all of it in the finest unit of this one, rounded up (in whole units
+    /// where the product would be inexact), or else as many units as there is
+    /// room for.
+    pub(crate) fn take_over(&self, state: &mut BucketState, now: Micros, from: &Bucket, used: &mut BucketState) {
+        let tick = self.ticks(now);
+        let level = from.level(used, from.ticks(now)).unwrap_or(from.full);
+        let own = self.level(state, tick).unwrap_or(self.full);
+        let units = level / from.scale;
+        let part = match level % from.scale {
+            part if from.scale == self.scale => part,
+            part if from.scale.saturating_mul(self.scale) < EXACT => (part * self.scale).div_ceil(from.scale),
+            0 => 0,
+            _ => self.scale,
+        };
+        let room = (self.full - own) / self.scale;
+        // Any more units than there are room for would not fit, however many.
+        let added = units.min(room + 1) * self.scale + part;
+        if own + added <= self.full {
+            *used = BucketState::default();
+            if added > 0 {
+                self.set_level(state, own + added, tick);
+            }
+        } else if room > 0 {
+            from.refund(used, now, room);
+            self.set_level(state, own + room * self.scale, tick);
+        }
+    }
+
+    /// Microseconds until a full bucket is empty.
+    pub(crate) const fn horizon(&self) -> u64 {
+        self.horizon * self.tick
+    }
+
     /// The first tick at which `state` leaves room for `added`, given that it
     /// leaves none now.
     fn first_tick_with_room(&self, state: &BucketState, added: u64) -> u64 {

@@ -41,10 +41,40 @@ impl Log {
         Log { count, period }
     }
 
+    /// The same period with another limit.
+    pub(crate) const fn with_count(self, count: u64) -> Log {
+        Log { count, ..self }
+    }
+
     /// The period in microseconds.
     #[must_use]
     pub const fn period(&self) -> u64 {
         self.period
+    }
+
+    /// Moves the entries of a log of the same period, the newest first, as far
+    /// as they fit; false, and nothing is done, if this one has entries or the
+    /// period is another.
+    pub(crate) fn take_over(&self, state: &mut LogState, now: Micros, from: &Log, used: &mut LogState) -> bool {
+        if self.period != from.period || self.used(state, Log::time(state, now)) > 0 {
+            return false;
+        }
+        *state = LogState::default();
+        from.forget_expired(used, Log::time(used, now));
+        while let Some(newest) = used.entries.back_mut() {
+            let cost = newest.cost.min(self.count - state.total);
+            if cost == 0 {
+                break;
+            }
+            state.total += cost;
+            state.entries.push_front(Entry { at: newest.at, cost });
+            used.total -= cost;
+            newest.cost -= cost;
+            if newest.cost == 0 {
+                used.entries.pop_back();
+            }
+        }
+        true
     }
 
     /// The state's time: it does not go back when the clock does.

@@ -50,6 +50,13 @@ struct View {
     elapsed: u64,
 }
 
+impl WindowState {
+    /// A state of which something was used; else it is the default one.
+    fn in_use(start: u64, current: u64, previous: u64) -> WindowState {
+        if current + previous > 0 { WindowState { start, current, previous } } else { WindowState::default() }
+    }
+}
+
 impl Window {
     pub(crate) const fn new(count: u64, period: u64, style: Style) -> Window {
         let mut tick = 1;
@@ -91,6 +98,11 @@ impl Window {
         }
     }
 
+    /// The same windows with another limit, of at most this one's.
+    pub(crate) const fn with_count(self, count: u64) -> Window {
+        Window { count, ..self }
+    }
+
     /// The period in microseconds, as it is kept.
     pub(crate) const fn period(&self) -> u64 {
         self.period * self.tick
@@ -129,6 +141,31 @@ impl Window {
             Style::Sliding | Style::FixedFromEpoch | Style::FixedFromFirst => 0,
         };
         View { start: start_of_this, current: 0, previous, elapsed: tick - start_of_this }
+    }
+
+    /// Moves what was counted in the same windows under another limit, as far
+    /// as it fits; false, and nothing is done, if they are not the same.
+    pub(crate) fn take_over(
+        &self,
+        state: &mut WindowState,
+        now: Micros,
+        from: &Window,
+        used: &mut WindowState,
+    ) -> bool {
+        let tick = self.ticks(now);
+        let (own, theirs) = (self.view(state, tick), from.view(used, tick));
+        let is_unused = own.current == 0 && own.previous == 0;
+        let same_windows = (self.period, self.tick, self.style) == (from.period, from.tick, from.style);
+        if !same_windows || !(is_unused || own.start == theirs.start) {
+            return false;
+        }
+        let current = theirs.current.min(self.count - own.current);
+        let previous = theirs.previous.min(self.count - own.previous);
+        *used = WindowState::in_use(theirs.start, theirs.current - current, theirs.previous - previous);
+        if current + previous > 0 {
+            *state = WindowState::in_use(theirs.start, own.current + current, own.previous + previous);
+        }
+        true
     }
 
     /// The left side of the sliding counter's inequality, in count x period.
@@ -196,10 +233,7 @@ impl Kernel for Window {
         let from_current = cost.min(current);
         let from_previous = (cost - from_current).min(previous);
         let (current, previous) = (current - from_current, previous - from_previous);
-        *state = match (current, previous) {
-            (0, 0) => WindowState::default(),
-            _ => WindowState { start, current, previous },
-        };
+        *state = WindowState::in_use(start, current, previous);
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Makes a policy ready: names become numbers, settings become meters.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
@@ -40,6 +41,7 @@ impl Compiled {
         let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
         let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name, number)).collect();
         let Maker { attributes, meters, .. } = maker;
+        let (attributes, index, by_name) = (Arc::new(attributes), Arc::new(index), Arc::new(by_name));
         let (rules, meters) = (rules.into(), meters.into());
         Ok(Compiled { attributes, rules, meters, index, fallback, by_name, denied, allowed })
     }
@@ -67,7 +69,7 @@ impl Maker {
         Ok(number)
     }
 
-    fn list(&mut self, conditions: &[(String, Condition)]) -> Result<Box<[(Attribute, Condition)]>, ConfigError> {
+    fn list(&mut self, conditions: &[(String, Condition)]) -> Result<Arc<[(Attribute, Condition)]>, ConfigError> {
         conditions.iter().map(|(attribute, condition)| Ok((self.attribute(attribute)?, condition.clone()))).collect()
     }
 
@@ -131,14 +133,7 @@ impl Maker {
 
     /// The number of a meter of this rule; the same limit twice is one.
     fn meter(&mut self, rule: &Rule, meter: Meter) -> Effect {
-        let meter = match &rule.key {
-            RuleKey::Request => meter,
-            RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.name)),
-        };
-        let meter = match rule.on_failure {
-            Some(mode) => meter.on_failure(mode),
-            None => meter,
-        };
+        let meter = rule.made_ready(meter);
         let next = self.meters.len();
         let number = *self.numbers.entry((meter.name(), meter.meaning().into())).or_insert(next);
         if number == next {

@@ -2,6 +2,7 @@
 //! all of them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
@@ -18,21 +19,23 @@ use crate::store::{Check, CheckError, Meter};
 /// The attributes that a policy knows, by number.
 pub(super) type Attribute = u16;
 
+/// Copies share everything but the meters.
+#[derive(Clone)]
 pub(crate) struct Compiled {
-    pub(super) attributes: HashMap<Box<str>, Attribute, RandomState>,
-    pub(super) rules: Box<[CompiledRule]>,
+    pub(super) attributes: Arc<HashMap<Box<str>, Attribute, RandomState>>,
+    pub(super) rules: Arc<[CompiledRule]>,
     pub(super) meters: Box<[Meter]>,
-    pub(super) index: Index,
+    pub(super) index: Arc<Index>,
     /// The rule for those whom no other applies to.
     pub(super) fallback: Option<usize>,
-    pub(super) by_name: HashMap<Name, usize, RandomState>,
-    pub(super) denied: Box<[(Attribute, Condition)]>,
-    pub(super) allowed: Box<[(Attribute, Condition)]>,
+    pub(super) by_name: Arc<HashMap<Name, usize, RandomState>>,
+    pub(super) denied: Arc<[(Attribute, Condition)]>,
+    pub(super) allowed: Arc<[(Attribute, Condition)]>,
 }
 
 pub(super) struct CompiledRule {
     pub(super) name: Name,
-    pub(super) conditions: Box<[(Attribute, Condition)]>,
+    pub(super) conditions: Arc<[(Attribute, Condition)]>,
     pub(super) key: Option<Box<[(Attribute, KeyAttribute)]>>,
     pub(super) missing: Missing,
     pub(super) standard: Effect,
@@ -123,6 +126,11 @@ impl Compiled {
         &self.meters
     }
 
+    /// Replaces every meter.
+    pub(crate) fn change_meters(&mut self, change: impl FnMut(&Meter) -> Meter) {
+        self.meters = self.meters.iter().map(change).collect();
+    }
+
     /// The one limit that every request is asked about by its own key, if that
     /// is all there is.
     pub(crate) fn only_meter(&self) -> Option<&Meter> {
@@ -143,7 +151,7 @@ impl Compiled {
 
     /// Whether a list decides before any rule does.
     pub(super) fn is_listed(&self, values: &Values<'_>) -> bool {
-        let mut lists = self.denied.iter().chain(&self.allowed);
+        let mut lists = self.denied.iter().chain(&*self.allowed);
         lists.any(|(attribute, condition)| condition.holds(values.get(*attribute)))
     }
 

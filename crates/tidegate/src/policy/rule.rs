@@ -2,6 +2,7 @@
 
 use super::condition::Condition;
 use crate::failure::FailureMode;
+use crate::kernel::WarmUp;
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::store::Meter;
@@ -23,7 +24,7 @@ use crate::store::Meter;
 /// assert_eq!(limiter.check(order.with("plan", "pro"))?.limit(), 100);
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[must_use = "a rule does nothing until it is part of a policy"]
 pub struct Rule {
     pub(super) name: Name,
@@ -37,6 +38,7 @@ pub struct Rule {
     pub(super) mode: Mode,
     pub(super) candidate: Option<Limit>,
     pub(super) on_failure: Option<FailureMode>,
+    pub(super) warm_up: Option<WarmUp>,
 }
 
 /// What applies to a request: a limit, or one of its two extremes.
@@ -57,28 +59,28 @@ impl From<Limit> for Setting {
 }
 
 /// What applies where nothing more special does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Standard {
     Setting(Setting),
     Meter(Meter),
 }
 
 /// A setting for some values of an attribute.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Override {
     pub(super) attribute: String,
     pub(super) value: Value,
     pub(super) setting: Setting,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Exactly(String),
     Matching(String),
 }
 
 /// What makes the key of a rule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RuleKey {
     /// The key that the request was made with.
     Request,
@@ -181,6 +183,7 @@ impl Rule {
             mode: Mode::Enforced,
             candidate: None,
             on_failure: None,
+            warm_up: None,
         }
     }
 
@@ -265,5 +268,39 @@ impl Rule {
     pub fn on_failure(mut self, mode: FailureMode) -> Rule {
         self.on_failure = Some(mode);
         self
+    }
+
+    /// Lets every limit of this rule climb for new keys, from `start` units
+    /// per period in ten even steps; see [`Meter::warming_up`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter, Request, Rule, WarmUp};
+    ///
+    /// let climb = WarmUp::new(10, Duration::from_secs(600))?;
+    /// let limiter = Limiter::with_store(Rule::new("api", Limit::per_minute(100)).warm_up(climb), Default::default())?;
+    /// let decision = limiter.peek("somebody new").expect("an answer");
+    /// assert_eq!((decision.limit(), decision.remaining()), (100, 10));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    pub fn warm_up(mut self, warm_up: WarmUp) -> Rule {
+        self.warm_up = Some(warm_up);
+        self
+    }
+
+    /// A meter as it is used by this rule.
+    pub(super) fn made_ready(&self, meter: Meter) -> Meter {
+        let meter = match self.warm_up {
+            Some(warm_up) => meter.warming_up(warm_up),
+            None => meter,
+        };
+        let meter = match &self.key {
+            RuleKey::Request => meter,
+            RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.name)),
+        };
+        match self.on_failure {
+            Some(mode) => meter.on_failure(mode),
+            None => meter,
+        }
     }
 }

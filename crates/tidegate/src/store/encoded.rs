@@ -2,6 +2,7 @@
 //! compare bytes, but run no kernel themselves.
 
 use super::meter::Meter;
+use super::succession::take_over;
 use crate::kernel::{self, Kernel, Verb, Verdict};
 use crate::time::Micros;
 
@@ -45,6 +46,25 @@ impl Meter {
         let (verdict, changed) = kernel::decide(kernel, &mut after, now, verb, cost);
         let after = changed.then(|| if verb == Verb::Reset { Kept::default() } else { self.keep(&after) });
         Some(Encoded { verdict, after, withheld, healed })
+    }
+
+    /// Moves what was used of a limit that this one succeeds, by states kept as
+    /// bytes: what is left of both. `None` if any of them is no such state.
+    #[must_use]
+    pub fn take_over_encoded(&self, state: &[u8], now: Micros, from: &Meter, used: &[u8]) -> Option<(Kept, Kept)> {
+        let (mut state, mut used) = (self.load_healed(state, now)?, from.load_healed(used, now)?);
+        take_over(self, &mut state, now, from, &mut used);
+        Some((self.keep_if_in_use(&state, now), from.keep_if_in_use(&used, now)))
+    }
+
+    fn load_healed(&self, state: &[u8], now: Micros) -> Option<super::MeterState> {
+        let kernel = self.kernel();
+        let state = if state.is_empty() { super::MeterState::Fresh } else { kernel.decode(state)? };
+        Some(kernel.heal(&state, now).unwrap_or(state))
+    }
+
+    fn keep_if_in_use(&self, state: &super::MeterState, now: Micros) -> Kept {
+        if self.kernel().forget_at(state) > now { self.keep(state) } else { Kept::default() }
     }
 
     fn keep(&self, state: &super::MeterState) -> Kept {

@@ -36,7 +36,7 @@ pub(crate) enum AnyState {
 impl AnyState {
     /// The state as its kernel knows it. An encoding that the kernel does not
     /// understand, and another kernel's state, are fresh ones.
-    fn get<K: Kernel>(&mut self, kernel: &K) -> &mut K::State {
+    pub(super) fn get<K: Kernel>(&mut self, kernel: &K) -> &mut K::State {
         let known = match self {
             AnyState::Fresh => false,
             AnyState::Known(state) => state.is::<K::State>(),
@@ -92,6 +92,10 @@ impl<K: Kernel> Kernel for Erased<K> {
 
     fn read(&self, state: &AnyState, now: Micros) -> Reading {
         state.peek(&self.0, |state| self.0.read(state, now))
+    }
+
+    fn used(&self, state: &AnyState, now: Micros) -> u64 {
+        state.peek(&self.0, |state| self.0.used(state, now))
     }
 
     fn forget_at(&self, state: &AnyState) -> Micros {

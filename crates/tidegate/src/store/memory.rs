@@ -18,6 +18,7 @@ mod seeds;
 mod several;
 mod single;
 mod snapshot;
+mod succession;
 mod table;
 mod timepiece;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::erased::erase;
 use super::meter_kernel::MeterKernel;
+use super::succession::Predecessor;
 use crate::failure::FailureMode;
 use crate::fnv::Fnv;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, WarmUp, Warming};
 use crate::limit::{Limit, LimitKernel};
 use crate::name::Name;
 
@@ -20,13 +21,18 @@ use crate::name::Name;
 pub struct Meter {
     name: Name,
     capacity: u64,
+    largest_cost: u64,
     /// What the limit means, in words.
     meaning: Arc<str>,
     /// Sets the keys of this meter apart from those of every other.
     identity: u64,
     on_failure: Option<FailureMode>,
     limit: Option<Limit>,
+    warm_up: Option<WarmUp>,
     kernel: MeterKernel,
+    predecessors: Option<Arc<[Predecessor]>>,
+    /// Whether a state is one word, and nothing else is to be looked at.
+    is_simple: bool,
 }
 
 impl Meter {
@@ -77,7 +83,50 @@ impl Meter {
 
     fn made_of(name: Name, capacity: u64, meaning: Arc<str>, limit: Option<Limit>, kernel: MeterKernel) -> Meter {
         let identity = identity(name, &meaning);
-        Meter { name, capacity, meaning, identity, on_failure: None, limit, kernel }
+        let is_simple = kernel.is_narrow();
+        let (largest_cost, on_failure, warm_up, predecessors) = (kernel.capacity(), None, None, None);
+        let meter = Meter {
+            name,
+            capacity,
+            largest_cost,
+            meaning,
+            identity,
+            on_failure,
+            limit,
+            warm_up,
+            kernel,
+            predecessors,
+            is_simple,
+        };
+        meter
+    }
+
+    /// The same limit, to which new keys have to climb. A limit of no more
+    /// than the start stays as it is, and so does a custom kernel.
+    ///
+    /// A new key gets `start` units per period, and more in ten even steps, the
+    /// whole after the given time. A key is new if nothing was charged to it
+    /// for that long. No cost may be above what a new key can be charged at
+    /// once.
+    #[must_use]
+    pub fn warming_up(mut self, warm_up: WarmUp) -> Meter {
+        if let Some(warming) = self.limit.and_then(|limit| Warming::new(limit, warm_up)) {
+            self.largest_cost = warming.capacity();
+            self.kernel = MeterKernel::Heap(erase(warming));
+            self.warm_up = Some(warm_up);
+            self.is_simple = false;
+            let over = std::time::Duration::from_micros(warm_up.over().get());
+            self.meaning = format!("{} from {} over {over:?}", self.meaning, warm_up.start()).into();
+            self.identity = identity(self.name, &self.meaning);
+        }
+        self
+    }
+
+    /// The same limit, in the place of others that were in force until now.
+    pub(crate) fn succeeding(mut self, predecessors: Vec<Predecessor>) -> Meter {
+        self.predecessors = (!predecessors.is_empty()).then(|| predecessors.into());
+        self.is_simple = self.kernel.is_narrow() && self.predecessors.is_none();
+        self
     }
 
     /// Says what answers for this limit when the store cannot, in place of
@@ -95,17 +144,37 @@ impl Meter {
         self.name
     }
 
-    /// The largest cost that can pass at once.
+    /// What can pass at once, of a key that has used nothing.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The limit, unless the kernel is a custom one.
+    /// The largest cost that can pass at once, of any key: less than the
+    /// capacity if new keys have to warm up.
+    #[must_use]
+    #[inline]
+    pub fn largest_cost(&self) -> u64 {
+        self.largest_cost
+    }
+
+    /// The limit whose kernel decides; none for a custom kernel, and for a
+    /// limit with a [warm-up](Meter::warm_up).
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
+        self.limit.filter(|_| self.warm_up.is_none())
+    }
+
+    /// The limit, warm-up or not.
+    pub(crate) fn nominal_limit(&self) -> Option<Limit> {
         self.limit
+    }
+
+    /// How new keys climb to the limit, if they have to.
+    #[must_use]
+    pub fn warm_up(&self) -> Option<WarmUp> {
+        self.warm_up
     }
 
     /// What the limit means: its words, or the type of a custom kernel. With
@@ -121,6 +190,24 @@ impl Meter {
         self.on_failure
     }
 
+    /// The limits in whose place this one came, as far as they still matter:
+    /// a store carries over what a key used of them when it is next asked
+    /// about the key, and forgets it there.
+    #[must_use]
+    pub fn predecessors(&self) -> &[Predecessor] {
+        self.predecessors.as_deref().unwrap_or_default()
+    }
+
+    /// Whether both have the same states.
+    pub(crate) fn is_same_as(&self, other: &Meter) -> bool {
+        self.name == other.name && self.meaning == other.meaning
+    }
+
+    #[inline]
+    pub(crate) fn is_simple(&self) -> bool {
+        self.is_simple
+    }
+
     #[inline]
     pub(crate) fn identity(&self) -> u64 {
         self.identity
@@ -129,6 +216,17 @@ impl Meter {
     #[inline]
     pub(crate) fn kernel(&self) -> &MeterKernel {
         &self.kernel
+    }
+}
+
+/// The same limit under the same name, or the very same custom kernel.
+impl PartialEq for Meter {
+    fn eq(&self, other: &Meter) -> bool {
+        let same_kernel = match (&self.kernel, &other.kernel) {
+            (MeterKernel::Heap(own), MeterKernel::Heap(other)) if self.limit.is_none() => Arc::ptr_eq(own, other),
+            (_, _) => self.limit == other.limit,
+        };
+        same_kernel && self.is_same_as(other) && self.on_failure == other.on_failure
     }
 }
 

@@ -36,12 +36,12 @@ impl MeterState {
         if let MeterState::Heap(state) = self { state } else { &AnyState::Fresh }
     }
 
-    fn bucket_mut(&mut self) -> &mut BucketState {
+    pub(super) fn bucket_mut(&mut self) -> &mut BucketState {
         *self = MeterState::Bucket(self.bucket());
         if let MeterState::Bucket(state) = self { state } else { unreachable!("made one above") }
     }
 
-    fn window_mut(&mut self) -> &mut WindowState {
+    pub(super) fn window_mut(&mut self) -> &mut WindowState {
         *self = MeterState::Window(self.window());
         if let MeterState::Window(state) = self { state } else { unreachable!("made one above") }
     }
@@ -55,6 +55,16 @@ impl MeterState {
 }
 
 impl MeterKernel {
+    /// Whether a state is one word of a table.
+    #[inline]
+    pub(crate) fn is_narrow(&self) -> bool {
+        match self {
+            MeterKernel::Bucket(bucket) => bucket.is_narrow(),
+            MeterKernel::Window(window) => window.is_narrow(),
+            MeterKernel::Heap(_) => false,
+        }
+    }
+
     /// A copy of a state.
     pub(crate) fn copy(&self, state: &MeterState) -> MeterState {
         match self {
@@ -105,6 +115,14 @@ impl Kernel for MeterKernel {
             MeterKernel::Bucket(kernel) => kernel.read(&state.bucket(), now),
             MeterKernel::Window(kernel) => kernel.read(&state.window(), now),
             MeterKernel::Heap(kernel) => kernel.read(state.heap(), now),
+        }
+    }
+
+    fn used(&self, state: &MeterState, now: Micros) -> u64 {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.used(&state.bucket(), now),
+            MeterKernel::Window(kernel) => kernel.used(&state.window(), now),
+            MeterKernel::Heap(kernel) => kernel.used(state.heap(), now),
         }
     }
 

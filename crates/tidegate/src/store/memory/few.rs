@@ -39,7 +39,7 @@ impl MemoryStore {
         // The checks in the order of their lines.
         let mut order = [0; MOST];
         for (index, check) in checks.iter().enumerate() {
-            if !check.is_charge() || !is_narrow(check) {
+            if !check.is_charge() || !check.meter().is_simple() {
                 return None;
             }
             let approach = self.narrow.approach(self.fingerprint(*check));
@@ -91,15 +91,6 @@ impl MemoryStore {
             }
         }
         Some(now)
-    }
-}
-
-#[inline(always)]
-fn is_narrow(check: &Check<'_>) -> bool {
-    match check.meter().kernel() {
-        MeterKernel::Bucket(bucket) => bucket.is_narrow(),
-        MeterKernel::Window(window) => window.is_narrow(),
-        MeterKernel::Heap(_) => false,
     }
 }
 

@@ -20,7 +20,7 @@ impl Bucket {
     /// Whether a state fits into one word: time in microseconds, and room for
     /// every fraction.
     #[inline(always)]
-    pub(super) fn is_narrow(&self) -> bool {
+    pub(crate) fn is_narrow(&self) -> bool {
         self.tick() == 1 && self.drain() <= FRACTION + 1
     }
 }
@@ -50,7 +50,7 @@ impl Pack<3> for Bucket {
 impl Window {
     /// Whether a state fits into one word: a fixed window with a small count.
     #[inline(always)]
-    pub(super) fn is_narrow(&self) -> bool {
+    pub(crate) fn is_narrow(&self) -> bool {
         self.style() != Style::Sliding && self.capacity() <= FRACTION
     }
 }

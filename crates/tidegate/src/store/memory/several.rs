@@ -11,6 +11,7 @@ use super::labels::Label;
 use super::line_lock::LockedLine;
 use super::overflow::{AllShared, Full, Overflow};
 use super::pack::Pack;
+use super::succession;
 use super::table::{Pair, Table};
 use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
 use crate::store::{AnyState, Check, MeterKernel, MeterState, StoreError};
@@ -18,25 +19,27 @@ use crate::sync::{MutexGuard, Ordering};
 use crate::time::Micros;
 
 /// One check on its way through.
-struct Turn<'a> {
-    check: Check<'a>,
+pub(super) struct Turn<'a> {
+    pub(super) check: Check<'a>,
     fingerprint: u64,
     label: Option<Label<'a>>,
     shelf: usize,
-    seat: Seat,
-    state: MeterState,
+    pub(super) seat: Seat,
+    pub(super) state: MeterState,
     /// The time to go by for this state.
-    at: Micros,
+    pub(super) at: Micros,
     admission: Admission,
     /// What a check that writes nothing sees in place of a state that it
     /// would heal.
-    seen: Option<MeterState>,
-    changed: bool,
+    pub(super) seen: Option<MeterState>,
+    pub(super) changed: bool,
+    /// The turn whose limit succeeds this one's, which is asked nothing itself.
+    pub(super) heir: Option<usize>,
 }
 
 /// Where the state of a key is.
 #[derive(Clone, Copy)]
-enum Seat {
+pub(super) enum Seat {
     /// In a slot of its own.
     Own,
     /// Nowhere yet: a slot has been marked for it.
@@ -49,10 +52,17 @@ enum Seat {
     Missing(Full),
 }
 
+impl Turn<'_> {
+    pub(super) fn has_same_state(&self, other: &Turn<'_>) -> bool {
+        self.shelf == other.shelf && self.fingerprint == other.fingerprint
+    }
+}
+
 impl MemoryStore {
     pub(super) fn decide_several(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let mut turns = self.turns(checks)?;
         let now = self.clock.now();
+        self.add_predecessors(checks, &mut turns, now);
         let mut held = self.hold(&turns);
         for turn in &mut turns {
             turn.seat = self.seat(&mut held, turn, now);
@@ -61,6 +71,12 @@ impl MemoryStore {
         for turn in &mut turns {
             self.load(&mut held, shared.as_mut(), turn, now);
         }
+        let (turns, predecessors) = turns.split_at_mut(checks.len());
+        for predecessor in predecessors {
+            succession::take_over(turns, predecessor);
+            self.save(&mut held, shared.as_mut(), predecessor);
+        }
+        turns.iter_mut().for_each(|turn| self.ask(turn));
         let refuses = |turn: &Turn<'_>| match turn.admission {
             Admission::Pass { .. } => false,
             Admission::Wait { .. } => turn.check.verb() == Verb::Charge,
@@ -85,26 +101,31 @@ impl MemoryStore {
     fn turns<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Turn<'a>>, StoreError> {
         let mut turns: Vec<Turn<'a>> = Vec::with_capacity(checks.len());
         for check in checks {
-            let fingerprint = self.fingerprint(*check);
-            let shelf = self.shelf_of(*check);
-            if turns.iter().any(|turn| turn.shelf == shelf && turn.fingerprint == fingerprint) {
+            let turn = self.turn(*check);
+            if turns.iter().any(|other| other.has_same_state(&turn)) {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name() });
             }
-            self.prefetch(*check, fingerprint);
-            turns.push(Turn {
-                check: *check,
-                fingerprint,
-                label: self.label(*check),
-                shelf,
-                seat: Seat::Unneeded,
-                state: MeterState::Fresh,
-                at: Micros::ZERO,
-                admission: Admission::PASS,
-                seen: None,
-                changed: false,
-            });
+            turns.push(turn);
         }
         Ok(turns)
+    }
+
+    pub(super) fn turn<'a>(&self, check: Check<'a>) -> Turn<'a> {
+        let fingerprint = self.fingerprint(check);
+        self.prefetch(check, fingerprint);
+        Turn {
+            check,
+            fingerprint,
+            label: self.label(check),
+            shelf: self.shelf_of(check),
+            seat: Seat::Unneeded,
+            state: MeterState::Fresh,
+            at: Micros::ZERO,
+            admission: Admission::PASS,
+            seen: None,
+            changed: false,
+            heir: None,
+        }
     }
 
     /// Locks all that the turns could need.
@@ -160,16 +181,13 @@ impl MemoryStore {
         Some(shared)
     }
 
-    /// Loads the state of a key, heals it, and asks its kernel.
+    /// Loads the state of a key and heals it.
     fn load(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>, now: Micros) {
         let kernel = turn.check.meter().kernel();
         let shelf = self.shelf(turn.shelf);
         (turn.state, turn.at) = match (turn.seat, shared) {
             (Seat::Own, _) => (shelf.load(held, turn), now),
             (Seat::Missing(_), _) => {
-                if self.overflow != Overflow::Allow {
-                    turn.admission = Admission::Wait { retry_after: Micros::ZERO };
-                }
                 return;
             }
             (Seat::Claimed | Seat::Unneeded, shared) => {
@@ -193,9 +211,17 @@ impl MemoryStore {
             }
             healed => turn.seen = healed,
         }
-        if matches!(turn.check.verb(), Verb::Charge | Verb::Peek) {
+    }
+
+    /// Asks the kernel of a turn whose state is loaded.
+    fn ask(&self, turn: &mut Turn<'_>) {
+        if let Seat::Missing(_) = turn.seat {
+            if self.overflow != Overflow::Allow {
+                turn.admission = Admission::Wait { retry_after: Micros::ZERO };
+            }
+        } else if matches!(turn.check.verb(), Verb::Charge | Verb::Peek) {
             let state = turn.seen.as_ref().unwrap_or(&turn.state);
-            turn.admission = kernel.admit(state, turn.at, turn.check.cost());
+            turn.admission = turn.check.meter().kernel().admit(state, turn.at, turn.check.cost());
         }
     }
 

@@ -72,7 +72,7 @@ impl MemoryStore {
                         let approach = self.narrow.reach(*fingerprint);
                         *verdict = self.charge_narrow(bucket, *check, *fingerprint, approach, now);
                     }
-                    None => *verdict = self.decide_anywhere(*check, *fingerprint, now),
+                    None => *verdict = self.decide_at(*check, *fingerprint, now),
                 }
             }
         }
@@ -170,7 +170,17 @@ impl MemoryStore {
     fn decide_otherwise(&self, check: Check<'_>, fingerprint: u64) -> (Verdict, Micros) {
         self.prefetch(check, fingerprint);
         let now = self.clock.now();
-        (self.decide_anywhere(check, fingerprint, now), now)
+        (self.decide_at(check, fingerprint, now), now)
+    }
+
+    fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
+        let mut verdict = Verdict::default();
+        if !check.meter().predecessors().is_empty() {
+            // One check is never about one state twice.
+            let _ = self.decide_several(&[check], std::slice::from_mut(&mut verdict));
+            return verdict;
+        }
+        self.decide_anywhere(check, fingerprint, now)
     }
 
     #[inline(never)]
@@ -200,7 +210,7 @@ impl MemoryStore {
 #[inline(always)]
 fn narrow_charge<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
     match check.meter().kernel() {
-        MeterKernel::Bucket(bucket) if bucket.is_narrow() && check.is_charge() => Some(bucket),
+        MeterKernel::Bucket(bucket) if check.meter().is_simple() && check.is_charge() => Some(bucket),
         MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
     }
 }

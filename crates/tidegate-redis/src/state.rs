@@ -1,0 +1,99 @@
+//! A state as the server has it, and as the library's kernels encode it.
+//!
+//! The scripts keep states in forms of their own, which they can move by one
+//! command. Where the client decides in their place, it reads those forms and
+//! writes them as the scripts would have, with the same expiry.
+
+use tidegate::kernel::{Bucket, Kernel, LimitKernel, Log, Style, Window};
+use tidegate::store::Kept;
+use tidegate::{Meter, Micros};
+
+use crate::script::{numbers, read_bucket, read_window};
+
+/// What a state is kept in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    List,
+}
+
+impl Form {
+    pub(crate) fn of(meter: &Meter) -> Form {
+        match meter.limit().map(|limit| limit.kernel()) {
+            Some(LimitKernel::Log(_)) => Form::List,
+            Some(LimitKernel::Bucket(_) | LimitKernel::Window(_)) | None => Form::Text,
+        }
+    }
+}
+
+/// The kernel's encoding of what the server has; `None` if it is no such state.
+pub(crate) fn encoded(meter: &Meter, stored: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let Some(limit) = meter.limit().filter(|_| !stored.is_empty()) else { return Some(stored.to_vec()) };
+    match limit.kernel() {
+        LimitKernel::Bucket(bucket) => bucket.encode(&read_bucket(&bucket, Some(stored))?, &mut bytes),
+        LimitKernel::Window(window) => window.encode(&read_window(&window, Some(stored))?, &mut bytes),
+        LimitKernel::Log(_) => {
+            let all: Vec<u64> =
+                stored.split(|byte| *byte == b':').map(|word| Some(numbers::<1>(word)?[0])).collect::<Option<_>>()?;
+            let (mut sum, entries) = all.split_first()?;
+            for entry in entries.chunks(2) {
+                let [at, after] = entry else { return None };
+                let cost = (after + SUMS).checked_sub(*sum)? % SUMS;
+                bytes.extend(at.to_le_bytes());
+                bytes.extend(cost.to_le_bytes());
+                sum = after;
+            }
+        }
+    }
+    Some(bytes)
+}
+
+/// What the server is to have, and until when.
+pub(crate) fn stored(meter: &Meter, kept: Kept) -> Kept {
+    let Some(limit) = meter.limit().filter(|_| !kept.bytes.is_empty()) else { return kept };
+    match limit.kernel() {
+        LimitKernel::Bucket(bucket) => stored_bucket(&bucket, &kept.bytes),
+        LimitKernel::Window(window) => stored_window(&window, &kept.bytes),
+        LimitKernel::Log(log) => stored_log(&log, &kept.bytes),
+    }
+}
+
+/// The running totals of a log are kept modulo this.
+const SUMS: u64 = 1 << 52;
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(8).filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
+}
+
+fn stored_bucket(bucket: &Bucket, bytes: &[u8]) -> Kept {
+    let mut words = words(bytes);
+    let (at, fraction) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    let horizon = bucket.full().div_ceil(bucket.drain());
+    let text = if fraction > 0 { format!("{at}:{fraction}") } else { at.to_string() };
+    let lasts = (at - at % horizon + 2 * horizon) * bucket.tick();
+    Kept { bytes: text.into_bytes(), forget_at: Micros::new(lasts) }
+}
+
+fn stored_window(window: &Window, bytes: &[u8]) -> Kept {
+    let mut words = words(bytes);
+    let mut next = || words.next().unwrap_or(0);
+    let (start, current, previous) = (next(), next(), next());
+    let windows = match window.style() {
+        Style::FixedFromEpoch | Style::FixedFromFirst => 1,
+        Style::Sliding => 2,
+    };
+    let lasts = (start + windows * window.period_in_ticks()) * window.tick();
+    Kept { bytes: format!("{start}:{current}:{previous}").into_bytes(), forget_at: Micros::new(lasts) }
+}
+
+fn stored_log(log: &Log, bytes: &[u8]) -> Kept {
+    let (mut text, mut sum, mut newest) = (String::from("0"), 0, 0);
+    let mut words = words(bytes);
+    while let (Some(at), Some(cost)) = (words.next(), words.next()) {
+        (sum, newest) = ((sum + cost) % SUMS, at);
+        text.push_str(&format!(":{at}:{sum}"));
+    }
+    let lasts = newest - newest % log.period() + 2 * log.period();
+    Kept { bytes: text.into_bytes(), forget_at: Micros::new(lasts) }
+}

@@ -1,0 +1,107 @@
+//! Limits changed at run time, on Redis: the same decisions as in memory.
+
+mod support;
+
+use std::time::Duration;
+
+use tidegate::{Limit, Limiter, MemoryStore, Micros, Policy, Request, Rule};
+use tidegate_redis::RedisStore;
+use tidegate_testkit::{Random, block_on};
+
+const START: u64 = 1_700_000_000_000_000;
+
+/// Limits of all kinds that a few requests use up, some alike but for a number.
+const LIMITS: [&str; 14] = [
+    "5/s",
+    "9/s",
+    "7/3s burst 4",
+    "1009/997ms burst 6",
+    "leaky 3/s queue 5",
+    "fixed 5/s",
+    "fixed 8/s",
+    "fixed 6/2s from-first",
+    "fixed 9/2s from-first",
+    "sliding 5/s",
+    "sliding 9/s",
+    "sliding-log 5/s",
+    "sliding-log 8/s",
+    "sliding-log 6/2s",
+];
+
+fn policy(random: &mut Random) -> Policy {
+    let mut limit = || random.choose(&LIMITS).parse::<Limit>().expect("a limit");
+    Policy::new()
+        .rule(Rule::new("user", limit()).key(["user"]).tier("plan", "pro", limit()))
+        .rule(Rule::new("path", limit()).key(["user", "path"]))
+        .rule(Rule::new("watch", limit()).key(["path"]).shadow())
+}
+
+#[test]
+fn what_was_used_stays_used_as_in_memory() {
+    let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115);
+    let mut random = Random::new(seed);
+    let (store, clock) = support::manual_store();
+    clock.set(Micros::new(START));
+    let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+    let first = policy(&mut random);
+    let redis = Limiter::with_store(first.clone(), store).expect("a valid policy");
+    let memory = Limiter::with_store(first, memory).expect("a valid policy");
+    let (mut now, mut changes, mut tally) = (START, 0, [0, 0]);
+    for step in 0..6_000 {
+        now += random.within(0..=60_000);
+        if random.percent(1) {
+            now += random.within(0..=3_000_000);
+        }
+        clock.set(Micros::new(now));
+        if random.percent(5) {
+            let next = policy(&mut random);
+            let (there, here) = (redis.set_policy(next.clone()), memory.set_policy(next));
+            assert_eq!(there, here, "seed {seed}, step {step}");
+            changes += u32::from(here.is_ok());
+        }
+        let user = random.choose(&["alice", "bob"]);
+        let mut request = Request::user(user).cost(random.within(0..=2)).with("path", random.choose(&["/a", "/b"]));
+        if random.percent(30) {
+            request = request.with("plan", "pro");
+        }
+        let (there, here) = match random.within(0..=19) {
+            0 => (block_on(redis.refund_async(request.clone())), memory.refund(request)),
+            1 => (block_on(redis.reset_async(request.clone())), memory.reset(request)),
+            2..=4 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
+            _ => (block_on(redis.check_async(request.clone())), memory.check(request)),
+        };
+        let (there, here) = (there.expect("an answer"), here.expect("an answer"));
+        assert_eq!(there, here, "seed {seed}, step {step}");
+        tally[usize::from(here.is_allowed())] += 1;
+    }
+    assert!(changes > 150 && tally[0] > 500 && tally[1] > 500, "{changes} changes, {tally:?} decisions");
+}
+
+#[test]
+fn processes_that_disagree_for_a_while_stay_within_both_limits() {
+    let (store, clock) = support::manual_store();
+    clock.set(Micros::new(START));
+    let limiter = |words: &str| {
+        let limit: Limit = words.parse().expect("a limit");
+        let limiter: Limiter<RedisStore> =
+            Limiter::with_store(Policy::new().rule(Rule::new("api", limit)), store.clone()).expect("a valid policy");
+        limiter
+    };
+    for (before, after) in [("40/h", "30/h"), ("fixed 40/h", "sliding-log 30/h"), ("sliding-log 40/h", "60/h")] {
+        clock.advance(Duration::from_secs(3 * 3_600));
+        let (old, new) = (limiter(before), limiter(before));
+        let allowed =
+            |limiter: &Limiter<RedisStore>| block_on(limiter.check_async("alice")).is_ok_and(|d| d.is_allowed());
+        let mut admitted = (0..20).filter(|_| allowed(&old)).count();
+        let after: Limit = after.parse().expect("a limit");
+        new.set_policy(Policy::new().rule(Rule::new("api", after))).expect("a valid policy");
+        for _ in 0..200 {
+            admitted += usize::from(allowed(&old)) + usize::from(allowed(&new));
+        }
+        let most = 40 + after.capacity() as usize;
+        assert!(admitted <= most, "{before} to {after}: {admitted} of {most}");
+        // And when all agree, everything has been counted.
+        old.set_policy(Policy::new().rule(Rule::new("api", after))).expect("a valid policy");
+        assert!(!allowed(&old) && !allowed(&new));
+    }
+}

@@ -1,0 +1,144 @@
+//! The commands of the binary.
+
+mod check;
+mod serve;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::settings::Settings;
+
+/// A rate limiter: exact counts, five algorithms, one binary.
+#[derive(Parser)]
+#[command(name = "tidegate", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve limits until Ctrl-C or SIGTERM
+    Serve(Box<Settings>),
+    /// Ask a server, or a store, whether a key may pass: exit status 0 if so, 1 if not, 2 without an answer
+    Check(check::Arguments),
+    /// Look for mistakes in policy files: exit status 1 if there are any
+    Validate {
+        /// The files, TOML or YAML
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// They are descriptor files of Envoy's rate limit service, all of one configuration
+        #[arg(long)]
+        envoy: bool,
+    },
+    /// Print the JSON Schema of policy files, for editors
+    Schema,
+    /// Print what makes a shell complete the commands
+    Completions {
+        /// For which
+        shell: Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+/// Runs the command of the process's arguments.
+pub fn run() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    match command {
+        Command::Serve(settings) => serve::run(*settings),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Validate { files, envoy } => validate(&files, envoy),
+        Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
+        Command::Completions { shell } => print(|out| {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+            out.write_all(&script)
+        }),
+        Command::Man => print(manual),
+    }
+}
+
+/// One page: the commands, and all settings of `serve`.
+fn manual(out: &mut dyn Write) -> io::Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(out)?;
+    if let Some(serve) = command.find_subcommand("serve") {
+        clap_mangen::Man::new(serve.clone()).render_options_section(out)?;
+    }
+    Ok(())
+}
+
+fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
+    let mut valid = true;
+    let mut say = |names: String, loaded: Result<(), tidegate_config::Report>| match loaded {
+        Ok(()) => println!("{names}: valid"),
+        Err(report) => {
+            eprintln!("{report}");
+            valid = false;
+        }
+    };
+    if envoy {
+        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        say(names.join(", "), tidegate_config::envoy::load(files).map(drop));
+    } else {
+        for path in files {
+            say(path.display().to_string(), load(path));
+        }
+    }
+    if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Loads a policy, and has a limiter made of it: some mistakes show only then.
+fn load(path: &PathBuf) -> Result<(), tidegate_config::Report> {
+    tidegate_config::load(path).map(drop)
+}
+
+/// Prints to standard output; a reader that has gone is no mistake.
+fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
+    match write(&mut io::stdout().lock()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => complain(&error),
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// An error and what caused it, on one line.
+fn complain(error: &dyn std::error::Error) -> ExitCode {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        source = cause.source();
+    }
+    eprintln!("tidegate: {text}");
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_setting_has_its_variable() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").expect("there is such a command");
+        for argument in serve.get_arguments() {
+            let flag = argument.get_long().expect("settings are flags");
+            let variable = format!("TIDEGATE_{}", flag.replace('-', "_").to_uppercase());
+            assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(&*variable));
+        }
+    }
+}

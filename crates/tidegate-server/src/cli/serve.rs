@@ -1,0 +1,111 @@
+//! `tidegate serve`: from the settings to the last answer.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+use super::complain;
+use crate::listen::Address;
+use crate::serve::Server;
+use crate::settings::{LogFormat, Settings};
+use crate::systemd;
+
+/// When a process must end at once, by custom: 128 and the signal's number.
+const INTERRUPTED: u8 = 130;
+
+pub(super) fn run(settings: Settings) -> ExitCode {
+    if let Err(error) = log(&settings) {
+        return complain(&error);
+    }
+    raise_file_limit(settings.max_connections as u64);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = settings.threads {
+        runtime.worker_threads(threads.get());
+    }
+    match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(serve(settings)),
+        Err(error) => complain(&error),
+    }
+}
+
+async fn serve(settings: Settings) -> ExitCode {
+    let log_format = settings.log_format;
+    let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+    let (mut terminate, mut interrupt) = match signals {
+        Ok(signals) => signals,
+        Err(error) => return complain(&error),
+    };
+    let server = match Server::open(settings).await {
+        Ok(server) => server,
+        Err(error) => return complain(&error),
+    };
+    match log_format {
+        LogFormat::Text => println!("{}", banner(&server)),
+        LogFormat::Json => info!(http = ?server.http().iter().map(Address::to_string).collect::<Vec<_>>(), "listening"),
+    }
+    systemd::notify("READY=1");
+    let watchdog = tokio::spawn(systemd::feed_watchdog());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    systemd::notify("STOPPING=1");
+    let drained = tokio::select! {
+        drained = server.drain() => drained,
+        _ = terminate.recv() => return ExitCode::from(INTERRUPTED),
+        _ = interrupt.recv() => return ExitCode::from(INTERRUPTED),
+    };
+    watchdog.abort();
+    if drained { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Where the server listens, and what to try.
+fn banner(server: &Server) -> String {
+    let app = server.app();
+    let mut text = format!("tidegate {}", env!("CARGO_PKG_VERSION"));
+    for (protocol, address) in server.addresses() {
+        text += &format!("\n  {protocol:<7} {address}");
+    }
+    let policy = app
+        .policy
+        .text()
+        .file
+        .map_or_else(|| "built in: --policy FILE for yours".into(), |path| path.display().to_string());
+    text += &format!("\n  store   {}\n  policy  {policy}", app.store().name());
+    let scheme = if app.settings.tls_certificate.is_some() { "https" } else { "http" };
+    let place = match server.http().first() {
+        Some(Address::Tcp(address)) => format!("{scheme}://{address}/v1/check"),
+        Some(Address::Unix(path)) => format!("--unix-socket {} {scheme}://localhost/v1/check", path.display()),
+        None => return text,
+    };
+    text += &format!("\n\nTry: curl -i -d '{{\"key\": \"alice\"}}' {place}");
+    text
+}
+
+fn log(settings: &Settings) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let filter: EnvFilter = settings.log.parse()?;
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let logs = logs.with_ansi(io::stderr().is_terminal());
+    match settings.log_format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().init(),
+    }
+    Ok(())
+}
+
+/// Each connection is a file, and the usual limit is 1024: takes what the
+/// system grants.
+fn raise_file_limit(connections: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+        warn!(?current, "cannot raise the limit on open files");
+    }
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if files < connections {
+        warn!(files, connections, "there can be no more connections than open files: raise the limit (ulimit -n)");
+    }
+}

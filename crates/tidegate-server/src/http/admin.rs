@@ -1,0 +1,196 @@
+//! The admin API: the policy, and keys, for those who have the token.
+//!
+//! Without a token it is served on loopback only, where the server's owner
+//! sits; there it takes no body that a web page could send unasked.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::middleware::{self, Next};
+use axum::routing::{get, post};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, Request, Response};
+use serde::{Deserialize, Serialize};
+use tidegate_config::{Format, Mistake, Report};
+
+use super::problem::Problem;
+use super::{answer, ask, body, wrong_method};
+use crate::app::App;
+use crate::policy::PolicyText;
+use crate::refused::MOST_REFUSED;
+
+pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
+    let reads = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") };
+    let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
+    Router::new()
+        .route("/admin/v1/policy", get(policy).fallback(reads))
+        .route("/admin/v1/policy/validate", post(validate).fallback(posts))
+        .route("/admin/v1/keys/refused", get(refused).fallback(reads))
+        .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
+        .route("/admin/v1/keys/reset", post(reset).fallback(posts))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(app), authorized))
+}
+
+/// Lets those through who know the token.
+async fn authorized(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response<Body> {
+    let wanted = app.settings.admin_token.as_deref();
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    match wanted {
+        Some(wanted) if !given.is_some_and(|given| is_same(given, wanted.as_bytes())) => {
+            Problem::Unauthorized.response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+/// Compares without telling by the time where the difference is.
+fn is_same(given: &[u8], wanted: &[u8]) -> bool {
+    let difference = given.iter().zip(wanted).fold(0, |all, (left, right)| all | (left ^ right));
+    given.len() == wanted.len() && std::hint::black_box(difference) == 0
+}
+
+#[derive(Serialize)]
+struct PolicyDocument {
+    /// The file, unless the policy is built in or was put.
+    file: Option<String>,
+    format: &'static str,
+    text: String,
+}
+
+async fn policy(State(app): State<Arc<App>>) -> Response<Body> {
+    let PolicyText { file, format, text } = app.policy.text();
+    let file = file.map(|path| path.display().to_string());
+    answer::json(&PolicyDocument { file, format: name(format), text })
+}
+
+fn name(format: Format) -> &'static str {
+    match format {
+        Format::Toml => "toml",
+        Format::Yaml => "yaml",
+    }
+}
+
+#[derive(Serialize)]
+struct Validated {
+    valid: bool,
+    mistakes: Vec<MistakeDocument>,
+}
+
+#[derive(Serialize)]
+struct MistakeDocument {
+    message: String,
+    line: Option<usize>,
+    column: Option<usize>,
+    help: Option<String>,
+    /// As `tidegate validate` draws it.
+    text: String,
+}
+
+impl From<&Mistake> for MistakeDocument {
+    fn from(mistake: &Mistake) -> MistakeDocument {
+        let place = mistake.place();
+        MistakeDocument {
+            message: mistake.problem().to_string(),
+            line: place.map(|place| place.line),
+            column: place.map(|place| place.column),
+            help: mistake.help().map(str::to_owned),
+            text: mistake.to_string(),
+        }
+    }
+}
+
+async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let validated = async {
+        let (format, text) = policy_text(&app, request).await?;
+        let mistakes = match tidegate_config::parse(&text, format, Path::new("policy")) {
+            Ok(_) => Vec::new(),
+            Err(report) => report.mistakes().iter().map(MistakeDocument::from).collect(),
+        };
+        Ok(answer::json(&Validated { valid: mistakes.is_empty(), mistakes }))
+    };
+    validated.await.unwrap_or_else(|problem: Problem| problem.response())
+}
+
+/// A policy as it comes: text of one format or the other.
+async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, String), Problem> {
+    let expected = "application/toml, application/yaml or application/json";
+    let format = match content_type(request.headers()) {
+        Some("application/toml" | "text/x-toml") => Format::Toml,
+        // JSON is YAML, too.
+        Some("application/yaml" | "application/x-yaml" | "text/yaml" | "application/json") => Format::Yaml,
+        _ => return Err(Problem::ContentType { expected }),
+    };
+    let bytes = body::read(request, app).await?;
+    let text = String::from_utf8(bytes.into()).map_err(|_| Problem::Query("the policy is no UTF-8 text".into()))?;
+    Ok((format, text))
+}
+
+fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next().map(str::trim)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Top {
+    #[serde(default = "Top::usual")]
+    top: usize,
+}
+
+impl Top {
+    fn usual() -> usize {
+        20
+    }
+}
+
+#[derive(Serialize)]
+struct Refused {
+    rule: &'static str,
+    key: String,
+    /// At most this often; at least `error` less.
+    refused: u64,
+    error: u64,
+}
+
+async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let Top { top } = match Query::<Top>::try_from_uri(request.uri()) {
+        Ok(Query(top)) if (1..=MOST_REFUSED).contains(&top.top) => top,
+        Ok(Query(top)) => {
+            let problem = format!("top is {}: give 1 to {MOST_REFUSED}", top.top);
+            return Problem::Query(problem).response();
+        }
+        Err(rejection) => return Problem::Query(rejection.body_text()).response(),
+    };
+    let of = |(rule, key, refused, error): (tidegate::Name, String, u64, u64)| Refused {
+        rule: rule.as_str(),
+        key,
+        refused,
+        error,
+    };
+    answer::json(&app.refused.top(top).into_iter().map(of).collect::<Vec<_>>())
+}
+
+async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let inspected = async { ask::explain(&app, &json_body(&app, request).await?).await };
+    inspected.await.unwrap_or_else(|problem| problem.response())
+}
+
+async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let reset = async { ask::reset(&app, &json_body(&app, request).await?).await };
+    reset.await.unwrap_or_else(|problem| problem.response())
+}
+
+async fn json_body(app: &App, request: Request<Body>) -> Result<bytes::Bytes, Problem> {
+    match content_type(request.headers()) {
+        Some("application/json") => body::read(request, app).await,
+        _ => Err(Problem::ContentType { expected: "application/json" }),
+    }
+}
+
+impl From<Report> for Problem {
+    fn from(report: Report) -> Problem {
+        Problem::Policy(Box::new(report))
+    }
+}

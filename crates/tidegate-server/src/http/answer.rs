@@ -1,0 +1,162 @@
+//! Decisions as JSON: exact to the microsecond, null where there is no number.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use serde::Serialize;
+use tidegate::{Decision, Explanation, Limit, RuleExplanation, Say};
+
+use super::fields;
+use super::problem::{Document, PROBLEM_JSON};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// A decision on the wire.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    allowed: bool,
+    rule: &'static str,
+    /// Null if nothing limits the request.
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    /// Null if no waiting helps.
+    retry_after_us: Option<u64>,
+    reset_after_us: Option<u64>,
+    delay_us: u64,
+    degraded: bool,
+}
+
+impl From<&Decision> for Answer {
+    fn from(decision: &Decision) -> Answer {
+        let limited = |number| (!decision.is_unlimited()).then_some(number);
+        let ends = |time| (!decision.is_blocked()).then(|| micros(time));
+        Answer {
+            allowed: decision.is_allowed(),
+            rule: decision.rule().as_str(),
+            limit: limited(decision.limit()),
+            remaining: limited(decision.remaining()),
+            retry_after_us: ends(decision.retry_after()),
+            reset_after_us: ends(decision.reset_after()),
+            delay_us: micros(decision.delay()),
+            degraded: decision.is_degraded(),
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A refusal: a problem and the decision in one.
+#[derive(Serialize)]
+struct Refusal {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    #[serde(rename = "violated-policies")]
+    violated_policies: [&'static str; 1],
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+/// One of a batch.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Item {
+    Answer(Answer),
+    Problem(Document),
+}
+
+/// The answer to one question that is about passing: 429 if it may not.
+pub(super) fn admission(decision: &Decision, limit: Option<Limit>) -> Response<Body> {
+    let answer = Answer::from(decision);
+    let mut response = if decision.is_allowed() {
+        json(&answer)
+    } else {
+        let refusal = Refusal {
+            r#type: QUOTA_EXCEEDED,
+            title: "Request cannot be satisfied as assigned quota has been exceeded",
+            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            violated_policies: [answer.rule],
+            answer,
+        };
+        let mut response = json(&refusal);
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        response
+    };
+    fields::add_to(response.headers_mut(), decision, limit);
+    response
+}
+
+/// The answer to one question that is about anything else.
+pub(super) fn reading(decision: &Decision, limit: Option<Limit>) -> Response<Body> {
+    let mut response = json(&Answer::from(decision));
+    fields::add_to(response.headers_mut(), decision, limit);
+    response
+}
+
+pub(super) fn json(value: &impl Serialize) -> Response<Body> {
+    // Our own types have text for names, so they are always JSON.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// What every rule says, for programs and, as `text`, for people.
+#[derive(Serialize)]
+struct Explained {
+    decision: Answer,
+    text: String,
+    rules: Vec<ExplainedRule>,
+}
+
+#[derive(Serialize)]
+struct ExplainedRule {
+    rule: &'static str,
+    shadow: bool,
+    binds: bool,
+    says: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<Answer>,
+}
+
+pub(super) fn explanation(explanation: &Explanation) -> Response<Body> {
+    let rules = explanation.rules.iter().map(explained).collect();
+    json(&Explained { decision: Answer::from(&explanation.decision), text: explanation.to_string(), rules })
+}
+
+fn explained(explanation: &RuleExplanation) -> ExplainedRule {
+    let RuleExplanation { rule, say, shadow, binds, .. } = explanation;
+    let (mut key, mut cost, mut limit, mut answer) = (None, None, None, None);
+    let says = match say {
+        Say::DoesNotMatch { .. } => "does-not-match",
+        Say::NoKey => "no-key",
+        Say::NotAsked => "not-asked",
+        Say::Unlimited => "unlimited",
+        Say::Blocked => "blocked",
+        Say::Unsatisfiable { cost: asked, limit: words } => {
+            (cost, limit) = (Some(*asked), Some(words.clone()));
+            "unsatisfiable"
+        }
+        Say::Answers { key: whose, cost: asked, limit: words, answer: decision } => {
+            (key, cost, limit) = (Some(whose.clone()), Some(*asked), Some(words.clone()));
+            answer = Some(Answer::from(decision));
+            if decision.is_allowed() { "allows" } else { "refuses" }
+        }
+        // The library may learn to say more.
+        _ => "other",
+    };
+    ExplainedRule { rule: rule.as_str(), shadow: *shadow, binds: *binds, says, key, cost, limit, answer }
+}

@@ -1,0 +1,148 @@
+//! The questions of `/v1`: wire to library and back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use futures_util::future::join_all;
+use http::{Request, Response};
+use tidegate::kernel::Verb;
+use tidegate::{CheckError, Decision, Limit};
+
+use super::answer::{self, Answer, Item};
+use super::body;
+use super::problem::Problem;
+use super::question::{Question, Questions};
+use crate::app::App;
+use crate::metrics::Protocol;
+
+/// What a path asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// One decision of the store, or a batch of them.
+    Verb(Verb),
+    /// To wait until it may pass.
+    Acquire,
+    /// What every rule says.
+    Explain,
+}
+
+/// Answers a request of `/v1`.
+pub(super) async fn ask(app: Arc<App>, ask: Ask, request: Request<Body>) -> Response<Body> {
+    let began = Instant::now();
+    let answered = match body::read(request, &app).await {
+        Err(problem) => Err(problem),
+        Ok(body) => match ask {
+            Ask::Verb(verb) => decide(&app, verb, &body).await,
+            Ask::Acquire => acquire(&app, &body).await,
+            Ask::Explain => explain(&app, &body).await,
+        },
+    };
+    let response = answered.unwrap_or_else(|problem| problem.response());
+    // A wait says nothing of how fast the server is.
+    if ask != Ask::Acquire {
+        app.metrics.answered(Protocol::Http, began.elapsed());
+    }
+    response
+}
+
+async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Response<Body>, Problem> {
+    match Questions::parse(body, app)? {
+        Questions::One(question) => {
+            question.without_patience()?;
+            let limit = question.limit()?;
+            let decision = decision(app, verb, &question, limit).await?;
+            Ok(match verb {
+                Verb::Charge => answer::admission(&decision, limit),
+                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, limit),
+            })
+        }
+        Questions::Batch(questions) => {
+            let mut asked = Vec::with_capacity(questions.len());
+            // All are understood before any is decided.
+            for question in &questions {
+                question.without_patience()?;
+                asked.push((question, question.limit()?));
+            }
+            // Side by side, so that a store that is far away is asked all at once.
+            let answers = asked.into_iter().map(|(question, limit)| decision(app, verb, question, limit));
+            let items: Vec<Item> = join_all(answers)
+                .await
+                .into_iter()
+                .map(|answer| match answer {
+                    Ok(decision) => Item::Answer(Answer::from(&decision)),
+                    Err(problem) => Item::Problem(problem.document()),
+                })
+                .collect();
+            Ok(answer::json(&items))
+        }
+    }
+}
+
+async fn decision(app: &App, verb: Verb, question: &Question<'_>, limit: Option<Limit>) -> Result<Decision, Problem> {
+    let limiter = question.limiter(limit, app)?;
+    let request = question.request();
+    let decided = match verb {
+        Verb::Charge => limiter.check_async(request).await,
+        Verb::Peek => limiter.peek_async(request).await,
+        Verb::Refund => limiter.refund_async(request).await,
+        Verb::Reset => limiter.reset_async(request).await,
+    };
+    let decision = decided.map_err(|error| failed(app, error))?;
+    if decision.is_unlimited() {
+        known_rule(app, question).await?;
+    }
+    Ok(decision)
+}
+
+/// A rule that does not exist limits nothing, which its caller cannot mean.
+async fn known_rule(app: &App, question: &Question<'_>) -> Result<(), Problem> {
+    let Some(rule) = question.rule() else { return Ok(()) };
+    let explanation = app.limiter.explain_async(question.request()).await.map_err(|error| failed(app, error))?;
+    let known = explanation.rules.iter().any(|known| known.rule == rule);
+    if known { Ok(()) } else { Err(Problem::UnknownRule { rule: rule.to_owned() }) }
+}
+
+async fn acquire(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
+    let question = Questions::one(body)?;
+    let patience = question.patience()?;
+    let limit = question.limit()?;
+    let limiter = question.limiter(limit, app)?;
+    let acquired = tokio::select! {
+        acquired = limiter.acquire(question.request(), patience) => acquired,
+        // Who waits has been charged nothing, and can wait elsewhere.
+        () = app.drain.closing() => return Err(Problem::Leaving),
+    };
+    let decision = match acquired {
+        Ok(decision) => decision,
+        Err(error) => match Problem::of_acquire(error) {
+            Some(problem) => {
+                if let Problem::Check(error) = &problem {
+                    app.metrics.failed(error);
+                }
+                return Err(problem);
+            }
+            // The last try: it says when to come back.
+            None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
+        },
+    };
+    Ok(answer::admission(&decision, limit))
+}
+
+pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
+    let question = Questions::one(body)?;
+    question.without_patience()?;
+    let limiter = question.limiter(question.limit()?, app)?;
+    let explained = limiter.explain_async(question.request()).await;
+    Ok(answer::explanation(&explained.map_err(|error| failed(app, error))?))
+}
+
+/// Forgets all that a question's keys were charged.
+pub(super) async fn reset(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
+    decide(app, Verb::Reset, body).await
+}
+
+fn failed(app: &App, error: CheckError) -> Problem {
+    app.metrics.failed(&error);
+    Problem::Check(error)
+}

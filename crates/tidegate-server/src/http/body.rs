@@ -1,0 +1,27 @@
+//! Bodies, within their bounds of size and time.
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
+
+use super::problem::Problem;
+use crate::app::App;
+
+/// The whole body.
+pub(super) async fn read(request: Request<Body>, app: &App) -> Result<Bytes, Problem> {
+    let bound = app.settings.max_body;
+    let body = request.into_body();
+    // Who says beforehand that it is too long need not send it.
+    if body.size_hint().lower() > bound as u64 {
+        return Err(Problem::TooLong { bound });
+    }
+    let patience = app.settings.body_patience();
+    let body = tokio::time::timeout(patience, Limited::new(body, bound).collect()).await;
+    match body.map_err(|_| Problem::TooSlow { patience })? {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLong { bound }),
+        Err(_) => Err(Problem::BrokenOff),
+    }
+}

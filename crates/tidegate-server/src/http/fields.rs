@@ -1,0 +1,141 @@
+//! The fields by which HTTP speaks of limits: `RateLimit-Policy` and
+//! `RateLimit` of draft-ietf-httpapi-ratelimit-headers-10, and `Retry-After`.
+//!
+//! What remains is rounded down and times are rounded up, against the caller,
+//! so that whoever goes by them is not refused.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use tidegate::{Decision, Limit};
+
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The largest integer of a structured field: fifteen digits.
+const LARGEST: u64 = 999_999_999_999_999;
+
+/// Adds the fields of a decision. The window is known where the limit is.
+pub(super) fn add_to(headers: &mut HeaderMap, decision: &Decision, limit: Option<Limit>) {
+    if !decision.is_allowed() && !decision.is_blocked() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(decision)));
+    }
+    if decision.is_unlimited() || decision.is_blocked() {
+        return;
+    }
+    let name = quoted(decision.rule().as_str());
+    let mut policy = format!("{name};q={}", decision.limit().min(LARGEST));
+    if let Some(limit) = limit {
+        // Writing to a String cannot fail.
+        let _ = write!(policy, ";w={}", whole_seconds(window(limit)).max(1));
+    }
+    let more = if decision.is_allowed() { decision.reset_after() } else { decision.retry_after() };
+    let limit = format!("{name};r={};t={}", decision.remaining().min(LARGEST), whole_seconds(more));
+    for (field, value) in [(RATELIMIT_POLICY, policy), (RATELIMIT, limit)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(field, value);
+        }
+    }
+}
+
+/// At least one: a caller that was refused is never told to come at once.
+fn retry_after_seconds(decision: &Decision) -> u64 {
+    whole_seconds(decision.retry_after()).max(1)
+}
+
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(LARGEST)
+}
+
+/// In which time the whole capacity comes back.
+fn window(limit: Limit) -> Duration {
+    let refill = limit.period().as_micros() * u128::from(limit.capacity()) / u128::from(limit.count().max(1));
+    Duration::from_micros(u64::try_from(refill).unwrap_or(u64::MAX))
+}
+
+/// A name as a string of a structured field, which is plain ASCII: anything
+/// else is written as in a URL.
+fn quoted(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 2);
+    text.push('"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            other => {
+                let _ = write!(text, "%{other:02X}");
+            }
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use sfv::{BareItem, ListEntry, Parser};
+    use tidegate::{Limiter, Policy};
+
+    use super::*;
+
+    /// The fields after so many checks of one key, as a parser of structured
+    /// fields reads them: policy (name, q, w), limit (r, t), and Retry-After.
+    fn fields(limit: Limit, checks: usize) -> (String, i64, i64, i64, i64, Option<String>) {
+        let limiter = Limiter::new(Policy::new().limit("per \"user\" é", limit));
+        let decision = *limiter.check_many(vec!["alice"; checks]).unwrap().last().unwrap();
+        let mut headers = HeaderMap::new();
+        add_to(&mut headers, &decision, Some(limit));
+        let item = |name: HeaderName| {
+            let list: sfv::List = Parser::new(headers[name].to_str().unwrap()).parse().unwrap();
+            let [ListEntry::Item(item)] = &list[..] else { panic!("one member") };
+            item.clone()
+        };
+        let number = |item: &sfv::Item, name: &str| {
+            let key = sfv::KeyRef::from_str(name).unwrap();
+            let BareItem::Integer(number) = item.params[key] else { panic!("an integer") };
+            i64::from(number)
+        };
+        let (policy, service) = (item(RATELIMIT_POLICY), item(RATELIMIT));
+        assert_eq!(policy.bare_item, service.bare_item);
+        let BareItem::String(name) = &policy.bare_item else { panic!("a string") };
+        let retry_after = headers.get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        let (q, w) = (number(&policy, "q"), number(&policy, "w"));
+        (name.as_str().to_owned(), q, w, number(&service, "r"), number(&service, "t"), retry_after)
+    }
+
+    #[test]
+    fn fields_are_structured_and_rounded_against_the_caller() {
+        let name = "per \"user\" %C3%A9".to_owned();
+        // Twenty come back in 12 s; one in 0.6 s.
+        let limit = Limit::per_minute(100).burst(20);
+        assert_eq!(fields(limit, 1), (name.clone(), 20, 12, 19, 1, None));
+        assert_eq!(fields(limit, 20), (name.clone(), 20, 12, 0, 12, None));
+        assert_eq!(fields(limit, 21), (name.clone(), 20, 12, 0, 1, Some("1".into())));
+        let limit = Limit::sliding_log(2, Duration::from_millis(90_500));
+        let (.., w, _, t, retry_after) = fields(limit, 3);
+        assert_eq!((w, t, retry_after), (91, 91, Some("91".into())));
+    }
+
+    #[test]
+    fn numbers_are_within_what_structured_fields_hold() {
+        assert_eq!(whole_seconds(Duration::MAX), LARGEST);
+        assert_eq!(whole_seconds(Duration::from_nanos(1)), 1);
+        assert_eq!(whole_seconds(Duration::ZERO), 0);
+    }
+
+    #[test]
+    fn whoever_is_blocked_or_unlimited_is_told_of_no_quota() {
+        let policy = Policy::new()
+            .limit("all", Limit::per_second(1))
+            .deny("user", tidegate::Condition::Equals("mallory".into()))
+            .allow("user", tidegate::Condition::Equals("root".into()));
+        let limiter = Limiter::new(policy);
+        for user in ["mallory", "root"] {
+            let mut headers = HeaderMap::new();
+            add_to(&mut headers, &limiter.check(tidegate::Request::user(user)).unwrap(), None);
+            assert!(headers.is_empty(), "{user}: {headers:?}");
+        }
+    }
+}

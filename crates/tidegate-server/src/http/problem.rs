@@ -1,0 +1,173 @@
+//! Mistakes and failures, as problem documents (RFC 9457).
+//!
+//! Every variant says what to do about it; a status and a type let programs
+//! tell them apart.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use serde::Serialize;
+use tidegate::{AcquireError, CheckError, ConfigError};
+use tidegate_config::Report;
+
+pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("there is nothing at {path}: /openapi.json says what there is")]
+    NotFound { path: String },
+    #[error("{path} does not take {method}: it takes {allowed}")]
+    Method { path: String, method: String, allowed: &'static str },
+    #[error("the body is longer than {bound} bytes: send less at a time, or start the server with a larger --max-body")]
+    TooLong { bound: usize },
+    #[error("the body did not arrive within {patience:?}")]
+    TooSlow { patience: Duration },
+    #[error("the body broke off")]
+    BrokenOff,
+    #[error("the body is not what is asked for: {0}")]
+    Json(serde_json::Error),
+    #[error("a batch has at most {bound} questions, and this one has {found}: split it")]
+    BatchTooLong { bound: usize, found: usize },
+    #[error("this takes one question, not a batch")]
+    NoBatch,
+    #[error("{what} has {found} bytes: give at most {bound}")]
+    TextTooLong { what: &'static str, found: usize, bound: usize },
+    #[error("a question has at most {bound} attributes, and this one has {found}")]
+    TooManyAttributes { bound: usize, found: usize },
+    #[error("a limit that comes with the question is asked by a key: give the key, and neither attributes nor a rule")]
+    InlineByKeyOnly,
+    #[error("cost is {found}: give at most {bound}")]
+    CostTooLarge { found: u64, bound: u64 },
+    #[error("patience_ms is {found}: give at most {bound}")]
+    TooPatient { found: u64, bound: u64 },
+    #[error("patience_ms says how long to wait, and only /v1/acquire waits")]
+    PatienceWithoutWait,
+    #[error("to acquire is to wait: say for how long by patience_ms")]
+    NoPatience,
+    #[error("the policy has no rule {rule:?}")]
+    UnknownRule { rule: String },
+    #[error(transparent)]
+    Limit(#[from] ConfigError),
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error("{bound} callers are waiting already: come back later")]
+    TooManyWaiters { bound: u64 },
+    #[error("the server is leaving: ask another one")]
+    Leaving,
+    #[error("give the token of the admin API: Authorization: Bearer TOKEN")]
+    Unauthorized,
+    #[error("the admin API takes JSON, TOML or YAML with its content type: {expected}")]
+    ContentType { expected: &'static str },
+    #[error("the query is not what is asked for: {0}")]
+    Query(String),
+    #[error("{0}")]
+    Policy(Box<Report>),
+    #[error("the policy comes from {path}, which the server follows: change the file")]
+    PolicyFromFile { path: String },
+}
+
+impl Problem {
+    pub(super) fn of_acquire(error: AcquireError) -> Option<Problem> {
+        match error {
+            AcquireError::Check(error) => Some(Problem::Check(error)),
+            AcquireError::TooManyWaiters { bound } => Some(Problem::TooManyWaiters { bound }),
+            // The one way to end without admission and without a problem.
+            AcquireError::OutOfPatience { .. } | _ => None,
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Problem::NotFound { .. } => StatusCode::NOT_FOUND,
+            Problem::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Problem::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Problem::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Problem::Unauthorized => StatusCode::UNAUTHORIZED,
+            Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Problem::PolicyFromFile { .. } => StatusCode::CONFLICT,
+            Problem::Check(CheckError::Unsatisfiable { .. }) | Problem::UnknownRule { .. } | Problem::Policy(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Problem::Check(_) | Problem::TooManyWaiters { .. } | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
+            Problem::BrokenOff
+            | Problem::Json(_)
+            | Problem::BatchTooLong { .. }
+            | Problem::NoBatch
+            | Problem::TextTooLong { .. }
+            | Problem::TooManyAttributes { .. }
+            | Problem::InlineByKeyOnly
+            | Problem::CostTooLarge { .. }
+            | Problem::TooPatient { .. }
+            | Problem::PatienceWithoutWait
+            | Problem::NoPatience
+            | Problem::Limit(_)
+            | Problem::Query(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// The type and the title: what is the same for all problems of a kind.
+    fn kind(&self) -> (&'static str, &'static str) {
+        match self {
+            Problem::Check(CheckError::Unsatisfiable { .. }) => {
+                ("urn:problem-type:tidegate:unsatisfiable", "The cost can never pass")
+            }
+            Problem::Check(_) => ("urn:problem-type:tidegate:store-unavailable", "The store gave no answer"),
+            Problem::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "There is no such rule"),
+            Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy has mistakes"),
+            other if other.status() == StatusCode::BAD_REQUEST => {
+                ("urn:problem-type:tidegate:invalid-question", "The question cannot be understood")
+            }
+            other => ("about:blank", other.status().canonical_reason().unwrap_or("Problem")),
+        }
+    }
+
+    pub(super) fn document(&self) -> Document {
+        let (kind, title) = self.kind();
+        let mut detail = self.to_string();
+        let mut source = self.source();
+        // A question that goes wrong in the store says why at its end.
+        while let Some(error) = source {
+            let said = error.to_string();
+            if !detail.contains(&said) {
+                detail.push_str(": ");
+                detail.push_str(&said);
+            }
+            source = error.source();
+        }
+        Document { r#type: kind, title, status: self.status().as_u16(), detail }
+    }
+
+    pub(super) fn response(&self) -> Response<Body> {
+        let body = serde_json::to_vec(&self.document()).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        match self {
+            Problem::Method { allowed, .. } => {
+                headers.insert(ALLOW, HeaderValue::from_static(allowed));
+            }
+            Problem::Unauthorized => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            other if other.status() == StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// A problem on the wire.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+}

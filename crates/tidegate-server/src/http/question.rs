@@ -1,0 +1,229 @@
+//! Questions as JSON, and what they ask of whom.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use tidegate::{Limit, Limiter, Request};
+
+use super::problem::Problem;
+use crate::app::App;
+use crate::store::AnyStore;
+
+/// The longest key, name or value.
+const LONGEST_TEXT: usize = 4096;
+
+const MOST_ATTRIBUTES: usize = 64;
+
+/// The largest number that every reader of JSON takes for what it is; limits
+/// end far below.
+const MOST_COST: u64 = (1 << 53) - 1;
+
+/// The longest that a caller may want to wait.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// One question, borrowed from the body that it came in.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a question: an object with key, attributes, cost, limit, rule")]
+pub(super) struct Question<'a> {
+    #[serde(borrow, default)]
+    key: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    attributes: Attributes<'a>,
+    #[serde(default = "one")]
+    cost: u64,
+    #[serde(borrow, default)]
+    limit: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    rule: Option<Text<'a>>,
+    #[serde(default)]
+    patience_ms: Option<u64>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// One question or several.
+#[derive(Debug)]
+pub(super) enum Questions<'a> {
+    One(Box<Question<'a>>),
+    Batch(Vec<Question<'a>>),
+}
+
+impl<'a> Questions<'a> {
+    pub(super) fn parse(body: &'a [u8], app: &App) -> Result<Questions<'a>, Problem> {
+        let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        if !is_batch {
+            return Ok(Questions::One(Box::new(Question::parse(body)?)));
+        }
+        let questions: Vec<Question<'a>> = serde_json::from_slice(body).map_err(Problem::Json)?;
+        let (found, bound) = (questions.len(), app.settings.max_batch);
+        if found > bound {
+            return Err(Problem::BatchTooLong { bound, found });
+        }
+        questions.iter().try_for_each(Question::examine)?;
+        Ok(Questions::Batch(questions))
+    }
+
+    /// The one question, where a batch makes no sense.
+    pub(super) fn one(body: &'a [u8]) -> Result<Question<'a>, Problem> {
+        if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            return Err(Problem::NoBatch);
+        }
+        Question::parse(body)
+    }
+}
+
+impl<'a> Question<'a> {
+    fn parse(body: &'a [u8]) -> Result<Question<'a>, Problem> {
+        let question: Question<'a> = serde_json::from_slice(body).map_err(Problem::Json)?;
+        question.examine()?;
+        Ok(question)
+    }
+
+    /// What JSON cannot say of itself.
+    fn examine(&self) -> Result<(), Problem> {
+        let within = |what, text: &str| match text.len() {
+            found if found > LONGEST_TEXT => Err(Problem::TextTooLong { what, found, bound: LONGEST_TEXT }),
+            _ => Ok(()),
+        };
+        for (what, text) in [("key", &self.key), ("limit", &self.limit), ("rule", &self.rule)] {
+            text.as_ref().map_or(Ok(()), |text| within(what, &text.0))?;
+        }
+        if self.cost > MOST_COST {
+            return Err(Problem::CostTooLarge { found: self.cost, bound: MOST_COST });
+        }
+        let found = self.attributes.0.len();
+        if found > MOST_ATTRIBUTES {
+            return Err(Problem::TooManyAttributes { bound: MOST_ATTRIBUTES, found });
+        }
+        for (name, value) in &self.attributes.0 {
+            within("the name of an attribute", name)?;
+            within("the value of an attribute", value)?;
+        }
+        let others = found > 0 || self.rule.is_some();
+        if self.limit.is_some() && (self.key.is_none() || others) {
+            return Err(Problem::InlineByKeyOnly);
+        }
+        Ok(())
+    }
+
+    /// The limit that came with the question.
+    pub(super) fn limit(&self) -> Result<Option<Limit>, Problem> {
+        self.limit.as_ref().map(|words| words.0.parse()).transpose().map_err(Problem::Limit)
+    }
+
+    /// Who decides.
+    pub(super) fn limiter(&self, limit: Option<Limit>, app: &App) -> Result<Limiter<AnyStore>, Problem> {
+        match limit {
+            None => Ok(app.limiter.clone()),
+            Some(limit) => Ok(app.inline(limit)?.limiter.clone()),
+        }
+    }
+
+    /// The question in the library's words. Its key, if left out, is the
+    /// attribute `user`.
+    pub(super) fn request(&self) -> Request<'_> {
+        let attributes = &self.attributes.0;
+        let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, value)| &**value);
+        let mut request = match self.key.as_ref().map(|key| &*key.0).or_else(user) {
+            Some(key) => Request::new(key),
+            None => Request::new(()),
+        };
+        for (name, value) in attributes {
+            request = request.with(name, &**value);
+        }
+        if let Some(rule) = &self.rule {
+            request = request.rule(&rule.0);
+        }
+        request.cost(self.cost)
+    }
+
+    pub(super) fn rule(&self) -> Option<&str> {
+        self.rule.as_ref().map(|rule| &*rule.0)
+    }
+
+    /// How long the caller would wait.
+    pub(super) fn patience(&self) -> Result<Duration, Problem> {
+        let found = self.patience_ms.ok_or(Problem::NoPatience)?;
+        let bound = LONGEST_PATIENCE.as_millis() as u64;
+        if found > bound { Err(Problem::TooPatient { found, bound }) } else { Ok(Duration::from_millis(found)) }
+    }
+
+    /// Refuses patience where nobody waits: its caller expects something else.
+    pub(super) fn without_patience(&self) -> Result<(), Problem> {
+        if self.patience_ms.is_some() { Err(Problem::PatienceWithoutWait) } else { Ok(()) }
+    }
+}
+
+/// Text that is borrowed if it has no escapes: serde borrows a `Cow` only
+/// where it stands alone.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Names and values, in the order in which they came.
+#[derive(Debug, Default)]
+struct Attributes<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Attributes<'a>, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Attributes<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of attributes, each a string or an integer")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Attributes<'de>, M::Error> {
+                let mut attributes: Vec<(Cow<'de, str>, Cow<'de, str>)> = Vec::new();
+                while let Some((Text(name), Value(value))) = map.next_entry()? {
+                    // Bodies are bounded; this bounds the comparing as well.
+                    if attributes.len() < MOST_ATTRIBUTES && attributes.iter().any(|(known, _)| *known == name) {
+                        return Err(M::Error::custom(format_args!("attribute {name:?} is given twice")));
+                    }
+                    attributes.push((name, value));
+                }
+                Ok(Attributes(attributes))
+            }
+        }
+        deserializer.deserialize_map(Names)
+    }
+}
+
+/// The value of an attribute: a number is the same as its text.
+struct Value<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value<'a>, D::Error> {
+        struct Values;
+        impl<'de> Visitor<'de> for Values {
+            type Value = Value<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or an integer")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
+                Ok(Value(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Value<'de>, E> {
+                Ok(Value(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
+                Ok(Value(Cow::Owned(number.to_string())))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
+                Ok(Value(Cow::Owned(number.to_string())))
+            }
+        }
+        deserializer.deserialize_any(Values)
+    }
+}

@@ -1,0 +1,222 @@
+//! The policy in force, and how another one takes its place.
+//!
+//! A limiter whose policy was never changed reads it where it is: one load
+//! says so. From the first change on it is swapped whole behind a pointer.
+//!
+//! Whoever decided by a policy that was no longer in force by then decided on
+//! states that may have moved on already. So a charge looks again before it
+//! answers, and if there was a change it is given back and asked anew. A
+//! decision is thus made by one policy, while that was in force.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+
+use super::Limiter;
+use crate::failure::{FailureMode, LocalStore, StandIns};
+use crate::limit::ConfigError;
+use crate::policy::{Compiled, Lineage, Policy};
+use crate::store::{Meter, Store};
+use crate::time::Micros;
+
+/// A policy made ready, and what goes with it.
+pub(super) struct Current {
+    pub(super) policy: Compiled,
+    /// The only limit, if every request is asked about nothing else.
+    pub(super) only: Option<Meter>,
+    /// The same, if there is nobody to be told and nobody to stand in.
+    pub(super) plain: Option<Meter>,
+    pub(super) stand_ins: Option<Box<StandIns>>,
+    /// Until when any of its limits has predecessors.
+    settles_at: Option<Micros>,
+    source: Policy,
+    lineage: Lineage,
+}
+
+/// What every policy of a limiter has in common.
+pub(super) struct Setup {
+    pub(super) observed: bool,
+    pub(super) on_failure: Option<FailureMode>,
+    pub(super) local_store: LocalStore,
+}
+
+impl Current {
+    fn new(source: Policy, lineage: Lineage, setup: &Setup) -> Result<Current, ConfigError> {
+        let mut policy = Compiled::new(&source)?;
+        let settles_at = lineage.apply(&source, &mut policy);
+        Ok(Current::made_of(source, policy, settles_at, lineage, setup))
+    }
+
+    fn made_of(
+        source: Policy,
+        policy: Compiled,
+        settles_at: Option<Micros>,
+        lineage: Lineage,
+        setup: &Setup,
+    ) -> Current {
+        let stand_ins = StandIns::new(policy.meters(), setup.on_failure, &setup.local_store);
+        let only = policy.only_meter().cloned();
+        let plain = only.clone().filter(|_| !setup.observed && stand_ins.is_none());
+        Current { policy, only, plain, stand_ins, settles_at, source, lineage }
+    }
+
+    /// The same policy, all of whose predecessors have been forgotten.
+    fn settled(&self, setup: &Setup) -> Current {
+        let mut policy = self.policy.clone();
+        policy.change_meters(|meter| meter.clone().succeeding(Vec::new()));
+        Current::made_of(self.source.clone(), policy, None, self.lineage.clone(), setup)
+    }
+}
+
+/// The policy in force now, and that of the beginning.
+pub(super) struct Policies {
+    first: Current,
+    changed: OnceLock<ArcSwap<Current>>,
+    /// Held by whoever changes it.
+    changing: Mutex<()>,
+    setup: Setup,
+}
+
+impl Policies {
+    pub(super) fn new(policy: Policy, setup: Setup) -> Result<Policies, ConfigError> {
+        let lineage = Lineage::new(&policy);
+        let first = Current::new(policy, lineage, &setup)?;
+        Ok(Policies { first, changed: OnceLock::new(), changing: Mutex::new(()), setup })
+    }
+
+    /// Whether the policy is the first one still.
+    #[inline(always)]
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.changed.get().is_none()
+    }
+
+    /// The only limit, if that is all there is to ask and the policy is the
+    /// first one still.
+    #[inline(always)]
+    pub(super) fn plain(&self) -> Option<&Meter> {
+        self.first.plain.as_ref().filter(|_| self.is_unchanged())
+    }
+
+    /// The policy in force, for a moment.
+    pub(super) fn current(&self) -> InForce<'_> {
+        match self.changed.get() {
+            None => InForce::First(&self.first),
+            Some(changed) => InForce::Lent(changed.load()),
+        }
+    }
+
+    /// The policy in force, for as long as an answer may take.
+    pub(super) fn current_for_long(&self) -> InForce<'_> {
+        match self.changed.get() {
+            None => InForce::First(&self.first),
+            Some(changed) => InForce::Shared(changed.load_full()),
+        }
+    }
+
+    /// Whether a policy is in force still.
+    pub(super) fn is_current(&self, policy: &Current) -> bool {
+        std::ptr::eq(policy, &*self.current())
+    }
+
+    fn change(&self, policy: Policy, now: Micros) -> Result<(), ConfigError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current_for_long();
+        if policy == current.source {
+            return Ok(());
+        }
+        let lineage = current.lineage.changed(&current.source, &policy, now)?;
+        self.swap(Current::new(policy, lineage, &self.setup)?);
+        Ok(())
+    }
+
+    /// Lets go of predecessors that no longer matter at `now`, so that checks
+    /// need not look for them.
+    #[inline]
+    pub(super) fn settle(&self, policy: &Current, now: Micros) {
+        if policy.settles_at.is_some_and(|settles_at| settles_at <= now) {
+            self.settle_now(policy);
+        }
+    }
+
+    #[cold]
+    fn settle_now(&self, policy: &Current) {
+        // Whoever is changing the policy makes this unnecessary.
+        if let Ok(_changing) = self.changing.try_lock() {
+            if self.is_current(policy) {
+                self.swap(policy.settled(&self.setup));
+            }
+        }
+    }
+
+    fn swap(&self, next: Current) {
+        let next = Arc::new(next);
+        match self.changed.get() {
+            Some(changed) => changed.store(next),
+            None => {
+                // Whoever changes the policy is alone here.
+                let _ = self.changed.set(ArcSwap::new(next));
+            }
+        }
+    }
+}
+
+/// A policy, as long as somebody decides by it.
+pub(super) enum InForce<'a> {
+    First(&'a Current),
+    Lent(Guard<Arc<Current>>),
+    Shared(Arc<Current>),
+}
+
+impl Deref for InForce<'_> {
+    type Target = Current;
+
+    fn deref(&self) -> &Current {
+        match self {
+            InForce::First(policy) => policy,
+            InForce::Lent(policy) => policy,
+            InForce::Shared(policy) => policy,
+        }
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Puts another policy in the place of the one in force, for all clones
+    /// and at once, while checks go on.
+    ///
+    /// What was used stays used. A limit takes over from the one that stood in
+    /// its place, in the rule of the same name: as many units as were used and
+    /// fit into it, rounded up, whatever algorithm either of them is. It does
+    /// so for each key when the key is next asked about. Lowering a limit takes
+    /// effect at once, and raising one gives what is more of it and nothing
+    /// else. The same policy again changes nothing.
+    ///
+    /// A rule of another name, or one whose keys are made of other attributes,
+    /// begins anew.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_minute(10));
+    /// for _ in 0..8 {
+    ///     assert!(limiter.is_allowed("alice"));
+    /// }
+    /// limiter.set_policy(Limit::per_minute(20))?;
+    /// assert_eq!(limiter.peek("alice")?.remaining(), 12);
+    /// limiter.set_policy(Limit::per_minute(5))?;
+    /// assert!(!limiter.is_allowed("alice"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the policy is no good, or a rule was changed too often within too
+    /// short a time. Then the one in force stays.
+    pub fn set_policy(&self, policy: impl Into<Policy>) -> Result<(), ConfigError> {
+        self.inner.policies.change(policy.into(), self.inner.store.clock().now())
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Policy {
+        self.inner.policies.current().source.clone()
+    }
+}

@@ -1,0 +1,249 @@
+//! Which limits of a former policy a limit succeeds.
+//!
+//! A limit stands in some place of a rule: its own, that of a tier, that of
+//! an override. Whatever stood in the same place before is its predecessor,
+//! until nothing that was charged to it matters any more. A place that is new
+//! succeeds what applied to it before; what stood in a place that is gone is
+//! succeeded by the rule's own limit.
+
+use std::collections::HashMap;
+
+use super::Policy;
+use super::compiled::Compiled;
+use super::glob;
+use super::rule::{Override, Rule, RuleKey, Setting, Standard, Value};
+use crate::limit::ConfigError;
+use crate::name::Name;
+use crate::store::{Meter, Predecessor, horizon};
+use crate::time::Micros;
+
+/// Limits of one place that may have been in force within their horizons.
+const MOST_PREDECESSORS: usize = 32;
+
+/// The limits that were in force, as long as they matter.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lineage {
+    past: HashMap<RuleId, Vec<Past>>,
+    /// Rules that go by their limit's words cannot be told by their names.
+    unnamed: Vec<(Name, u32)>,
+    /// How many of those there have been.
+    serials: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RuleId {
+    Named(Name),
+    Unnamed(u32),
+}
+
+/// A limit that was in force.
+#[derive(Clone, Debug)]
+struct Past {
+    place: Place,
+    key: RuleKey,
+    meter: Meter,
+    until: Micros,
+}
+
+/// Where in a rule a limit stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Standard,
+    Override { attribute: String, value: Value },
+    Tier { attribute: String, value: Value },
+}
+
+impl Lineage {
+    /// The lineage when a limiter begins.
+    pub(crate) fn new(policy: &Policy) -> Lineage {
+        let mut lineage = Lineage::default();
+        lineage.unnamed = lineage.number(policy);
+        lineage
+    }
+
+    /// The lineage after `new` has taken the place of `old`.
+    pub(crate) fn changed(&self, old: &Policy, new: &Policy, now: Micros) -> Result<Lineage, ConfigError> {
+        let mut next = self.clone();
+        next.past.retain(|_, past| {
+            past.retain(|past| past.until > now);
+            !past.is_empty()
+        });
+        next.unnamed = next.number(new);
+        let rules: HashMap<RuleId, &Rule> = new.all_rules().map(|rule| (next.id_of(rule), rule)).collect();
+        for rule in old.all_rules() {
+            let id = self.id_of(rule);
+            match rules.get(&id) {
+                Some(successor) => next.succeed(id, rule, successor, now)?,
+                None => {
+                    for (place, meter) in places(rule) {
+                        next.retire(id, place, rule, meter, now)?;
+                    }
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// Gives the meters of a policy their predecessors, and says when the last
+    /// of those will matter no more.
+    pub(crate) fn apply(&self, policy: &Policy, compiled: &mut Compiled) -> Option<Micros> {
+        if self.past.is_empty() {
+            return None;
+        }
+        let mut predecessors: HashMap<(Name, String), Vec<Predecessor>> = HashMap::new();
+        for rule in policy.all_rules() {
+            let Some(past) = self.past.get(&self.id_of(rule)) else { continue };
+            for (place, meter) in places(rule) {
+                let Some(meter) = meter else { continue };
+                let all = predecessors.entry((meter.name(), meter.meaning().to_owned())).or_default();
+                for past in past.iter().filter(|past| past.place == place && past.key == rule.key) {
+                    let is_known = all.iter().any(|known| known.meter().is_same_as(&past.meter));
+                    if !past.meter.is_same_as(&meter) && !is_known {
+                        all.push(Predecessor::new(past.meter.clone(), past.until));
+                    }
+                }
+            }
+        }
+        let settles_at = predecessors.values().flatten().map(Predecessor::until).max();
+        compiled.change_meters(|meter| {
+            let mine = predecessors.remove(&(meter.name(), meter.meaning().to_owned()));
+            meter.clone().succeeding(mine.unwrap_or_default())
+        });
+        settles_at
+    }
+
+    /// One rule takes the place of another.
+    fn succeed(&mut self, id: RuleId, old: &Rule, new: &Rule, now: Micros) -> Result<(), ConfigError> {
+        if old == new {
+            return Ok(());
+        }
+        let (before, after) = (places(old), places(new));
+        for (place, meter) in &after {
+            let was = before.iter().find(|(old, _)| old == place);
+            let was = was.or_else(|| before.iter().find(|(old, _)| old.would_apply_to(place)));
+            let Some((origin, was)) = was else { continue };
+            self.branch(id, origin, place);
+            let was = was.clone();
+            let is_kept = |was: &Meter| meter.as_ref().is_some_and(|meter| meter.is_same_as(was));
+            self.retire(id, place.clone(), old, was.filter(|was| !is_kept(was)), now)?;
+        }
+        let is_gone = |place: &Place| !after.iter().any(|(kept, _)| kept == place);
+        for past in self.past.entry(id).or_default().iter_mut().filter(|past| is_gone(&past.place)) {
+            past.place = Place::Standard;
+        }
+        for (place, meter) in before {
+            if is_gone(&place) {
+                self.retire(id, Place::Standard, old, meter, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A place that is new succeeds all that its origin does.
+    fn branch(&mut self, id: RuleId, origin: &Place, place: &Place) {
+        let past = self.past.entry(id).or_default();
+        let is_new = origin != place;
+        let inherited: Vec<Past> = past.iter().filter(|past| is_new && past.place == *origin).cloned().collect();
+        past.extend(inherited.into_iter().map(|past| Past { place: place.clone(), ..past }));
+    }
+
+    /// Remembers a limit, for as long as anything charged to it matters.
+    fn retire(
+        &mut self,
+        id: RuleId,
+        place: Place,
+        rule: &Rule,
+        meter: Option<Meter>,
+        now: Micros,
+    ) -> Result<(), ConfigError> {
+        let Some(meter) = meter else { return Ok(()) };
+        let until = now.saturating_add(horizon(&meter));
+        let past = self.past.entry(id).or_default();
+        let is_same = |past: &&mut Past| past.place == place && past.meter.is_same_as(&meter);
+        if let Some(known) = past.iter_mut().find(is_same) {
+            known.until = known.until.max(until);
+            return Ok(());
+        }
+        if past.iter().filter(|past| past.place == place).count() >= MOST_PREDECESSORS {
+            return Err(ConfigError::TooManyChanges { rule: rule.name.as_str(), bound: MOST_PREDECESSORS });
+        }
+        past.push(Past { place, key: rule.key.clone(), meter, until });
+        Ok(())
+    }
+
+    /// Numbers rules without names: one of the same words is the same rule,
+    /// the others follow those that are gone, in their order.
+    fn number(&mut self, policy: &Policy) -> Vec<(Name, u32)> {
+        let unnamed: Vec<Name> = policy.all_rules().filter(|rule| is_unnamed(rule)).map(|rule| rule.name).collect();
+        let gone = self.unnamed.iter().filter(|(name, _)| !unnamed.contains(name)).map(|(_, serial)| *serial);
+        let mut free: Vec<u32> = gone.collect();
+        let mut numbered = Vec::with_capacity(unnamed.len());
+        for name in unnamed {
+            let known = self.unnamed.iter().find(|(known, _)| *known == name).map(|(_, serial)| *serial);
+            let serial = known.unwrap_or_else(|| {
+                if free.is_empty() {
+                    self.serials += 1;
+                    self.serials
+                } else {
+                    free.remove(0)
+                }
+            });
+            numbered.push((name, serial));
+        }
+        numbered
+    }
+
+    fn id_of(&self, rule: &Rule) -> RuleId {
+        match self.unnamed.iter().find(|(name, _)| *name == rule.name) {
+            Some((_, serial)) => RuleId::Unnamed(*serial),
+            None => RuleId::Named(rule.name),
+        }
+    }
+}
+
+impl Place {
+    /// Whether a limit in this place applied to those of the other one before
+    /// they had one of their own.
+    fn would_apply_to(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Standard, _) => true,
+            (
+                Place::Override { attribute, value: Value::Matching(pattern) },
+                Place::Override { attribute: same, value: Value::Exactly(value) },
+            ) => attribute == same && glob::matches(pattern, value),
+            (Place::Override { .. } | Place::Tier { .. }, _) => false,
+        }
+    }
+}
+
+/// Whether the rule is called by its limit's words.
+fn is_unnamed(rule: &Rule) -> bool {
+    let limit = match &rule.standard {
+        Standard::Setting(Setting::Limit(limit)) => Some(*limit),
+        Standard::Setting(Setting::Unlimited | Setting::Blocked) => None,
+        Standard::Meter(meter) => meter.nominal_limit(),
+    };
+    limit.is_some_and(|limit| limit.to_string() == rule.name.as_str())
+}
+
+/// The limits of a rule, by their places; the rule's own comes last, so that
+/// it is found where nothing more special is.
+fn places(rule: &Rule) -> Vec<(Place, Option<Meter>)> {
+    let meter = |setting: &Setting| match setting {
+        Setting::Limit(limit) => Some(rule.made_ready(Meter::new(rule.name, *limit))),
+        Setting::Unlimited | Setting::Blocked => None,
+    };
+    let mut places = Vec::with_capacity(1 + rule.overrides.len() + rule.tiers.len());
+    for Override { attribute, value, setting } in &rule.overrides {
+        places.push((Place::Override { attribute: attribute.clone(), value: value.clone() }, meter(setting)));
+    }
+    for Override { attribute, value, setting } in &rule.tiers {
+        places.push((Place::Tier { attribute: attribute.clone(), value: value.clone() }, meter(setting)));
+    }
+    let standard = match &rule.standard {
+        Standard::Setting(setting) => meter(setting),
+        Standard::Meter(meter) => Some(rule.made_ready(meter.clone())),
+    };
+    places.push((Place::Standard, standard));
+    places
+}

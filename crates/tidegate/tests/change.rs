@@ -1,0 +1,277 @@
+//! Limits changed at run time: what was used stays used.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::{
+    ConfigError, Decision, Limit, Limiter, ManualClock, MemoryStore, Overflow, Policy, Request, Rule, Setting,
+};
+use tidegate_testkit::Random;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limiter(policy: impl Into<Policy>) -> (Limiter, ManualClock) {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_700_000_000));
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    (Limiter::with_store(policy, store).expect("a valid policy"), clock)
+}
+
+fn limit(words: &str) -> Limit {
+    words.parse().expect("a limit")
+}
+
+/// What a limit says without being asked for anything.
+fn peek(limiter: &Limiter, key: &str) -> Decision {
+    limiter.peek(key).expect("an answer")
+}
+
+#[test]
+fn what_was_used_stays_used_whatever_the_algorithms() {
+    let limits =
+        ["10/min", "leaky 10/min", "fixed 10/min", "sliding 10/min", "sliding-log 10/min", "fixed 10/min from-first"];
+    for from in limits {
+        for (to, remaining) in [
+            ("20/h", 13),
+            ("leaky 20/h", 13),
+            ("fixed 20/h", 13),
+            ("sliding 20/h", 13),
+            ("sliding-log 20/h", 13),
+            ("7/h", 0),
+            ("fixed 6/h", 0),
+            ("sliding-log 8/min", 1),
+        ] {
+            let (limiter, _) = limiter(limit(from));
+            assert!(limiter.check(Request::new("alice").cost(7)).is_ok_and(|d| d.is_allowed()));
+            limiter.set_policy(limit(to)).expect("a valid policy");
+            assert_eq!(peek(&limiter, "alice").remaining(), remaining, "{from} -> {to}");
+            assert_eq!(peek(&limiter, "bob").remaining(), limit(to).capacity(), "{from} -> {to}");
+        }
+    }
+}
+
+#[test]
+fn there_and_back_is_as_if_nothing_had_been() {
+    // The same way of counting, and room for all that was used.
+    let limits = [
+        ("10/min", "10/min burst 20"),
+        ("leaky 7/min", "leaky 7/min queue 20"),
+        ("fixed 10/min", "fixed 20/min"),
+        ("fixed 10/min from-first", "fixed 20/min from-first"),
+        ("sliding 10/min", "sliding 20/min"),
+        ("sliding-log 10/min", "sliding-log 20/min"),
+    ];
+    for (words, other) in limits {
+        let (changed, clock) = limiter(limit(words));
+        let (steady, steady_clock) = limiter(limit(words));
+        let mut random = Random::new(7);
+        for step in 0..2_000 {
+            let wait = Duration::from_micros(random.within(0..=9_000_000));
+            clock.advance(wait);
+            steady_clock.advance(wait);
+            if step % 3 == 0 {
+                changed.set_policy(limit(other)).expect("a valid policy");
+                if peek(&changed, "alice").remaining() < 20 {
+                    // A refusal changes nothing but where it is counted.
+                    assert!(changed.check(Request::new("alice").cost(20)).is_ok_and(|d| !d.is_allowed()));
+                }
+                changed.set_policy(limit(words)).expect("a valid policy");
+            }
+            let decisions = [&changed, &steady].map(|limiter| limiter.check("alice").expect("an answer"));
+            assert_eq!(decisions[0], decisions[1], "{words} at step {step}");
+        }
+    }
+}
+
+#[test]
+fn debt_is_counted_in_units_and_not_in_time() {
+    let (limiter, clock) = limiter(limit("1/h burst 100"));
+    assert!(limiter.check(Request::new("alice").cost(100)).is_ok_and(|d| d.is_allowed()));
+    limiter.set_policy(limit("100/s")).expect("a valid policy");
+    assert!(!limiter.is_allowed("alice"));
+    clock.advance(SECOND);
+    assert_eq!(peek(&limiter, "alice").remaining(), 100, "a second drains all of it now, not a hundred hours");
+}
+
+#[test]
+fn lowering_takes_effect_at_once_and_raising_gives_only_what_is_more() {
+    let (limiter, _) = limiter(Policy::new().limit("api", limit("100/h")));
+    for _ in 0..40 {
+        assert!(limiter.is_allowed("alice"));
+    }
+    let set = |words| limiter.set_policy(Policy::new().limit("api", limit(words))).expect("a valid policy");
+    set("30/h");
+    assert!(!limiter.is_allowed("alice"));
+    set("100/h");
+    assert_eq!(peek(&limiter, "alice").remaining(), 60, "what did not fit into the lower limit is not forgiven");
+    set("200/h");
+    assert_eq!(peek(&limiter, "alice").remaining(), 160);
+}
+
+#[test]
+fn the_same_policy_again_changes_nothing() {
+    let policy =
+        || Policy::new().rule(Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("50/h")));
+    let (limiter, clock) = limiter(policy());
+    let request = || Request::user("alice");
+    for step in 0..9 {
+        assert_eq!(limiter.check(request()).expect("an answer").remaining(), 9 - step);
+        limiter.set_policy(policy()).expect("a valid policy");
+        clock.advance(SECOND);
+    }
+    assert_eq!(limiter.policy(), policy());
+}
+
+#[test]
+fn a_policy_that_is_no_good_changes_nothing() {
+    let (limiter, _) = limiter(limit("10/h"));
+    assert!(limiter.is_allowed("alice"));
+    assert_eq!(limiter.set_policy(Policy::new()), Err(ConfigError::EmptyPolicy));
+    assert_eq!(peek(&limiter, "alice").remaining(), 9);
+}
+
+#[test]
+fn every_place_of_a_rule_succeeds_its_own() {
+    let rule = |standard, pro| Rule::new("api", limit(standard)).key(["user"]).tier("plan", "pro", limit(pro));
+    let (limiter, _) = limiter(Policy::from(rule("10/h", "100/h")));
+    let (alice, bob) = (Request::user("alice"), Request::user("bob").with("plan", "pro"));
+    let check = |request: &Request<'static>, cost| limiter.check(request.clone().cost(cost)).expect("an answer");
+    assert_eq!((check(&alice, 4).remaining(), check(&bob, 30).remaining()), (6, 70));
+    limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
+    assert_eq!((check(&alice, 0).remaining(), check(&bob, 0).remaining()), (16, 170));
+    // A place of one's own succeeds what applied before ..
+    let special = rule("20/h", "200/h").override_for("user", "alice", limit("50/h"));
+    limiter.set_policy(Policy::from(special)).expect("a valid policy");
+    assert_eq!(check(&alice, 0).remaining(), 46);
+    // .. and when it is gone, what applies then succeeds it.
+    limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
+    assert_eq!(check(&alice, 0).remaining(), 16);
+    // Even if it could do as it liked meanwhile.
+    let unlimited = rule("20/h", "200/h").override_for("user", "alice", Setting::Unlimited);
+    limiter.set_policy(Policy::from(unlimited)).expect("a valid policy");
+    assert!(check(&alice, 1).is_unlimited());
+    limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
+    assert_eq!(check(&alice, 0).remaining(), 16);
+    // A rule that was away for a while remembers, too.
+    limiter.set_policy(Policy::new().limit("other", limit("5/h"))).expect("a valid policy");
+    limiter.set_policy(Policy::from(rule("40/h", "200/h"))).expect("a valid policy");
+    assert_eq!(check(&alice, 0).remaining(), 36);
+}
+
+#[test]
+fn limits_without_names_succeed_each_other() {
+    let (limiter, _) = limiter([limit("10/h"), limit("fixed 100/h")]);
+    assert!(limiter.check(Request::new("alice").cost(5)).is_ok_and(|d| d.is_allowed()));
+    // The window stays; the bucket is another one.
+    limiter.set_policy([limit("fixed 100/h"), limit("20/h")]).expect("a valid policy");
+    assert_eq!(peek(&limiter, "alice").remaining(), 15);
+    limiter.set_policy(limit("fixed 100/h")).expect("a valid policy");
+    assert_eq!(peek(&limiter, "alice").remaining(), 95);
+}
+
+#[test]
+fn use_goes_through_several_changes_without_a_touch() {
+    let (limiter, clock) = limiter(limit("10/h"));
+    assert!(limiter.check(Request::new("alice").cost(8)).is_ok_and(|d| d.is_allowed()));
+    for words in ["20/h", "fixed 30/h", "sliding-log 40/h", "50/h"] {
+        limiter.set_policy(limit(words)).expect("a valid policy");
+    }
+    assert_eq!(peek(&limiter, "alice").remaining(), 42);
+    // And when its time has come it is forgotten, once and for all.
+    clock.advance(Duration::from_secs(2 * 3_600));
+    assert_eq!(peek(&limiter, "alice").remaining(), 50);
+    assert_eq!(peek(&limiter, "alice").remaining(), 50);
+}
+
+#[test]
+fn too_many_changes_at_once_are_refused_and_nothing_is_lost() {
+    let (limiter, clock) = limiter(Policy::new().limit("api", limit("10/h")));
+    assert!(limiter.is_allowed("alice"));
+    let set = |count| limiter.set_policy(Policy::new().limit("api", Limit::per_hour(count)));
+    let refused = (11..100).find_map(|count| set(count).err());
+    assert!(matches!(refused, Some(ConfigError::TooManyChanges { rule: "api", .. })), "{refused:?}");
+    let capacity = peek(&limiter, "bob").remaining();
+    assert_eq!(peek(&limiter, "alice").remaining(), capacity - 1);
+    clock.advance(Duration::from_secs(2 * 3_600));
+    set(200).expect("the others have been forgotten");
+}
+
+#[test]
+fn keys_that_share_a_state_for_lack_of_room_are_not_reset() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(8).overflow(Overflow::Share).clock(clock).build();
+    let limiter = Limiter::with_store(limit("10/h"), store.expect("valid settings")).expect("a valid policy");
+    let keys: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+    let mut used = Vec::new();
+    for key in &keys {
+        if limiter.is_allowed(&**key) {
+            used.push(key);
+            while limiter.is_allowed(&**key) {}
+        }
+    }
+    limiter.set_policy(limit("12/h")).expect("a valid policy");
+    for key in used {
+        let remaining = peek(&limiter, key).remaining();
+        assert!(remaining <= 2, "{key}: {remaining}");
+    }
+}
+
+#[test]
+fn nothing_is_minted_or_lost_in_a_storm_of_changes() {
+    // Time stands still: whatever was admitted is used for good.
+    let swaps: u32 = if cfg!(miri) { 20 } else { 100_000 };
+    let words = ["100000/h", "fixed 150000/h", "sliding-log 120000/h", "leaky 110000/h"];
+    let (limiter, _) = limiter(Policy::new().limit("api", limit(words[0])));
+    let (done, admitted) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 4]);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (limiter, done, admitted) = (&limiter, &done, &admitted);
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                while !done.load(Ordering::Relaxed) {
+                    let key = random.within(0..=3) as usize;
+                    if limiter.is_allowed(["a", "b", "c", "d"][key]) {
+                        admitted[key].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        for swap in 0..swaps {
+            let words = words[swap as usize % words.len()];
+            limiter.set_policy(Policy::new().limit("api", limit(words))).expect("a valid policy");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    limiter.set_policy(Policy::new().limit("api", limit("fixed 150000/h"))).expect("a valid policy");
+    for (key, admitted) in ["a", "b", "c", "d"].into_iter().zip(admitted) {
+        let (admitted, remaining) = (admitted.into_inner(), peek(&limiter, key).remaining());
+        assert!(admitted <= 150_000, "{key}: {admitted} were admitted by limits of at most 150000");
+        assert!(remaining <= 150_000 - admitted, "{key}: {admitted} were admitted, {remaining} are left of 150000");
+    }
+}
+
+#[test]
+fn nobody_is_admitted_beside_a_policy_that_took_over_meanwhile() {
+    let rounds = if cfg!(miri) { 2 } else { 3_000 };
+    for round in 0..rounds {
+        let (limiter, _) = limiter(limit("200/h"));
+        let admitted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut refused = 0;
+                    while refused < 100 {
+                        match limiter.is_allowed("alice") {
+                            true => _ = admitted.fetch_add(1, Ordering::Relaxed),
+                            false => refused += 1,
+                        }
+                    }
+                });
+            }
+            for words in ["fixed 200/h", "200/h burst 199", "sliding 200/h"] {
+                limiter.set_policy(limit(words)).expect("a valid policy");
+            }
+        });
+        assert!(admitted.into_inner() <= 200, "in round {round}");
+    }
+}
