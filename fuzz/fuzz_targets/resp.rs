@@ -6,12 +6,24 @@
 
 #![no_main]
 
+// The pure part by itself: the whole server is a hundred crates more.
+#[path = "../../crates/tidegate-server/src/resp/frame.rs"]
+#[allow(dead_code)]
+mod frame;
+#[path = "../../crates/tidegate-server/src/resp/question.rs"]
+#[allow(dead_code)]
+mod question;
+#[path = "../../crates/tidegate-server/src/resp/reply.rs"]
+#[allow(dead_code)]
+mod reply;
+#[path = "../../crates/tidegate-server/src/resp/throttle.rs"]
+#[allow(dead_code)]
+mod throttle;
+
+use frame::{LONGEST_ARGUMENT, LONGEST_COMMAND, LONGEST_LINE, MOST_ARGUMENTS, Parser, ProtocolError};
 use libfuzzer_sys::fuzz_target;
-use tidegate_server::resp::frame::{
-    LONGEST_ARGUMENT, LONGEST_COMMAND, LONGEST_LINE, MOST_ARGUMENTS, Parser, ProtocolError,
-};
-use tidegate_server::resp::question::Question;
-use tidegate_server::resp::throttle::{Dialect, Throttle};
+use question::Question;
+use throttle::{Dialect, Throttle};
 
 type Commands = Vec<Vec<Vec<u8>>>;
 

@@ -131,7 +131,8 @@ impl Server {
 
     /// All addresses, with the protocol of each.
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, &Address)> {
-        self.http.iter().map(|address| ("http", address))
+        let http = self.http.iter().map(|address| ("http", address));
+        http.chain(self.resp.iter().map(|address| ("resp", address)))
     }
 
     /// The first TCP address of HTTP, for tests.

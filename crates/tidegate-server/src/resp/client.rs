@@ -4,13 +4,12 @@
 use std::fmt::Write as _;
 
 use super::Resp;
-use super::command::{Argument, COMMANDS, Command, Kind};
+use super::command::{Argument, COMMANDS, Command, Kind, Talk};
 use super::frame::Arguments;
 use super::question::shown;
 use super::reply::{Protocol, Replies};
 use super::session::Next;
 use super::throttle::parse_integer;
-use crate::store::AnyStore;
 
 /// The version of Redis whose conversation this is: some clients look before
 /// they speak.
@@ -49,27 +48,26 @@ impl Client {
     }
 
     /// Answers everything that is not about limits.
-    pub(super) fn answer(&mut self, kind: Kind, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) -> Next {
-        match kind {
-            Kind::Ping => ping(arguments, replies),
-            Kind::Echo => replies.bulk(arguments.get(1).unwrap_or_default()),
-            Kind::Hello => self.hello(arguments, resp, replies),
-            Kind::Auth => self.auth(arguments, resp, replies),
-            Kind::Client => self.about(arguments, replies),
-            Kind::Command => command(arguments, replies),
-            Kind::Info => replies.verbatim(&info(arguments, resp)),
-            Kind::Select => select(arguments, replies),
-            Kind::Reset => {
+    pub(super) fn answer(&mut self, talk: Talk, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) -> Next {
+        match talk {
+            Talk::Ping => ping(arguments, replies),
+            Talk::Echo => replies.bulk(arguments.get(1).unwrap_or_default()),
+            Talk::Hello => self.hello(arguments, resp, replies),
+            Talk::Auth => self.auth(arguments, resp, replies),
+            Talk::Client => self.about(arguments, replies),
+            Talk::Command => command(arguments, replies),
+            Talk::Info => replies.verbatim(&info(arguments, resp)),
+            Talk::Select => select(arguments, replies),
+            Talk::Reset => {
                 self.name.clear();
                 self.is_stranger = password(resp).is_some();
                 replies.set_protocol(Protocol::Resp2);
                 replies.status("RESET");
             }
-            Kind::Quit => {
+            Talk::Quit => {
                 replies.status("OK");
                 return Next::Close;
             }
-            Kind::Throttle(_) | Kind::Ask(_) => replies.error("ERR this is answered elsewhere"),
         }
         Next::Read
     }
@@ -305,15 +303,8 @@ fn write_documents(commands: &[&Command], replies: &mut Replies) {
         replies.map(if command.arguments.is_empty() { 3 } else { 4 });
         let group = match command.kind {
             Kind::Throttle(_) | Kind::Ask(_) => "module",
-            Kind::Ping
-            | Kind::Echo
-            | Kind::Hello
-            | Kind::Auth
-            | Kind::Client
-            | Kind::Select
-            | Kind::Reset
-            | Kind::Quit => "connection",
-            Kind::Command | Kind::Info => "server",
+            Kind::Talk(Talk::Command | Talk::Info) => "server",
+            Kind::Talk(_) => "connection",
         };
         for (field, value) in [("summary", command.summary), ("since", env!("CARGO_PKG_VERSION")), ("group", group)] {
             replies.bulk(field.as_bytes());
@@ -365,10 +356,6 @@ fn info(arguments: Arguments<'_>, resp: &Resp) -> String {
         arguments.count() == 1 || arguments.from(1).any(names)
     };
     let app = &resp.app;
-    let store = match app.store() {
-        AnyStore::Memory(_) => "memory",
-        AnyStore::Redis(_) => "redis",
-    };
     let sections: [(&str, &[Line<'_>]); 3] = [
         (
             "Server",
@@ -381,7 +368,7 @@ fn info(arguments: Arguments<'_>, resp: &Resp) -> String {
             ],
         ),
         ("Clients", &[("connected_clients", &app.connections.open()), ("maxclients", &app.settings.max_connections)]),
-        ("Tidegate", &[("tidegate_store", &store), ("tidegate_max_keys", &app.settings.max_keys)]),
+        ("Tidegate", &[("tidegate_store", &app.store().name()), ("tidegate_max_keys", &app.settings.max_keys)]),
     ];
     let mut text = String::new();
     for (section, lines) in sections {

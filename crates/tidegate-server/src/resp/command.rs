@@ -1,12 +1,22 @@
 //! The commands, in one table: what they are called, how many arguments they
 //! take, and what `COMMAND` tells of them.
 
+use super::question::Verb;
+use super::throttle::Dialect;
+
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
-    Throttle(super::throttle::Dialect),
-    Ask(super::question::Verb),
+    Throttle(Dialect),
+    Ask(Verb),
+    Talk(Talk),
+}
+
+/// What is not about limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Talk {
     Ping,
     Echo,
     Hello,
@@ -85,9 +95,6 @@ const WRITE: &[&str] = &["write", "fast"];
 const READ: &[&str] = &["readonly", "fast"];
 const OPEN: &[&str] = &["fast", "loading", "stale", "no_auth"];
 
-use super::question::Verb;
-use super::throttle::Dialect;
-
 /// All of them, the busiest first: they are looked for in this order.
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -114,31 +121,31 @@ pub const COMMANDS: &[Command] = &[
     question("tidegate.refund", Verb::Refund, WRITE, "Gives back what a request was charged"),
     question("tidegate.reset", Verb::Reset, WRITE, "Forgets what a request's keys were charged"),
     question("tidegate.explain", Verb::Explain, READ, "Says in words what every rule makes of a request"),
-    plain(Kind::Ping, "ping", -1, FAST, "Answers PONG, or with the message", &[optional("message", "string")]),
-    plain(Kind::Echo, "echo", 2, FAST, "Answers with the message", &[argument("message", "string")]),
-    plain(Kind::Hello, "hello", -1, OPEN, "Agrees on a version of the protocol", &[optional("version", "integer")]),
-    plain(Kind::Auth, "auth", -2, OPEN, "Says the password", &[argument("password", "string")]),
-    plain(Kind::Client, "client", -2, FAST, "Names the connection, or tells of it", &[argument("what", "string")]),
-    plain(Kind::Command, "command", -1, FAST, "Tells of the commands", &[optional("what", "string")]),
-    plain(Kind::Info, "info", -1, FAST, "Tells of the server", &[optional("section", "string")]),
-    plain(Kind::Select, "select", 2, FAST, "Chooses the only database, 0", &[argument("index", "integer")]),
-    plain(Kind::Reset, "reset", 1, OPEN, "Makes the connection as it was at first", &[]),
-    plain(Kind::Quit, "quit", -1, OPEN, "Ends the connection", &[]),
+    talk(Talk::Ping, "ping", -1, FAST, "Answers PONG, or with the message", &[optional("message", "string")]),
+    talk(Talk::Echo, "echo", 2, FAST, "Answers with the message", &[argument("message", "string")]),
+    talk(Talk::Hello, "hello", -1, OPEN, "Agrees on a version of the protocol", &[optional("version", "integer")]),
+    talk(Talk::Auth, "auth", -2, OPEN, "Says the password", &[argument("password", "string")]),
+    talk(Talk::Client, "client", -2, FAST, "Names the connection, or tells of it", &[argument("what", "string")]),
+    talk(Talk::Command, "command", -1, FAST, "Tells of the commands", &[optional("what", "string")]),
+    talk(Talk::Info, "info", -1, FAST, "Tells of the server", &[optional("section", "string")]),
+    talk(Talk::Select, "select", 2, FAST, "Chooses the only database, 0", &[argument("index", "integer")]),
+    talk(Talk::Reset, "reset", 1, OPEN, "Makes the connection as it was at first", &[]),
+    talk(Talk::Quit, "quit", -1, OPEN, "Ends the connection", &[]),
 ];
 
 const fn question(name: &'static str, verb: Verb, flags: &'static [&'static str], summary: &'static str) -> Command {
     Command { kind: Kind::Ask(verb), name, arity: -1, flags, has_key: false, summary, arguments: QUESTION }
 }
 
-const fn plain(
-    kind: Kind,
+const fn talk(
+    talk: Talk,
     name: &'static str,
     arity: i64,
     flags: &'static [&'static str],
     summary: &'static str,
     arguments: &'static [Argument],
 ) -> Command {
-    Command { kind, name, arity, flags, has_key: false, summary, arguments }
+    Command { kind: Kind::Talk(talk), name, arity, flags, has_key: false, summary, arguments }
 }
 
 impl Command {

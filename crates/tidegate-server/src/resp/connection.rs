@@ -1,10 +1,12 @@
 //! One connection: read what there is, answer all of it, write once.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 
 use super::Resp;
@@ -19,43 +21,49 @@ const ROOM: usize = 16 * 1024;
 pub const MOST_UNSENT: usize = 64 * 1024;
 /// How long a client may leave its answers unread.
 const READING_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to hang up as well, and what it may still say.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+const MOST_IGNORED: usize = 1024 * 1024;
 
 /// Serves all commands of a connection.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<Resp>) {
+    if let Err(error) = answer_all(&mut stream, resp).await {
+        debug!(%error, "a connection ended badly");
+        return;
+    }
+    let _ = timeout(LAST_PATIENCE, hang_up(&mut stream)).await;
+}
+
+/// Until the client leaves, the server closes, or the protocol is broken.
+async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc<Resp>) -> io::Result<()> {
     let drain = resp.app.drain.clone();
     let mut closing = pin!(drain.closing());
     let mut session = Session::new(Arc::clone(&resp));
     let mut buffer = Vec::with_capacity(ROOM);
+    // When half a command has arrived, and the rest is due.
+    let mut due = None;
     loop {
-        let idle = resp.app.settings.idle();
-        let mut read = async || {
-            // Who has sent half a command must send the rest; others may be silent.
-            match session.awaits_more() {
-                true => tokio::time::timeout(idle, stream.read_buf(&mut buffer)).await?,
-                false => stream.read_buf(&mut buffer).await,
+        let read = async {
+            match due {
+                Some(due) => timeout_at(due, stream.read_buf(&mut buffer)).await?,
+                None => stream.read_buf(&mut buffer).await,
             }
         };
         let read = tokio::select! {
             biased;
-            read = read() => read,
-            // Whatever has been sent by now has been answered.
-            () = &mut closing => break,
+            read = read => read?,
+            // All that had been sent has been answered.
+            () = &mut closing => return Ok(()),
         };
-        match read {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) => {
-                debug!(%error, "a connection ended badly");
-                break;
-            }
+        if read == 0 {
+            return Ok(());
         }
         let began = Instant::now();
+        let mut answered = false;
         let next = loop {
             let next = session.answer(&mut buffer).await;
-            if let Err(error) = send(&mut stream, session.unsent()).await {
-                debug!(%error, "a client does not take its answers");
-                return;
-            }
+            answered |= !session.unsent().is_empty();
+            send(stream, session.unsent()).await?;
             session.sent();
             if next != Next::Answer {
                 break next;
@@ -63,23 +71,40 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<R
         };
         resp.app.metrics.answered(Protocol::Resp, began.elapsed());
         if next == Next::Close {
-            break;
+            return Ok(());
         }
         if buffer.is_empty() {
+            due = None;
             // A long command is no reason to keep room for another.
             buffer.shrink_to(ROOM);
+        } else if answered || due.is_none() {
+            due = Some(began + resp.app.settings.idle());
         }
     }
-    let _ = tokio::time::timeout(READING_PATIENCE, stream.shutdown()).await;
 }
 
-async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
-    tokio::time::timeout(READING_PATIENCE, async {
+    timeout(READING_PATIENCE, async {
         stream.write_all(bytes).await?;
         stream.flush().await
     })
     .await?
+}
+
+/// Hangs up and waits for the other side: a socket that is closed with
+/// something unread in it may take back what it has sent.
+async fn hang_up(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut ignored = [0; 1024];
+    let mut most = MOST_IGNORED;
+    while most > 0 {
+        match stream.read(&mut ignored).await? {
+            0 => break,
+            length => most = most.saturating_sub(length),
+        }
+    }
+    Ok(())
 }

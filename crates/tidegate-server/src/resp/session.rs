@@ -31,7 +31,6 @@ pub struct Session {
     client: Client,
     replies: Replies,
     resp: Arc<Resp>,
-    awaits_more: bool,
 }
 
 impl Session {
@@ -42,13 +41,7 @@ impl Session {
         let mut parser = Parser::default();
         parser.set_stranger(client.is_stranger());
         let (throttles, replies) = (Throttles::default(), Replies::default());
-        Session { parser, throttles, client, replies, resp, awaits_more: false }
-    }
-
-    /// Whether half a command has arrived.
-    #[must_use]
-    pub fn awaits_more(&self) -> bool {
-        self.awaits_more
+        Session { parser, throttles, client, replies, resp }
     }
 
     /// Answers to be sent.
@@ -62,12 +55,13 @@ impl Session {
         self.replies.clear(MOST_UNSENT);
     }
 
-    /// Answers the commands that have arrived whole, and drops them from the buffer.
+    /// Answers the commands that have arrived whole, and drops them from the
+    /// buffer. What then is left is half a command, unless the answers are to
+    /// be sent first.
     pub async fn answer(&mut self, buffer: &mut Vec<u8>) -> Next {
         let next = self.answer_all(buffer).await;
         self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
         buffer.drain(..self.parser.forget());
-        self.awaits_more = !buffer.is_empty();
         next.unwrap_or_else(|error| {
             self.replies.error(&format!("ERR Protocol error: {error}"));
             Next::Close
@@ -76,28 +70,26 @@ impl Session {
 
     /// Answers all but the throttles at the end, which wait to be decided.
     async fn answer_all(&mut self, buffer: &mut [u8]) -> Result<Next, ProtocolError> {
-        let Session { parser, throttles, client, replies, resp, .. } = self;
+        let Session { parser, throttles, client, replies, resp } = self;
         while parser.advance(buffer)? {
             let arguments = parser.arguments(buffer);
-            let command = Command::named(arguments.name());
-            if let (Some(Command { kind: Kind::Throttle(dialect), .. }), false) = (command, client.is_stranger()) {
-                if !take(throttles, *dialect, arguments, resp) {
-                    throttles.decide(resp, buffer, replies).await;
-                    take_or_refuse(throttles, *dialect, arguments, resp, replies);
-                }
-            } else {
-                throttles.decide(resp, buffer, replies).await;
-                match admit(command, arguments, client) {
-                    Err(Refusal::Words(words)) => replies.error(&words),
-                    Err(Refusal::Attack) => return Ok(Next::Close),
-                    Ok(Kind::Ask(verb)) => ask(verb, arguments, resp, replies).await,
-                    Ok(kind) => {
-                        if client.answer(kind, arguments, resp, replies) == Next::Close {
-                            return Ok(Next::Close);
-                        }
-                        let is_stranger = client.is_stranger();
-                        parser.set_stranger(is_stranger);
+            let command = admit(arguments, client);
+            if let Ok(Kind::Throttle(dialect)) = command
+                && take(throttles, dialect, arguments, resp)
+            {
+                continue;
+            }
+            throttles.decide(resp, buffer, replies).await;
+            match command {
+                Err(Refusal::Words(words)) => replies.error(&words),
+                Err(Refusal::Attack) => return Ok(Next::Close),
+                Ok(Kind::Throttle(dialect)) => take_or_refuse(throttles, dialect, arguments, resp, replies),
+                Ok(Kind::Ask(verb)) => ask(verb, arguments, resp, replies).await,
+                Ok(Kind::Talk(talk)) => {
+                    if client.answer(talk, arguments, resp, replies) == Next::Close {
+                        return Ok(Next::Close);
                     }
+                    parser.set_stranger(client.is_stranger());
                 }
             }
             if replies.as_bytes().len() >= MOST_UNSENT {
@@ -138,9 +130,10 @@ enum Refusal {
     Attack,
 }
 
-fn admit(command: Option<&'static Command>, arguments: Arguments<'_>, client: &Client) -> Result<Kind, Refusal> {
+#[inline]
+fn admit(arguments: Arguments<'_>, client: &Client) -> Result<Kind, Refusal> {
     let name = arguments.name();
-    let Some(command) = command else {
+    let Some(command) = Command::named(name) else {
         if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
             return Err(Refusal::Attack);
         }

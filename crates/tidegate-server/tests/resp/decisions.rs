@@ -215,12 +215,12 @@ fn a_pipeline_on_redis_keeps_the_order_of_every_key() {
     let server = TestServer::start_on_redis(redis.url());
     let mut connection = server.connect();
     const EACH: usize = 40;
-    let bytes: String =
-        (0..3 * EACH).map(|number| format!("CL.THROTTLE key{} 29 1 3600 1\r\n", number % 3)).collect();
+    let bytes: String = (0..3 * EACH).map(|number| format!("CL.THROTTLE key{} 29 1 3600 1\r\n", number % 3)).collect();
     connection.send_bytes(bytes.as_bytes()).expect("the server reads");
     let answers: Vec<Vec<i64>> = (0..3 * EACH).map(|_| numbers(&connection.receive().expect("a reply"))).collect();
     for key in 0..3 {
-        let of_key: Vec<(i64, i64)> = answers.iter().skip(key).step_by(3).map(|answer| (answer[0], answer[2])).collect();
+        let of_key: Vec<(i64, i64)> =
+            answers.iter().skip(key).step_by(3).map(|answer| (answer[0], answer[2])).collect();
         let expected = (0..EACH as i64).map(|number| (i64::from(number >= 30), (29 - number).max(0)));
         assert_eq!(of_key, expected.collect::<Vec<_>>());
     }
