@@ -153,6 +153,11 @@ fn installed_throttlecrab() -> Result<PathBuf, String> {
     let root = workspace().join("target/rivals");
     let program = root.join("bin/throttlecrab-server");
     if !program.exists() {
+        // Its messages are generated when it is built.
+        if Command::new("protoc").arg("--version").output().is_err() {
+            run(Command::new("apt-get").args(["install", "-y", "--no-install-recommends", "protobuf-compiler"]))
+                .map_err(|failure| format!("{THROTTLECRAB} cannot be built without protoc: install it ({failure})"))?;
+        }
         let arguments = ["install", "throttlecrab-server", "--version", THROTTLECRAB_VERSION, "--root"];
         run(Command::new("cargo").args(arguments).arg(&root))?;
     }

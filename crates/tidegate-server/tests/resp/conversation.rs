@@ -231,8 +231,8 @@ fn decisions_are_counted() {
     ask(&mut connection, "TIDEGATE.PEEK user alice");
     let metrics = server.server().app().metrics.text();
     for line in [
-        "tidegate_decisions_total{rule=\"inline\",outcome=\"Allowed\"} 3\n",
-        "tidegate_decisions_total{rule=\"inline\",outcome=\"Refused\"} 2\n",
+        "tidegate_decisions_total{rule=\"inline\",outcome=\"allowed\"} 3\n",
+        "tidegate_decisions_total{rule=\"inline\",outcome=\"refused\"} 2\n",
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }

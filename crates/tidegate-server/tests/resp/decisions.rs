@@ -212,7 +212,7 @@ fn a_negative_quantity_gives_back() {
 #[test]
 fn a_pipeline_on_redis_keeps_the_order_of_every_key() {
     let redis = tidegate_testkit::servers::Server::start();
-    let server = TestServer::start_on_redis(redis.url());
+    let server = TestServer::start_on_redis(&redis.url());
     let mut connection = server.connect();
     const EACH: usize = 40;
     let bytes: String = (0..3 * EACH).map(|number| format!("CL.THROTTLE key{} 29 1 3600 1\r\n", number % 3)).collect();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::{ManualClock, MemoryStore};
-use tidegate_server::{Server, Settings, StoreChoice};
+use tidegate_server::{Server, Settings};
 use tidegate_testkit::servers::{Connection, Reply};
 use tokio::runtime::Runtime;
 
@@ -34,10 +34,13 @@ impl TestServer {
     }
 
     /// One whose states are on a server of Redis, by that server's time.
-    pub(crate) fn start_on_redis(url: String) -> TestServer {
+    pub(crate) fn start_on_redis(url: &str) -> TestServer {
         let runtime = Runtime::new().expect("a runtime");
-        let settings = Settings { store: StoreChoice::Url(url), ..settings() };
-        let server = runtime.block_on(Server::open(settings)).expect("a server");
+        let server = runtime.block_on(async {
+            let servers = tidegate_redis::Servers::parse(url).expect("a URL");
+            let store = tidegate_redis::RedisStore::builder(servers).deadline(PATIENCE).build().expect("a store");
+            Server::start(settings(), store).await.expect("a server")
+        });
         TestServer { runtime, server, clock: ManualClock::default() }
     }
 

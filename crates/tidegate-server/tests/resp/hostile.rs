@@ -160,6 +160,6 @@ fn a_drain_loses_no_answer() {
     let app = std::sync::Arc::clone(server.server().app());
     assert!(server.drain());
     let answered: u64 = clients.into_iter().map(|client| client.join().expect("no answer is lost")).sum();
-    let counted = format!("tidegate_decisions_total{{rule=\"inline\",outcome=\"Allowed\"}} {answered}\n");
+    let counted = format!("tidegate_decisions_total{{rule=\"inline\",outcome=\"allowed\"}} {answered}\n");
     assert!(app.metrics.text().contains(&counted), "{answered}");
 }
