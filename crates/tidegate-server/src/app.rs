@@ -1,13 +1,15 @@
 //! What every protocol needs.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate::{ConfigError, Limit, Limiter, Policy};
+use tidegate_config::Format;
 
 use crate::connections::{Connections, Drain};
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
-use crate::policy::CurrentPolicy;
+use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::store::AnyStore;
@@ -64,6 +66,17 @@ impl App {
     /// None that a limit that was made can cause.
     pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
         self.inline.get(limit)
+    }
+
+    /// Puts a policy in the place of the one that applies: whole, or not at all.
+    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
+        let put = tidegate_config::parse(&text, format, Path::new("policy"))
+            .map_err(|report| PolicyError::Mistakes(Box::new(report)))
+            .and_then(|policy| Ok(self.limiter.set_policy(policy)?));
+        self.metrics.policy_given(put.is_ok());
+        put?;
+        self.policy.set(PolicyText { file: None, format, text });
+        Ok(())
     }
 
     /// The store, for those who ask it themselves.

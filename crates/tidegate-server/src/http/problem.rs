@@ -11,7 +11,8 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICA
 use http::{Response, StatusCode};
 use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError};
-use tidegate_config::Report;
+
+use crate::policy::PolicyError;
 
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -64,8 +65,8 @@ pub(super) enum Problem {
     ContentType { expected: &'static str },
     #[error("the query is not what is asked for: {0}")]
     Query(String),
-    #[error("{0}")]
-    Policy(Box<Report>),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error("the policy comes from {path}, which the server follows: change the file")]
     PolicyFromFile { path: String },
 }

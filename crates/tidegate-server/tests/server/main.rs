@@ -1,0 +1,16 @@
+//! The server from outside: its binary, spoken to by real clients, and its
+//! decisions beside the library's.
+
+#![allow(clippy::unwrap_used)]
+
+mod admin;
+mod client;
+mod commands;
+mod drain;
+mod hostile;
+mod openapi;
+mod questions;
+mod running;
+mod same_as_library;
+mod stores;
+mod transports;
