@@ -23,6 +23,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve limits until Ctrl-C or SIGTERM
+    #[command(after_help = "Every setting is also a variable of the environment: --max-keys is TIDEGATE_MAX_KEYS.")]
     Serve(Box<Settings>),
     /// Ask a server, or a store, whether a key may pass: exit status 0 if so, 1 if not, 2 without an answer
     Check(check::Arguments),
@@ -69,7 +70,9 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
     command.build();
     clap_mangen::Man::new(command.clone()).render(out)?;
     if let Some(serve) = command.find_subcommand("serve") {
-        clap_mangen::Man::new(serve.clone()).render_options_section(out)?;
+        let serve = clap_mangen::Man::new(serve.clone());
+        serve.render_options_section(out)?;
+        serve.render_extra_section(out)?;
     }
     Ok(())
 }
@@ -88,15 +91,10 @@ fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
         say(names.join(", "), tidegate_config::envoy::load(files).map(drop));
     } else {
         for path in files {
-            say(path.display().to_string(), load(path));
+            say(path.display().to_string(), tidegate_config::load(path).map(drop));
         }
     }
     if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Loads a policy, and has a limiter made of it: some mistakes show only then.
-fn load(path: &PathBuf) -> Result<(), tidegate_config::Report> {
-    tidegate_config::load(path).map(drop)
 }
 
 /// Prints to standard output; a reader that has gone is no mistake.

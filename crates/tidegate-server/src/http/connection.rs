@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use http::header::{CONNECTION, HeaderValue};
@@ -37,7 +38,10 @@ where
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
     let drain = app.drain.clone();
     let leaving = drain.clone();
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begins = Arc::clone(&has_begun);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        begins.store(true, Ordering::Relaxed);
         let (service, leaving) = (service.clone(), leaving.clone());
         async move {
             let is_http1 = request.version() < http::Version::HTTP_2;
@@ -49,11 +53,23 @@ where
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = drain.closing() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    // Before its first bytes hyper does not know which HTTP it is, and waits
+    // for them without an end.
+    let mut beginning = pin!(tokio::time::sleep(app.settings.idle()));
+    let mut is_watched = true;
+    let served = loop {
+        tokio::select! {
+            served = connection.as_mut() => break served,
+            () = drain.closing() => {
+                connection.as_mut().graceful_shutdown();
+                break connection.await;
+            }
+            () = beginning.as_mut(), if is_watched => {
+                if !has_begun.load(Ordering::Relaxed) {
+                    return;
+                }
+                is_watched = false;
+            }
         }
     };
     if let Err(error) = served {

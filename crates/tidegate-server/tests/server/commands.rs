@@ -52,7 +52,7 @@ fn completions_manual_and_schema_are_printed() {
         assert!(output.status.success() && String::from_utf8(output.stdout).unwrap().contains("max-connections"));
     }
     let manual = String::from_utf8(ask(&["man"]).stdout).unwrap();
-    assert!(manual.contains(".TH") && manual.contains("TIDEGATE_STORE"), "{manual}");
+    assert!(manual.contains(".TH") && manual.contains("TIDEGATE_MAX_KEYS"), "{manual}");
     let schema: Value = serde_json::from_slice(&ask(&["schema"]).stdout).unwrap();
     assert!(schema["properties"]["rules"].is_object());
 }

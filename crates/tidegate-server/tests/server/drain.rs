@@ -64,7 +64,7 @@ fn readiness_ends_before_service_does() {
     let mut connection = Connection::open(server.address());
     assert_eq!(connection.post("/v1/check", "{}").unwrap().status, 200);
     server.terminate();
-    let mut probe = || {
+    let probe = || {
         let mut connection = Connection::open(server.address());
         connection.send(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         connection.answer().unwrap().status

@@ -40,7 +40,7 @@ fn a_refusal_is_429_with_the_wait_in_its_fields() {
 fn peek_refund_and_reset_do_what_they_say() {
     let server = Running::start(&[]);
     let remaining = |verb: &str, cost: u64| {
-        let body = format!(r#"{{"key": "alice", "limit": "10/d fixed window", "cost": {cost}}}"#);
+        let body = format!(r#"{{"key": "alice", "limit": "fixed 10/d", "cost": {cost}}}"#);
         let answer = post(&server.url(&format!("/v1/{verb}")), &body);
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()["remaining"].as_u64().unwrap()
@@ -100,7 +100,7 @@ fn rules_go_by_attributes() {
         "rules:
   orders: { limit: 2/h, match: { method: POST }, key: [user], overrides: { user: { acme: unlimited } } }
   reads: { limit: 5/h, match: { method: GET }, key: [ip] }
-lists: { deny: [ { attribute: user, equals: mallory } ] }
+lists: { deny: [ { user: mallory } ] }
 ",
     );
     let server = Running::start(&["--policy", &policy]);
@@ -134,7 +134,7 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
     ("check", "{\"key\": \"a\", \"key\": \"b\"}", 400, "duplicate field `key`"),
     ("check", "{\"kee\": \"a\"}", 400, "unknown field `kee`"),
     ("check", "{\"key\": 5}", 400, "expected a string"),
-    ("check", "{\"key\": \"\\ud800\"}", 400, "lone leading surrogate"),
+    ("check", "{\"key\": \"\\ud800\"}", 400, "hex escape"),
     ("check", "{\"cost\": -1}", 400, "-1"),
     ("check", "{\"cost\": 1.5}", 400, "1.5"),
     ("check", "{\"cost\": \"1\"}", 400, "expected u64"),

@@ -1,6 +1,6 @@
 //! A server of the binary, for as long as a test needs it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,13 +61,6 @@ impl Running {
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
-    }
-
-    /// What it has written to standard error, where that was piped.
-    pub(crate) fn errors(&mut self) -> String {
-        let mut text = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        text
     }
 }
 

@@ -47,7 +47,7 @@ fn a_store_that_is_away_is_a_503_or_whatever_was_asked_for() {
     let open = Running::start(&["--store", &url, "--on-failure", "open"]);
     let local = Running::start(&["--store", &url, "--on-failure", "local:2"]);
     assert_eq!(check(&strict).status, 200);
-    redis.stop();
+    redis.kill();
     let problem = check(&strict);
     assert_eq!((problem.status, problem.header("retry-after")), (503, Some("1")));
     assert_eq!(problem.json()["type"], "urn:problem-type:tidegate:store-unavailable");

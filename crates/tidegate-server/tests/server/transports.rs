@@ -1,6 +1,6 @@
 //! TLS, clients that show certificates, Unix sockets, HTTP/2.
 
-use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, KeyPair};
 
 use crate::client::curl;
 use crate::running::{Folder, Running};
@@ -13,14 +13,17 @@ struct Certificates {
 impl Certificates {
     fn new() -> Certificates {
         let folder = Folder::new();
-        let mut authority = CertificateParams::new(vec!["tidegate test authority".into()]).unwrap();
+        let mut authority = CertificateParams::default();
+        authority.distinguished_name.push(DnType::CommonName, "an authority");
         authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         folder.write("ca.pem", &authority.pem());
         for name in ["server", "client"] {
             let key = KeyPair::generate().unwrap();
             let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-            let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+            let mut certificate = CertificateParams::new(names).unwrap();
+            certificate.distinguished_name.push(DnType::CommonName, name);
+            let certificate = certificate.signed_by(&key, &authority).unwrap();
             folder.write(&format!("{name}.pem"), &certificate.pem());
             folder.write(&format!("{name}.key"), &key.serialize_pem());
         }
