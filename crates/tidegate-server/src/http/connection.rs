@@ -4,7 +4,8 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
 use http::header::{CONNECTION, HeaderValue};
@@ -24,6 +25,9 @@ const MOST_STREAMS: u32 = 200;
 /// The longest head of a request.
 const LONGEST_HEAD: usize = 16 << 10;
 
+/// How long the rest of a head may take once the server closes.
+const LAST_HEAD: Duration = Duration::from_secs(1);
+
 /// Serves all requests of a connection by `service`.
 pub(crate) async fn serve_connection<S>(stream: Stream, app: Arc<App>, service: S)
 where
@@ -37,13 +41,12 @@ where
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
     let drain = app.drain.clone();
-    let leaving = drain.clone();
-    let has_begun = Arc::new(AtomicBool::new(false));
-    let begins = Arc::clone(&has_begun);
+    let (leaving, requests) = (drain.clone(), Arc::<Requests>::default());
+    let of_service = Arc::clone(&requests);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        begins.store(true, Ordering::Relaxed);
-        let (service, leaving) = (service.clone(), leaving.clone());
+        let (service, leaving, open) = (service.clone(), leaving.clone(), Requests::begin(&of_service));
         async move {
+            let _open = open;
             let is_http1 = request.version() < http::Version::HTTP_2;
             let mut response = service.oneshot(request).await?;
             if is_http1 && leaving.is_leaving() {
@@ -55,17 +58,19 @@ where
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // Before its first bytes hyper does not know which HTTP it is, and waits
     // for them without an end.
-    let mut beginning = pin!(tokio::time::sleep(app.settings.idle()));
-    let mut is_watched = true;
+    let mut patience = pin!(tokio::time::sleep(app.settings.idle()));
+    let (mut is_watched, mut is_closing) = (true, false);
     let served = loop {
         tokio::select! {
             served = connection.as_mut() => break served,
-            () = drain.closing() => {
+            () = drain.closing(), if !is_closing => {
                 connection.as_mut().graceful_shutdown();
-                break connection.await;
+                patience.set(tokio::time::sleep(LAST_HEAD));
+                (is_watched, is_closing) = (true, true);
             }
-            () = beginning.as_mut(), if is_watched => {
-                if !has_begun.load(Ordering::Relaxed) {
+            () = patience.as_mut(), if is_watched => {
+                let is_waited_for = if is_closing { requests.are_open() } else { requests.have_begun() };
+                if !is_waited_for {
                     return;
                 }
                 is_watched = false;
@@ -74,5 +79,37 @@ where
     };
     if let Err(error) = served {
         debug!(%error, "a connection ended badly");
+    }
+}
+
+/// The requests of one connection.
+#[derive(Default)]
+struct Requests {
+    begun: AtomicBool,
+    open: AtomicUsize,
+}
+
+/// A request, from its head to its answer.
+struct Open(Arc<Requests>);
+
+impl Requests {
+    fn begin(requests: &Arc<Requests>) -> Open {
+        requests.begun.store(true, Ordering::Relaxed);
+        requests.open.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(requests))
+    }
+
+    fn have_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    fn are_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::client::Connection;
 use crate::running::Running;
@@ -74,6 +75,20 @@ fn readiness_ends_before_service_does() {
     let last = connection.post("/v1/check", "{}").unwrap();
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
     assert!(server.wait().success());
+}
+
+#[test]
+fn whoever_has_said_nothing_yet_does_not_hold_up_the_end() {
+    let server = Running::start(&["--drain-seconds", "20"]);
+    let mut silent = Connection::open(server.address());
+    let mut halfway = Connection::open(server.address());
+    halfway.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
+    let mut idle = Connection::open(server.address());
+    assert_eq!(idle.post("/v1/check", "{}").unwrap().status, 200);
+    let began = Instant::now();
+    assert!(server.stop().success());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(silent.is_closed() && halfway.is_closed() && idle.is_closed());
 }
 
 #[test]
