@@ -3,6 +3,7 @@
 mod ci;
 mod defects;
 mod lua;
+mod programs;
 mod run;
 mod servers;
 
@@ -20,7 +21,8 @@ cargo xtask TASK
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
-  servers   gets the servers that tests run on, Redis and Valkey, and prints what there is";
+  servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
+  programs  gets the programs that the server is tested with: curl, promtool, schemathesis";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         "lua" => lua::lint(),
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
+        "programs" => programs::ensure(),
         _ => {
             println!("{HELP}");
             return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::listen::Address;
 use crate::settings::Settings;
 
 /// A rate limiter: exact counts, five algorithms, one binary.
@@ -27,6 +28,12 @@ enum Command {
     Serve(Box<Settings>),
     /// Ask a server, or a store, whether a key may pass: exit status 0 if so, 1 if not, 2 without an answer
     Check(check::Arguments),
+    /// Ask a server whether it should get requests: exit status 0 if so
+    Ready {
+        /// The server to ask: host:port or unix:/path, without TLS
+        #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+        server: Address,
+    },
     /// Look for mistakes in policy files: exit status 1 if there are any
     Validate {
         /// The files, TOML or YAML
@@ -53,6 +60,7 @@ pub fn run() -> ExitCode {
     match command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Ready { server } => check::ready(&server),
         Command::Validate { files, envoy } => validate(&files, envoy),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {

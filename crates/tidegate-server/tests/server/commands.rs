@@ -134,4 +134,6 @@ fn readiness_and_health_are_told_apart() {
     let server = Running::start(&[]);
     assert_eq!(curl(&[&server.url("/healthz")]).body, "alive\n");
     assert_eq!(curl(&[&server.url("/readyz")]).body, "ready\n");
+    assert_eq!(ask(&["ready", "--server", server.address()]).status.code(), Some(0));
+    assert_eq!(ask(&["ready", "--server", "127.0.0.1:1"]).status.code(), Some(2));
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod client;
 mod commands;
+mod deploy;
 mod drain;
 mod hostile;
 mod openapi;

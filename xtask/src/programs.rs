@@ -1,0 +1,56 @@
+//! The programs that the server is tested with: clients and checkers, from the
+//! system's packages and, in an environment of its own, from PyPI.
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{Failure, Step, root};
+
+/// A program, and the package that brings it.
+const PACKAGED: [(&str, &str); 2] = [("curl", "curl"), ("promtool", "prometheus")];
+
+/// Reads the OpenAPI document and asks the server what it says.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+/// Makes sure that all are there, installing them where that is possible.
+pub(crate) fn ensure() -> Result<(), Failure> {
+    let missing: Vec<&str> =
+        PACKAGED.iter().filter(|(program, _)| !runs(Path::new(program))).map(|(_, package)| *package).collect();
+    if !missing.is_empty() {
+        install(&missing)?;
+    }
+    let environment = root().join("target/programs/schemathesis");
+    if !runs(&program(&environment, "schemathesis")) {
+        let path = environment.display().to_string();
+        if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
+            install(&["python3-venv"])?;
+            Step::new("python3", &["-m", "venv", &path]).run()?;
+        }
+        let pip = program(&environment, "pip").display().to_string();
+        Step::new(&pip, &["install", "--quiet", SCHEMATHESIS]).run()?;
+    }
+    Ok(())
+}
+
+fn program(environment: &Path, name: &str) -> PathBuf {
+    environment.join("bin").join(name)
+}
+
+fn runs(program: &Path) -> bool {
+    let program = program.display().to_string();
+    Step::new(&program, &["--version"]).ask().is_ok_and(|(success, _)| success)
+}
+
+fn install(packages: &[&str]) -> Result<(), Failure> {
+    let install = || {
+        let arguments = [&["install", "-y", "--no-install-recommends"], packages].concat();
+        // In the runlevel of a single user no service is started.
+        let step = Step::new("apt-get", &arguments).with("DEBIAN_FRONTEND", "noninteractive");
+        step.with("RUNLEVEL", "1").run()
+    };
+    if install().is_err() {
+        // The lists of packages may be missing or old.
+        Step::new("apt-get", &["update"]).run()?;
+        install().map_err(|failure| format!("{failure}\nThe tests need {}", packages.join(", ")))?;
+    }
+    Ok(())
+}
