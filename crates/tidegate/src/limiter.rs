@@ -16,8 +16,8 @@ use crate::failure::FailureMode;
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
 use crate::observe::{Event, Observer, Observers};
-use crate::policy::{Applied, Draft, Explanation, Policy, RuleExplanation};
-use crate::request::Request;
+use crate::policy::{Applied, Draft, Explanation, Policy, Resolution, RuleExplanation};
+use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Store};
 use crate::time::Micros;
@@ -195,7 +195,7 @@ impl<S: Store> Limiter<S> {
                 }
                 continue;
             }
-            self.tell_of(decision, decided, &current, verb, request);
+            self.tell_of(decision, decided, &current, verb, (request, &resolution));
             for (shadow, check) in shadows(&resolution, verb, decision) {
                 let mut verdicts = [Verdict::default()];
                 if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
@@ -247,7 +247,7 @@ impl<S: Store> Limiter<S> {
         decided: Option<Micros>,
         current: &Current,
         verb: Verb,
-        request: &Request<'_>,
+        (request, resolution): (&Request<'_>, &Resolution<'_, '_>),
     ) {
         if let Some(at) = decided {
             self.inner.policies.settle(current, at);
@@ -255,7 +255,8 @@ impl<S: Store> Limiter<S> {
         if !self.inner.observers.is_empty() {
             // Where nobody needed the store, the observers get its time all the same.
             let at = decided.unwrap_or_else(|| self.inner.store.clock().now());
-            self.tell(verb, request, decision, at);
+            let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
+            self.tell(verb, (key, request.cost), decision, at);
         }
     }
 
@@ -268,11 +269,10 @@ impl<S: Store> Limiter<S> {
     }
 
     #[inline]
-    fn tell(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) {
+    fn tell(&self, verb: Verb, (key, cost): (&Key<'_>, u64), decision: Decision, at: Micros) {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
-            let Request { key, cost, .. } = request;
-            observers.tell(&Event { rule: decision.rule(), key, verb, cost: *cost, decision, at, shadow: false });
+            observers.tell(&Event { rule: decision.rule(), key, verb, cost, decision, at, shadow: false });
         }
     }
 }
@@ -401,7 +401,7 @@ impl<S: ImmediateStore> Limiter<S> {
             for (request, (check, verdict)) in requests.iter().zip(checks.iter().zip(verdicts)) {
                 if is_current || !verdict.allowed {
                     let decision = check.decision(*verdict);
-                    self.tell(Verb::Charge, request, decision, at);
+                    self.tell(Verb::Charge, (&request.key, request.cost), decision, at);
                     decisions.push(decision);
                 } else {
                     self.give_back_now(*check);
@@ -444,7 +444,7 @@ impl<S: ImmediateStore> Limiter<S> {
                 question.checks().iter().for_each(|check| self.give_back_now(*check));
                 continue;
             }
-            self.tell_of(decision, decided, &current, verb, request);
+            self.tell_of(decision, decided, &current, verb, (request, &resolution));
             for (shadow, check) in shadows(&resolution, verb, decision) {
                 let mut verdict = Verdict::default();
                 if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {
