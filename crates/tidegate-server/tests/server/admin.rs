@@ -104,6 +104,13 @@ fn the_most_refused_are_listed_inspected_and_reset() {
     assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "refuses");
     assert_eq!(post_json(&server, "/admin/v1/keys/reset", question).json()["remaining"], 1);
     assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "allows");
+    let rules = "[rules.addresses]\nlimit = \"1/h\"\nkey = [\"ip\"]\n";
+    assert_eq!(put(&server, rules, "application/toml").status, 200);
+    for _ in 0..9 {
+        post(&server.url("/v1/check"), r#"{"attributes": {"ip": "192.0.2.1", "user": "carol"}}"#);
+    }
+    let top = curl(&[&server.url("/admin/v1/keys/refused?top=1")]).json();
+    assert_eq!((&top[0]["rule"], &top[0]["key"]), (&"addresses".into(), &"192.0.2.1".into()));
     // A page in a browser can post text to loopback, but no JSON.
     assert_eq!(post(&server.url("/admin/v1/keys/reset"), question).status, 415);
 }
