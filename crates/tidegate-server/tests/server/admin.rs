@@ -1,5 +1,7 @@
 //! The admin API, and who may use it.
 
+use std::time::{Duration, Instant};
+
 use crate::client::{Answer, curl, post};
 use crate::running::{Folder, Running, ask};
 
@@ -73,6 +75,28 @@ fn a_policy_that_follows_a_file_is_changed_there() {
     let answer = put(&server, "[rules.all]\nlimit = \"2/h\"\n", "application/toml");
     assert_eq!(answer.status, 409);
     assert!(answer.json()["detail"].as_str().unwrap().contains(&policy));
+}
+
+#[test]
+fn a_policy_file_is_read_again_when_the_server_is_told_and_the_last_good_one_stays() {
+    let folder = Folder::new();
+    let write = |limit: &str| folder.write("policy.toml", &format!("[rules.all]\nlimit = \"{limit}\"\n"));
+    let server = Running::start(&["--policy", &write("10/h")]);
+    let check = || post(&server.url("/v1/check"), r#"{"key": "alice"}"#).json()["remaining"].as_u64().unwrap();
+    assert_eq!((check(), check()), (9, 8));
+    // The metrics say when it has been read.
+    let told = |text: &str, name: &str| {
+        write(text);
+        server.hang_up();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !curl(&[&server.url("/metrics")]).body.contains(&format!("tidegate_policy_{name}_total 1\n")) {
+            assert!(Instant::now() < until, "the policy was not read again");
+        }
+    };
+    told("20/fortnight", "mistakes");
+    assert_eq!(check(), 7);
+    told("20/h", "changes");
+    assert_eq!(check(), 16);
 }
 
 #[test]

@@ -53,6 +53,10 @@ impl Running {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
+    pub(crate) fn hang_up(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
+    }
+
     /// Terminates it and waits for the end.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.terminate();
