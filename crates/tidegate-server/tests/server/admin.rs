@@ -37,6 +37,10 @@ fn only_the_token_opens_the_admin_api() {
         assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{header}");
     }
     assert_eq!(curl(&[TOKEN[0], TOKEN[1], &url]).status, 200);
+    let folder = Folder::new();
+    let by_file = Running::start(&["--admin-token-file", &folder.write("token", "s3cret\n")]);
+    let url = by_file.url("/admin/v1/policy");
+    assert_eq!((curl(&[&url]).status, curl(&[TOKEN[0], TOKEN[1], &url]).status), (401, 200));
     assert_eq!(post(&server.url("/v1/check"), "{}").status, 200);
 }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use tidegate_testkit::Random;
+
 use crate::client::{Connection, curl, post};
 use crate::running::Running;
 
@@ -124,6 +126,40 @@ fn whoever_leaves_in_the_middle_leaves_nothing_behind() {
     assert_eq!(post(&server.url("/v1/acquire"), question).status, 200);
     assert!(began.elapsed() < Duration::from_secs(15), "waited for those who have left: {:?}", began.elapsed());
     assert!(server.stop().success());
+}
+
+#[test]
+fn questions_with_bytes_changed_at_random_are_answered_one_way_or_the_other() {
+    const QUESTIONS: [&str; 4] = [
+        r#"{"key": "alice", "limit": "100/min burst 20", "cost": 3}"#,
+        r#"{"attributes": {"user": "alice", "n": -7, "e": "\u00e9"}, "rule": "everyone"}"#,
+        r#"[{"key": "a"}, {"key": "b", "limit": "sliding-log 5/s"}, {"cost": 0}]"#,
+        r#"{"key": null, "limit": null, "patience_ms": 5}"#,
+    ];
+    let server = Running::start(&[]);
+    let mut random = Random::new(7);
+    let mut connection = Connection::open(server.address());
+    for _ in 0..4_000 {
+        let mut body = random.choose(&QUESTIONS).as_bytes().to_vec();
+        for _ in 0..random.within(1..=4) {
+            let place = random.within(0..=body.len() as u64 - 1) as usize;
+            match random.within(0..=3) {
+                0 => body[place] = random.number() as u8,
+                1 => body.truncate(place.max(1)),
+                2 => body.insert(place, random.choose(b"{}[]\",:0-9e.\\")),
+                _ => drop(body.remove(place)),
+            }
+            if body.is_empty() {
+                body.push(b'{');
+            }
+        }
+        let path = random.choose(&["check", "peek", "refund", "reset", "acquire", "explain"]);
+        let head = format!("POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        connection.send(&[head.as_bytes(), &body].concat()).unwrap();
+        let answer = connection.answer().unwrap();
+        let shown = body.escape_ascii();
+        assert!([200, 400, 422, 429].contains(&answer.status), "{shown}: {answer:?}");
+    }
 }
 
 #[test]
