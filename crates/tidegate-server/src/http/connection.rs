@@ -40,16 +40,14 @@ where
     http2.timer(TokioTimer::new()).max_concurrent_streams(MOST_STREAMS).max_header_list_size(LONGEST_HEAD as u32);
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
-    let drain = app.drain.clone();
-    let (leaving, requests) = (drain.clone(), Arc::<Requests>::default());
+    let requests = Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into() });
     let of_service = Arc::clone(&requests);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (service, leaving, open) = (service.clone(), leaving.clone(), Requests::begin(&of_service));
+        let (service, open) = (service.clone(), Requests::begin(&of_service));
         async move {
-            let _open = open;
             let is_http1 = request.version() < http::Version::HTTP_2;
             let mut response = service.oneshot(request).await?;
-            if is_http1 && leaving.is_leaving() {
+            if is_http1 && open.0.app.drain.is_leaving() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response)
@@ -63,7 +61,7 @@ where
     let served = loop {
         tokio::select! {
             served = connection.as_mut() => break served,
-            () = drain.closing(), if !is_closing => {
+            () = app.drain.closing(), if !is_closing => {
                 connection.as_mut().graceful_shutdown();
                 patience.set(tokio::time::sleep(LAST_HEAD));
                 (is_watched, is_closing) = (true, true);
@@ -83,8 +81,8 @@ where
 }
 
 /// The requests of one connection.
-#[derive(Default)]
 struct Requests {
+    app: Arc<App>,
     begun: AtomicBool,
     open: AtomicUsize,
 }
