@@ -178,18 +178,19 @@ impl<S: Store> Limiter<S> {
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
+        let id = request.request_id();
         loop {
             let current = inner.policies.current_for_long();
             let resolution = current.policy.resolve(request);
-            let mut question = Question::new(&resolution, verb)?;
+            let mut question = Question::new(&resolution, verb, id)?;
             let mut decided = None;
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
-            if self.is_overtaken(verb, decision, &current) {
-                if let Ok(given_back) = Question::new(&resolution, Verb::Refund) {
+            if id.is_none() && self.is_overtaken(verb, decision, &current) {
+                if let Ok(given_back) = Question::new(&resolution, Verb::Refund, None) {
                     // If it cannot be given back, it was charged in vain: against the caller.
                     let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
                 }
@@ -295,7 +296,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain() {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
             let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
             let is_admitted = inner.store.admits_now(check).unwrap_or(false);
             if !is_admitted || inner.policies.is_unchanged() {
@@ -381,9 +382,10 @@ impl<S: ImmediateStore> Limiter<S> {
     ) -> Result<Vec<Decision>, CheckError> {
         let requests: Vec<Request<'a>> = requests.into_iter().map(Into::into).collect();
         let current = self.inner.policies.current();
-        let Some(meter) = &current.only else {
+        let is_known = requests.iter().any(|request| request.id.is_some());
+        let Some(meter) = current.only.as_ref().filter(|_| !is_known) else {
             for request in &requests {
-                Question::new(&current.policy.resolve(request), Verb::Charge)?;
+                Question::new(&current.policy.resolve(request), Verb::Charge, None)?;
             }
             return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
         };
@@ -415,7 +417,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain() {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
@@ -430,17 +432,18 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
     fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
+        let id = request.request_id();
         loop {
             let current = inner.policies.current();
             let resolution = current.policy.resolve(request);
-            let mut question = Question::new(&resolution, verb)?;
+            let mut question = Question::new(&resolution, verb, id)?;
             let mut decided = None;
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
-            if self.is_overtaken(verb, decision, &current) {
+            if id.is_none() && self.is_overtaken(verb, decision, &current) {
                 question.checks().iter().for_each(|check| self.give_back_now(*check));
                 continue;
             }

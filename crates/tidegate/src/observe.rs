@@ -95,6 +95,7 @@ pub struct CountingObserver {
     allowed: AtomicU64,
     refused: AtomicU64,
     degraded: AtomicU64,
+    repeated: AtomicU64,
 }
 
 impl CountingObserver {
@@ -115,11 +116,22 @@ impl CountingObserver {
     pub fn degraded(&self) -> u64 {
         self.degraded.load(Ordering::Relaxed)
     }
+
+    /// Requests that were answered as before, by their ids; they are counted
+    /// nowhere else.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
 }
 
 impl Observer for CountingObserver {
     fn observe(&self, event: &Event<'_>) {
         if event.verb != Verb::Charge || event.shadow {
+            return;
+        }
+        if event.decision.is_repeated() {
+            self.repeated.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let outcome = if event.decision.is_allowed() { &self.allowed } else { &self.refused };
