@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::clients;
 use crate::lua;
+use crate::programs;
 use crate::run::{Failure, Step, root};
 use crate::servers;
 
@@ -16,7 +16,7 @@ pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
     Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
     servers::ensure()?;
-    clients::ensure()?;
+    programs::ensure()?;
     Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
     on_valkey()?;
     lua::lint()?;

@@ -1,9 +1,9 @@
 //! The project's own tasks: `cargo xtask ci` is the one to remember.
 
 mod ci;
-mod clients;
 mod defects;
 mod lua;
+mod programs;
 mod run;
 mod servers;
 
@@ -22,7 +22,7 @@ cargo xtask TASK
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
-  clients   gets the clients that tests of the server speak with";
+  programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         "lua" => lua::lint(),
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
-        "clients" => clients::ensure(),
+        "programs" => programs::ensure(),
         _ => {
             println!("{HELP}");
             return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };

@@ -12,7 +12,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
-use tidegate::{Condition, Limit, Missing, Network, Setting};
+use tidegate::{Condition, Limit, Missing, Network, Setting, WarmUp};
 pub use words::Words;
 
 /// A policy, or a part of one that others include.
@@ -63,6 +63,10 @@ pub struct RuleFile {
     /// A limit to watch in place of this one, before it replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<Words<Limit>>,
+    /// How the limits climb for new keys, such as "10 over 5min": from ten
+    /// units per period to all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<Words<WarmUp>>,
     /// Who answers when the store cannot: "open", "closed", or
     /// { local = 4 } for a quarter of the limit in each of four processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

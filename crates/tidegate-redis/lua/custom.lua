@@ -2,7 +2,8 @@
 --
 -- Returns as a log does, and also how to write what must be written when
 -- nothing is carried out, and whether the state is the one decided on. The
--- state of a log is its list, with colons between the numbers.
+-- state of a log is its list, with colons between the numbers. When it is
+-- carried out the answer is what the client said it would be.
 
 local function custom(key, is_list, spec, done, forget, forget_healed, known, after, healed)
   local stored = is_list and table.concat(call('LRANGE', key, 0, -1), ':') or not is_list and call('GET', key) or ''
@@ -30,7 +31,7 @@ local function custom(key, is_list, spec, done, forget, forget_healed, known, af
   local state = string.gsub(stored, '[%%%- %c]', function(odd) return string.format('%%%02X', string.byte(odd)) end)
   return done == 89, state == '' and '-' or state, function()
     put(first + known, after, forget)
-    return '-'
+    return string.sub(spec, first + known + after + healed)
   end, function()
     put(first + known + after, healed, forget_healed)
   end, stored == string.sub(spec, first, first + known - 1)

@@ -12,7 +12,8 @@
 -- arguments are packed, the reply is one string, and the common kernels are no
 -- functions.
 --
--- KEYS  one state for each check; in strict mode, the genesis key last
+-- KEYS  one state for each check; for a request with an id, the id's key; in strict
+--       mode, the genesis key last
 -- ARGV  for each key a letter for its kind, one for the verb, five doubles, a text:
 --         b VERB cost full drain tick -, cost    bucket; in units x period
 --         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding
@@ -23,8 +24,11 @@
 --       then, where they are not the usual ones, the settings: the time in
 --       microseconds (below zero for the server's own), the milliseconds for
 --       which a state is kept after it has become fresh, when what is to be
---       undone counts as charged, and whether (1) to be strict, and to withhold:
---       to carry nothing out, whatever passes.
+--       undone counts as charged, whether (1) to be strict, and to withhold: to
+--       carry nothing out, whatever passes; and for how many milliseconds to
+--       remember the id of the request, whose argument is what it stands for and by
+--       which limits, 16 letters each. A request that is remembered gets its reply
+--       again, after an = and its limits.
 -- Verbs: C charge, P peek, R refund, X reset, U undo a charge. For c and d, DONE
 -- is Y if the check passes, N if not; the states are the one decided on, the
 -- one to write if all pass, and the one to write if not; a forget below zero
@@ -46,9 +50,9 @@ local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
 local PEEK, CHARGE, REFUND, RESET, UNDO = 80, 67, 82, 88, 85
 
 local settings = ARGV[#KEYS + 1]
-local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0
+local now, kept_longer, undone, strict, withheld, known_for = -1, 1000, 0, 0, 0, 0
 if settings then
-  now, kept_longer, undone, strict, withheld = unpack_numbers('<ddddd', settings)
+  now, kept_longer, undone, strict, withheld, known_for = unpack_numbers('<dddddd', settings)
 end
 local seconds, microseconds
 if now < 0 then

@@ -2,6 +2,7 @@
 
 local outcome = withheld == 1 and ' 0' or ' 1'
 local slice = since and #KEYS - 1 or #KEYS
+--[[long]] slice = once and slice - 1 or slice
 local plans = slice > 1 and {}
 local passes, state -- what a kernel says,
 local write, value, lasts -- and what it wants written if all pass
@@ -63,9 +64,14 @@ for index = 1, slice do
 --[[long]] elseif withhold and outcome == ' 0' then
 --[[long]]   withhold()
   end
-  if slice == 1 then
+--[[short]] if slice == 1 then
+--[[long]] if slice == 1 and not once then
     return seconds .. ' ' .. microseconds .. outcome .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
   end
   answers = answers .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
 end
+--[[long]] if once and outcome == ' 1' then
+--[[long]]   local reply = seconds .. ' ' .. microseconds .. outcome .. answers
+--[[long]]   call('SET', once, meant .. ' ' .. reply, 'PX', known_for)
+--[[long]] end
 return seconds .. ' ' .. microseconds .. outcome .. answers

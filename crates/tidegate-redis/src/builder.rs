@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     pub(crate) refusals: Option<RefusalCache>,
     pub(crate) leases: HashMap<String, Lease>,
+    pub(crate) ids_for: Duration,
 }
 
 impl Builder {
@@ -43,6 +44,7 @@ impl Builder {
             strict: false,
             refusals: None,
             leases: HashMap::new(),
+            ids_for: Duration::from_secs(300),
         };
         Builder { servers, settings }
     }
@@ -94,6 +96,13 @@ impl Builder {
     /// [`RefusalCache::longest`] has passed.
     pub fn remember_refusals(mut self, cache: RefusalCache) -> Builder {
         self.settings.refusals = Some(cache);
+        self
+    }
+
+    /// For how long the [ids](tidegate::Request::id) of requests are remembered:
+    /// five minutes unless set.
+    pub fn remember_ids_for(mut self, time: Duration) -> Builder {
+        self.settings.ids_for = time;
         self
     }
 

@@ -57,6 +57,14 @@ pub enum RedisFailure {
     /// The keys of a call are in two places, because their slot is being moved.
     #[error("the keys are on their way to another node: try again in a moment")]
     OnTheWay,
+    /// The id of the request was seen before, with another one.
+    #[error("the request id stands for another request: give each request an id of its own")]
+    IdReused,
+    /// A request with an id meets limits in several slots of a cluster.
+    #[error(
+        "a request with an id has limits in several slots: let the keys of its rules begin with the same attribute"
+    )]
+    IdSpansSlots,
     /// The script and the kernel came to different results.
     #[error("the script and the kernel disagree: this is a bug in tidegate, please report it")]
     Disagreement,
@@ -73,6 +81,8 @@ impl RedisFailure {
             | RedisFailure::Contended { .. }
             | RedisFailure::Garbled { .. }
             | RedisFailure::OnTheWay
+            | RedisFailure::IdReused
+            | RedisFailure::IdSpansSlots
             | RedisFailure::Disagreement => false,
         }
     }
@@ -136,6 +146,9 @@ impl Remedy {
             return Remedy::TryAgain;
         }
         let words = source.to_string();
+        if words.contains("TGREUSED") {
+            return Remedy::GiveUp(RedisFailure::IdReused);
+        }
         if code == "WRONGTYPE" || words.contains("WRONGTYPE") || words.contains("TGFOREIGN") {
             return Remedy::GiveUp(RedisFailure::ForeignKey { source });
         }

@@ -5,6 +5,7 @@
 //! so that no two different states ever have one name; what is left unescaped
 //! can be read by a person with `redis-cli`.
 
+use tidegate::kernel::Verb;
 use tidegate::{Check, Key, Meter};
 
 /// The name of the state that `check` is about.
@@ -40,6 +41,21 @@ pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
     }
     name.push(b':');
     name.extend_from_slice(meaning.as_bytes());
+    name
+}
+
+/// Where the id of a request is remembered: beside the states of its owner.
+pub(crate) fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
+    let mut name = Vec::with_capacity(prefix.len() + id.len() + 32);
+    name.extend_from_slice(prefix.as_bytes());
+    name.extend_from_slice(b":{");
+    match check.key().parts().next() {
+        Some(first) => escape(first, &mut name),
+        None => name.extend_from_slice(NO_PARTS),
+    }
+    // No rule is ever called like this.
+    name.extend_from_slice(if check.verb() == Verb::Refund { b"}%refund:" } else { b"}%id:" });
+    escape(id.as_bytes(), &mut name);
     name
 }
 
@@ -98,7 +114,6 @@ pub(crate) fn genesis_key(prefix: &str, slot: u16) -> Vec<u8> {
 mod tests {
     use std::collections::HashSet;
 
-    use tidegate::kernel::Verb;
     use tidegate::{KeyPart, Limit, Name};
 
     use super::*;

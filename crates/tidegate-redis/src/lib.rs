@@ -100,6 +100,7 @@ mod servers;
 mod slots;
 mod state;
 mod store;
+mod swap;
 
 pub use breaker::BreakerSettings;
 pub use builder::Builder;

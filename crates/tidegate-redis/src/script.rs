@@ -5,6 +5,7 @@
 //! kernels that decide in memory: there is no second copy to drift.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 use tidegate::kernel::{self, Kernel, LimitKernel, Style, Verb, Verdict};
@@ -12,6 +13,7 @@ use tidegate::store::Kept;
 use tidegate::{Check, Limit, Micros};
 
 use crate::failure::RedisFailure;
+use crate::key::id_key;
 use crate::state::Form;
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
@@ -44,26 +46,31 @@ impl Text {
 }
 
 /// Puts the parts together. In `slice.lua` a mark stands for a kernel, and
-/// another before what belongs to the long script only.
+/// others before what belongs to one of the scripts only.
 fn assemble(length: Length) -> String {
     const HEAD: &str = include_str!("../lua/head.lua");
     const BUCKET: &str = include_str!("../lua/bucket.lua");
     const WINDOW: &str = include_str!("../lua/window.lua");
     const LOG: &str = include_str!("../lua/log.lua");
     const CUSTOM: &str = include_str!("../lua/custom.lua");
+    const ONCE: &str = include_str!("../lua/once.lua");
     const SLICE: &str = include_str!("../lua/slice.lua");
     let mut text = HEAD.to_owned();
     if length == Length::Long {
+        text.push_str(ONCE);
         text.push_str(LOG);
         text.push_str(CUSTOM);
     }
     for line in SLICE.lines() {
-        match (line.trim_start(), line.trim_start().strip_prefix("--[[long]]")) {
-            ("--[[bucket]]", _) => text.push_str(BUCKET),
-            ("--[[window]]", _) => text.push_str(WINDOW),
-            (_, Some(_)) if length == Length::Short => {}
-            (_, Some(line)) => text.extend([line, "\n"]),
-            (_, None) => text.extend([line, "\n"]),
+        let (own, other) = match length {
+            Length::Short => ("--[[short]]", "--[[long]]"),
+            Length::Long => ("--[[long]]", "--[[short]]"),
+        };
+        match line.trim_start() {
+            "--[[bucket]]" => text.push_str(BUCKET),
+            "--[[window]]" => text.push_str(WINDOW),
+            marked if marked.starts_with(other) => {}
+            marked => text.extend([marked.strip_prefix(own).unwrap_or(line), "\n"]),
         }
     }
     text
@@ -83,6 +90,35 @@ pub(crate) struct Call<'a> {
     pub(crate) undone: Micros,
     /// Whether nothing is to be carried out, because another call was refused.
     pub(crate) is_withheld: bool,
+    /// The id of the request, if it is to be carried out once.
+    pub(crate) once: Option<Once>,
+}
+
+/// A request that is carried out once.
+#[derive(Clone, Debug)]
+pub(crate) struct Once {
+    pub(crate) key: Vec<u8>,
+    /// What the id stands for, and by which limits it is decided.
+    pub(crate) payload: u64,
+    pub(crate) limits: u64,
+    pub(crate) known_for_ms: u64,
+}
+
+impl Once {
+    /// The id under which a slice is carried out once, if it has one.
+    pub(crate) fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
+        let check = checks.first()?;
+        let id = check.id()?;
+        // The same in every process, and nobody else's choice.
+        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.meter().identity();
+        let limits = checks.iter().fold(0, mix);
+        let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS);
+        Some(Once { key: id_key(prefix, check, id.text), payload: id.payload, limits, known_for_ms })
+    }
+
+    fn packed(&self) -> Vec<u8> {
+        format!("{:016x}{:016x}", self.payload, self.limits).into_bytes()
+    }
 }
 
 /// One check in a call.
@@ -99,10 +135,20 @@ pub(crate) enum Task<'a> {
     /// A charge to be taken back exactly.
     Undo { check: Check<'a>, limit: Limit },
     /// Decided by the client, to be written if the state is still that one.
-    Swap { form: Form, state: Vec<u8>, passes: bool, after: Option<Kept>, healed: Option<Kept> },
+    Swap {
+        form: Form,
+        state: Vec<u8>,
+        passes: bool,
+        after: Option<Kept>,
+        healed: Option<Kept>,
+        verdict: Option<Verdict>,
+    },
     /// To be absent, or nothing is carried out.
     Absent,
 }
+
+/// A thousand years: more than a server takes for an expiry is an error there.
+const LONGEST_EXPIRY_MS: u64 = 1_000 * 365 * 86_400_000;
 
 /// How the script is named in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,24 +179,31 @@ impl Call<'_> {
             Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
             Task::Swap { .. } | Task::Absent => true,
         });
-        if long { &LONG } else { &SHORT }
+        if long || self.once.is_some() { &LONG } else { &SHORT }
     }
 
     fn keys(&self) -> Vec<&[u8]> {
         let states = self.turns.iter().map(|turn| &*turn.key);
-        states.chain(self.genesis.as_deref()).collect()
+        let once = self.once.iter().map(|once| &*once.key);
+        states.chain(once).chain(self.genesis.as_deref()).collect()
     }
 
     fn arguments(&self) -> Vec<Vec<u8>> {
         let mut arguments: Vec<Vec<u8>> = self.turns.iter().map(|turn| turn.task.packed()).collect();
+        arguments.extend(self.once.iter().map(Once::packed));
         if self.genesis.is_some() {
             arguments.push(Vec::new());
         }
-        let usual = self.now.is_none() && self.genesis.is_none() && self.undone == Micros::ZERO && !self.is_withheld;
+        let usual = self.once.is_none()
+            && self.now.is_none()
+            && self.genesis.is_none()
+            && self.undone == Micros::ZERO
+            && !self.is_withheld;
         if !usual || self.kept_longer_ms != USUALLY_KEPT_LONGER_MS {
             let now = self.now.map_or(-1.0, |now| double(now.get()));
             let [strict, withheld] = [self.genesis.is_some(), self.is_withheld].map(|is| if is { 1.0 } else { 0.0 });
-            let settings = [now, double(self.kept_longer_ms), double(self.undone.get()), strict, withheld];
+            let known_for = self.once.as_ref().map_or(0.0, |once| double(once.known_for_ms));
+            let settings = [now, double(self.kept_longer_ms), double(self.undone.get()), strict, withheld, known_for];
             arguments.push(settings.iter().flat_map(|number| number.to_le_bytes()).collect());
         }
         arguments
@@ -180,7 +233,7 @@ impl Task<'_> {
             Task::Decide { check, limit, verb } => pack_check(check, *limit, letter(*verb)),
             Task::Undo { check, limit } => pack_check(check, *limit, b'U'),
             Task::Absent => pack(b'a', b'P', [0.0; 5]),
-            Task::Swap { form, state, passes, after, healed } => {
+            Task::Swap { form, state, passes, after, healed, verdict } => {
                 let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
                 let bytes = |kept: &Option<Kept>| kept.as_ref().map_or_else(Vec::new, |kept| kept.bytes.clone());
                 let states = [state.clone(), bytes(after), bytes(healed)];
@@ -192,6 +245,9 @@ impl Task<'_> {
                 };
                 let mut packed = pack(kind, done, [forget(after), forget(healed), known, next, full]);
                 packed.extend(states.concat());
+                if let Some(Verdict { remaining, reset_after, delay, .. }) = verdict {
+                    packed.extend(format!("{remaining}:{}:{}", reset_after.get(), delay.get()).into_bytes());
+                }
                 packed
             }
         }
@@ -236,6 +292,8 @@ pub(crate) struct Reply {
     pub(crate) now: Micros,
     pub(crate) outcome: Outcome,
     answers: Vec<Answer>,
+    /// The limits by which it was decided, if that was done before.
+    repeats: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +320,13 @@ impl Reply {
         Reply::parse(words).ok_or(RedisFailure::Garbled { what: "the script's reply" })
     }
 
-    fn parse<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> Option<Reply> {
+    fn parse<'w>(words: impl Iterator<Item = &'w [u8]>) -> Option<Reply> {
+        let mut words = words.peekable();
+        let mut repeats = None;
+        if let Some(limits) = words.peek()?.strip_prefix(b"=") {
+            repeats = Some(u64::from_str_radix(std::str::from_utf8(limits).ok()?, 16).ok()?);
+            words.next();
+        }
         let [seconds] = numbers(words.next()?)?;
         let [microseconds] = numbers(words.next()?)?;
         let now = Micros::new(seconds * 1_000_000 + microseconds);
@@ -277,7 +341,7 @@ impl Reply {
             let state = words.next()?;
             answers.push(Answer { passes: passes == b"1", state: (state != b"-").then(|| unescape(state)) });
         }
-        Some(Reply { now, outcome, answers })
+        Some(Reply { now, outcome, answers, repeats })
     }
 
     /// How many turns it answers.
@@ -302,14 +366,33 @@ impl Reply {
         }))
     }
 
-    /// The verdict on a turn that the script decided.
+    /// Whether it was given before, to a request of the same id.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.repeats.is_some()
+    }
+
+    /// Whether it was given before, by limits that have been changed since:
+    /// only that the request passed is known then.
+    pub(crate) fn is_of_other_limits(&self, once: Option<&Once>) -> bool {
+        self.repeats.is_some_and(|limits| once.is_some_and(|once| once.limits != limits))
+    }
+
+    /// The verdict on a turn that was carried out.
     pub(crate) fn verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
+        Ok(Verdict { repeated: self.repeats.is_some(), ..self.first_verdict(turn, task)? })
+    }
+
+    fn first_verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
         let answer = self.answers.get(turn).ok_or(RedisFailure::Garbled { what: "the script's reply" })?;
         let foreign = RedisFailure::Garbled { what: "a state" };
         let read = match task {
             Task::Decide { check, limit, verb } => self.decided(answer, check, *limit, *verb),
             Task::Undo { check, limit } => self.undone(answer, check, *limit),
-            Task::Swap { .. } | Task::Absent => None,
+            Task::Swap { .. } => answer.state.as_deref().and_then(numbers).map(|[remaining, reset_after, delay]| {
+                let (reset_after, delay) = (Micros::new(reset_after), Micros::new(delay));
+                Verdict { allowed: answer.passes, remaining, reset_after, delay, ..Verdict::default() }
+            }),
+            Task::Absent => None,
         };
         let verdict = read.ok_or(foreign)?;
         if verdict.allowed == answer.passes { Ok(verdict) } else { Err(RedisFailure::Disagreement) }

@@ -12,15 +12,15 @@
 use std::collections::VecDeque;
 
 use futures_util::future::join_all;
-use tidegate::kernel::{self, Verb, Verdict};
-use tidegate::store::{Encoded, Kept};
-use tidegate::{Check, Meter, Micros};
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::store::Encoded;
+use tidegate::{Check, Micros};
 
 use crate::failure::RedisFailure;
-use crate::key::{key_of, slot};
+use crate::key::slot;
 use crate::script::{Outcome, Task, Turn};
-use crate::state::{self, Form};
 use crate::store::Inner;
+use crate::swap::Swapped;
 
 /// The checks of a slice that one call decides.
 struct Group<'a> {
@@ -60,6 +60,10 @@ impl Inner {
         verdicts: &mut [Verdict],
     ) -> Result<Micros, RedisFailure> {
         let mut groups = self.groups(checks, keys);
+        let has_id = checks.iter().any(|check| check.id().is_some());
+        if has_id && groups.len() > 1 {
+            return Err(RedisFailure::IdSpansSlots);
+        }
         let mut charged: Vec<(Group<'_>, Vec<Micros>)> = Vec::new();
         let mut refused = false;
         let mut now = Micros::ZERO;
@@ -85,7 +89,7 @@ impl Inner {
             let intent = if refused { Intent::Withhold } else { Intent::CarryOut };
             let decided = match self.decide_group(&group, intent).await {
                 Ok(decided) => decided,
-                Err(RedisFailure::OnTheWay) => {
+                Err(RedisFailure::OnTheWay) if !has_id => {
                     let (charges, others): (Vec<_>, Vec<_>) = group.singles().partition(Group::charges);
                     charges.into_iter().chain(others).rev().for_each(|single| groups.push_front(single));
                     continue;
@@ -139,9 +143,13 @@ impl Inner {
         turns.extend(self.predecessors(group).map(|key| Turn { key, task: Task::Absent }));
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
+        call.once = self.once(&group.checks);
         let reply = self.ask(&call).await?;
         if reply.outcome == Outcome::Overtaken {
             return self.swap_group(group, intent).await;
+        }
+        if reply.is_of_other_limits(call.once.as_ref()) {
+            return Ok(group.passed_before(reply.now));
         }
         let turns = || call.turns.iter().take(group.checks.len()).enumerate();
         let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task)).collect::<Result<Vec<_>, _>>()?;
@@ -194,7 +202,11 @@ impl Inner {
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
+            call.once = self.once(&group.checks);
             let reply = self.ask(&call).await?;
+            if reply.is_of_other_limits(call.once.as_ref()) {
+                return Ok(group.passed_before(reply.now));
+            }
             if reply.outcome == Outcome::Overtaken {
                 now = reply.now;
                 let is_swap = |(_, turn): &(usize, &Turn<'_>)| matches!(turn.task, Task::Swap { .. });
@@ -206,9 +218,9 @@ impl Inner {
             let charged_at =
                 places.iter().map(|(place, _)| reply.charged_at(*place, &call.turns[*place].task)).collect();
             let verdicts = places.into_iter().map(|(place, encoded)| match encoded {
-                None => reply.verdict(place, &call.turns[place].task),
-                Some(Encoded { verdict, .. }) if carried_out => Ok(verdict),
-                Some(Encoded { withheld, .. }) => Ok(withheld),
+                Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
+                Some(Encoded { verdict, .. }) if !reply.is_repeated() => Ok(verdict),
+                Some(_) | None => reply.verdict(place, &call.turns[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
             return Ok(Decided { at: reply.now, carried_out, charged_at, verdicts });
@@ -245,71 +257,6 @@ impl Inner {
     }
 }
 
-/// A check that the client decides: its own state, and those of the limits
-/// that its limit succeeds.
-struct Swapped<'a> {
-    check: Check<'a>,
-    meters: Vec<&'a Meter>,
-    keys: Vec<Vec<u8>>,
-}
-
-impl<'a> Swapped<'a> {
-    fn new(inner: &Inner, check: &Check<'a>, key: Vec<u8>) -> Swapped<'a> {
-        let (mut meters, mut keys) = (vec![check.meter()], vec![key]);
-        let predecessors = check.meter().predecessors();
-        let now = if predecessors.is_empty() { Micros::ZERO } else { inner.local_now() };
-        for predecessor in predecessors.iter().filter(|predecessor| predecessor.until() > now) {
-            meters.push(predecessor.meter());
-            keys.push(key_of(inner.prefix(), predecessor.meter(), check.key()));
-        }
-        Swapped { check: *check, meters, keys }
-    }
-
-    /// Turns that only read the states.
-    fn look(&self) -> impl Iterator<Item = Turn<'a>> {
-        self.keys.iter().zip(&self.meters).map(|(key, meter)| {
-            let form = Form::of(meter);
-            Turn {
-                key: key.clone(),
-                task: Task::Swap { form, state: Vec::new(), passes: true, after: None, healed: None },
-            }
-        })
-    }
-
-    /// What comes of the check, and of each state.
-    fn decide(&self, states: Vec<Vec<u8>>, now: Micros, verb: Verb) -> Result<(Encoded, Vec<Task<'a>>), RedisFailure> {
-        let cost = self.check.cost();
-        let garbled = || RedisFailure::Garbled { what: "a state that this process decides on" };
-        let (meter, predecessors) = (self.meters[0], &self.meters[1..]);
-        let encoded = |meter: &Meter, stored: &[u8]| state::encoded(meter, stored).ok_or_else(garbled);
-        let mut own = Kept { bytes: encoded(meter, &states[0])?, ..Kept::default() };
-        let mut left = Vec::with_capacity(predecessors.len());
-        for (predecessor, used) in predecessors.iter().zip(&states[1..]) {
-            let used = encoded(predecessor, used)?;
-            let rest;
-            (own, rest) = meter.take_over_encoded(&own.bytes, now, predecessor, &used).ok_or_else(garbled)?;
-            left.push(rest);
-        }
-        let decided = meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?;
-        // Whoever only looks moves nothing.
-        let moved = |kept: Kept| kernel::may_write(verb, cost).then_some(kept);
-        let own = if predecessors.is_empty() { None } else { moved(own) };
-        let passes = decided.verdict.allowed || verb == Verb::Peek;
-        let write = |meter: &Meter, kept: Option<Kept>| kept.map(|kept| state::stored(meter, kept));
-        let after = write(meter, decided.after.clone().or_else(|| own.clone()));
-        let healed = write(meter, decided.healed.clone().or(own));
-        let mut states = states.into_iter();
-        let mut next = || states.next().unwrap_or_default();
-        let mut tasks = vec![Task::Swap { form: Form::of(meter), state: next(), passes, after, healed }];
-        for (predecessor, left) in predecessors.iter().zip(left) {
-            let left = write(predecessor, moved(left));
-            let form = Form::of(predecessor);
-            tasks.push(Task::Swap { form, state: next(), passes: true, after: left.clone(), healed: left });
-        }
-        Ok((decided, tasks))
-    }
-}
-
 fn decide<'a>(check: &Check<'a>, intent: Intent) -> Option<Task<'a>> {
     let limit = check.meter().limit()?;
     Some(Task::Decide { check: *check, limit, verb: verb(check, intent) })
@@ -328,6 +275,13 @@ impl<'a> Group<'a> {
     fn singles(&self) -> impl Iterator<Item = Group<'a>> {
         let parts = self.places.iter().zip(&self.checks).zip(&self.keys);
         parts.map(|((place, check), key)| Group { places: vec![*place], checks: vec![*check], keys: vec![key.clone()] })
+    }
+
+    /// What came of a request that passed by other limits than these.
+    fn passed_before(&self, at: Micros) -> Decided {
+        let verdict = Verdict { allowed: true, repeated: true, ..Verdict::default() };
+        let count = self.checks.len();
+        Decided { at, carried_out: true, charged_at: vec![at; count], verdicts: vec![verdict; count] }
     }
 
     fn charges(&self) -> bool {

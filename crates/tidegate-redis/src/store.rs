@@ -21,7 +21,7 @@ use crate::ledger::Lease;
 use crate::link::Link;
 use crate::refusals::Refusals;
 use crate::runtime::Runtime;
-use crate::script::{Call, Named, Reply, Turn, USUALLY_KEPT_LONGER_MS};
+use crate::script::{Call, Named, Once, Reply, Turn, USUALLY_KEPT_LONGER_MS};
 use crate::servers::{ConnectError, Servers, Topology};
 
 /// Keeps the states of every key on Redis or Valkey, where all processes that
@@ -211,7 +211,12 @@ impl Inner {
             let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
             self.genesis[usize::from(slot)].get_or_init(|| genesis_key(&self.settings.prefix, slot)).clone()
         });
-        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false }
+        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false, once: None }
+    }
+
+    /// The id under which a slice is carried out once, if it has one.
+    pub(crate) fn once(&self, checks: &[Check<'_>]) -> Option<Once> {
+        Once::of(checks, &self.settings.prefix, self.settings.ids_for)
     }
 }
 
@@ -376,6 +381,12 @@ impl Store for RedisStore {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name() });
             }
             keys.push(key);
+        }
+        if let Some(id) = checks.first().and_then(Check::id) {
+            return match inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await {
+                Err(RedisFailure::IdReused) => Err(StoreError::IdReused { id: id.text.to_owned() }),
+                decided => Ok(decided?),
+            };
         }
         if let Some(leases) = &inner.leases {
             if let Some(now) = leases.answer(checks, &keys, verdicts, inner.local_now()) {

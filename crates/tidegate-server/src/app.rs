@@ -1,13 +1,16 @@
 //! What every protocol needs.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate::{ConfigError, Limit, Limiter, Policy};
+use tidegate_config::Format;
+use tracing::{error, info};
 
 use crate::connections::{Connections, Drain};
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
-use crate::policy::CurrentPolicy;
+use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::store::AnyStore;
@@ -64,6 +67,34 @@ impl App {
     /// None that a limit that was made can cause.
     pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
         self.inline.get(limit)
+    }
+
+    /// Reads the policy's file again, if it has one, and goes by it from then
+    /// on: whole, or not at all.
+    pub(crate) fn reload_policy(&self) {
+        let Some(path) = self.policy.text().file else { return info!("there is no policy file to read again") };
+        let loaded = tidegate_config::load(&path)
+            .map_err(|report| PolicyError::Mistakes(Box::new(report)))
+            .and_then(|policy| Ok(self.limiter.set_policy(policy)?));
+        self.metrics.policy_given(loaded.is_ok());
+        match loaded {
+            Ok(()) => {
+                self.policy.set(PolicyText::of_file(&path));
+                info!(path = %path.display(), "the policy was read again");
+            }
+            Err(error) => error!(path = %path.display(), "the policy stays as it was: {error}"),
+        }
+    }
+
+    /// Puts a policy in the place of the one that applies: whole, or not at all.
+    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
+        let put = tidegate_config::parse(&text, format, Path::new("policy"))
+            .map_err(|report| PolicyError::Mistakes(Box::new(report)))
+            .and_then(|policy| Ok(self.limiter.set_policy(policy)?));
+        self.metrics.policy_given(put.is_ok());
+        put?;
+        self.policy.set(PolicyText { file: None, format, text });
+        Ok(())
     }
 
     /// The store, for those who ask it themselves.

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::listen::Address;
 use crate::settings::Settings;
 
 /// A rate limiter: exact counts, five algorithms, one binary.
@@ -23,9 +24,16 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve limits until Ctrl-C or SIGTERM
+    #[command(after_help = "Every setting is also a variable of the environment: --max-keys is TIDEGATE_MAX_KEYS.")]
     Serve(Box<Settings>),
     /// Ask a server, or a store, whether a key may pass: exit status 0 if so, 1 if not, 2 without an answer
     Check(check::Arguments),
+    /// Ask a server whether it should get requests: exit status 0 if so
+    Ready {
+        /// The server to ask: host:port or unix:/path, without TLS
+        #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+        server: Address,
+    },
     /// Look for mistakes in policy files: exit status 1 if there are any
     Validate {
         /// The files, TOML or YAML
@@ -52,6 +60,7 @@ pub fn run() -> ExitCode {
     match command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Ready { server } => check::ready(&server),
         Command::Validate { files, envoy } => validate(&files, envoy),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {
@@ -69,7 +78,9 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
     command.build();
     clap_mangen::Man::new(command.clone()).render(out)?;
     if let Some(serve) = command.find_subcommand("serve") {
-        clap_mangen::Man::new(serve.clone()).render_options_section(out)?;
+        let serve = clap_mangen::Man::new(serve.clone());
+        serve.render_options_section(out)?;
+        serve.render_extra_section(out)?;
     }
     Ok(())
 }
@@ -88,15 +99,10 @@ fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
         say(names.join(", "), tidegate_config::envoy::load(files).map(drop));
     } else {
         for path in files {
-            say(path.display().to_string(), load(path));
+            say(path.display().to_string(), tidegate_config::load(path).map(drop));
         }
     }
     if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Loads a policy, and has a limiter made of it: some mistakes show only then.
-fn load(path: &PathBuf) -> Result<(), tidegate_config::Report> {
-    tidegate_config::load(path).map(drop)
 }
 
 /// Prints to standard output; a reader that has gone is no mistake.

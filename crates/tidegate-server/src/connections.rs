@@ -6,7 +6,7 @@
 //! idle connections are closed, and requests that have begun are answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,6 +16,8 @@ use tokio_util::task::TaskTracker;
 /// The word that the server is leaving. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
+    /// The same as `leaving`, without its lock.
+    is_leaving: Arc<AtomicBool>,
     leaving: CancellationToken,
     closing: CancellationToken,
 }
@@ -24,25 +26,28 @@ impl Drain {
     /// Whether the server is leaving: answers should say so.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
-        self.leaving.is_cancelled()
+        self.is_leaving.load(Ordering::Relaxed)
     }
 
     /// Ends when the server begins to leave.
     pub async fn leaving(&self) {
-        self.leaving.cancelled().await;
+        self.leaving.child_token().cancelled().await;
     }
 
-    /// Ends when the time has come to finish what has begun and to close.
+    /// Ends when the time has come to finish what has begun and to close. Make
+    /// it once for a connection: each has a lock of its own, and to poll it
+    /// disturbs no other.
     pub async fn closing(&self) {
-        self.closing.cancelled().await;
+        self.closing.child_token().cancelled().await;
     }
 
     pub(crate) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
         self.leaving.cancel();
     }
 
     pub(crate) fn close(&self) {
-        self.leaving.cancel();
+        self.leave();
         self.closing.cancel();
     }
 }

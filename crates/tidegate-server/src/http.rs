@@ -16,8 +16,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{MethodRouter, get, post};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
 use tidegate::kernel::Verb;
+use tower::ServiceExt;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
@@ -30,16 +32,32 @@ use crate::metrics::Protocol;
 /// a tester that reads it.
 const OPENAPI: &str = include_str!("http/openapi.json");
 
+const CHECK: &str = "/v1/check";
+
 /// Serves HTTP on a listener until the server closes.
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let router = router(Arc::clone(&app));
-    let serve = move |stream, app| serve_connection(stream, app, router.clone());
+    let serve = move |stream, app: Arc<App>| {
+        let (router, of_service) = (router.clone(), Arc::clone(&app));
+        // What is asked most need not be looked up among all that can be.
+        let service = tower::service_fn(move |request: Request<Incoming>| {
+            let is_check = request.uri().path() == CHECK && request.method() == Method::POST;
+            let (router, app) = (router.clone(), Arc::clone(&of_service));
+            async move {
+                if is_check {
+                    return Ok(ask::ask(app, Ask::Verb(Verb::Charge), request).await);
+                }
+                router.oneshot(request).await
+            }
+        });
+        serve_connection(stream, app, service)
+    };
     listener.serve_each(app, Protocol::Http, serve).await;
 }
 
 fn router(app: Arc<App>) -> Router {
     let mut router = Router::new()
-        .route("/v1/check", asks(Ask::Verb(Verb::Charge)))
+        .route(CHECK, asks(Ask::Verb(Verb::Charge)))
         .route("/v1/peek", asks(Ask::Verb(Verb::Peek)))
         .route("/v1/refund", asks(Ask::Verb(Verb::Refund)))
         .route("/v1/reset", asks(Ask::Verb(Verb::Reset)))

@@ -7,6 +7,21 @@
 //!
 //! [`Server::start`] runs all of it in this process, on any store and clock:
 //! that is how the tests compare what the wire says with what the library says.
+//!
+//! ```
+//! use tidegate::{ManualClock, MemoryStore};
+//! use tidegate_server::{Server, Settings};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::builder().clock(ManualClock::default()).build()?;
+//! let settings = Settings { http: vec!["127.0.0.1:0".parse()?], ..Settings::default() };
+//! let server = Server::start(settings, store).await?;
+//! println!("ask at {}", server.http()[0]);
+//! assert!(server.drain().await);
+//! # Ok(())
+//! # }
+//! ```
 
 mod app;
 mod cli;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
@@ -23,6 +23,10 @@ use crate::metrics::Protocol;
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections that may wait to be accepted, if the system grants as many:
+/// whoever comes beyond tries again after a second.
+const BACKLOG: u32 = 4096;
 
 /// After a failure to accept, such as too many open files: the next would
 /// most likely fail as well.
@@ -109,7 +113,7 @@ impl Listener {
     pub(crate) async fn bind(address: &Address, tls: Option<TlsAcceptor>) -> io::Result<Listener> {
         let (socket, address) = match address {
             Address::Tcp(text) => {
-                let socket = TcpListener::bind(text).await?;
+                let socket = bind_tcp(text).await?;
                 let address = Address::Tcp(socket.local_addr()?.to_string());
                 (Socket::Tcp(socket), address)
             }
@@ -185,6 +189,24 @@ async fn handshake(plain: Stream, tls: Option<TlsAcceptor>) -> io::Result<Stream
     let peer = plain.peer;
     let stream = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(plain)).await??;
     Ok(Stream::new(stream, peer))
+}
+
+/// Listens on the first address of a name that can be had.
+async fn bind_tcp(text: &str) -> io::Result<TcpListener> {
+    let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+    for address in tokio::net::lookup_host(text).await? {
+        let bound = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.and_then(|socket| {
+            // A server that starts again need not wait for the connections of the last one.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        });
+        match bound {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 /// Makes way for a socket where a server that has died left one; a live

@@ -3,11 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use tidegate::Policy;
+use tidegate::{ConfigError, Policy};
 use tidegate_config::{Format, Report};
 
 /// The policy of a server that was given none.
 pub(crate) const DEFAULT_POLICY: &str = include_str!("default_policy.toml");
+
+/// Why a policy does not take the place of the one that applies.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PolicyError {
+    #[error("{0}")]
+    Mistakes(Box<Report>),
+    /// Its text is good, but it cannot follow the one before.
+    #[error(transparent)]
+    Refused(#[from] ConfigError),
+}
 
 /// A policy as it was written.
 #[derive(Clone, Debug)]

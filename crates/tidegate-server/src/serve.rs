@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,14 @@ pub enum StartError {
     /// A snapshot of states that are not kept here.
     #[error("--snapshot is for the memory store: Redis keeps the states itself")]
     SnapshotOfRedis,
+    /// The file of the admin API's token cannot be read.
+    #[error("cannot read the token in {}", path.display())]
+    Token {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Whoever reaches the server could change its policy.
     #[error("the admin API would be open to all who reach {address}: give a --admin-token, or start with --no-admin")]
     AdminWithoutToken {
@@ -94,7 +103,12 @@ impl Server {
     ///
     /// # Errors
     /// As [`open`](Server::open).
-    pub async fn start(settings: Settings, store: impl Into<AnyStore>) -> Result<Server, StartError> {
+    pub async fn start(mut settings: Settings, store: impl Into<AnyStore>) -> Result<Server, StartError> {
+        if let Some(path) = &settings.admin_token_file {
+            let token = std::fs::read_to_string(path);
+            let token = token.map_err(|source| StartError::Token { path: path.clone(), source })?;
+            settings.admin_token = Some(token.trim().to_owned());
+        }
         admin_is_guarded(&settings)?;
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;

@@ -96,6 +96,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub admin_token: Option<String>,
 
+    /// A file with the token that the admin API asks for: not seen in lists of processes
+    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "admin_token")]
+    pub admin_token_file: Option<PathBuf>,
+
     /// Serve no admin API
     #[arg(long, env = "TIDEGATE_NO_ADMIN")]
     pub no_admin: bool,

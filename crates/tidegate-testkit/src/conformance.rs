@@ -6,6 +6,7 @@
 //! panic with what was promised and what came.
 
 mod bounds;
+mod ids;
 mod keys;
 mod slices;
 mod verbs;
@@ -18,6 +19,7 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
 
 pub use self::bounds::*;
+pub use self::ids::*;
 pub use self::keys::*;
 pub use self::slices::*;
 pub use self::verbs::*;
@@ -74,6 +76,9 @@ macro_rules! conformance {
                 a_refund_gives_no_more_than_was_taken
                 a_reset_forgets_everything
                 a_cost_of_zero_takes_nothing
+                a_request_with_an_id_is_charged_once
+                an_id_of_a_refused_request_may_be_tried_again
+                an_id_for_another_request_is_an_error
                 every_recorded_trace_is_answered
                 every_verdict_is_that_of_the_oracle
             }

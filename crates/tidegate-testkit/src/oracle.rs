@@ -156,6 +156,7 @@ impl Oracle {
             reset_after: micros(account.reset_after(at)),
             delay: micros(delay),
             degraded: false,
+            repeated: false,
         };
         if is_changed {
             rule.accounts.insert(label(ask.key), account);

@@ -116,6 +116,14 @@ impl Decision {
         self.verdict.degraded
     }
 
+    /// Whether this is the answer that a request of the same
+    /// [id](crate::Request::id) was given before; nothing was charged this time.
+    #[must_use]
+    #[inline]
+    pub fn is_repeated(&self) -> bool {
+        self.verdict.repeated
+    }
+
     pub(crate) fn wait(&self) -> Micros {
         self.verdict.retry_after
     }

@@ -154,6 +154,9 @@ pub struct Verdict {
     pub delay: Micros,
     /// The store's overflow or failure mode answered, not the limit.
     pub degraded: bool,
+    /// The answer was given before, to a request of the same id; nothing was
+    /// charged this time.
+    pub repeated: bool,
 }
 
 impl Verdict {
@@ -162,8 +165,8 @@ impl Verdict {
     /// can live in registers; this keeps the two apart.
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Verdict {
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded } = self;
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded }
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated } = self;
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated }
     }
 
     /// A kernel's words as one answer.
@@ -175,7 +178,7 @@ impl Verdict {
             Admission::Wait { retry_after } => (false, Micros::ZERO, retry_after),
         };
         let Reading { remaining, reset_after } = reading;
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded: false }
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded: false, repeated: false }
     }
 }
 

@@ -188,6 +188,14 @@
 //! one slice of [`Check`]s, all-or-nothing as well: see
 //! `examples/several_limits.rs`.
 //!
+//! # Changing limits
+//!
+//! [`set_policy`](Limiter::set_policy) puts other limits in force, at once and while checks go on. What was used stays used, rounded
+//! against the caller, whichever algorithms the two limits are. A limit that is lowered and raised again forgives nothing.
+//!
+//! Two more things can be asked of a limit. A [warm-up](Rule::warm_up) lets it climb for new keys. An [id](Request::id) names a
+//! request, so that it is charged once however often it is sent.
+//!
 //! # Keys
 //!
 //! Text, bytes, numbers, addresses, or up to four of them in a tuple. Parts are
@@ -403,7 +411,7 @@ pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};
 pub use request::{Key, KeyPart, Request};
 pub use store::memory::{MemoryStore, Overflow};
-pub use store::{Check, CheckError, ImmediateStore, Meter, Predecessor, Store, StoreError};
+pub use store::{Check, CheckError, ImmediateStore, Meter, Predecessor, RequestId, Store, StoreError};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
 
 /// The code in the project's documents compiles and runs.

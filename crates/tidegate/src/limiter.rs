@@ -16,8 +16,8 @@ use crate::failure::FailureMode;
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
 use crate::observe::{Event, Observer, Observers};
-use crate::policy::{Applied, Draft, Explanation, Policy, RuleExplanation};
-use crate::request::Request;
+use crate::policy::{Applied, Draft, Explanation, Policy, Resolution, RuleExplanation};
+use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Store};
 use crate::time::Micros;
@@ -178,24 +178,25 @@ impl<S: Store> Limiter<S> {
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
+        let id = request.request_id();
         loop {
             let current = inner.policies.current_for_long();
             let resolution = current.policy.resolve(request);
-            let mut question = Question::new(&resolution, verb)?;
+            let mut question = Question::new(&resolution, verb, id)?;
             let mut decided = None;
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
-            if self.is_overtaken(verb, decision, &current) {
-                if let Ok(given_back) = Question::new(&resolution, Verb::Refund) {
+            if id.is_none() && self.is_overtaken(verb, decision, &current) {
+                if let Ok(given_back) = Question::new(&resolution, Verb::Refund, None) {
                     // If it cannot be given back, it was charged in vain: against the caller.
                     let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
                 }
                 continue;
             }
-            self.tell_of(decision, decided, &current, verb, request);
+            self.tell_of(decision, decided, &current, verb, (request, &resolution));
             for (shadow, check) in shadows(&resolution, verb, decision) {
                 let mut verdicts = [Verdict::default()];
                 if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
@@ -247,7 +248,7 @@ impl<S: Store> Limiter<S> {
         decided: Option<Micros>,
         current: &Current,
         verb: Verb,
-        request: &Request<'_>,
+        (request, resolution): (&Request<'_>, &Resolution<'_, '_>),
     ) {
         if let Some(at) = decided {
             self.inner.policies.settle(current, at);
@@ -255,7 +256,8 @@ impl<S: Store> Limiter<S> {
         if !self.inner.observers.is_empty() {
             // Where nobody needed the store, the observers get its time all the same.
             let at = decided.unwrap_or_else(|| self.inner.store.clock().now());
-            self.tell(verb, request, decision, at);
+            let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
+            self.tell(verb, (key, request.cost), decision, at);
         }
     }
 
@@ -268,11 +270,10 @@ impl<S: Store> Limiter<S> {
     }
 
     #[inline]
-    fn tell(&self, verb: Verb, request: &Request<'_>, decision: Decision, at: Micros) {
+    fn tell(&self, verb: Verb, (key, cost): (&Key<'_>, u64), decision: Decision, at: Micros) {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
-            let Request { key, cost, .. } = request;
-            observers.tell(&Event { rule: decision.rule(), key, verb, cost: *cost, decision, at, shadow: false });
+            observers.tell(&Event { rule: decision.rule(), key, verb, cost, decision, at, shadow: false });
         }
     }
 }
@@ -295,7 +296,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain() {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
             let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
             let is_admitted = inner.store.admits_now(check).unwrap_or(false);
             if !is_admitted || inner.policies.is_unchanged() {
@@ -381,9 +382,10 @@ impl<S: ImmediateStore> Limiter<S> {
     ) -> Result<Vec<Decision>, CheckError> {
         let requests: Vec<Request<'a>> = requests.into_iter().map(Into::into).collect();
         let current = self.inner.policies.current();
-        let Some(meter) = &current.only else {
+        let is_known = requests.iter().any(|request| request.id.is_some());
+        let Some(meter) = current.only.as_ref().filter(|_| !is_known) else {
             for request in &requests {
-                Question::new(&current.policy.resolve(request), Verb::Charge)?;
+                Question::new(&current.policy.resolve(request), Verb::Charge, None)?;
             }
             return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
         };
@@ -401,7 +403,7 @@ impl<S: ImmediateStore> Limiter<S> {
             for (request, (check, verdict)) in requests.iter().zip(checks.iter().zip(verdicts)) {
                 if is_current || !verdict.allowed {
                     let decision = check.decision(*verdict);
-                    self.tell(Verb::Charge, request, decision, at);
+                    self.tell(Verb::Charge, (&request.key, request.cost), decision, at);
                     decisions.push(decision);
                 } else {
                     self.give_back_now(*check);
@@ -415,7 +417,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain() {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
@@ -430,21 +432,22 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
     fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
+        let id = request.request_id();
         loop {
             let current = inner.policies.current();
             let resolution = current.policy.resolve(request);
-            let mut question = Question::new(&resolution, verb)?;
+            let mut question = Question::new(&resolution, verb, id)?;
             let mut decided = None;
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
-            if self.is_overtaken(verb, decision, &current) {
+            if id.is_none() && self.is_overtaken(verb, decision, &current) {
                 question.checks().iter().for_each(|check| self.give_back_now(*check));
                 continue;
             }
-            self.tell_of(decision, decided, &current, verb, request);
+            self.tell_of(decision, decided, &current, verb, (request, &resolution));
             for (shadow, check) in shadows(&resolution, verb, decision) {
                 let mut verdict = Verdict::default();
                 if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {

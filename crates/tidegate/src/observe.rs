@@ -26,7 +26,8 @@ pub trait Observer: Send + Sync + 'static {
 pub struct Event<'a> {
     /// The rule that bound.
     pub rule: Name,
-    /// Whose request it was.
+    /// Whose limit it was: the key of the rule that bound, or the request's
+    /// own if none did.
     pub key: &'a Key<'a>,
     /// Whether it was a charge, a peek, a refund or a reset.
     pub verb: Verb,
@@ -94,6 +95,7 @@ pub struct CountingObserver {
     allowed: AtomicU64,
     refused: AtomicU64,
     degraded: AtomicU64,
+    repeated: AtomicU64,
 }
 
 impl CountingObserver {
@@ -114,6 +116,13 @@ impl CountingObserver {
     pub fn degraded(&self) -> u64 {
         self.degraded.load(Ordering::Relaxed)
     }
+
+    /// Requests that were answered as before, by their ids; they are counted
+    /// nowhere else.
+    #[must_use]
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
 }
 
 impl Observer for CountingObserver {
@@ -121,10 +130,43 @@ impl Observer for CountingObserver {
         if event.verb != Verb::Charge || event.shadow {
             return;
         }
+        if event.decision.is_repeated() {
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let outcome = if event.decision.is_allowed() { &self.allowed } else { &self.refused };
         outcome.fetch_add(1, Ordering::Relaxed);
         if event.decision.is_degraded() {
             self.degraded.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{Limit, Limiter, Policy, Request, Rule};
+
+    #[derive(Default)]
+    struct Keys(Mutex<Vec<String>>);
+
+    impl Observer for Keys {
+        fn observe(&self, event: &Event<'_>) {
+            self.0.lock().expect("no test panics with it").push(event.key.to_string());
+        }
+    }
+
+    #[test]
+    fn an_event_tells_the_key_of_the_rule_that_bound() {
+        let keys = Arc::new(Keys::default());
+        let policy = Policy::new()
+            .rule(Rule::new("addresses", Limit::per_hour(1)).key(["ip"]))
+            .rule(Rule::new("users", Limit::per_hour(5)).key(["user"]));
+        let limiter = Limiter::builder(policy).observer(Arc::clone(&keys)).build().expect("a good policy");
+        assert!(limiter.is_allowed(Request::user("alice").with("ip", "192.0.2.1")));
+        assert!(!limiter.is_allowed(Request::user("bob").with("ip", "192.0.2.1")));
+        assert_eq!(*keys.0.lock().expect("no test panics with it"), ["192.0.2.1", "192.0.2.1"]);
     }
 }

@@ -6,6 +6,9 @@ mod key;
 pub(crate) use attributes::Attributes;
 pub use key::{Key, KeyPart};
 
+use crate::fnv::Fnv;
+use crate::store::RequestId;
+
 /// One question to a limiter: a key and a cost of one, unless told otherwise.
 ///
 /// Anything that makes a [`Key`] makes a request:
@@ -36,13 +39,14 @@ pub struct Request<'a> {
     pub(crate) cost: u64,
     pub(crate) attributes: Attributes<'a>,
     pub(crate) rule: Option<&'a str>,
+    pub(crate) id: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
     /// A request of cost 1.
     #[inline]
     pub fn new(key: impl Into<Key<'a>>) -> Request<'a> {
-        Request { key: key.into(), cost: 1, attributes: Attributes::None, rule: None }
+        Request { key: key.into(), cost: 1, attributes: Attributes::None, rule: None, id: None }
     }
 
     /// A request of a user: the key, and the attribute `user`.
@@ -63,6 +67,55 @@ impl<'a> Request<'a> {
     pub fn cost(mut self, cost: u64) -> Request<'a> {
         self.cost = cost;
         self
+    }
+
+    /// Names this request, so that it is charged once however often it is
+    /// sent: while its id is remembered, the same request gets the decision
+    /// that it was admitted with. A refusal charged nothing, and is decided anew.
+    ///
+    /// An id belongs to the first part of the key that is asked about first. One
+    /// that comes with another key, attribute or cost is an error. Whoever can
+    /// choose ids can have a request pass twice for one charge: take them from
+    /// callers you trust.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_minute(10));
+    /// let order = Request::new("alice").cost(3).id("order-17");
+    /// assert_eq!(limiter.check(order.clone())?.remaining(), 7);
+    /// assert_eq!(limiter.check(order)?.remaining(), 7);
+    /// assert!(limiter.check(Request::new("alice").cost(9).id("order-17")).is_err());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    #[must_use]
+    pub fn id(mut self, id: &'a str) -> Request<'a> {
+        self.id = Some(id);
+        self
+    }
+
+    pub(crate) fn request_id(&self) -> Option<RequestId<'a>> {
+        Some(RequestId { text: self.id?, payload: self.payload() })
+    }
+
+    /// What the id of this request stands for: the same in every process.
+    fn payload(&self) -> u64 {
+        let mut hash = Fnv::default();
+        let mut part = |bytes: &[u8]| {
+            hash.write(&(bytes.len() as u64).to_le_bytes());
+            hash.write(bytes);
+        };
+        part(&[u8::from(self.key.is_composite()), u8::from(self.rule.is_some())]);
+        part(self.key.as_bytes());
+        part(&self.cost.to_le_bytes());
+        part(self.rule.unwrap_or_default().as_bytes());
+        let mut attributes: Vec<_> = self.attributes.iter().collect();
+        attributes.sort_by_key(|(name, _)| *name);
+        for (name, value) in attributes {
+            part(name.as_bytes());
+            value.with_bytes(|bytes| part(bytes));
+        }
+        hash.finish()
     }
 
     /// Asks one rule, by its name, whatever else matches.

@@ -35,6 +35,17 @@ pub struct Check<'a> {
     key: &'a Key<'a>,
     verb: Verb,
     cost: u64,
+    id: Option<RequestId<'a>>,
+}
+
+/// By what a store knows a request that it has decided before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId<'a> {
+    /// The caller's name for the request.
+    pub text: &'a str,
+    /// What was asked for, as a hash: an id that comes with another one is an
+    /// error.
+    pub payload: u64,
 }
 
 impl<'a> Check<'a> {
@@ -49,7 +60,24 @@ impl<'a> Check<'a> {
         if cost > capacity {
             return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
         }
-        Ok(Check { meter, key, verb, cost })
+        Ok(Check { meter, key, verb, cost, id: None })
+    }
+
+    /// The same check as part of a request that is to be carried out once. All
+    /// checks of a slice have the id, or none has.
+    #[must_use]
+    #[inline]
+    pub fn with_id(self, id: RequestId<'a>) -> Check<'a> {
+        // Whoever changes nothing can do it twice.
+        let id = Some(id).filter(|_| matches!(self.verb, Verb::Charge | Verb::Refund) && self.cost > 0);
+        Check { id, ..self }
+    }
+
+    /// The id of the request, if it has one that matters.
+    #[must_use]
+    #[inline]
+    pub fn id(&self) -> Option<RequestId<'a>> {
+        self.id
     }
 
     /// The limit, named and made ready.
@@ -86,15 +114,21 @@ impl<'a> Check<'a> {
         self.verb == Verb::Charge && self.cost > 0
     }
 
+    /// The same check, to be carried out whatever came before.
+    #[must_use]
+    pub fn without_id(&self) -> Check<'a> {
+        Check { id: None, ..*self }
+    }
+
     /// The same question, without taking anything.
     #[must_use]
     pub fn as_peek(&self) -> Check<'a> {
-        Check { verb: Verb::Peek, ..*self }
+        Check { verb: Verb::Peek, id: None, ..*self }
     }
 
     /// The same cost, given back.
     pub(crate) fn as_refund(&self) -> Check<'a> {
-        Check { verb: Verb::Refund, ..*self }
+        Check { verb: Verb::Refund, id: None, ..*self }
     }
 
     #[inline]
@@ -134,6 +168,12 @@ pub enum StoreError {
         /// The rule.
         rule: Name,
     },
+    /// The id of the request was seen before, with another one.
+    #[error("the request id {id:?} was used for another request: give each request an id of its own")]
+    IdReused {
+        /// The id.
+        id: String,
+    },
     /// Whatever else went wrong, in the store's own words.
     #[error("the store failed: see the source")]
     Failed {
@@ -150,6 +190,9 @@ pub enum StoreError {
 ///   say what they would have answered, uncharged.
 /// - `verdicts` is as long as `checks`; the answer is the time at which the
 ///   store decided.
+/// - A slice with a [`RequestId`] that was carried out is not carried out
+///   again while the store remembers the id: it gets the same verdicts. An id
+///   belongs to the verb and the first part of the first check's key.
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
 ///   by field. `conformance!` of `tidegate-testkit` checks it.
 pub trait Store: Send + Sync + 'static {

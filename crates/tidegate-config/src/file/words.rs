@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tidegate::{Limit, Network, Setting};
+use tidegate::{Limit, Network, Setting, WarmUp};
 
 use crate::suggest;
 
@@ -61,6 +61,19 @@ impl InWords for Limit {
     const EXAMPLES: &'static [&'static str] = &["100/min burst 20", "sliding-log 5/10s"];
 
     fn from_words(text: &str) -> Result<Limit, String> {
+        text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
+    }
+
+    fn to_words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl InWords for WarmUp {
+    const WHAT: &'static str = "a warm-up in words, such as \"10 over 5min\"";
+    const EXAMPLES: &'static [&'static str] = &["10 over 5min"];
+
+    fn from_words(text: &str) -> Result<WarmUp, String> {
         text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
     }
 

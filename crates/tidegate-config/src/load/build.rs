@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate::{ConfigError, FailureMode, KeyAttribute, Limit, Name, Policy, Rule, Setting};
+use tidegate::{ConfigError, FailureMode, KeyAttribute, Limit, Meter, Name, Policy, Rule, Setting};
 
 use super::Part;
 use crate::file::{Cost, KeyPart, Named, OnFailure, RuleFile, Words};
@@ -158,9 +158,14 @@ impl<'p> Builder<'p, '_> {
     fn check_costs(&mut self, rule: &RuleFile, node: &Node, source: &Source) {
         let Some(Cost::Times(cost) | Cost::Always(cost)) = rule.cost else { return };
         let mut check = |limit: Option<Limit>, path: &[&str]| {
-            let Some(limit) = limit.filter(|limit| cost > limit.capacity() && !self.mistakes.is_full()) else { return };
+            let Some(limit) = limit else { return };
+            let meter = Meter::new(Name::literal("limit"), limit);
+            let largest = rule.warm_up.map_or(meter.clone(), |warm_up| meter.warming_up(warm_up.0)).largest_cost();
+            if cost <= largest || self.mistakes.is_full() {
+                return;
+            }
             if let Some(node) = node.at(path) {
-                let message = format!("a cost of {cost} can never fit a limit of {}", limit.capacity());
+                let message = format!("a cost of {cost} can never fit a limit of {largest}");
                 self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
             }
         };
@@ -237,6 +242,9 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
     }
     if let Some(candidate) = file.candidate {
         rule = rule.candidate(candidate.0);
+    }
+    if let Some(warm_up) = file.warm_up {
+        rule = rule.warm_up(warm_up.0);
     }
     match file.on_failure {
         None => rule,

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tidegate::kernel::{Kernel, LimitKernel, Verdict};
 use tidegate::{Check, Clock, Limit, ManualClock, Micros, Store, StoreError};
@@ -12,7 +13,7 @@ use super::host;
 use super::keyspace::Keyspace;
 use crate::failure::{RedisFailure, Remedy};
 use crate::key::{genesis_key, state_key};
-use crate::script::{Call, Named, Reply, Task, Turn, read_bucket, read_window};
+use crate::script::{Call, Named, Once, Reply, Task, Turn, read_bucket, read_window};
 
 pub(super) struct EmbeddedStore {
     keyspace: Mutex<Keyspace>,
@@ -68,7 +69,7 @@ impl EmbeddedStore {
         let Settings { kept_longer_ms, by_server_time, .. } = self.settings;
         let now = (!by_server_time).then(|| self.now());
         let genesis = self.genesis.clone();
-        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false }
+        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false, once: None }
     }
 
     pub(super) fn run(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
@@ -94,8 +95,14 @@ impl EmbeddedStore {
             let limit = check.meter().limit().expect("a limit of ours");
             turns.push(Turn { key, task: Task::Decide { check: *check, limit, verb: check.verb() } });
         }
-        let call = self.call(turns);
-        let reply = self.run(&call)?;
+        let mut call = self.call(turns);
+        call.once = Once::of(checks, PREFIX, Duration::from_secs(300));
+        let reply = match (self.run(&call), checks.first().and_then(Check::id)) {
+            (Err(RedisFailure::IdReused), Some(id)) => {
+                return Err(StoreError::IdReused { id: id.text.to_owned() });
+            }
+            (reply, _) => reply?,
+        };
         for (index, (turn, verdict)) in call.turns.iter().zip(verdicts).enumerate() {
             *verdict = reply.verdict(index, &turn.task)?;
         }

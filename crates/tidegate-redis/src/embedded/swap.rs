@@ -22,8 +22,14 @@ fn swap(account: &Account, state: &str, passes: bool) -> Outcome {
     let check = account.check(Verb::Charge, 5);
     let limit = check.meter().limit().expect("a limit of ours");
     let decide = Task::Decide { check, limit, verb: Verb::Charge };
-    let swap =
-        Task::Swap { form: Form::Text, state: state.into(), passes, after: kept("after"), healed: kept("healed") };
+    let swap = Task::Swap {
+        form: Form::Text,
+        state: state.into(),
+        passes,
+        after: kept("after"),
+        healed: kept("healed"),
+        verdict: None,
+    };
     let key = EmbeddedStore::key_of(&check);
     let turns = vec![Turn { key, task: decide }, Turn { key: b"custom".into(), task: swap }];
     account.store.run(&account.store.call(turns)).expect("a reply").outcome

@@ -1,4 +1,4 @@
-//! `tidegate check`: one question from a shell.
+//! `tidegate check` and `tidegate ready`: one question from a shell.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::header::{CONTENT_TYPE, HOST};
+use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -94,12 +95,25 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// Whether a server is ready: for those who watch over containers.
+pub(super) fn ready(server: &Address) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answer = runtime
+        .map_err(Failure::Runtime)
+        .and_then(|runtime| runtime.block_on(exchange(server, request(Method::GET, "/readyz", String::new()))));
+    match answer {
+        Err(failure) => complain(&failure),
+        Ok((status, body)) => {
+            print!("{}", String::from_utf8_lossy(&body));
+            if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}
+
 async fn ask(arguments: &Arguments) -> Result<Answer, Failure> {
     match (&arguments.store, arguments.limit) {
         (Some(url), Some(limit)) => ask_store(arguments, url, limit).await,
-        (None, _) | (Some(_), None) => {
-            tokio::time::timeout(PATIENCE, ask_server(arguments)).await.map_err(|_| Failure::TooLate)?
-        }
+        (None, _) | (Some(_), None) => ask_server(arguments).await,
     }
 }
 
@@ -112,31 +126,11 @@ async fn ask_store(arguments: &Arguments, url: &str, limit: Limit) -> Result<Ans
 }
 
 async fn ask_server(arguments: &Arguments) -> Result<Answer, Failure> {
-    let address = &arguments.server;
-    let unreachable = |source| Failure::Unreachable { address: address.clone(), source };
-    match address {
-        Address::Tcp(text) => post(arguments, TcpStream::connect(text).await.map_err(unreachable)?).await,
-        Address::Unix(path) => post(arguments, UnixStream::connect(path).await.map_err(unreachable)?).await,
-    }
-}
-
-async fn post(
-    arguments: &Arguments,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<Answer, Failure> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the process; what goes wrong shows in the answer.
-    tokio::spawn(async move { drop(connection.await) });
-    let Arguments { key, limit, cost, .. } = arguments;
+    let Arguments { key, limit, cost, server, .. } = arguments;
     let question = json!({ "key": key, "cost": cost, "limit": limit.map(|limit| limit.to_string()) });
-    let mut request = http::Request::new(Full::new(Bytes::from(question.to_string())));
-    *request.method_mut() = http::Method::POST;
-    *request.uri_mut() = http::Uri::from_static("/v1/check");
-    request.headers_mut().insert(HOST, http::HeaderValue::from_static("tidegate"));
-    request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    let response = sender.send_request(request).await?;
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(Failure::Unreadable)?;
-    let answer: Value = serde_json::from_slice(&body.to_bytes()).map_err(|error| Failure::Unreadable(error.into()))?;
+    let request = request(Method::POST, "/v1/check", question.to_string());
+    let (_, body) = exchange(server, request).await?;
+    let answer: Value = serde_json::from_slice(&body).map_err(|error| Failure::Unreadable(error.into()))?;
     match answer["allowed"].as_bool() {
         Some(allowed) => Ok(Answer {
             allowed,
@@ -148,4 +142,38 @@ async fn post(
             Err(Failure::Problem { detail })
         }
     }
+}
+
+fn request(method: Method, path: &'static str, body: String) -> http::Request<Full<Bytes>> {
+    let mut request = http::Request::new(Full::new(Bytes::from(body)));
+    *request.method_mut() = method;
+    *request.uri_mut() = http::Uri::from_static(path);
+    request.headers_mut().insert(HOST, http::HeaderValue::from_static("tidegate"));
+    request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    request
+}
+
+/// One request and its answer, in time.
+async fn exchange(address: &Address, request: http::Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failure> {
+    let unreachable = |source| Failure::Unreachable { address: address.clone(), source };
+    let exchange = async {
+        match address {
+            Address::Tcp(text) => send(TcpStream::connect(text).await.map_err(unreachable)?, request).await,
+            Address::Unix(path) => send(UnixStream::connect(path).await.map_err(unreachable)?, request).await,
+        }
+    };
+    tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| Failure::TooLate)?
+}
+
+async fn send(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: http::Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), Failure> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the process; what goes wrong shows in the answer.
+    tokio::spawn(async move { drop(connection.await) });
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(Failure::Unreadable)?;
+    Ok((status, body.to_bytes()))
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
@@ -33,10 +34,9 @@ pub(super) fn run(settings: Settings) -> ExitCode {
 
 async fn serve(settings: Settings) -> ExitCode {
     let log_format = settings.log_format;
-    let signals = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-    let (mut terminate, mut interrupt) = match signals {
-        Ok(signals) => signals,
-        Err(error) => return complain(&error),
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = kinds else {
+        return complain(&io::Error::other("cannot listen for signals"));
     };
     let server = match Server::open(settings).await {
         Ok(server) => server,
@@ -48,9 +48,16 @@ async fn serve(settings: Settings) -> ExitCode {
     }
     systemd::notify("READY=1");
     let watchdog = tokio::spawn(systemd::feed_watchdog());
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            // By custom, to read the settings again; here, the policy.
+            _ = hangup.recv() => {
+                let app = Arc::clone(server.app());
+                let _ = tokio::task::spawn_blocking(move || app.reload_policy()).await;
+            }
+        }
     }
     systemd::notify("STOPPING=1");
     let drained = tokio::select! {

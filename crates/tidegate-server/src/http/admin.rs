@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response};
 use serde::{Deserialize, Serialize};
-use tidegate_config::{Format, Mistake, Report};
+use tidegate_config::{Format, Mistake};
 
 use super::problem::Problem;
 use super::{answer, ask, body, wrong_method};
@@ -24,9 +24,10 @@ use crate::refused::MOST_REFUSED;
 
 pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let reads = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") };
+    let reads_or_puts = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD, PUT") };
     let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
     Router::new()
-        .route("/admin/v1/policy", get(policy).fallback(reads))
+        .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
@@ -71,6 +72,18 @@ fn name(format: Format) -> &'static str {
         Format::Toml => "toml",
         Format::Yaml => "yaml",
     }
+}
+
+async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let put = async {
+        let (format, text) = policy_text(&app, request).await?;
+        if let Some(path) = app.policy.text().file {
+            return Err(Problem::PolicyFromFile { path: path.display().to_string() });
+        }
+        app.put_policy(text, format)?;
+        Ok(answer::json(&Validated { valid: true, mistakes: Vec::new() }))
+    };
+    put.await.unwrap_or_else(|problem: Problem| problem.response())
 }
 
 #[derive(Serialize)]
@@ -186,11 +199,5 @@ async fn json_body(app: &App, request: Request<Body>) -> Result<bytes::Bytes, Pr
     match content_type(request.headers()) {
         Some("application/json") => body::read(request, app).await,
         _ => Err(Problem::ContentType { expected: "application/json" }),
-    }
-}
-
-impl From<Report> for Problem {
-    fn from(report: Report) -> Problem {
-        Problem::Policy(Box::new(report))
     }
 }

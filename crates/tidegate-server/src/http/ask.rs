@@ -10,7 +10,7 @@ use tidegate::kernel::Verb;
 use tidegate::{CheckError, Decision, Limit};
 
 use super::answer::{self, Answer, Item};
-use super::body;
+use super::body::{self, ReadableBody};
 use super::problem::Problem;
 use super::question::{Question, Questions};
 use crate::app::App;
@@ -28,7 +28,7 @@ pub(super) enum Ask {
 }
 
 /// Answers a request of `/v1`.
-pub(super) async fn ask(app: Arc<App>, ask: Ask, request: Request<Body>) -> Response<Body> {
+pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Request<B>) -> Response<Body> {
     let began = Instant::now();
     let answered = match body::read(request, &app).await {
         Err(problem) => Err(problem),

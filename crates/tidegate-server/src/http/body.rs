@@ -1,16 +1,20 @@
 //! Bodies, within their bounds of size and time.
 
-use axum::body::Body;
+use axum::BoxError;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Body as _;
 
 use super::problem::Problem;
 use crate::app::App;
 
+/// A body of a request, as hyper or as axum has it.
+pub(super) trait ReadableBody: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> {}
+
+impl<B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>>> ReadableBody for B {}
+
 /// The whole body.
-pub(super) async fn read(request: Request<Body>, app: &App) -> Result<Bytes, Problem> {
+pub(super) async fn read<B: ReadableBody>(request: Request<B>, app: &App) -> Result<Bytes, Problem> {
     let bound = app.settings.max_body;
     let body = request.into_body();
     // Who says beforehand that it is too long need not send it.

@@ -45,7 +45,7 @@ fn retry_after_seconds(decision: &Decision) -> u64 {
 }
 
 fn whole_seconds(time: Duration) -> u64 {
-    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(LARGEST)
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).min(LARGEST)
 }
 
 /// In which time the whole capacity comes back.

@@ -7,11 +7,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError};
-use tidegate_config::Report;
+
+use crate::policy::PolicyError;
 
 pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
@@ -64,8 +65,8 @@ pub(super) enum Problem {
     ContentType { expected: &'static str },
     #[error("the query is not what is asked for: {0}")]
     Query(String),
-    #[error("{0}")]
-    Policy(Box<Report>),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     #[error("the policy comes from {path}, which the server follows: change the file")]
     PolicyFromFile { path: String },
 }
@@ -141,23 +142,25 @@ impl Problem {
         Document { r#type: kind, title, status: self.status().as_u16(), detail }
     }
 
+    /// The field by which HTTP says what to do, where it has one.
+    fn remedy(&self) -> Option<(HeaderName, &'static str)> {
+        if let Problem::Method { allowed, .. } = self {
+            return Some((ALLOW, allowed));
+        }
+        match self.status() {
+            StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
+            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, "1")),
+            _ => None,
+        }
+    }
+
     pub(super) fn response(&self) -> Response<Body> {
         let body = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
-        match self {
-            Problem::Method { allowed, .. } => {
-                headers.insert(ALLOW, HeaderValue::from_static(allowed));
-            }
-            Problem::Unauthorized => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            other if other.status() == StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        if let Some((name, value)) = self.remedy() {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
     }

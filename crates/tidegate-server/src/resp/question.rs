@@ -11,7 +11,7 @@
 //! `ATTRIBUTE` before it. Nothing is ever taken for something else in silence:
 //! that would be another count.
 
-use tidegate::{CheckError, ConfigError, Decision, Limit, Request};
+use tidegate::{CheckError, ConfigError, Decision, Limit, Request, StoreError};
 
 use super::frame::Arguments;
 use super::reply::Replies;
@@ -64,9 +64,6 @@ pub enum QuestionError {
     /// A limit of one key beside what only a policy understands.
     #[error("ERR LIMIT goes by KEY alone, and not by '{0}'")]
     LimitWithPolicy(String),
-    /// Ids are not remembered yet.
-    #[error("ERR ID is not supported by this version: leave it out")]
-    NoIds,
     /// More attributes than are taken.
     #[error("ERR a request has at most {MOST_ATTRIBUTES} attributes")]
     TooManyAttributes,
@@ -153,8 +150,8 @@ impl<'a> Options<'a> {
         if let Some(rule) = rule {
             request = request.rule(rule);
         }
-        if id.is_some() {
-            return Err(QuestionError::NoIds);
+        if let Some(id) = id {
+            request = request.id(id);
         }
         Ok(Question { request, limit })
     }
@@ -213,13 +210,15 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
 /// Writes why there is no decision. The first word tells a client what to do:
 /// nothing else will help, or try again.
 pub fn write_failure(error: &CheckError, replies: &mut Replies) {
-    let code = match error {
-        CheckError::Unsatisfiable { .. } => "UNSATISFIABLE",
-        CheckError::Store(_) => "UNAVAILABLE",
-        _ => "ERR",
+    let (code, error): (_, &dyn std::error::Error) = match error {
+        CheckError::Unsatisfiable { .. } => ("UNSATISFIABLE", error),
+        CheckError::Store(reused @ StoreError::IdReused { .. }) => ("IDREUSED", reused),
+        CheckError::Store(_) => ("UNAVAILABLE", error),
+        // The library may learn to fail otherwise.
+        _ => ("ERR", error),
     };
     let mut words = format!("{code} {error}");
-    let mut source = std::error::Error::source(error);
+    let mut source = error.source();
     while let Some(cause) = source {
         words.push_str(": ");
         words.push_str(&cause.to_string());

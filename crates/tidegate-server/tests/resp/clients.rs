@@ -87,11 +87,11 @@ print("well")
 
 #[test]
 fn redis_py_connects_unchanged() {
-    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/python");
-    assert!(packages.join("redis").is_dir(), "redis-py is missing: `cargo xtask clients` gets it");
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs/redis/bin/python3");
+    assert!(python.exists(), "redis-py is missing: `cargo xtask programs` gets it");
     let server = TestServer::start();
     let port = server.address().port().to_string();
-    let told = printed(Command::new("python3").env("PYTHONPATH", packages).args(["-c", REDIS_PY, &port]));
+    let told = printed(Command::new(python).args(["-c", REDIS_PY, &port]));
     assert_eq!(told, "well\n");
 }
 

@@ -120,6 +120,18 @@ fn questions_that_could_be_taken_for_others_are_refused() {
 }
 
 #[test]
+fn a_request_with_an_id_is_charged_once() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    let mut remaining = |line: &str| ask(&mut connection, line).items()[7].integer();
+    assert_eq!(remaining("TIDEGATE.CHECK user alice COST 3 ID order-17"), 17);
+    assert_eq!(remaining("TIDEGATE.CHECK user alice COST 3 ID order-17"), 17);
+    assert_eq!(remaining("TIDEGATE.CHECK user alice COST 3"), 14);
+    let reused = refusal(ask(&mut connection, "TIDEGATE.CHECK user alice COST 4 ID order-17"));
+    assert!(reused.starts_with("IDREUSED the request id \"order-17\" was used for another request"), "{reused}");
+}
+
+#[test]
 fn every_algorithm_is_a_command_away() {
     let server = TestServer::start();
     let mut connection = server.connect();

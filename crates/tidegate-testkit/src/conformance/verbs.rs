@@ -83,7 +83,7 @@ pub fn a_reset_forgets_everything<S: Store>(make: &impl Fn() -> (S, ManualClock)
         let bench = Bench::new(make);
         let (used, new) = (bench.account(limit, "used"), bench.account(limit, "new"));
         used.exhaust();
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded } = used.reset();
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated: _ } = used.reset();
         assert!(allowed && !degraded, "{limit}");
         assert_eq!(remaining, limit.capacity(), "{limit}");
         assert_eq!([retry_after, reset_after, delay], [Micros::ZERO; 3], "{limit}");

@@ -9,6 +9,9 @@
 //! Numbers here may be larger than a double can hold: no script runs this
 //! kernel.
 
+use std::fmt;
+use std::str::FromStr;
+
 use super::{Admission, Kernel, LEAST_GRACE, Log, LogState, Reading, Window, WindowState};
 use crate::limit::{AlgorithmKind, ConfigError, Limit, LimitKernel};
 use crate::time::Micros;
@@ -46,6 +49,42 @@ impl WarmUp {
     #[must_use]
     pub fn over(&self) -> Micros {
         self.over
+    }
+}
+
+/// In words: `10 over 5min`.
+impl fmt::Display for WarmUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The words of a limit say a time as people do.
+        match Limit::try_fixed_window(1, self.over.to_duration()).map(|limit| limit.to_string()) {
+            Ok(words) => {
+                let time = words.rsplit('/').next().unwrap_or_default();
+                let one = if time.starts_with(|first: char| first.is_ascii_digit()) { "" } else { "1" };
+                write!(f, "{} over {one}{time}", self.start)
+            }
+            Err(_) => Err(fmt::Error),
+        }
+    }
+}
+
+/// From words such as `10 over 5min`.
+impl FromStr for WarmUp {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<WarmUp, ConfigError> {
+        let unreadable = || ConfigError::Unreadable {
+            text: text.to_owned(),
+            expected: "a start and a time, such as 10 over 5min",
+            found: text.to_owned(),
+        };
+        let (start, over) = text.split_once(" over ").ok_or_else(unreadable)?;
+        let is_time = over.trim_start().starts_with(|first: char| first.is_ascii_digit());
+        let words = if is_time { format!("{}/{}", start.trim(), over.trim()) } else { return Err(unreadable()) };
+        let limit: Limit = words.parse().map_err(|error| match error {
+            ConfigError::Unreadable { .. } => unreadable(),
+            error => error,
+        })?;
+        WarmUp::new(limit.count(), limit.period())
     }
 }
 
@@ -366,6 +405,28 @@ mod tests {
 
     fn take(kernel: &Warming, state: &mut WarmingState, now: u64, cost: u64) -> bool {
         super::super::decide(kernel, state, Micros::new(now), super::super::Verb::Charge, cost).0.allowed
+    }
+
+    #[test]
+    fn words_are_read_and_printed() {
+        for words in ["10 over 5min", "1 over 90s", "1000 over 1day"] {
+            let warm_up: WarmUp = words.parse().expect("a warm-up");
+            assert_eq!(warm_up.to_string().parse(), Ok(warm_up), "{words}");
+        }
+        assert_eq!(WarmUp::new(10, Duration::from_secs(300)).map(|w| w.to_string()).as_deref(), Ok("10 over 5min"));
+        for words in [
+            "",
+            "10",
+            "10 over",
+            "over 5min",
+            "10 over min",
+            "0 over 5min",
+            "10 over 0s",
+            "10 over 5 parsecs",
+            "1/s 2 over 5s",
+        ] {
+            assert!(words.parse::<WarmUp>().is_err(), "{words}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::decision::Decision;
 use crate::few::Few;
 use crate::kernel::{Verb, Verdict};
 use crate::policy::{Applied, Resolution};
-use crate::store::{Check, CheckError, StoreError};
+use crate::store::{Check, CheckError, RequestId, StoreError};
 use crate::time::Micros;
 
 /// A request as checks, and room for their verdicts.
@@ -17,13 +17,24 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    pub(super) fn new(resolution: &'a Resolution<'a, 'a>, verb: Verb) -> Result<Question<'a>, CheckError> {
+    pub(super) fn new(
+        resolution: &'a Resolution<'a, 'a>,
+        verb: Verb,
+        id: Option<RequestId<'a>>,
+    ) -> Result<Question<'a>, CheckError> {
         let enforced = if resolution.blocked_by.is_some() { &[] } else { &*resolution.enforced };
         let verdicts = Few::filled(Verdict::default(), enforced.len());
         let Some(first) = enforced.first() else { return Ok(Question { resolution, checks: None, verdicts }) };
-        let mut checks = Few::filled(first.check(verb)?, enforced.len());
-        for (check, applied) in checks.as_mut_slice().iter_mut().zip(enforced).skip(1) {
-            *check = applied.check(verb)?;
+        let check = |applied: &'a Applied<'a, 'a>| {
+            let check = applied.check(verb)?;
+            Ok::<_, CheckError>(match id {
+                Some(id) => check.with_id(id),
+                None => check,
+            })
+        };
+        let mut checks = Few::filled(check(first)?, enforced.len());
+        for (slot, applied) in checks.as_mut_slice().iter_mut().zip(enforced).skip(1) {
+            *slot = check(applied)?;
         }
         Ok(Question { resolution, checks: Some(checks), verdicts })
     }
@@ -59,13 +70,14 @@ impl<'a> Question<'a> {
 }
 
 /// What those limits are asked that only watch: a refused request is charged
-/// to none of them either.
+/// to none of them either, and one that was answered before was watched then.
 pub(super) fn shadows<'q>(
     resolution: &'q Resolution<'_, 'q>,
     verb: Verb,
     decision: Decision,
 ) -> impl Iterator<Item = (&'q Applied<'q, 'q>, Check<'q>)> {
     let verb = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
+    let watching = if decision.is_repeated() { &[] } else { &*resolution.shadows };
     // A cost that can never pass is refused by a shadow, too: there is nothing to ask.
-    resolution.shadows.iter().filter_map(move |shadow| Some((shadow, shadow.check(verb).ok()?)))
+    watching.iter().filter_map(move |shadow| Some((shadow, shadow.check(verb).ok()?)))
 }

@@ -68,6 +68,13 @@ pub(crate) struct Resolution<'p, 'r> {
     pub(crate) blocked_by: Option<Name>,
 }
 
+impl<'r> Resolution<'_, 'r> {
+    /// Whose limit a rule's is, if it is to be passed.
+    pub(crate) fn key_of(&self, rule: Name) -> Option<&Key<'r>> {
+        self.enforced.iter().find(|applied| applied.meter.name() == rule).map(|applied| &applied.key)
+    }
+}
+
 /// A limit that applies to a request.
 pub(crate) struct Applied<'p, 'r> {
     pub(crate) meter: &'p Meter,

@@ -7,6 +7,7 @@
 
 mod few;
 mod heap;
+mod ids;
 mod labels;
 mod line_lock;
 mod lines;
@@ -24,8 +25,10 @@ mod timepiece;
 
 use std::future::Future;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use self::heap::Heap;
+use self::ids::{DEFAULT_IDS_FOR, Ids};
 use self::labels::Label;
 pub use self::overflow::Overflow;
 use self::overflow::{Full, Shared};
@@ -80,6 +83,8 @@ pub struct MemoryStore {
     heap: OnceLock<Box<Heap>>,
     shared: OnceLock<Shared>,
     overflowed: AtomicU64,
+    ids: OnceLock<Box<Ids>>,
+    ids_for: Duration,
 }
 
 /// Settings of a [`MemoryStore`].
@@ -89,6 +94,7 @@ pub struct Builder {
     max_keys: usize,
     overflow: Overflow,
     listed: bool,
+    ids_for: Duration,
 }
 
 /// How many live keys a store is made for unless told otherwise.
@@ -123,6 +129,13 @@ impl Builder {
         self
     }
 
+    /// For how long the [ids](crate::Request::id) of requests are remembered:
+    /// five minutes unless set. At most 131,072 are, the newest ones.
+    pub fn remember_ids_for(mut self, time: Duration) -> Builder {
+        self.ids_for = time;
+        self
+    }
+
     /// Makes the store.
     ///
     /// # Errors
@@ -132,7 +145,7 @@ impl Builder {
     }
 
     fn build_with(self, seeds: Seeds) -> Result<MemoryStore, ConfigError> {
-        let Builder { clock, max_keys, overflow, listed } = self;
+        let Builder { clock, max_keys, overflow, listed, ids_for } = self;
         if max_keys == 0 {
             return Err(ConfigError::Zero { field: "max_keys" });
         }
@@ -151,6 +164,8 @@ impl Builder {
             heap: OnceLock::new(),
             shared: OnceLock::new(),
             overflowed: AtomicU64::new(0),
+            ids: OnceLock::new(),
+            ids_for,
         })
     }
 }
@@ -170,7 +185,13 @@ impl std::fmt::Debug for MemoryStore {
 impl MemoryStore {
     /// Begins a store with other settings than the default ones.
     pub fn builder() -> Builder {
-        Builder { clock: None, max_keys: DEFAULT_MAX_KEYS, overflow: Overflow::default(), listed: false }
+        Builder {
+            clock: None,
+            max_keys: DEFAULT_MAX_KEYS,
+            overflow: Overflow::default(),
+            listed: false,
+            ids_for: DEFAULT_IDS_FOR,
+        }
     }
 
     /// How many keys are live: counts them, which takes a while.
@@ -236,6 +257,7 @@ impl MemoryStore {
             reset_after: if allowed { Micros::ZERO } else { wait },
             delay: Micros::ZERO,
             degraded: true,
+            repeated: false,
         }
     }
 
@@ -272,6 +294,7 @@ fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
 impl ImmediateStore for MemoryStore {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match (checks, verdicts) {
+            ([check, ..], verdicts) if check.id().is_some() => self.decide_once(checks, verdicts),
             ([check], [verdict]) => self.decide_one_now(*check, verdict),
             (checks, verdicts) => match self.charge_few(checks, verdicts) {
                 Some(now) => Ok(now),
@@ -282,15 +305,30 @@ impl ImmediateStore for MemoryStore {
 
     #[inline]
     fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
+        if check.id().is_some() {
+            return self.decide_once(&[check], std::slice::from_mut(verdict));
+        }
         Ok(self.decide_one(check, verdict))
     }
 
     #[inline(always)]
     fn admits_now(&self, check: Check<'_>) -> Result<bool, StoreError> {
+        if check.id().is_some() {
+            let mut verdict = Verdict::default();
+            self.decide_once(&[check], std::slice::from_mut(&mut verdict))?;
+            return Ok(verdict.allowed);
+        }
         Ok(self.admits(check))
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        if checks.iter().any(|check| check.id().is_some()) {
+            let mut now = self.clock.now();
+            for (check, verdict) in checks.iter().zip(verdicts) {
+                now = self.decide_one_now(*check, verdict)?;
+            }
+            return Ok(now);
+        }
         Ok(self.decide_each(checks, verdicts))
     }
 }

@@ -115,8 +115,7 @@ impl Meter {
             self.kernel = MeterKernel::Heap(erase(warming));
             self.warm_up = Some(warm_up);
             self.is_simple = false;
-            let over = std::time::Duration::from_micros(warm_up.over().get());
-            self.meaning = format!("{} from {} over {over:?}", self.meaning, warm_up.start()).into();
+            self.meaning = format!("{} warming up from {warm_up}", self.meaning).into();
             self.identity = identity(self.name, &self.meaning);
         }
         self
@@ -208,8 +207,10 @@ impl Meter {
         self.is_simple
     }
 
+    /// A hash of the name and the meaning, the same in every process.
+    #[must_use]
     #[inline]
-    pub(crate) fn identity(&self) -> u64 {
+    pub fn identity(&self) -> u64 {
         self.identity
     }
 

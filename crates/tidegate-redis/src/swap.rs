@@ -1,0 +1,97 @@
+//! Checks that the client decides, for the script to write if nobody was
+//! faster: those of kernels that no script knows, and of limits that take over
+//! from others.
+
+use tidegate::kernel::{self, Verb};
+use tidegate::store::{Encoded, Kept};
+use tidegate::{Check, Meter, Micros};
+
+use crate::failure::RedisFailure;
+use crate::key::key_of;
+use crate::script::{Task, Turn};
+use crate::state::{self, Form};
+use crate::store::Inner;
+
+/// A check that the client decides: its own state, and those of the limits
+/// that its limit succeeds.
+pub(crate) struct Swapped<'a> {
+    check: Check<'a>,
+    meters: Vec<&'a Meter>,
+    pub(crate) keys: Vec<Vec<u8>>,
+}
+
+impl<'a> Swapped<'a> {
+    pub(crate) fn new(inner: &Inner, check: &Check<'a>, key: Vec<u8>) -> Swapped<'a> {
+        let (mut meters, mut keys) = (vec![check.meter()], vec![key]);
+        let predecessors = check.meter().predecessors();
+        let now = if predecessors.is_empty() { Micros::ZERO } else { inner.local_now() };
+        for predecessor in predecessors.iter().filter(|predecessor| predecessor.until() > now) {
+            meters.push(predecessor.meter());
+            keys.push(key_of(inner.prefix(), predecessor.meter(), check.key()));
+        }
+        Swapped { check: *check, meters, keys }
+    }
+
+    /// Turns that only read the states.
+    pub(crate) fn look(&self) -> impl Iterator<Item = Turn<'a>> {
+        self.keys.iter().zip(&self.meters).map(|(key, meter)| {
+            let form = Form::of(meter);
+            Turn {
+                key: key.clone(),
+                task: Task::Swap { form, state: Vec::new(), passes: true, after: None, healed: None, verdict: None },
+            }
+        })
+    }
+
+    /// What comes of the check, and of each state.
+    pub(crate) fn decide(
+        &self,
+        states: Vec<Vec<u8>>,
+        now: Micros,
+        verb: Verb,
+    ) -> Result<(Encoded, Vec<Task<'a>>), RedisFailure> {
+        let cost = self.check.cost();
+        let garbled = || RedisFailure::Garbled { what: "a state that this process decides on" };
+        let (meter, predecessors) = (self.meters[0], &self.meters[1..]);
+        let encoded = |meter: &Meter, stored: &[u8]| state::encoded(meter, stored).ok_or_else(garbled);
+        let mut own = Kept { bytes: encoded(meter, &states[0])?, ..Kept::default() };
+        let mut left = Vec::with_capacity(predecessors.len());
+        for (predecessor, used) in predecessors.iter().zip(&states[1..]) {
+            let used = encoded(predecessor, used)?;
+            let rest;
+            (own, rest) = meter.take_over_encoded(&own.bytes, now, predecessor, &used).ok_or_else(garbled)?;
+            left.push(rest);
+        }
+        let decided = meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?;
+        // Whoever only looks moves nothing.
+        let moved = |kept: Kept| kernel::may_write(verb, cost).then_some(kept);
+        let own = if predecessors.is_empty() { None } else { moved(own) };
+        let passes = decided.verdict.allowed || verb == Verb::Peek;
+        let write = |meter: &Meter, kept: Option<Kept>| kept.map(|kept| state::stored(meter, kept));
+        let after = write(meter, decided.after.clone().or_else(|| own.clone()));
+        let healed = write(meter, decided.healed.clone().or(own));
+        let mut states = states.into_iter();
+        let mut next = || states.next().unwrap_or_default();
+        let mut tasks = vec![Task::Swap {
+            form: Form::of(meter),
+            state: next(),
+            passes,
+            after,
+            healed,
+            verdict: Some(decided.verdict),
+        }];
+        for (predecessor, left) in predecessors.iter().zip(left) {
+            let left = write(predecessor, moved(left));
+            let form = Form::of(predecessor);
+            tasks.push(Task::Swap {
+                form,
+                state: next(),
+                passes: true,
+                after: left.clone(),
+                healed: left,
+                verdict: None,
+            });
+        }
+        Ok((decided, tasks))
+    }
+}

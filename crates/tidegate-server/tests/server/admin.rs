@@ -1,0 +1,144 @@
+//! The admin API, and who may use it.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{Answer, curl, post};
+use crate::running::{Folder, Running, ask};
+
+const TOKEN: [&str; 2] = ["-H", "authorization: Bearer s3cret"];
+
+fn put(server: &Running, text: &str, kind: &str) -> Answer {
+    let kind = format!("content-type: {kind}");
+    curl(&["-X", "PUT", "-H", &kind, "--data-binary", text, &server.url("/admin/v1/policy")])
+}
+
+fn post_json(server: &Running, path: &str, body: &str) -> Answer {
+    curl(&["-H", "content-type: application/json", "-d", body, &server.url(path)])
+}
+
+#[test]
+fn off_loopback_the_server_asks_for_a_token_before_it_starts() {
+    for arguments in [&["serve", "--http", "0.0.0.0:0"][..], &["serve", "--http", "0.0.0.0:0", "--admin-token", ""]] {
+        let output = ask(arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors.contains("--admin-token") && errors.contains("--no-admin"), "{errors}");
+    }
+}
+
+#[test]
+fn only_the_token_opens_the_admin_api() {
+    let server = Running::start(&["--admin-token", "s3cret"]);
+    let url = server.url("/admin/v1/policy");
+    for header in
+        ["x: y", "authorization: Bearer s3cre", "authorization: Bearer s3cret2", "authorization: Basic s3cret"]
+    {
+        let answer = curl(&["-H", header, &url]);
+        assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{header}");
+    }
+    assert_eq!(curl(&[TOKEN[0], TOKEN[1], &url]).status, 200);
+    let folder = Folder::new();
+    let by_file = Running::start(&["--admin-token-file", &folder.write("token", "s3cret\n")]);
+    let url = by_file.url("/admin/v1/policy");
+    assert_eq!((curl(&[&url]).status, curl(&[TOKEN[0], TOKEN[1], &url]).status), (401, 200));
+    assert_eq!(post(&server.url("/v1/check"), "{}").status, 200);
+}
+
+#[test]
+fn without_an_admin_api_there_is_none() {
+    let server = Running::start(&["--no-admin"]);
+    assert_eq!(curl(&[&server.url("/admin/v1/policy")]).status, 404);
+}
+
+#[test]
+fn a_policy_is_put_whole_or_not_at_all_and_what_was_used_stays_used() {
+    let server = Running::start(&[]);
+    let check = |key: &str| post(&server.url("/v1/check"), &format!(r#"{{"key": "{key}"}}"#)).json();
+    let text = "[rules.everyone]\nlimit = \"10/h\"\n";
+    assert_eq!(put(&server, text, "application/toml").status, 200);
+    assert_eq!((check("alice")["remaining"].as_u64(), check("alice")["remaining"].as_u64()), (Some(9), Some(8)));
+    let shown = curl(&[&server.url("/admin/v1/policy")]).json();
+    assert_eq!((&shown["text"], &shown["format"], &shown["file"]), (&text.into(), &"toml".into(), &().into()));
+    let refused = put(&server, "[rules.everyone]\nlimt = \"5/h\"\n", "application/toml");
+    assert_eq!(refused.status, 422);
+    assert!(refused.json()["detail"].as_str().unwrap().contains("did you mean"), "{refused:?}");
+    assert_eq!(check("alice")["remaining"], 7);
+    assert_eq!(put(&server, r#"{"rules": {"everyone": {"limit": "20/h"}}}"#, "application/json").status, 200);
+    assert_eq!(check("alice")["remaining"], 16);
+    assert_eq!(put(&server, text, "text/plain").status, 415);
+    let metrics = curl(&[&server.url("/metrics")]).body;
+    assert!(metrics.contains("tidegate_policy_changes_total 2\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_policy_mistakes_total 1\n"), "{metrics}");
+}
+
+#[test]
+fn a_policy_that_follows_a_file_is_changed_there() {
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[rules.all]\nlimit = \"1/h\"\n");
+    let server = Running::start(&["--policy", &policy]);
+    let answer = put(&server, "[rules.all]\nlimit = \"2/h\"\n", "application/toml");
+    assert_eq!(answer.status, 409);
+    assert!(answer.json()["detail"].as_str().unwrap().contains(&policy));
+}
+
+#[test]
+fn a_policy_file_is_read_again_when_the_server_is_told_and_the_last_good_one_stays() {
+    let folder = Folder::new();
+    let write = |limit: &str| folder.write("policy.toml", &format!("[rules.all]\nlimit = \"{limit}\"\n"));
+    let server = Running::start(&["--policy", &write("10/h")]);
+    let check = || post(&server.url("/v1/check"), r#"{"key": "alice"}"#).json()["remaining"].as_u64().unwrap();
+    assert_eq!((check(), check()), (9, 8));
+    // The metrics say when it has been read.
+    let told = |text: &str, name: &str| {
+        write(text);
+        server.hang_up();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !curl(&[&server.url("/metrics")]).body.contains(&format!("tidegate_policy_{name}_total 1\n")) {
+            assert!(Instant::now() < until, "the policy was not read again");
+        }
+    };
+    told("20/fortnight", "mistakes");
+    assert_eq!(check(), 7);
+    told("20/h", "changes");
+    assert_eq!(check(), 16);
+}
+
+#[test]
+fn mistakes_of_a_policy_are_told_with_their_places() {
+    let server = Running::start(&[]);
+    let validate = |text: &str| {
+        let url = server.url("/admin/v1/policy/validate");
+        curl(&["-H", "content-type: application/toml", "--data-binary", text, &url]).json()
+    };
+    assert_eq!(validate("[rules.all]\nlimit = \"1/h\"\n")["valid"], true);
+    let found = validate("[rules.all]\nlimit = \"1/fortnight\"\n");
+    assert_eq!(found["valid"], false);
+    assert_eq!((&found["mistakes"][0]["line"], &found["mistakes"][0]["column"]), (&2.into(), &9.into()));
+}
+
+#[test]
+fn the_most_refused_are_listed_inspected_and_reset() {
+    let server = Running::start(&[]);
+    for (key, times) in [("alice", 5), ("bob", 3)] {
+        for _ in 0..times {
+            post(&server.url("/v1/check"), &format!(r#"{{"key": "{key}", "limit": "1/h"}}"#));
+        }
+    }
+    let top = curl(&[&server.url("/admin/v1/keys/refused?top=1")]).json();
+    assert_eq!(top, serde_json::json!([{"rule": "inline", "key": "alice", "refused": 4, "error": 0}]));
+    assert_eq!(curl(&[&server.url("/admin/v1/keys/refused?top=0")]).status, 400);
+    assert_eq!(curl(&[&server.url("/admin/v1/keys/refused?top=x")]).status, 400);
+    let question = r#"{"key": "alice", "limit": "1/h"}"#;
+    assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "refuses");
+    assert_eq!(post_json(&server, "/admin/v1/keys/reset", question).json()["remaining"], 1);
+    assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "allows");
+    let rules = "[rules.addresses]\nlimit = \"1/h\"\nkey = [\"ip\"]\n";
+    assert_eq!(put(&server, rules, "application/toml").status, 200);
+    for _ in 0..9 {
+        post(&server.url("/v1/check"), r#"{"attributes": {"ip": "192.0.2.1", "user": "carol"}}"#);
+    }
+    let top = curl(&[&server.url("/admin/v1/keys/refused?top=1")]).json();
+    assert_eq!((&top[0]["rule"], &top[0]["key"]), (&"addresses".into(), &"192.0.2.1".into()));
+    // A page in a browser can post text to loopback, but no JSON.
+    assert_eq!(post(&server.url("/admin/v1/keys/reset"), question).status, 415);
+}

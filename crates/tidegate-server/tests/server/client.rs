@@ -1,0 +1,98 @@
+//! Two clients: curl, as people have it, and one that can be rude.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// An answer of HTTP.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+/// Runs curl, which must succeed.
+pub(crate) fn curl(arguments: &[&str]) -> Answer {
+    let output = Command::new("curl").args(["-sS", "-i", "--max-time", "20"]).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "curl {arguments:?}: {errors}");
+    parse(&String::from_utf8(output.stdout).unwrap())
+}
+
+/// Posts a body.
+pub(crate) fn post(url: &str, body: &str) -> Answer {
+    curl(&["--data-binary", body, url])
+}
+
+fn parse(text: &str) -> Answer {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// A connection that says whatever it is told to.
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub(crate) fn open(address: &str) -> Connection {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection(BufReader::new(stream))
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.get_mut().write_all(bytes)
+    }
+
+    /// Asks a question; the connection stays open.
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> std::io::Result<Answer> {
+        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        self.send(request.as_bytes())?;
+        self.answer()
+    }
+
+    /// The next answer.
+    pub(crate) fn answer(&mut self) -> std::io::Result<Answer> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.0.read_line(&mut head)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let mut answer = parse(&head);
+        let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body)?;
+        answer.body = String::from_utf8(body).unwrap();
+        Ok(answer)
+    }
+
+    /// Whether the server has closed it, within the time that reads have.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.0.get_ref().set_read_timeout(Some(patience)).unwrap();
+    }
+}

@@ -1,0 +1,139 @@
+//! The other commands, and what surrounds the server.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::client::{curl, post};
+use crate::running::{Folder, Running, ask, tidegate};
+
+#[test]
+fn check_answers_by_its_exit_status() {
+    let server = Running::start(&[]);
+    let check = |limit: &str| ask(&["check", "alice", "--limit", limit, "--server", server.address()]);
+    let allowed = check("1/h");
+    assert_eq!((allowed.status.code(), &*allowed.stdout), (Some(0), &b"allowed, 0 left\n"[..]));
+    let refused = check("1/h");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8(refused.stdout).unwrap().starts_with("refused, retry after 3599."));
+    assert_eq!(check("1/fortnight").status.code(), Some(2));
+    let by_policy = ask(&["check", "alice", "--server", server.address(), "--cost", "21"]);
+    assert_eq!(by_policy.status.code(), Some(2));
+    assert!(String::from_utf8(by_policy.stderr).unwrap().contains("can never fit"));
+    let nobody = ask(&["check", "alice", "--server", "127.0.0.1:1"]);
+    assert_eq!(nobody.status.code(), Some(2));
+    assert!(String::from_utf8(nobody.stderr).unwrap().contains("start one by `tidegate serve`"));
+}
+
+#[test]
+fn validate_shows_mistakes_at_their_places() {
+    let folder = Folder::new();
+    let good = folder.write("good.toml", "[rules.all]\nlimit = \"1/h\"\n");
+    let bad = folder.write("bad.yaml", "rules:\n  all:\n    limit: 1/fortnight\n");
+    assert!(ask(&["validate", &good]).status.success());
+    let output = ask(&["validate", &good, &bad]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("bad.yaml:3:12") && errors.contains("1/fortnight"), "{errors}");
+    let envoy = folder.write(
+        "envoy.yaml",
+        "domain: edge\ndescriptors:\n  - key: a\n    rate_limit: { unit: hour, requests_per_unit: 5 }\n",
+    );
+    assert!(ask(&["validate", "--envoy", &envoy]).status.success());
+    assert_eq!(ask(&["validate", &folder.path("none.toml")]).status.code(), Some(1));
+}
+
+#[test]
+fn completions_manual_and_schema_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = ask(&["completions", shell]);
+        assert!(output.status.success() && String::from_utf8(output.stdout).unwrap().contains("max-connections"));
+    }
+    let manual = String::from_utf8(ask(&["man"]).stdout).unwrap();
+    assert!(manual.contains(".TH") && manual.contains("TIDEGATE_MAX_KEYS"), "{manual}");
+    let schema: Value = serde_json::from_slice(&ask(&["schema"]).stdout).unwrap();
+    assert!(schema["properties"]["rules"].is_object());
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[rules.all]\nlimt = \"1/h\"\n");
+    let text = folder.write("text", "text");
+    let server = Running::start(&[]);
+    for (arguments, words) in [
+        (&["--policy", &policy][..], "did you mean \"limit\"?"),
+        (&["--policy", "/no/such/policy.toml"], "/no/such/policy.toml"),
+        (&["--http", server.address()], "cannot listen on"),
+        (&["--http", &format!("unix:{text}")], "no socket"),
+        (&["--http", "here"], "write host:port"),
+        (&["--store", "mongo://x"], "mongo"),
+        (&["--store", "redis://127.0.0.1", "--snapshot", &text], "Redis keeps the states itself"),
+        (&["--snapshot", &text], "remove it to start with fresh states"),
+        (&["--tls-certificate", &text], "--tls-key"),
+        (&["--tls-certificate", &text, "--tls-key", &text], "no certificate in PEM"),
+        (&["--tls-client-ca", &text], "needs --tls-certificate"),
+        (&["--on-failure", "ajar"], "local:N"),
+        (&["--max-keys", "0"], "zero"),
+    ] {
+        let output = tidegate().arg("serve").args(["--http", "127.0.0.1:0"]).args(arguments).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && errors.contains(words), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn settings_come_from_the_environment_too() {
+    let server = Running::with(|command| command.env("TIDEGATE_HTTP", "127.0.0.1:0").env("TIDEGATE_MAX_BATCH", "1"));
+    assert_eq!(post(&server.url("/v1/check"), "[{},{}]").status, 400);
+}
+
+#[test]
+fn systemd_is_told_of_readiness_and_of_the_end() {
+    let folder = Folder::new();
+    let path = folder.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let server = Running::with(|command| command.args(["--http", "127.0.0.1:0"]).env("NOTIFY_SOCKET", &path));
+    let next = || {
+        let mut buffer = [0; 64];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    assert_eq!(next(), "READY=1");
+    assert!(server.stop().success());
+    assert_eq!(next(), "STOPPING=1");
+}
+
+#[test]
+fn logs_can_be_json_one_object_a_line() {
+    let mut server = tidegate()
+        .args(["serve", "--http", "127.0.0.1:0", "--log-format", "json", "--log", "info"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(server.stderr.take().unwrap()));
+    let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&line["level"], &line["fields"]["message"]), (&"INFO".into(), &"listening".into()));
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
+fn the_root_of_the_workspace_runs_the_binary() {
+    let cargo = Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--format-version", "1"]).output().unwrap();
+    let metadata: Value = serde_json::from_slice(&cargo.stdout).unwrap();
+    let default = metadata["workspace_default_members"][0].as_str().unwrap();
+    assert!(default.contains("tidegate-server"), "{default}");
+}
+
+#[test]
+fn readiness_and_health_are_told_apart() {
+    let server = Running::start(&[]);
+    assert_eq!(curl(&[&server.url("/healthz")]).body, "alive\n");
+    assert_eq!(curl(&[&server.url("/readyz")]).body, "ready\n");
+    assert_eq!(ask(&["ready", "--server", server.address()]).status.code(), Some(0));
+    assert_eq!(ask(&["ready", "--server", "127.0.0.1:1"]).status.code(), Some(2));
+}

@@ -1,0 +1,153 @@
+//! What is there to run the server with: alerts, dashboard, unit.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::client::{curl, post};
+use crate::running::{Folder, Running, workspace};
+
+fn promtool(arguments: &[&str]) -> Command {
+    let mut command = Command::new("promtool");
+    command.args(arguments).current_dir(workspace().join("deploy/prometheus"));
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    let missing = "promtool is missing: run `cargo xtask programs`";
+    command.output().unwrap_or_else(|error| panic!("{missing}: {error}"))
+}
+
+#[test]
+fn alerts_are_valid_and_ring_when_they_should() {
+    for arguments in [&["check", "config", "prometheus.yaml"][..], &["test", "rules", "alerts.test.yaml"]] {
+        let output = run(&mut promtool(arguments));
+        let printed = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&printed));
+    }
+}
+
+/// A Prometheus that scrapes one server; killed when dropped.
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+    _folder: Folder,
+}
+
+impl Prometheus {
+    fn scraping(target: &str) -> Prometheus {
+        let folder = Folder::new();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let scrape = format!("[{{ job_name: t, static_configs: [ {{ targets: [\"{target}\"] }} ] }}]");
+        let config = format!("global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\nscrape_configs: {scrape}\n");
+        let config = folder.write("prometheus.yaml", &config);
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={config}"))
+            .arg(format!("--storage.tsdb.path={}", folder.path("data")))
+            .arg(format!("--web.listen-address={address}"))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("prometheus is missing: run `cargo xtask programs`: {error}"));
+        Prometheus { child, address, _folder: folder }
+    }
+
+    /// The value of a query, once it has one.
+    fn value(&self, query: &str) -> String {
+        let url = format!("http://{}/api/v1/query", self.address);
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let data = format!("query={query}");
+            let arguments = ["-s", "-G", "--data-urlencode", &data, &url];
+            let output = Command::new("curl").args(arguments).output().unwrap();
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            if let Some(value) = answer["data"]["result"][0]["value"][1].as_str() {
+                return value.to_owned();
+            }
+            assert!(Instant::now() < until, "{query}: {answer}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn prometheus_reads_the_metrics() {
+    let server = Running::start(&[]);
+    for _ in 0..3 {
+        post(&server.url("/v1/check"), r#"{"key": "a", "limit": "2/h"}"#);
+    }
+    let prometheus = Prometheus::scraping(server.address());
+    assert_eq!(prometheus.value("tidegate_decisions_total{rule=\"inline\", outcome=\"allowed\"}"), "2");
+    assert_eq!(prometheus.value("tidegate_request_duration_seconds_count{protocol=\"http\"}"), "3");
+    assert_eq!(prometheus.value("tidegate_store_keys"), "1");
+    assert_eq!(prometheus.value("up"), "1");
+}
+
+/// The names of metrics in an expression.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+    words.filter(|word| word.starts_with("tidegate_"))
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let mut served = String::new();
+    for store in ["memory".to_owned(), redis.url()] {
+        let server = Running::start(&["--store", &store]);
+        // Some are there from the first time on.
+        post(&server.url("/v1/check"), "{}");
+        post(&server.url("/v1/check"), "{\"cost\": 1000}");
+        served += &curl(&[&server.url("/metrics")]).body;
+    }
+    let served: BTreeSet<&str> = names(&served).collect();
+    let folder = workspace().join("deploy");
+    let dashboard = std::fs::read_to_string(folder.join("grafana/tidegate.json")).unwrap();
+    let alerts = std::fs::read_to_string(folder.join("prometheus/alerts.yaml")).unwrap();
+    for name in names(&dashboard).chain(names(&alerts)) {
+        assert!(served.contains(name), "{name} is no metric of the server");
+    }
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let expressions: Vec<&str> = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap())
+        .map(|target| target["expr"].as_str().unwrap())
+        .collect();
+    assert!(expressions.len() > panels.len());
+    // As rules, so that the tool parses them.
+    let rules: String = expressions
+        .iter()
+        .enumerate()
+        .map(|(number, expression)| {
+            let expression = expression.replace("$__rate_interval", "5m");
+            format!("  - {{ record: r{number}, expr: {expression:?} }}\n")
+        })
+        .collect();
+    let path = std::env::temp_dir().join(format!("tidegate-dashboard-{}.yaml", std::process::id()));
+    std::fs::write(&path, format!("groups:\n- name: dashboard\n  rules:\n{rules}")).unwrap();
+    let output = run(&mut promtool(&["check", "rules", path.to_str().unwrap()]));
+    std::fs::remove_file(&path).unwrap();
+    assert!(output.status.success(), "{}{rules}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_unit_of_systemd_starts_what_the_binary_understands() {
+    let unit = std::fs::read_to_string(workspace().join("deploy/systemd/tidegate.service")).unwrap();
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/tidegate ")).unwrap();
+    let flags = start.split_whitespace().filter(|word| word.starts_with("--"));
+    let help = String::from_utf8(crate::running::ask(&["serve", "--help"]).stdout).unwrap();
+    for flag in flags {
+        assert!(help.contains(flag), "{flag}");
+    }
+    assert!(unit.contains("Type=notify"));
+}

@@ -1,0 +1,120 @@
+//! The end of a server: everything that was asked is answered.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::Connection;
+use crate::running::Running;
+
+/// What became of one client of a server that leaves.
+#[derive(Debug, Default)]
+struct Story {
+    answered: u64,
+    told_to_leave: bool,
+    dropped: bool,
+}
+
+#[test]
+fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
+    const CLIENTS: usize = 32;
+    let server = Running::start(&["--drain-grace-ms", "1000"]);
+    let address = server.address().to_owned();
+    let busy = Barrier::new(CLIENTS + 1);
+    let (stories, status) = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (address, busy) = (&address, &busy);
+                scope.spawn(move || {
+                    let mut connection = Connection::open(address);
+                    let mut story = Story::default();
+                    let question = format!(r#"{{"key": "client {number}", "limit": "1000000/s"}}"#);
+                    loop {
+                        match connection.post("/v1/check", &question) {
+                            Ok(answer) => {
+                                assert_eq!(answer.status, 200);
+                                story.answered += 1;
+                                story.told_to_leave = answer.header("connection") == Some("close");
+                            }
+                            Err(_) => story.dropped = true,
+                        }
+                        if story.answered == 20 {
+                            busy.wait();
+                        }
+                        // Whoever is told so asks here no more.
+                        if story.told_to_leave || story.dropped {
+                            return story;
+                        }
+                    }
+                })
+            })
+            .collect();
+        busy.wait();
+        let status = server.stop();
+        (clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>(), status)
+    });
+    assert!(status.success());
+    for story in &stories {
+        assert!(story.told_to_leave && !story.dropped && story.answered > 20, "{story:?}");
+    }
+}
+
+#[test]
+fn readiness_ends_before_service_does() {
+    let mut server = Running::start(&["--drain-grace-ms", "3000"]);
+    let mut connection = Connection::open(server.address());
+    assert_eq!(connection.post("/v1/check", "{}").unwrap().status, 200);
+    server.terminate();
+    let probe = || {
+        let mut connection = Connection::open(server.address());
+        connection.send(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        connection.answer().unwrap().status
+    };
+    while probe() == 200 {}
+    assert_eq!(probe(), 503);
+    let last = connection.post("/v1/check", "{}").unwrap();
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    assert!(server.wait().success());
+}
+
+#[test]
+fn whoever_has_said_nothing_yet_does_not_hold_up_the_end() {
+    let server = Running::start(&["--drain-seconds", "20"]);
+    let mut silent = Connection::open(server.address());
+    let mut halfway = Connection::open(server.address());
+    halfway.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
+    let mut idle = Connection::open(server.address());
+    assert_eq!(idle.post("/v1/check", "{}").unwrap().status, 200);
+    let began = Instant::now();
+    assert!(server.stop().success());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(silent.is_closed() && halfway.is_closed() && idle.is_closed());
+}
+
+#[test]
+fn those_who_wait_are_sent_elsewhere_and_a_second_word_ends_it_at_once() {
+    let server = Running::start(&["--drain-grace-ms", "100"]);
+    let question = r#"{"key": "a", "limit": "1/min", "patience_ms": 60000}"#;
+    let mut connection = Connection::open(server.address());
+    assert_eq!(connection.post("/v1/acquire", question).unwrap().status, 200);
+    let head = format!("POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", question.len());
+    connection.send(format!("{head}{question}").as_bytes()).unwrap();
+    // The server must have begun with it: requests on another connection come after.
+    assert_eq!(Connection::open(server.address()).post("/v1/check", "{}").unwrap().status, 200);
+    let status = server.stop();
+    let answer = connection.answer().unwrap();
+    assert_eq!(answer.status, 503);
+    assert!(answer.json()["detail"].as_str().unwrap().contains("leaving"));
+    assert!(status.success());
+
+    let mut server = Running::start(&["--drain-grace-ms", "60000"]);
+    let _connected = Connection::open(server.address()).post("/v1/check", "{}").unwrap();
+    let _idle = Connection::open(server.address());
+    server.terminate();
+    let mut connection = Connection::open(server.address());
+    while connection.post("/v1/check", "{}").unwrap().header("connection") != Some("close") {
+        connection = Connection::open(server.address());
+    }
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(130));
+}

@@ -1,0 +1,175 @@
+//! Clients that are slow, many, rude, or gone.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use tidegate_testkit::Random;
+
+use crate::client::{Connection, curl, post};
+use crate::running::Running;
+
+#[test]
+fn ten_thousand_idle_connections_keep_nobody_from_being_served() {
+    const IDLE: usize = 10_000;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let files = maximum.unwrap_or(u64::MAX);
+    assert!(files > IDLE as u64 + 500, "{files} open files are too few for this test: raise the limit (ulimit -n)");
+    let server = Running::start(&[]);
+    let idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let began = Instant::now();
+    assert_eq!(post(&server.url("/v1/check"), "{}").status, 200);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let metrics = curl(&[&server.url("/metrics")]).body;
+    let count = metrics.lines().find_map(|line| line.strip_prefix("tidegate_connections_total{protocol=\"http\"} "));
+    assert!(count.unwrap().parse::<usize>().unwrap() > IDLE);
+    drop(idle);
+    assert!(server.stop().success());
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed_and_room_comes_back() {
+    let server = Running::start(&["--max-connections", "2"]);
+    let mut inside: Vec<Connection> = (0..2).map(|_| Connection::open(server.address())).collect();
+    for connection in &mut inside {
+        assert_eq!(connection.post("/v1/check", "{}").unwrap().status, 200);
+    }
+    assert!(Connection::open(server.address()).is_closed());
+    assert_eq!(inside[0].post("/v1/check", "{}").unwrap().status, 200);
+    drop(inside);
+    let until = Instant::now() + Duration::from_secs(10);
+    while Connection::open(server.address()).post("/v1/check", "{}").is_err() {
+        assert!(Instant::now() < until, "no room after all have left");
+    }
+}
+
+#[test]
+fn a_head_or_a_body_that_never_ends_is_not_waited_for() {
+    let server = Running::start(&["--idle-seconds", "1", "--body-seconds", "1"]);
+    let mut slow_head = Connection::open(server.address());
+    slow_head.send(b"POST /v1/check HTTP/1.1\r\nhost: x\r\n").unwrap();
+    let mut silent = Connection::open(server.address());
+    let mut slow_body = Connection::open(server.address());
+    slow_body.send(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    let answer = slow_body.answer().unwrap();
+    assert_eq!(answer.status, 408);
+    assert!(slow_head.is_closed() && silent.is_closed() && slow_body.is_closed());
+}
+
+#[test]
+fn drops_of_a_head_do_not_buy_more_time() {
+    let server = Running::start(&["--idle-seconds", "1"]);
+    let mut connection = Connection::open(server.address());
+    connection.set_patience(Duration::from_millis(200));
+    let began = Instant::now();
+    let mut closed = connection.send(b"GET /healthz HTTP/1.1\r\n").is_err();
+    while !closed {
+        assert!(began.elapsed() < Duration::from_secs(10), "the server still reads");
+        closed = connection.send(b"x: y\r\n").is_err() || connection.is_closed();
+    }
+}
+
+#[test]
+fn bytes_that_are_no_http_are_answered_or_closed_and_hurt_nobody() {
+    let server = Running::start(&[]);
+    let long_head = [b"GET /".as_slice(), &[b'a'; 100_000]].concat();
+    let many_fields = ["GET / HTTP/1.1\r\nhost: x\r\n".to_owned(), "a: b\r\n".repeat(1_000), "\r\n".into()].concat();
+    for bytes in [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice(),
+        b"\0\0\0\0\0\0\0\0\r\n\r\n",
+        b"*1\r\n$4\r\nPING\r\n\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"POST /v1/check HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST /v1/check HTTP/1.1\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        b"POST /v1/check HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        b"POST /v1/check HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        &long_head,
+        many_fields.as_bytes(),
+    ] {
+        let mut connection = Connection::open(server.address());
+        // It may be closed before all is sent.
+        let _ = connection.send(bytes);
+        let shown = bytes[..bytes.len().min(60)].escape_ascii();
+        match connection.answer() {
+            Ok(answer) => assert!((400..500).contains(&answer.status), "{shown}: {answer:?}"),
+            Err(error) => assert!(error.kind() != std::io::ErrorKind::WouldBlock, "{shown}: {error}"),
+        }
+        assert_eq!(curl(&[&server.url("/healthz")]).status, 200, "{shown}");
+    }
+}
+
+#[test]
+fn whoever_leaves_in_the_middle_leaves_nothing_behind() {
+    let server = Running::start(&[]);
+    for half in [
+        "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-len",
+        "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{\"key\":",
+    ] {
+        for _ in 0..50 {
+            Connection::open(server.address()).send(half.as_bytes()).unwrap();
+        }
+    }
+    // Who waits and goes away gives up its place in the queue.
+    let question = r#"{"key": "a", "limit": "1/h", "patience_ms": 60000}"#;
+    assert_eq!(post(&server.url("/v1/acquire"), question).status, 200);
+    let question = r#"{"key": "b", "limit": "1/s", "cost": 1, "patience_ms": 60000}"#;
+    for _ in 0..100 {
+        let mut waiting = Connection::open(server.address());
+        let head = format!("POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", question.len());
+        waiting.send(format!("{head}{question}").as_bytes()).unwrap();
+    }
+    let began = Instant::now();
+    assert_eq!(post(&server.url("/v1/acquire"), question).status, 200);
+    assert!(began.elapsed() < Duration::from_secs(15), "waited for those who have left: {:?}", began.elapsed());
+    assert!(server.stop().success());
+}
+
+#[test]
+fn questions_with_bytes_changed_at_random_are_answered_one_way_or_the_other() {
+    const QUESTIONS: [&str; 4] = [
+        r#"{"key": "alice", "limit": "100/min burst 20", "cost": 3}"#,
+        r#"{"attributes": {"user": "alice", "n": -7, "e": "\u00e9"}, "rule": "everyone"}"#,
+        r#"[{"key": "a"}, {"key": "b", "limit": "sliding-log 5/s"}, {"cost": 0}]"#,
+        r#"{"key": null, "limit": null, "patience_ms": 5}"#,
+    ];
+    let server = Running::start(&[]);
+    let mut random = Random::new(7);
+    let mut connection = Connection::open(server.address());
+    for _ in 0..4_000 {
+        let mut body = random.choose(&QUESTIONS).as_bytes().to_vec();
+        for _ in 0..random.within(1..=4) {
+            let place = random.within(0..=body.len() as u64 - 1) as usize;
+            match random.within(0..=3) {
+                0 => body[place] = random.number() as u8,
+                1 => body.truncate(place.max(1)),
+                2 => body.insert(place, random.choose(b"{}[]\",:0-9e.\\")),
+                _ => drop(body.remove(place)),
+            }
+            if body.is_empty() {
+                body.push(b'{');
+            }
+        }
+        let path = random.choose(&["check", "peek", "refund", "reset", "acquire", "explain"]);
+        let head = format!("POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        connection.send(&[head.as_bytes(), &body].concat()).unwrap();
+        let answer = connection.answer().unwrap();
+        let shown = body.escape_ascii();
+        assert!([200, 400, 422, 429].contains(&answer.status), "{shown}: {answer:?}");
+    }
+}
+
+#[test]
+fn requests_in_a_row_are_answered_in_their_order() {
+    let server = Running::start(&[]);
+    let mut connection = Connection::open(server.address());
+    let question = r#"{"key": "a", "limit": "50/h"}"#;
+    let request = format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{question}", question.len());
+    connection.send(request.repeat(50).as_bytes()).unwrap();
+    for remaining in (0..50).rev() {
+        assert_eq!(connection.answer().unwrap().json()["remaining"], remaining);
+    }
+}

@@ -1,0 +1,17 @@
+//! The server from outside: its binary, spoken to by real clients, and its
+//! decisions beside the library's.
+
+#![allow(clippy::unwrap_used)]
+
+mod admin;
+mod client;
+mod commands;
+mod deploy;
+mod drain;
+mod hostile;
+mod openapi;
+mod questions;
+mod running;
+mod same_as_library;
+mod stores;
+mod transports;

@@ -1,0 +1,42 @@
+//! The OpenAPI document is true: schemathesis reads it, asks what it allows
+//! and what it does not, and compares.
+
+use std::process::Command;
+
+use crate::client::curl;
+use crate::running::{Folder, Running, workspace};
+
+/// Enough to find a wrong shape; more finds the same.
+const EXAMPLES: &str = "25";
+
+#[test]
+fn the_document_is_served_and_lists_every_path() {
+    let server = Running::start(&[]);
+    let document = curl(&[&server.url("/openapi.json")]).json();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let answer = curl(&["-X", &method.to_uppercase(), &server.url(path)]);
+            assert!(![404, 405].contains(&answer.status), "{method} {path}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn answers_are_as_the_document_says() {
+    let program = workspace().join("target/programs/schemathesis/bin/schemathesis");
+    let program = std::env::var_os("TIDEGATE_SCHEMATHESIS").map_or(program, Into::into);
+    assert!(program.exists(), "schemathesis is missing: run `cargo xtask programs`");
+    let server = Running::start(&["--admin-token", "s3cret"]);
+    let folder = Folder::new();
+    let output = Command::new(program)
+        .args(["run", &server.url("/openapi.json"), "--header", "Authorization: Bearer s3cret"])
+        // Whether a question is allowed depends on more than its shape.
+        .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
+        .args(["--max-examples", EXAMPLES, "--seed", "1", "--phases", "examples,coverage,fuzzing"])
+        .current_dir(folder.path(""))
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(curl(&[&server.url("/healthz")]).status, 200);
+}

@@ -1,0 +1,226 @@
+//! Questions of every kind, by curl: answers, and mistakes that say what to do.
+
+use std::process::Command;
+
+use crate::client::{curl, post};
+use crate::running::{Folder, Running};
+
+#[test]
+fn the_line_that_the_banner_says_to_try_works() {
+    let server = Running::start(&[]);
+    let line = server.banner.lines().find_map(|line| line.strip_prefix("Try: ")).unwrap();
+    let output = Command::new("sh").args(["-c", line]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.starts_with("HTTP/1.1 200 OK"), "{printed}");
+    assert!(printed.contains("\"allowed\":true") && printed.contains("\"remaining\":19"), "{printed}");
+}
+
+#[test]
+fn a_refusal_is_429_with_the_wait_in_its_fields() {
+    let server = Running::start(&[]);
+    let ask = || post(&server.url("/v1/check"), r#"{"key": "alice", "limit": "2/h"}"#);
+    let first = ask();
+    assert_eq!((first.status, first.header("retry-after")), (200, None));
+    assert_eq!(first.header("ratelimit-policy"), Some(r#""inline";q=2;w=3600"#));
+    assert_eq!(first.header("ratelimit"), Some(r#""inline";r=1;t=1800"#));
+    assert_eq!(first.header("content-type"), Some("application/json"));
+    ask();
+    let refusal = ask();
+    assert_eq!(refusal.status, 429);
+    assert_eq!(refusal.header("content-type"), Some("application/problem+json"));
+    let seconds: u64 = refusal.header("retry-after").unwrap().parse().unwrap();
+    let json = refusal.json();
+    let micros = json["retry_after_us"].as_u64().unwrap();
+    assert_eq!(seconds, micros.div_ceil(1_000_000));
+    assert_eq!(json["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!((&json["violated-policies"][0], &json["allowed"]), (&"inline".into(), &false.into()));
+}
+
+#[test]
+fn peek_refund_and_reset_do_what_they_say() {
+    let server = Running::start(&[]);
+    let remaining = |verb: &str, cost: u64| {
+        let body = format!(r#"{{"key": "alice", "limit": "fixed 10/d", "cost": {cost}}}"#);
+        let answer = post(&server.url(&format!("/v1/{verb}")), &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["remaining"].as_u64().unwrap()
+    };
+    assert_eq!(remaining("check", 7), 3);
+    assert_eq!(remaining("peek", 1), 3);
+    assert_eq!(remaining("peek", 9), 3);
+    assert_eq!(remaining("refund", 2), 5);
+    assert_eq!(remaining("reset", 0), 10);
+}
+
+#[test]
+fn a_batch_is_answered_in_order_and_each_for_itself() {
+    let server = Running::start(&[]);
+    let batch =
+        r#"[{"key": "a", "limit": "1/h"}, {"key": "a", "limit": "1/h"}, {"key": "b", "limit": "1/h", "cost": 2}]"#;
+    let answer = post(&server.url("/v1/check"), batch);
+    assert_eq!(answer.status, 200);
+    let json = answer.json();
+    assert_eq!(json[0]["allowed"], true);
+    assert_eq!(json[1]["allowed"], false);
+    assert_eq!(json[2]["status"], 422);
+    assert_eq!(post(&server.url("/v1/check"), "[]").body, "[]");
+}
+
+#[test]
+fn a_batch_with_one_mistake_decides_nothing() {
+    let server = Running::start(&[]);
+    let batch = r#"[{"key": "a", "limit": "1/h"}, {"key": "a", "limit": "1/fortnight"}]"#;
+    assert_eq!(post(&server.url("/v1/check"), batch).status, 400);
+    let answer = post(&server.url("/v1/peek"), r#"{"key": "a", "limit": "1/h"}"#);
+    assert_eq!(answer.json()["remaining"], 1);
+}
+
+#[test]
+fn acquire_waits_for_as_long_as_it_may() {
+    let server = Running::start(&[]);
+    let acquire = |patience: u64| {
+        let body = format!(r#"{{"key": "a", "limit": "10/s burst 1", "patience_ms": {patience}}}"#);
+        post(&server.url("/v1/acquire"), &body)
+    };
+    for _ in 0..3 {
+        assert_eq!(acquire(5_000).status, 200);
+    }
+    let refusal = post(&server.url("/v1/acquire"), r#"{"key": "b", "limit": "1/h", "patience_ms": 0}"#);
+    assert_eq!(refusal.status, 200);
+    let refusal = post(&server.url("/v1/acquire"), r#"{"key": "b", "limit": "1/h", "patience_ms": 1000}"#);
+    assert_eq!(refusal.status, 429);
+    assert!(refusal.json()["retry_after_us"].as_u64().unwrap() > 3_000_000_000);
+}
+
+#[test]
+fn rules_go_by_attributes() {
+    let folder = Folder::new();
+    let policy = folder.write(
+        "policy.yaml",
+        "rules:
+  orders: { limit: 2/h, match: { method: POST }, key: [user], overrides: { user: { acme: unlimited } } }
+  reads: { limit: 5/h, match: { method: GET }, key: [ip] }
+lists: { deny: [ { user: mallory } ] }
+",
+    );
+    let server = Running::start(&["--policy", &policy]);
+    let check = |attributes: &str| post(&server.url("/v1/check"), &format!(r#"{{"attributes": {attributes}}}"#));
+    assert_eq!(check(r#"{"user": "alice", "method": "POST"}"#).json()["remaining"], 1);
+    assert_eq!(check(r#"{"user": 7, "method": "POST"}"#).json()["remaining"], 1);
+    assert_eq!(check(r#"{"ip": "192.0.2.1", "method": "GET"}"#).json()["rule"], "reads");
+    let unlimited = check(r#"{"user": "acme", "method": "POST"}"#);
+    assert_eq!((unlimited.status, unlimited.header("ratelimit")), (200, None));
+    assert!(unlimited.json()["limit"].is_null() && unlimited.json()["remaining"].is_null());
+    let blocked = check(r#"{"user": "mallory", "method": "GET"}"#);
+    assert_eq!((blocked.status, blocked.header("retry-after")), (429, None));
+    assert!(blocked.json()["retry_after_us"].is_null());
+    let named = post(&server.url("/v1/check"), r#"{"attributes": {"user": "bob"}, "rule": "orders"}"#);
+    assert_eq!(named.json()["rule"], "orders");
+    let explained = post(&server.url("/v1/explain"), r#"{"attributes": {"user": "alice", "method": "POST"}}"#).json();
+    assert_eq!(explained["rules"][0]["says"], "allows");
+    assert_eq!(explained["rules"][0]["limit"], "2/h by user");
+    assert_eq!(explained["rules"][1]["says"], "does-not-match");
+    assert!(explained["text"].as_str().unwrap().contains("the rule asks that it is \"GET\""), "{explained}");
+}
+
+/// Mistakes: path, body, status, and what the answer must mention.
+const MISTAKES: &[(&str, &str, u16, &str)] = &[
+    ("check", "", 400, "EOF while parsing"),
+    ("check", "{", 400, "line 1 column 1"),
+    ("check", "nonsense", 400, "expected"),
+    ("check", "42", 400, "a question"),
+    ("check", "null", 400, "a question"),
+    ("check", "{} {}", 400, "trailing characters"),
+    ("check", "{\"key\": \"a\", \"key\": \"b\"}", 400, "duplicate field `key`"),
+    ("check", "{\"kee\": \"a\"}", 400, "unknown field `kee`"),
+    ("check", "{\"key\": 5}", 400, "expected a string"),
+    ("check", "{\"key\": \"\\ud800\"}", 400, "hex escape"),
+    ("check", "{\"cost\": -1}", 400, "-1"),
+    ("check", "{\"cost\": 1.5}", 400, "1.5"),
+    ("check", "{\"cost\": \"1\"}", 400, "expected u64"),
+    ("check", "{\"cost\": 9007199254740992}", 400, "at most 9007199254740991"),
+    ("check", "{\"cost\": 99999999999999999999999}", 400, "expected u64"),
+    ("check", "{\"attributes\": [1]}", 400, "an object of attributes"),
+    ("check", "{\"attributes\": {\"a\": true}}", 400, "a string or an integer"),
+    ("check", "{\"attributes\": {\"a\": {}}}", 400, "a string or an integer"),
+    ("check", "{\"attributes\": {\"a\": \"1\", \"a\": \"2\"}}", 400, "given twice"),
+    ("check", "{\"limit\": \"1/h\"}", 400, "give the key"),
+    ("check", "{\"key\": \"a\", \"limit\": \"1/h\", \"attributes\": {\"a\": \"b\"}}", 400, "neither attributes"),
+    ("check", "{\"key\": \"a\", \"limit\": \"1/h\", \"rule\": \"x\"}", 400, "nor a rule"),
+    ("check", "{\"key\": \"a\", \"limit\": \"often\"}", 400, "cannot read \"often\" as a limit"),
+    ("check", "{\"key\": \"a\", \"limit\": \"0/h\"}", 400, "zero"),
+    ("check", "{\"key\": \"a\", \"patience_ms\": 5}", 400, "only /v1/acquire waits"),
+    ("check", "{\"key\": \"a\", \"rule\": \"none\"}", 422, "no rule \"none\""),
+    ("check", "{\"key\": \"a\", \"cost\": 21}", 422, "can never fit the limit of 20"),
+    ("check", "[{}, 1]", 400, "a question"),
+    ("check", "[{}", 400, "EOF"),
+    ("acquire", "{\"key\": \"a\"}", 400, "patience_ms"),
+    ("acquire", "{\"key\": \"a\", \"patience_ms\": 60001}", 400, "at most 60000"),
+    ("acquire", "{\"key\": \"a\", \"cost\": 21, \"patience_ms\": 1}", 422, "can never fit"),
+    ("acquire", "[]", 400, "not a batch"),
+    ("explain", "[]", 400, "not a batch"),
+];
+
+#[test]
+fn every_mistake_is_told_and_the_server_goes_on() {
+    let server = Running::start(&["--max-batch", "3", "--max-body", "10000"]);
+    for (path, body, status, words) in MISTAKES {
+        let answer = post(&server.url(&format!("/v1/{path}")), body);
+        assert_eq!(answer.status, *status, "{path} {body}: {answer:?}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        let json = answer.json();
+        assert_eq!(json["status"], *status);
+        assert!(json["detail"].as_str().unwrap().contains(words), "{path} {body}: {json}");
+    }
+    let long = format!(r#"{{"key": "{}"}}"#, "x".repeat(4097));
+    assert!(post(&server.url("/v1/check"), &long).json()["detail"].as_str().unwrap().contains("at most 4096"));
+    let names: Vec<String> = (0..65).map(|number| format!(r#""a{number}": 1"#)).collect();
+    let many = format!(r#"{{"attributes": {{{}}}}}"#, names.join(","));
+    assert!(post(&server.url("/v1/check"), &many).json()["detail"].as_str().unwrap().contains("at most 64"));
+    let batch = post(&server.url("/v1/check"), "[{},{},{},{}]");
+    assert!(batch.json()["detail"].as_str().unwrap().contains("at most 3 questions, and this one has 4"));
+    let deep = "[".repeat(9_000);
+    assert_eq!(post(&server.url("/v1/check"), &deep).status, 400);
+    let folder = Folder::new();
+    let large = format!("@{}", folder.write("large.json", &" ".repeat(10_001)));
+    assert_eq!(post(&server.url("/v1/check"), &large).status, 413);
+    let chunked = curl(&["-H", "transfer-encoding: chunked", "--data-binary", &large, &server.url("/v1/check")]);
+    assert_eq!(chunked.status, 413);
+    let bytes = folder.path("bytes");
+    std::fs::write(&bytes, b"{\"key\": \"\xff\xfe\"}").unwrap();
+    assert_eq!(post(&server.url("/v1/check"), &format!("@{bytes}")).status, 400);
+    assert_eq!(curl(&[&server.url("/healthz")]).status, 200);
+}
+
+#[test]
+fn paths_and_methods_that_are_not_there_say_what_is() {
+    let server = Running::start(&[]);
+    let nothing = curl(&[&server.url("/v2/check?x=1")]);
+    assert_eq!((nothing.status, nothing.header("content-type")), (404, Some("application/problem+json")));
+    let got = curl(&[&server.url("/v1/check")]);
+    assert_eq!((got.status, got.header("allow")), (405, Some("POST")));
+    let put = curl(&["-X", "DELETE", &server.url("/metrics")]);
+    assert_eq!((put.status, put.header("allow")), (405, Some("GET, HEAD")));
+}
+
+#[test]
+fn metrics_count_by_rule_and_outcome_and_never_by_key() {
+    let server = Running::start(&[]);
+    for _ in 0..3 {
+        post(&server.url("/v1/check"), r#"{"key": "a-key-to-look-for", "limit": "2/h"}"#);
+    }
+    post(&server.url("/v1/check"), r#"{"key": "a-key-to-look-for", "cost": 1000}"#);
+    let metrics = curl(&[&server.url("/metrics")]).body;
+    for line in [
+        "tidegate_decisions_total{rule=\"inline\",outcome=\"allowed\"} 2",
+        "tidegate_decisions_total{rule=\"inline\",outcome=\"refused\"} 1",
+        "tidegate_errors_total{reason=\"unsatisfiable\"} 1",
+        "tidegate_request_duration_seconds_count{protocol=\"http\"} 4",
+        "tidegate_store_keys 1",
+        "tidegate_store_overflows_total 0",
+        "# EOF",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
+    assert!(!metrics.contains("a-key-to-look-for"));
+}

@@ -1,0 +1,93 @@
+//! What the wire says is what the library says, on every recorded trace.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use tidegate::{Limiter, ManualClock, MemoryStore, Micros};
+use tidegate_server::{Server, Settings};
+use tidegate_testkit::{Action, Answer, RECORDED, Step, Trace};
+
+use crate::client::Connection;
+use crate::running::Folder;
+
+fn store(clock: &ManualClock) -> MemoryStore {
+    MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().unwrap()
+}
+
+/// Asks the same of a server and of a limiter, step by step.
+async fn compare(name: &str, trace: &Trace, settings: Settings, inline: Option<String>) {
+    let clock = ManualClock::default();
+    let server = Server::start(settings, store(&clock)).await.unwrap();
+    let address = server.http_socket().unwrap().to_string();
+    let limiter = Limiter::with_store(trace.policy(), store(&clock)).unwrap();
+    let (name, trace) = (name.to_owned(), trace.clone());
+    let compared = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(&address);
+        for step in trace.steps() {
+            clock.set(Micros::new(trace.start().get().saturating_add(step.at.get())));
+            for _ in 0..step.times.get() {
+                let expected = Answer::of(step.ask(&limiter)).unwrap();
+                let found = over_http(&mut connection, step, inline.as_deref());
+                assert_eq!(found, expected, "{name}: {step}");
+            }
+        }
+    });
+    compared.await.unwrap();
+    assert!(server.drain().await);
+}
+
+fn over_http(connection: &mut Connection, step: &Step, limit: Option<&str>) -> Answer {
+    let (path, cost) = match step.action {
+        Action::Charge(cost) => ("/v1/check", cost),
+        Action::Peek(cost) => ("/v1/peek", cost),
+        Action::Refund(cost) => ("/v1/refund", cost),
+        Action::Reset => ("/v1/reset", 0),
+    };
+    let question = json!({ "key": step.key, "cost": cost, "limit": limit });
+    let answer = connection.post(path, &question.to_string()).unwrap();
+    let json = answer.json();
+    let number = |field: &str| json[field].as_u64().unwrap();
+    if answer.status == 422 {
+        return Answer::Impossible;
+    }
+    assert_eq!(json["degraded"], Value::Bool(false));
+    let reset_after = Some(Micros::new(number("reset_after_us")));
+    let remaining = number("remaining");
+    if json["allowed"] == true {
+        assert_eq!(answer.status, 200);
+        return Answer::Allow { remaining, delay: Micros::new(number("delay_us")), reset_after };
+    }
+    assert_eq!(answer.status, if step_is_charge(step) { 429 } else { 200 });
+    Answer::Wait { retry_after: Micros::new(number("retry_after_us")), remaining: Some(remaining), reset_after }
+}
+
+fn step_is_charge(step: &Step) -> bool {
+    matches!(step.action, Action::Charge(_))
+}
+
+fn settings() -> Settings {
+    Settings { http: vec!["127.0.0.1:0".parse().unwrap()], drain_grace_ms: 0, ..Settings::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_come_with_the_question_decide_as_the_library() {
+    for recorded in RECORDED {
+        let trace = recorded.trace().unwrap();
+        let [limit] = trace.limits() else { continue };
+        compare(recorded.name, &trace, settings(), Some(limit.to_string())).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_a_policy_file_decide_as_the_library() {
+    let folder = Folder::new();
+    for recorded in RECORDED {
+        let trace = recorded.trace().unwrap();
+        let mut text = String::new();
+        for (number, limit) in trace.limits().iter().enumerate() {
+            writeln!(text, "[rules.r{number}]\nlimit = \"{limit}\"").unwrap();
+        }
+        let policy = Some(folder.write("policy.toml", &text).into());
+        compare(recorded.name, &trace, Settings { policy, ..settings() }, None).await;
+    }
+}

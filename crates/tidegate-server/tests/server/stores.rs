@@ -1,0 +1,70 @@
+//! Where states are kept: across restarts, on Redis, and when it is away.
+
+use tidegate_testkit::servers;
+
+use crate::client::{Answer, curl, post};
+use crate::running::{Folder, Running, ask};
+
+fn check(server: &Running) -> Answer {
+    post(&server.url("/v1/check"), r#"{"key": "alice", "limit": "2/h"}"#)
+}
+
+#[test]
+fn a_snapshot_carries_the_states_over_a_restart() {
+    let folder = Folder::new();
+    let snapshot = folder.path("states");
+    let server = Running::start(&["--snapshot", &snapshot]);
+    assert_eq!(check(&server).json()["remaining"], 1);
+    assert!(server.stop().success());
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&snapshot).unwrap().permissions().mode() & 0o777, 0o600);
+    let server = Running::start(&["--snapshot", &snapshot]);
+    assert_eq!(check(&server).json()["remaining"], 0);
+    assert_eq!(check(&server).status, 429);
+}
+
+#[test]
+fn servers_on_one_redis_share_their_limits() {
+    let redis = servers::Server::start();
+    let url = redis.url();
+    let [one, other] = [(); 2].map(|()| Running::start(&["--store", &url]));
+    assert_eq!(check(&one).status, 200);
+    assert_eq!(check(&other).status, 200);
+    assert_eq!((check(&one).status, check(&other).status), (429, 429));
+    assert_eq!(ask(&["check", "alice", "--limit", "2/h", "--store", &url]).status.code(), Some(1));
+    let batch = post(&one.url("/v1/check"), r#"[{"key": "a", "limit": "1/h"}, {"key": "a", "limit": "1/h"}]"#).json();
+    assert_eq!((&batch[0]["allowed"], &batch[1]["allowed"]), (&true.into(), &false.into()));
+    let metrics = curl(&[&one.url("/metrics")]).body;
+    assert!(metrics.contains("tidegate_store_breakers_open 0\n"), "{metrics}");
+    assert!(one.stop().success());
+}
+
+#[test]
+fn a_store_that_is_away_is_a_503_or_whatever_was_asked_for() {
+    let redis = servers::Server::start();
+    let url = redis.url();
+    let strict = Running::start(&["--store", &url]);
+    let open = Running::start(&["--store", &url, "--on-failure", "open"]);
+    let local = Running::start(&["--store", &url, "--on-failure", "local:2"]);
+    assert_eq!(check(&strict).status, 200);
+    redis.kill();
+    let problem = check(&strict);
+    assert_eq!((problem.status, problem.header("retry-after")), (503, Some("1")));
+    assert_eq!(problem.json()["type"], "urn:problem-type:tidegate:store-unavailable");
+    for _ in 0..3 {
+        let answer = check(&open);
+        assert_eq!((answer.status, &answer.json()["degraded"]), (200, &true.into()));
+    }
+    assert_eq!((check(&local).status, check(&local).status), (200, 429));
+    // Enough failures open the breaker; then nobody should come here.
+    let away = (0..100).any(|_| {
+        check(&strict);
+        curl(&[&strict.url("/readyz")]).status == 503
+    });
+    assert!(away);
+    let metrics = curl(&[&strict.url("/metrics")]).body;
+    assert!(metrics.contains("tidegate_store_breakers_open 1\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_errors_total{reason=\"store\"}"), "{metrics}");
+    let metrics = curl(&[&open.url("/metrics")]).body;
+    assert!(metrics.contains("tidegate_degraded_decisions_total{rule=\"inline\"} 3\n"), "{metrics}");
+}

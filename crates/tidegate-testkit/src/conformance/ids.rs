@@ -1,0 +1,83 @@
+//! Requests with ids are carried out once.
+
+use std::time::Duration;
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{Check, Key, ManualClock, RequestId, Store, StoreError};
+
+use super::{Account, Bench, LIMITS};
+use crate::block_on::block_on;
+
+const ID: RequestId<'static> = RequestId { text: "order-17", payload: 1 };
+
+fn charge<'a, S: Store>(account: &'a Account<'_, S>, cost: u64, id: RequestId<'a>) -> Check<'a> {
+    account.check(Verb::Charge, cost).with_id(id)
+}
+
+/// The same id, and the same request, gets the same answer and takes nothing.
+pub fn a_request_with_an_id_is_charged_once<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
+    for limit in LIMITS {
+        let bench = Bench::new(make);
+        let (alice, bob) = (bench.account(limit, "alice"), bench.account(limit, "bob"));
+        let first = bench.decide(&[charge(&alice, 2, ID)])[0];
+        assert!(first.allowed && !first.repeated, "{limit}");
+        for _ in 0..3 {
+            bench.clock.advance(Duration::from_millis(5));
+            let before = alice.peek(1);
+            let again = bench.decide(&[charge(&alice, 2, ID)])[0];
+            assert_eq!(again, Verdict { repeated: true, ..first }, "{limit}");
+            assert_eq!(alice.peek(1), before, "{limit}: charged again");
+        }
+        assert!(!bench.decide(&[charge(&bob, 2, ID)])[0].repeated, "{limit}: an id belongs to its key");
+        let other = RequestId { text: "order-18", ..ID };
+        assert!(!bench.decide(&[charge(&alice, 1, other)])[0].repeated, "{limit}: another id");
+        // Of several limits, all or none.
+        let key = Key::from(("alice", "orders"));
+        let twice = [bench.account_of(alice.meter.clone(), key), bench.account(limit, "carol")];
+        let slice = || {
+            bench.decide(&[
+                charge(&twice[0], 1, RequestId { text: "slice", ..ID }),
+                charge(&twice[1], 1, RequestId { text: "slice", ..ID }),
+            ])
+        };
+        let (first, again) = (slice(), slice());
+        for (first, again) in first.iter().zip(again) {
+            assert_eq!(again, Verdict { repeated: true, ..*first }, "{limit}");
+        }
+        assert_eq!(twice[1].peek(1).remaining, first[1].remaining, "{limit}");
+        // A refund is given once, too, and has ids of its own.
+        let given = |id| bench.decide(&[alice.check(Verb::Refund, 1).with_id(id)])[0];
+        let (first, again) = (given(ID), given(ID));
+        assert_eq!(again, Verdict { repeated: true, ..first }, "{limit}: a refund");
+    }
+}
+
+/// A refusal charges nothing, so the request may be sent again.
+pub fn an_id_of_a_refused_request_may_be_tried_again<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
+    for limit in LIMITS {
+        let bench = Bench::new(make);
+        let account = bench.account(limit, "alice");
+        assert!(account.takes_all(), "{limit}");
+        let refused = bench.decide(&[charge(&account, 1, ID)])[0];
+        assert!(!refused.allowed && !refused.repeated, "{limit}");
+        bench.clock.advance(refused.retry_after.to_duration());
+        let admitted = bench.decide(&[charge(&account, 1, ID)])[0];
+        assert!(admitted.allowed && !admitted.repeated, "{limit}");
+        assert!(bench.decide(&[charge(&account, 1, ID)])[0].repeated, "{limit}");
+    }
+}
+
+/// An id stands for one request.
+pub fn an_id_for_another_request_is_an_error<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
+    for limit in LIMITS {
+        let bench = Bench::new(make);
+        let account = bench.account(limit, "alice");
+        assert!(bench.decide(&[charge(&account, 1, ID)])[0].allowed, "{limit}");
+        let before = account.peek(1);
+        let mut verdicts = [Verdict::default()];
+        let check = charge(&account, 2, RequestId { payload: 2, ..ID });
+        let error = block_on(bench.store.decide(&[check], &mut verdicts)).err();
+        assert!(matches!(&error, Some(StoreError::IdReused { id }) if id == ID.text), "{limit}: {error:?}");
+        assert_eq!(account.peek(1), before, "{limit}: charged all the same");
+    }
+}

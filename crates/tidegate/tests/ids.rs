@@ -1,0 +1,111 @@
+//! Requests with ids: charged once, however often and from however many
+//! threads they are sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::kernel::Verb;
+use tidegate::{
+    CheckError, CountingObserver, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule,
+    StoreError,
+};
+
+#[test]
+fn threads_that_send_one_request_are_charged_for_one() {
+    for round in 0..200 {
+        let limiter = Limiter::new([Limit::per_hour(100), Limit::fixed_window(100, Duration::from_secs(86_400))]);
+        let id = format!("request {round}");
+        let remaining: Vec<u64> = std::thread::scope(|scope| {
+            let ask = || limiter.check(Request::new("alice").cost(7).id(&id)).expect("an answer").remaining();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert_eq!(remaining, [93; 4], "one decision for all");
+        assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 93);
+    }
+}
+
+#[test]
+fn an_id_is_forgotten_when_its_time_is_over() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).remember_ids_for(Duration::from_secs(10));
+    let limiter = Limiter::with_store(Limit::per_day(10), store.build().expect("valid settings")).expect("a policy");
+    let ask = || limiter.check(Request::new("alice").id("a")).expect("an answer");
+    assert_eq!((ask().is_repeated(), ask().is_repeated()), (false, true));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!((ask().is_repeated(), ask().is_repeated()), (false, true));
+    assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 8);
+}
+
+#[test]
+fn no_more_ids_are_kept_than_fit() {
+    let limiter = Limiter::new(Limit::per_hour(1_000_000));
+    let ids: Vec<String> = (0..200_000).map(|number| number.to_string()).collect();
+    for id in &ids {
+        assert!(limiter.is_allowed(Request::new("alice").id(id)));
+    }
+    let known = ids
+        .iter()
+        .rev()
+        .take(100_000)
+        .filter(|id| limiter.check(Request::new("alice").id(id)).is_ok_and(|decision| decision.is_repeated()));
+    assert!(known.count() > 95_000, "the newest ones are known");
+}
+
+#[test]
+fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
+    let policy = Policy::new().rule(Rule::new("user", Limit::per_hour(10)).key(["user"]));
+    let limiter = Limiter::new(policy);
+    let order = || Request::user("alice").with("path", "/orders").id("a");
+    assert!(limiter.is_allowed(order()));
+    for other in [order().cost(2), order().with("path", "/returns"), order().with("more", "yes"), order().rule("user")]
+    {
+        let error = limiter.check(other).err();
+        assert!(matches!(error, Some(CheckError::Store(StoreError::IdReused { .. }))), "{error:?}");
+    }
+    assert!(limiter.check(order()).is_ok_and(|decision| decision.is_repeated()));
+    assert_eq!(limiter.peek(order()).expect("an answer").remaining(), 9);
+    // The order in which attributes are named is no part of a request.
+    let turned = Request::new("alice").with("path", "/orders").with("user", "alice").id("a");
+    assert!(limiter.check(turned).is_ok_and(|decision| decision.is_repeated()));
+}
+
+#[test]
+fn a_changed_limit_does_not_charge_again() {
+    let limiter = Limiter::new(Policy::new().limit("api", Limit::per_hour(10)));
+    let request = || Request::new("alice").cost(4).id("a");
+    assert!(limiter.is_allowed(request()));
+    limiter.set_policy(Policy::new().limit("api", Limit::per_hour(20))).expect("a valid policy");
+    let again = limiter.check(request()).expect("an answer");
+    assert!(again.is_allowed() && again.is_repeated());
+    assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 16);
+}
+
+#[derive(Default)]
+struct ShadowCharges(AtomicU64);
+
+impl Observer for ShadowCharges {
+    fn observe(&self, event: &Event<'_>) {
+        if event.shadow && event.verb == Verb::Charge {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn shadows_and_observers_count_a_request_once() {
+    let observer = Arc::new(CountingObserver::default());
+    let shadow_charges = Arc::new(ShadowCharges::default());
+    let policy = Policy::new().limit("api", Limit::per_hour(10)).rule(Rule::new("watch", Limit::per_hour(5)).shadow());
+    let limiter = Limiter::builder(policy)
+        .observer(Arc::clone(&observer))
+        .observer(Arc::clone(&shadow_charges))
+        .build()
+        .expect("a valid policy");
+    for _ in 0..3 {
+        assert!(limiter.is_allowed(Request::new("alice").id("a")));
+    }
+    assert_eq!((observer.allowed(), observer.repeated()), (1, 2));
+    assert_eq!(shadow_charges.0.load(Ordering::Relaxed), 1);
+}
