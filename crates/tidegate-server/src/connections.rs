@@ -59,6 +59,7 @@ pub struct Connections {
     room: Arc<Semaphore>,
     tasks: TaskTracker,
     open: Arc<AtomicUsize>,
+    have_been: AtomicBool,
 }
 
 /// A connection's place; leaving it makes room.
@@ -77,7 +78,7 @@ impl Drop for Place {
 impl Connections {
     pub(crate) fn new(most: usize) -> Connections {
         let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Connections { room, tasks: TaskTracker::new(), open: Arc::default() }
+        Connections { room, tasks: TaskTracker::new(), open: Arc::default(), have_been: AtomicBool::new(false) }
     }
 
     /// How many are open.
@@ -86,10 +87,16 @@ impl Connections {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// Whether there has ever been one.
+    pub(crate) fn have_been(&self) -> bool {
+        self.have_been.load(Ordering::Relaxed)
+    }
+
     /// A place, if there is one: nobody is kept waiting for one.
     pub(crate) fn enter(&self) -> Option<Place> {
         let permit = Arc::clone(&self.room).try_acquire_owned().ok()?;
         self.open.fetch_add(1, Ordering::Relaxed);
+        self.have_been.store(true, Ordering::Relaxed);
         Some(Place { _permit: permit, open: Arc::clone(&self.open) })
     }
 

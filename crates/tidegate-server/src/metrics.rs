@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Event, Name, Observer};
+use tidegate::{CheckError, Event, Name, Observer, StoreError};
 
 use crate::store::AnyStore;
 
@@ -186,6 +186,7 @@ impl Metrics {
     pub fn failed(&self, error: &CheckError) {
         let reason = match error {
             CheckError::Unsatisfiable { .. } => "unsatisfiable",
+            CheckError::Store(StoreError::IdReused { .. }) => "id-reused",
             _ => "store",
         };
         self.errors.get_or_create(&ByReason { reason }).inc();

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{ConfigError, MemoryStore};
+use tidegate::{ConfigError, Limit, Limiter, MemoryStore, Meter};
 use tidegate_config::Report;
-use tidegate_redis::ConnectError;
+use tidegate_redis::{ConnectError, RedisStore, Servers};
 use tracing::{error, info, warn};
 
 use crate::app::App;
 use crate::http;
+use crate::inline::INLINE_RULE;
 use crate::listen::{Address, Listener};
 use crate::policy::CurrentPolicy;
 use crate::resp::{self, Resp};
@@ -87,13 +88,19 @@ impl Server {
     /// # Errors
     /// [`StartError`], if anything that was asked for cannot be had.
     pub async fn open(settings: Settings) -> Result<Server, StartError> {
-        let store = match &settings.store {
+        let store: AnyStore = match &settings.store {
             StoreChoice::Memory => {
                 let builder = MemoryStore::builder().max_keys(settings.max_keys);
                 snapshot::restore(builder, settings.snapshot.as_deref())?.into()
             }
             StoreChoice::Url(_) if settings.snapshot.is_some() => return Err(StartError::SnapshotOfRedis),
-            StoreChoice::Url(url) => AnyStore::from(tidegate_redis::RedisStore::connect(url).await?),
+            StoreChoice::Url(url) => {
+                let builder = RedisStore::builder(Servers::parse(url)?);
+                let deadline = Duration::from_millis(settings.store_deadline_ms);
+                let store = builder.prefix(&settings.store_prefix).deadline(deadline).build()?;
+                meet(&store).await;
+                store.into()
+            }
         };
         Server::start(settings, store).await
     }
@@ -109,6 +116,8 @@ impl Server {
             let token = token.map_err(|source| StartError::Token { path: path.clone(), source })?;
             settings.admin_token = Some(token.trim().to_owned());
         }
+        // No token and an empty one are the same: nobody could give it.
+        settings.admin_token = settings.admin_token.filter(|token| !token.is_empty());
         admin_is_guarded(&settings)?;
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
@@ -164,13 +173,13 @@ impl Server {
         tcp(&self.resp)
     }
 
-    /// Leaves: says so, waits for the grace, closes, and waits for those who
+    /// Leaves: says so, waits for the grace if anybody ever came, closes, and waits for those who
     /// have begun. Says whether all have finished in time.
     pub async fn drain(self) -> bool {
         let settings = &self.app.settings;
         info!("leaving");
         self.app.drain.leave();
-        if self.app.connections.open() > 0 {
+        if self.app.connections.have_been() {
             tokio::time::sleep(Duration::from_millis(settings.drain_grace_ms)).await;
         }
         self.app.drain.close();
@@ -193,6 +202,24 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    /// Closes, without waiting for anybody.
+    fn drop(&mut self) {
+        self.app.drain.close();
+    }
+}
+
+/// Asks a store something that changes nothing, so that its connection is
+/// there before the first request. If it is away, it is: it may come.
+async fn meet(store: &RedisStore) {
+    let meter = Meter::new(INLINE_RULE, Limit::per_second(1));
+    if let Ok(limiter) = Limiter::with_store(meter, store.clone()) {
+        if let Err(error) = limiter.peek_async(()).await {
+            warn!(%error, source = ?error.source(), "the store does not answer yet");
+        }
+    }
+}
+
 /// The first TCP address of some.
 fn tcp(addresses: &[Address]) -> Option<SocketAddr> {
     addresses.iter().find_map(|address| match address {
@@ -202,7 +229,7 @@ fn tcp(addresses: &[Address]) -> Option<SocketAddr> {
 }
 
 fn admin_is_guarded(settings: &Settings) -> Result<(), StartError> {
-    if settings.no_admin || settings.admin_token.as_ref().is_some_and(|token| !token.is_empty()) {
+    if settings.no_admin || settings.admin_token.is_some() {
         return Ok(());
     }
     match settings.http.iter().find(|address| !address.is_local()) {

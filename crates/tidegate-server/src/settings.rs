@@ -36,6 +36,14 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_STORE", default_value = "memory")]
     pub store: StoreChoice,
 
+    /// What the names of all keys on Redis begin with: servers with different prefixes share nothing
+    #[arg(long, env = "TIDEGATE_STORE_PREFIX", value_name = "PREFIX", default_value = "tidegate")]
+    pub store_prefix: String,
+
+    /// Milliseconds that Redis may take for an answer
+    #[arg(long, env = "TIDEGATE_STORE_DEADLINE_MS", value_name = "MS", default_value_t = 50)]
+    pub store_deadline_ms: u64,
+
     /// The policy file, TOML or YAML; without one, a small built-in policy applies
     #[arg(long, env = "TIDEGATE_POLICY", value_name = "FILE")]
     pub policy: Option<PathBuf>,

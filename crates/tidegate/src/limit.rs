@@ -129,6 +129,12 @@ pub enum ConfigError {
         /// The text.
         text: String,
     },
+    /// Words that are no warm-up.
+    #[error("cannot read {text:?} as a warm-up: expected a start and a time, such as 10 over 5min")]
+    UnreadableWarmUp {
+        /// The text.
+        text: String,
+    },
     /// More attributes in one policy than can be numbered.
     #[error("a policy cannot ask for more than {bound} different attributes")]
     TooManyAttributes {

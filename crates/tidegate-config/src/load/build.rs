@@ -165,7 +165,11 @@ impl<'p> Builder<'p, '_> {
                 return;
             }
             if let Some(node) = node.at(path) {
-                let message = format!("a cost of {cost} can never fit a limit of {largest}");
+                let message = if largest < limit.capacity() {
+                    format!("a cost of {cost} can never pass: a new key gets {largest} at once by the warm-up")
+                } else {
+                    format!("a cost of {cost} can never fit a limit of {largest}")
+                };
                 self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
             }
         };

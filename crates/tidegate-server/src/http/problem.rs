@@ -10,7 +10,7 @@ use axum::body::Body;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use serde::Serialize;
-use tidegate::{AcquireError, CheckError, ConfigError};
+use tidegate::{AcquireError, CheckError, ConfigError, StoreError};
 
 use crate::policy::PolicyError;
 
@@ -90,9 +90,9 @@ impl Problem {
             Problem::Unauthorized => StatusCode::UNAUTHORIZED,
             Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Problem::PolicyFromFile { .. } => StatusCode::CONFLICT,
-            Problem::Check(CheckError::Unsatisfiable { .. }) | Problem::UnknownRule { .. } | Problem::Policy(_) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            Problem::Check(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. }))
+            | Problem::UnknownRule { .. }
+            | Problem::Policy(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Problem::Check(_) | Problem::TooManyWaiters { .. } | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
             Problem::BrokenOff
             | Problem::Json(_)
@@ -115,6 +115,9 @@ impl Problem {
         match self {
             Problem::Check(CheckError::Unsatisfiable { .. }) => {
                 ("urn:problem-type:tidegate:unsatisfiable", "The cost can never pass")
+            }
+            Problem::Check(CheckError::Store(StoreError::IdReused { .. })) => {
+                ("urn:problem-type:tidegate:id-reused", "The id belongs to another request")
             }
             Problem::Check(_) => ("urn:problem-type:tidegate:store-unavailable", "The store gave no answer"),
             Problem::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "There is no such rule"),

@@ -26,7 +26,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// One question, borrowed from the body that it came in.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a question: an object with key, attributes, cost, limit, rule")]
+#[serde(deny_unknown_fields, expecting = "a question: an object with key, attributes, cost, limit, rule, id")]
 pub(super) struct Question<'a> {
     #[serde(borrow, default)]
     key: Option<Text<'a>>,
@@ -38,6 +38,8 @@ pub(super) struct Question<'a> {
     limit: Option<Text<'a>>,
     #[serde(borrow, default)]
     rule: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    id: Option<Text<'a>>,
     #[serde(default)]
     patience_ms: Option<u64>,
 }
@@ -90,7 +92,7 @@ impl<'a> Question<'a> {
             found if found > LONGEST_TEXT => Err(Problem::TextTooLong { what, found, bound: LONGEST_TEXT }),
             _ => Ok(()),
         };
-        for (what, text) in [("key", &self.key), ("limit", &self.limit), ("rule", &self.rule)] {
+        for (what, text) in [("key", &self.key), ("limit", &self.limit), ("rule", &self.rule), ("id", &self.id)] {
             text.as_ref().map_or(Ok(()), |text| within(what, &text.0))?;
         }
         if self.cost > MOST_COST {
@@ -138,6 +140,9 @@ impl<'a> Question<'a> {
         }
         if let Some(rule) = &self.rule {
             request = request.rule(&rule.0);
+        }
+        if let Some(id) = &self.id {
+            request = request.id(&id.0);
         }
         request.cost(self.cost)
     }

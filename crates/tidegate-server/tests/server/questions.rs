@@ -53,6 +53,21 @@ fn peek_refund_and_reset_do_what_they_say() {
 }
 
 #[test]
+fn a_request_with_an_id_is_charged_once() {
+    let server = Running::start(&[]);
+    let check = |cost: u64| {
+        let body = format!(r#"{{"key": "alice", "limit": "10/h", "cost": {cost}, "id": "order-17"}}"#);
+        post(&server.url("/v1/check"), &body)
+    };
+    assert_eq!(check(3).json()["remaining"], 7);
+    assert_eq!(check(3).json()["remaining"], 7);
+    let another = check(4);
+    assert_eq!(another.status, 422);
+    assert_eq!(another.json()["type"], "urn:problem-type:tidegate:id-reused");
+    assert!(another.json()["detail"].as_str().unwrap().contains("order-17"), "{another:?}");
+}
+
+#[test]
 fn a_batch_is_answered_in_order_and_each_for_itself() {
     let server = Running::start(&[]);
     let batch =

@@ -34,6 +34,8 @@ fn servers_on_one_redis_share_their_limits() {
     assert_eq!(ask(&["check", "alice", "--limit", "2/h", "--store", &url]).status.code(), Some(1));
     let batch = post(&one.url("/v1/check"), r#"[{"key": "a", "limit": "1/h"}, {"key": "a", "limit": "1/h"}]"#).json();
     assert_eq!((&batch[0]["allowed"], &batch[1]["allowed"]), (&true.into(), &false.into()));
+    let apart = Running::start(&["--store", &url, "--store-prefix", "apart"]);
+    assert_eq!(check(&apart).status, 200);
     let metrics = curl(&[&one.url("/metrics")]).body;
     assert!(metrics.contains("tidegate_store_breakers_open 0\n"), "{metrics}");
     assert!(one.stop().success());

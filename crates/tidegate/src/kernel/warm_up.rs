@@ -72,11 +72,7 @@ impl FromStr for WarmUp {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<WarmUp, ConfigError> {
-        let unreadable = || ConfigError::Unreadable {
-            text: text.to_owned(),
-            expected: "a start and a time, such as 10 over 5min",
-            found: text.to_owned(),
-        };
+        let unreadable = || ConfigError::UnreadableWarmUp { text: text.to_owned() };
         let (start, over) = text.split_once(" over ").ok_or_else(unreadable)?;
         let is_time = over.trim_start().starts_with(|first: char| first.is_ascii_digit());
         let words = if is_time { format!("{}/{}", start.trim(), over.trim()) } else { return Err(unreadable()) };
