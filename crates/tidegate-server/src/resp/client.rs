@@ -197,8 +197,9 @@ impl Client {
     }
 }
 
+/// An empty one is none, as in Redis.
 fn password(resp: &Resp) -> Option<&str> {
-    resp.app.settings.resp_password.as_deref()
+    resp.app.settings.resp_password.as_deref().filter(|password| !password.is_empty())
 }
 
 /// Takes as long for a password that is nearly right.
