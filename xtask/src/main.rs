@@ -24,7 +24,7 @@ cargo xtask TASK
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
-  programs  gets the programs that the server is tested with: curl, promtool, schemathesis";
+  programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

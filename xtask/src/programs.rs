@@ -8,8 +8,9 @@ use crate::run::{Failure, Step, root};
 /// A program, and the package that brings it.
 const PACKAGED: [(&str, &str); 2] = [("curl", "curl"), ("promtool", "prometheus")];
 
-/// Reads the OpenAPI document and asks the server what it says.
-const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+/// Packages of PyPI by their modules, each in an environment of its own: a tester that reads
+/// the OpenAPI document, and a client of RESP.
+const ENVIRONMENTS: [(&str, &str); 2] = [("schemathesis", "schemathesis==4.32.5"), ("redis", "redis==8.1.0")];
 
 /// Makes sure that all are there, installing them where that is possible.
 pub(crate) fn ensure() -> Result<(), Failure> {
@@ -18,15 +19,19 @@ pub(crate) fn ensure() -> Result<(), Failure> {
     if !missing.is_empty() {
         install(&missing)?;
     }
-    let environment = root().join("target/programs/schemathesis");
-    if !runs(&program(&environment, "schemathesis")) {
+    for (module, package) in ENVIRONMENTS {
+        let environment = root().join("target/programs").join(module);
+        let python = program(&environment, "python3").display().to_string();
+        let import = format!("import {module}");
+        if Step::new(&python, &["-c", &import]).ask().is_ok_and(|(success, _)| success) {
+            continue;
+        }
         let path = environment.display().to_string();
         if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
             install(&["python3-venv"])?;
             Step::new("python3", &["-m", "venv", &path]).run()?;
         }
-        let pip = program(&environment, "pip").display().to_string();
-        Step::new(&pip, &["install", "--quiet", SCHEMATHESIS]).run()?;
+        Step::new(&python, &["-m", "pip", "install", "--quiet", package]).run()?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! cargo run --release -p tidegate-bench                      # six minutes
 //! cargo run --release -p tidegate-bench -- --quick           # one
 //! cargo run --release -p tidegate-bench -- --only "hot key"
+//! cargo run --release -p tidegate-bench -- --only "server, RESP"
 //! ```
 //!
 //! Instructions per check, the number that stays the same on a busy machine:
@@ -27,6 +28,7 @@ mod options;
 mod policy;
 mod redis;
 mod report;
+mod server;
 mod session;
 mod slices;
 mod stalls;
@@ -74,6 +76,7 @@ fn measure(options: Options) {
     policy::policy(&mut session);
     layer::layer(&mut session);
     redis::redis(&mut session);
+    server::server(&mut session);
     let goals = report::goals_to_markdown(session.tables());
     print!("{goals}");
     if let Some(file) = &options.markdown {

@@ -32,6 +32,7 @@ mod listen;
 mod metrics;
 mod policy;
 mod refused;
+pub mod resp;
 mod serve;
 mod settings;
 mod snapshot;

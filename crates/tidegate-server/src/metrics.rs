@@ -219,7 +219,7 @@ impl Metrics {
     }
 
     /// Everything, as text for Prometheus.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut text = String::new();
         // Only a writer fails, and a String takes everything.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

@@ -17,6 +17,7 @@ use crate::http;
 use crate::inline::INLINE_RULE;
 use crate::listen::{Address, Listener};
 use crate::policy::CurrentPolicy;
+use crate::resp::{self, Resp};
 use crate::settings::{Settings, StoreChoice};
 use crate::snapshot::{self, StatesError};
 use crate::store::AnyStore;
@@ -78,6 +79,7 @@ impl From<Report> for StartError {
 pub struct Server {
     app: Arc<App>,
     http: Vec<Address>,
+    resp: Vec<Address>,
 }
 
 impl Server {
@@ -120,11 +122,17 @@ impl Server {
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
         let app = Arc::new(App::new(settings, policy, store)?);
-        let mut server = Server { app, http: Vec::new() };
+        let mut server = Server { app, http: Vec::new(), resp: Vec::new() };
         for address in server.app.settings.http.clone() {
             let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
             server.spawn(http::serve(listener, Arc::clone(&server.app)));
+        }
+        let resp = Resp::new(Arc::clone(&server.app));
+        for address in server.app.settings.resp.clone() {
+            let listener = listen(&address, tls.as_ref(), &[]).await?;
+            server.resp.push(listener.address().clone());
+            server.spawn(resp::serve(listener, Arc::clone(&resp)));
         }
         // Further protocols are started here, in the same way.
         Ok(server)
@@ -146,12 +154,23 @@ impl Server {
 
     /// All addresses, with the protocol of each.
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, &Address)> {
-        self.http.iter().map(|address| ("http", address))
+        let http = self.http.iter().map(|address| ("http", address));
+        http.chain(self.resp.iter().map(|address| ("resp", address)))
     }
 
     /// The first TCP address of HTTP, for tests.
     pub fn http_socket(&self) -> Option<SocketAddr> {
         tcp(&self.http)
+    }
+
+    /// Where RESP is served.
+    pub fn resp(&self) -> &[Address] {
+        &self.resp
+    }
+
+    /// The first TCP address of RESP, for tests.
+    pub fn resp_socket(&self) -> Option<SocketAddr> {
+        tcp(&self.resp)
     }
 
     /// Leaves: says so, waits for the grace if anybody ever came, closes, and waits for those who

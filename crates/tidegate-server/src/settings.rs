@@ -24,6 +24,14 @@ pub struct Settings {
     )]
     pub http: Vec<Address>,
 
+    /// Serve RESP, the protocol of Redis, here: host:port or unix:/path; may be given several times
+    #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDRESS", value_delimiter = ',')]
+    pub resp: Vec<Address>,
+
+    /// The password that clients of RESP have to give
+    #[arg(long, env = "TIDEGATE_RESP_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
+    pub resp_password: Option<String>,
+
     /// Where states are kept: `memory`, or a URL such as `redis://127.0.0.1:6379`
     #[arg(long, env = "TIDEGATE_STORE", default_value = "memory")]
     pub store: StoreChoice,

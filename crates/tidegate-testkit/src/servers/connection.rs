@@ -146,7 +146,16 @@ impl Connection {
             message.extend_from_slice(word);
             message.extend_from_slice(b"\r\n");
         }
-        self.writer.write_all(&message)
+        self.send_bytes(&message)
+    }
+
+    /// Sends bytes as they are, whether they are commands or not.
+    ///
+    /// # Errors
+    ///
+    /// When the connection has ended, or takes too long.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes)
     }
 
     /// Receives the next reply.

@@ -1,0 +1,63 @@
+//! RESP2 and RESP3: any client of Redis is a client of this server.
+//!
+//! | command | |
+//! |---|---|
+//! | `CL.THROTTLE`, `THROTTLE` | a token bucket by its numbers, as redis-cell and throttlecrab have it: [`throttle`] |
+//! | `TIDEGATE.CHECK`, `.PEEK`, `.REFUND`, `.RESET`, `.EXPLAIN` | the policy, or any limit in words: [`question`] |
+//! | `PING`, `HELLO`, `AUTH`, `CLIENT`, `COMMAND`, `INFO`, .. | what clients ask before |
+//!
+//! Answers come in the order of the commands, however many are sent at once. All that
+//! has arrived is read, decided and answered together: throttles that follow on each
+//! other are one question to the memory store.
+//!
+//! What a client can make the server hold is bounded: a command by
+//! [`LONGEST_COMMAND`](frame::LONGEST_COMMAND), answers that it does not read by
+//! [`MOST_UNSENT`](connection::MOST_UNSENT), and its patience with half a command by the
+//! server's idle time. Whoever breaks the protocol is told so and disconnected, as by Redis.
+
+mod client;
+pub mod command;
+pub mod connection;
+pub mod frame;
+pub mod question;
+pub mod reply;
+pub mod session;
+pub mod throttle;
+mod throttles;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::app::App;
+use crate::listen::Listener;
+use crate::metrics::{Protocol, RuleCounters};
+
+/// What all connections of this protocol share.
+pub struct Resp {
+    /// The server.
+    pub app: Arc<App>,
+    started: Instant,
+    latest_id: AtomicU64,
+    inline: Arc<RuleCounters>,
+}
+
+impl Resp {
+    /// The protocol for a server.
+    #[must_use]
+    pub fn new(app: Arc<App>) -> Arc<Resp> {
+        let inline = app.metrics.rule(crate::inline::INLINE_RULE);
+        Arc::new(Resp { app, started: Instant::now(), latest_id: AtomicU64::new(0), inline })
+    }
+
+    fn next_id(&self) -> u64 {
+        self.latest_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// Serves RESP on a listener until the server closes.
+pub async fn serve(listener: Listener, resp: Arc<Resp>) {
+    let app = Arc::clone(&resp.app);
+    let serve = move |stream, _| connection::serve(stream, Arc::clone(&resp));
+    listener.serve_each(app, Protocol::Resp, serve).await;
+}

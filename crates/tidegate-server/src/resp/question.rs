@@ -1,0 +1,228 @@
+//! `TIDEGATE.CHECK` and its kin: a request to the policy, or to a limit of its own.
+//!
+//! ```text
+//! TIDEGATE.CHECK user alice endpoint "POST /orders" COST 3
+//! TIDEGATE.CHECK KEY alice LIMIT "sliding 100/min"
+//! TIDEGATE.PEEK | REFUND | RESET | EXPLAIN, likewise
+//! ```
+//!
+//! Arguments are attributes, a name and a value each, and options, in any order and
+//! in whichever letters. An attribute that is called like an option is given with
+//! `ATTRIBUTE` before it. Nothing is ever taken for something else in silence:
+//! that would be another count.
+
+use tidegate::{CheckError, ConfigError, Decision, Limit, Request, StoreError};
+
+use super::frame::Arguments;
+use super::reply::Replies;
+use super::throttle::parse_integer;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Verb {
+    Check,
+    Peek,
+    Refund,
+    Reset,
+    Explain,
+}
+
+/// The most attributes of one request.
+pub const MOST_ATTRIBUTES: usize = 64;
+
+/// A request, and whom to ask.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// What to decide on.
+    pub request: Request<'a>,
+    /// The limit to go by, if not by the policy.
+    pub limit: Option<Limit>,
+}
+
+/// Why a question cannot be asked.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuestionError {
+    /// A name or an option at the end, with nothing after it.
+    #[error("ERR '{0}' is the last argument: give a value after it")]
+    NoValue(String),
+    /// The name of an attribute is no text.
+    #[error("ERR the name of an attribute is no text: {0}")]
+    NoText(String),
+    /// The cost is no number that one can pay.
+    #[error("ERR a cost of '{0}' is no whole number from 0 on")]
+    NoCost(String),
+    /// The words are no limit.
+    #[error("ERR {0}")]
+    NoLimit(ConfigError),
+    /// An option or an attribute was given twice.
+    #[error("ERR '{0}' is given twice")]
+    Twice(String),
+    /// A limit that nobody is to be held to.
+    #[error("ERR LIMIT needs to know whose limit: give KEY, or the attribute user")]
+    LimitWithoutKey,
+    /// A limit of one key beside what only a policy understands.
+    #[error("ERR LIMIT goes by KEY alone, and not by '{0}'")]
+    LimitWithPolicy(String),
+    /// More attributes than are taken.
+    #[error("ERR a request has at most {MOST_ATTRIBUTES} attributes")]
+    TooManyAttributes,
+}
+
+/// What the options have said so far.
+#[derive(Default)]
+struct Options<'a> {
+    key: Option<&'a [u8]>,
+    cost: Option<u64>,
+    rule: Option<&'a str>,
+    id: Option<&'a str>,
+    limit: Option<Limit>,
+    attributes: Vec<(&'a str, &'a [u8])>,
+}
+
+impl<'a> Question<'a> {
+    /// Reads the arguments of a command, whose name is the first of them.
+    ///
+    /// # Errors
+    /// If they make no request.
+    pub fn parse(arguments: Arguments<'a>) -> Result<Question<'a>, QuestionError> {
+        let mut options = Options::default();
+        let mut words = arguments.from(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| QuestionError::NoValue(shown(word)));
+            let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
+            if is("KEY") {
+                set(&mut options.key, word, value()?)?;
+            } else if is("COST") {
+                set(&mut options.cost, word, cost(value()?)?)?;
+            } else if is("RULE") {
+                set(&mut options.rule, word, text(value()?)?)?;
+            } else if is("ID") {
+                set(&mut options.id, word, text(value()?)?)?;
+            } else if is("LIMIT") {
+                let limit = text(value()?)?.parse().map_err(QuestionError::NoLimit)?;
+                set(&mut options.limit, word, limit)?;
+            } else if is("ATTRIBUTE") {
+                let name = value()?;
+                options.add(name, value()?)?;
+            } else {
+                options.add(word, value()?)?;
+            }
+        }
+        options.into_question()
+    }
+}
+
+impl<'a> Options<'a> {
+    fn add(&mut self, name: &'a [u8], value: &'a [u8]) -> Result<(), QuestionError> {
+        let name = text(name)?;
+        if self.attributes.iter().any(|(known, _)| *known == name) {
+            return Err(QuestionError::Twice(name.into()));
+        }
+        if self.attributes.len() == MOST_ATTRIBUTES {
+            return Err(QuestionError::TooManyAttributes);
+        }
+        self.attributes.push((name, value));
+        Ok(())
+    }
+
+    fn into_question(self) -> Result<Question<'a>, QuestionError> {
+        let Options { key, cost, rule, id, limit, attributes } = self;
+        let user = attributes.iter().find(|(name, _)| *name == "user").map(|(_, value)| *value);
+        let key = key.or(user);
+        if limit.is_some() {
+            let policy_only = attributes.iter().map(|(name, _)| *name).find(|name| *name != "user");
+            if let Some(name) = policy_only.or(rule.map(|_| "RULE")) {
+                return Err(QuestionError::LimitWithPolicy(name.into()));
+            }
+            if key.is_none() {
+                return Err(QuestionError::LimitWithoutKey);
+            }
+        }
+        let mut request = match key {
+            Some(key) => Request::new(key),
+            None => Request::new(()),
+        };
+        request = request.cost(cost.unwrap_or(1));
+        for (name, value) in attributes {
+            request = request.with(name, value);
+        }
+        if let Some(rule) = rule {
+            request = request.rule(rule);
+        }
+        if let Some(id) = id {
+            request = request.id(id);
+        }
+        Ok(Question { request, limit })
+    }
+}
+
+fn set<T>(option: &mut Option<T>, word: &[u8], value: T) -> Result<(), QuestionError> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(QuestionError::Twice(shown(word))),
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, QuestionError> {
+    std::str::from_utf8(bytes).map_err(|_| QuestionError::NoText(shown(bytes)))
+}
+
+fn cost(bytes: &[u8]) -> Result<u64, QuestionError> {
+    let cost = parse_integer(bytes).and_then(|cost| u64::try_from(cost).ok());
+    cost.ok_or_else(|| QuestionError::NoCost(shown(bytes)))
+}
+
+/// Whatever a client sent, as text of a bounded length.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    const LONGEST: usize = 128;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]).into_owned()
+}
+
+/// Writes a decision: a map, or in RESP2 an array of names and values.
+pub fn write_decision(decision: &Decision, replies: &mut Replies) {
+    let micros = |time: std::time::Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    replies.map(8);
+    replies.bulk(b"allowed");
+    replies.boolean(decision.is_allowed());
+    replies.bulk(b"rule");
+    replies.bulk(decision.rule().as_str().as_bytes());
+    let mut integer = |name: &str, number: Option<i64>| {
+        replies.bulk(name.as_bytes());
+        match number {
+            Some(number) => replies.integer(number),
+            None => replies.null(),
+        }
+    };
+    // What no rule limits has no limit, and who is blocked has no time to wait for.
+    let limited = !decision.is_unlimited();
+    let waits = !decision.is_blocked();
+    integer("limit", limited.then(|| signed(decision.limit())));
+    integer("remaining", limited.then(|| signed(decision.remaining())));
+    integer("retry_after_us", waits.then(|| micros(decision.retry_after())));
+    integer("reset_after_us", waits.then(|| micros(decision.reset_after())));
+    integer("delay_us", Some(micros(decision.delay())));
+    replies.bulk(b"degraded");
+    replies.boolean(decision.is_degraded());
+}
+
+/// Writes why there is no decision. The first word tells a client what to do:
+/// nothing else will help, or try again.
+pub fn write_failure(error: &CheckError, replies: &mut Replies) {
+    let (code, error): (_, &dyn std::error::Error) = match error {
+        CheckError::Unsatisfiable { .. } => ("UNSATISFIABLE", error),
+        CheckError::Store(reused @ StoreError::IdReused { .. }) => ("IDREUSED", reused),
+        CheckError::Store(_) => ("UNAVAILABLE", error),
+        // The library may learn to fail otherwise.
+        _ => ("ERR", error),
+    };
+    let mut words = format!("{code} {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words.push_str(": ");
+        words.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    replies.error(&words);
+}

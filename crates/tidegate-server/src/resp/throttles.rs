@@ -1,0 +1,160 @@
+//! Throttles that follow on each other: one question to the store.
+//!
+//! The memory store is asked about all of them at one reading of its clock. Any other
+//! store is asked about those of different keys at once; a key's own keep their order.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{Check, CheckError, ImmediateStore, Key, MemoryStore, Request};
+
+use super::Resp;
+use super::question::write_failure;
+use super::reply::Replies;
+use super::throttle::{Numbers, Throttle, ThrottleError};
+use crate::inline::{INLINE_RULE, Inline};
+use crate::store::AnyStore;
+
+/// Throttles that are decided at a time.
+const MOST_WAITING: usize = 128;
+/// Limits that a connection has at hand; more are asked for again.
+const MOST_LIMITS: usize = 16;
+
+/// Throttles that have been read and wait to be decided.
+#[derive(Default)]
+pub(super) struct Throttles {
+    /// With the number of its limit among those at hand.
+    waiting: Vec<(Throttle, usize)>,
+    limits: Vec<(Numbers, Arc<Inline>)>,
+    /// Which of them gives way next.
+    oldest: usize,
+    verdicts: Vec<Verdict>,
+}
+
+/// Whether a throttle was taken.
+pub(super) enum Taken {
+    /// It waits with the others.
+    Yes,
+    /// The others have to be decided before.
+    NoRoom,
+}
+
+impl Throttles {
+    /// Takes a throttle, if it has a limit and there is room.
+    #[inline]
+    pub(super) fn take(&mut self, throttle: Throttle, resp: &Resp) -> Result<Taken, ThrottleError> {
+        if self.waiting.len() >= MOST_WAITING {
+            return Ok(Taken::NoRoom);
+        }
+        let known = self.limits.iter().position(|(numbers, _)| *numbers == throttle.numbers);
+        let limit = match known {
+            Some(limit) => limit,
+            None => match self.remember(throttle, resp)? {
+                Some(limit) => limit,
+                None => return Ok(Taken::NoRoom),
+            },
+        };
+        self.waiting.push((throttle, limit));
+        Ok(Taken::Yes)
+    }
+
+    /// Gets a limit to hand, unless another that somebody waits for would
+    /// have to give way.
+    fn remember(&mut self, throttle: Throttle, resp: &Resp) -> Result<Option<usize>, ThrottleError> {
+        let Throttle { numbers, .. } = throttle;
+        let full = self.limits.len() >= MOST_LIMITS;
+        if full && !self.waiting.is_empty() {
+            return Ok(None);
+        }
+        let inline = numbers.limit().and_then(|limit| resp.app.inline(limit));
+        let inline = inline.map_err(|error| throttle.no_limit(error))?;
+        if !full {
+            self.limits.push((numbers, inline));
+            return Ok(Some(self.limits.len() - 1));
+        }
+        self.oldest = (self.oldest + 1) % MOST_LIMITS;
+        self.limits[self.oldest] = (numbers, inline);
+        Ok(Some(self.oldest))
+    }
+
+    /// Decides and answers all that wait.
+    pub(super) async fn decide(&mut self, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        match resp.app.store() {
+            AnyStore::Memory(store) => self.decide_now(store, resp, buffer, replies),
+            AnyStore::Redis(_) => self.decide_in_waves(buffer, replies).await,
+        }
+        self.waiting.clear();
+    }
+
+    fn decide_now(&mut self, store: &MemoryStore, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
+        let keys: Vec<Key<'_>> = self.waiting.iter().map(|(throttle, _)| Key::from(throttle.key.of(buffer))).collect();
+        let checks = self.waiting.iter().zip(&keys).map(|((throttle, limit), key)| {
+            let (verb, cost) = throttle.question();
+            Check::new(&self.limits[*limit].1.meter, key, verb, cost)
+        });
+        let checks: Result<Vec<Check<'_>>, CheckError> = checks.collect();
+        self.verdicts.clear();
+        self.verdicts.resize(self.waiting.len(), Verdict::default());
+        let decided = checks.and_then(|checks| {
+            store.decide_each_now(&checks, &mut self.verdicts)?;
+            Ok(checks)
+        });
+        let checks = match decided {
+            Ok(checks) => checks,
+            Err(error) => {
+                for _ in &self.waiting {
+                    resp.app.metrics.failed(&error);
+                    write_failure(&error, replies);
+                }
+                return;
+            }
+        };
+        let (mut charges, mut allowed, mut degraded) = (0, 0, 0);
+        for (((throttle, _), verdict), check) in self.waiting.iter().zip(&self.verdicts).zip(&checks) {
+            throttle.answer(&verdict.into(), replies);
+            if check.verb() == Verb::Charge {
+                charges += 1;
+                allowed += u64::from(verdict.allowed);
+                degraded += u64::from(verdict.degraded);
+                if !verdict.allowed {
+                    resp.app.refused.count(INLINE_RULE, check.key());
+                }
+            }
+        }
+        resp.inline.decided(allowed, charges - allowed);
+        if degraded > 0 {
+            resp.inline.degraded(degraded);
+        }
+    }
+
+    async fn decide_in_waves(&self, buffer: &[u8], replies: &mut Replies) {
+        let mut rest = &self.waiting[..];
+        while !rest.is_empty() {
+            let key = |(throttle, limit): &(Throttle, usize)| (throttle.key.of(buffer), *limit);
+            let repeated = (1..rest.len()).find(|at| rest[..*at].iter().any(|before| key(before) == key(&rest[*at])));
+            let (wave, after) = rest.split_at(repeated.unwrap_or(rest.len()));
+            let decided = join_all(wave.iter().map(|(throttle, limit)| async {
+                let (verb, cost) = throttle.question();
+                let limiter = &self.limits[*limit].1.limiter;
+                let request = Request::new(throttle.key.of(buffer)).cost(cost);
+                match verb {
+                    Verb::Charge => limiter.check_async(request).await,
+                    Verb::Peek => limiter.peek_async(request).await,
+                    Verb::Refund => limiter.refund_async(request).await,
+                    Verb::Reset => limiter.reset_async(request).await,
+                }
+            }));
+            for ((throttle, _), decision) in wave.iter().zip(decided.await) {
+                match decision {
+                    Ok(decision) => throttle.answer(&decision.into(), replies),
+                    Err(error) => write_failure(&error, replies),
+                }
+            }
+            rest = after;
+        }
+    }
+}

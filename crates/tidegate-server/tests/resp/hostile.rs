@@ -1,0 +1,165 @@
+//! Clients that mean no good, or have no manners: bounded, answered, and gone.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tidegate_testkit::servers::Reply;
+
+use crate::harness::{PATIENCE, TestServer, ask};
+
+/// What the server says to `bytes` until it hangs up.
+fn said(server: &TestServer, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    // It may hang up before it has heard everything.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{:?}", bytes.escape_ascii().to_string()),
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn hostile_frames_are_answered_and_the_connection_closed() {
+    let server = TestServer::start();
+    let nested = "*1\r\n".repeat(10_000);
+    let long = "a".repeat(64 * 1024);
+    let cases = [
+        ("*1000000000\r\n", "invalid multibulk length"),
+        ("*9999999999999999999999\r\n", "invalid multibulk length"),
+        ("*x\r\n", "invalid multibulk length"),
+        ("*1\r\n$1000000000\r\n", "invalid bulk length"),
+        ("*1\r\n$-7\r\n", "invalid bulk length"),
+        (&nested, "expected '$', got '*'"),
+        ("*2\r\n:1\r\n", "expected '$', got ':'"),
+        ("ECHO \"never closed\r\n", "unbalanced quotes in request"),
+        (&long, "too big inline request"),
+        ("*1\r\n$4\r\nPINGPONG\r\n", "expected the end of a line"),
+    ];
+    for (bytes, words) in cases {
+        let shown = &bytes[..bytes.len().min(40)];
+        assert_eq!(said(&server, bytes.as_bytes()), format!("-ERR Protocol error: {words}\r\n"), "{shown:?}");
+        // What came before it is answered.
+        let after = format!("PING\r\nCL.THROTTLE a 0 1 1 0\r\n{bytes}");
+        let expected = format!("+PONG\r\n*5\r\n:0\r\n:1\r\n:1\r\n:-1\r\n:0\r\n-ERR Protocol error: {words}\r\n");
+        assert_eq!(said(&server, after.as_bytes()), expected, "{shown:?}");
+    }
+    assert_eq!(ask(&mut server.connect(), "PING"), Reply::Status("PONG".into()));
+}
+
+#[test]
+fn a_browser_is_hung_up_on() {
+    let server = TestServer::start();
+    assert_eq!(said(&server, b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE a 1 1 1\r\n"), "");
+    let words = "-ERR unknown command 'GET', with args beginning with: '/' 'HTTP/1.1' \r\n";
+    assert_eq!(said(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), words);
+}
+
+#[test]
+fn nothing_that_a_client_sends_becomes_a_second_reply() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    let reply = connection.command(&["a\r\n+OK\r\n", "b\r\nc"]).expect("a reply");
+    assert_eq!(reply, Reply::Error("ERR unknown command 'a  +OK  ', with args beginning with: 'b  c' ".into()));
+    assert_eq!(ask(&mut connection, "PING"), Reply::Status("PONG".into()));
+}
+
+#[test]
+fn half_a_command_is_not_waited_for_for_ever() {
+    let server = TestServer::start_with(|settings| settings.idle_seconds = 1);
+    let mut idle = server.connect();
+    let began = Instant::now();
+    assert_eq!(said(&server, b"*2\r\n$4\r\nECHO\r\n$5\r\ntid"), "");
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    // Whoever has sent nothing may go on saying nothing.
+    assert_eq!(ask(&mut idle, "PING"), Reply::Status("PONG".into()));
+}
+
+#[test]
+fn a_command_may_arrive_in_any_pieces() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    let bytes = b"*5\r\n$11\r\nCL.THROTTLE\r\n$5\r\nalice\r\n$1\r\n0\r\n$1\r\n1\r\n$2\r\n60\r\nPING\r\n";
+    for byte in bytes {
+        connection.send_bytes(&[*byte]).expect("the server reads");
+    }
+    assert_eq!(connection.receive().expect("a reply").items().len(), 5);
+    assert_eq!(connection.receive().expect("a reply"), Reply::Status("PONG".into()));
+}
+
+/// Its answers wait in bounded room, its commands in the socket; and when it
+/// reads at last, it gets all of them.
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let server = TestServer::start();
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket");
+    let message = "x".repeat(60_000);
+    let command = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{message}\r\n", message.len()).into_bytes();
+    let most = 64 << 20;
+    let mut sent = 0;
+    let mut unfinished = 0;
+    while sent < most && unfinished == 0 {
+        let mut rest = &command[..];
+        while !rest.is_empty() {
+            match stream.write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    unfinished = rest.len();
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        sent += command.len() - rest.len();
+    }
+    assert!(sent < most, "the server took {sent} bytes from somebody who reads nothing");
+    let whole = sent / command.len();
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let reply = format!("${}\r\n{message}\r\n", message.len()).into_bytes();
+    let mut received = vec![0; reply.len()];
+    for _ in 0..whole {
+        stream.read_exact(&mut received).expect("every answer");
+        assert!(received == reply);
+    }
+}
+
+/// Every command that was sent before the server left is answered.
+#[test]
+fn a_drain_loses_no_answer() {
+    let server = TestServer::start();
+    let address = server.address();
+    let clients: Vec<_> = (0..8)
+        .map(|client| {
+            std::thread::spawn(move || {
+                let mut connection =
+                    tidegate_testkit::servers::Connection::open(address, PATIENCE).expect("a connection");
+                let line = format!("CL.THROTTLE user{client} 1000000 1 1\r\n").repeat(50);
+                let mut answered = 0;
+                loop {
+                    if connection.send_bytes(line.as_bytes()).is_err() {
+                        return answered;
+                    }
+                    for number in 0..50 {
+                        match connection.receive() {
+                            Ok(reply) => assert_eq!(reply.items()[0].integer(), 0),
+                            // It ends between pipelines, or not at all.
+                            Err(_) if number == 0 => return answered,
+                            Err(error) => panic!("{number} of 50 answered: {error}"),
+                        }
+                    }
+                    answered += 50;
+                }
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let app = std::sync::Arc::clone(server.server().app());
+    assert!(server.drain());
+    let answered: u64 = clients.into_iter().map(|client| client.join().expect("no answer is lost")).sum();
+    let counted = format!("tidegate_decisions_total{{rule=\"inline\",outcome=\"allowed\"}} {answered}\n");
+    assert!(app.metrics.text().contains(&counted), "{answered}");
+}

@@ -1,0 +1,8 @@
+//! RESP on a server that runs: what is decided, what is said, what is refused, and real clients.
+
+mod clients;
+mod conversation;
+mod decisions;
+mod harness;
+mod hostile;
+mod rivals;
