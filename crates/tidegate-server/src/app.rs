@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use tidegate::{ConfigError, Limit, Limiter, Policy};
 use tidegate_config::Format;
+use tidegate_config::envoy::EnvoyConfig;
 use tracing::{error, info};
 
 use crate::connections::{Connections, Drain};
+use crate::grpc::EnvoyRules;
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
@@ -30,6 +32,7 @@ pub struct App {
     /// As the server was started.
     pub settings: Settings,
     pub(crate) policy: CurrentPolicy,
+    pub(crate) envoy: EnvoyRules,
     inline: InlineLimits,
 }
 
@@ -37,6 +40,7 @@ impl App {
     pub(crate) fn new(
         settings: Settings,
         (text, policy): (CurrentPolicy, Policy),
+        envoy: EnvoyConfig,
         store: impl Into<AnyStore>,
     ) -> Result<App, ConfigError> {
         let store = store.into();
@@ -47,9 +51,14 @@ impl App {
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
+        let mut envoy = EnvoyRules::new(envoy, store.clone())?;
+        if let Some(mode) = on_failure {
+            envoy = envoy.on_failure(mode);
+        }
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         Ok(App {
             limiter,
+            envoy,
             inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
             policy: text,
             refused,
