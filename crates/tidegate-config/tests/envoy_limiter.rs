@@ -268,6 +268,18 @@ fn without_a_store_the_failure_mode_answers() {
 }
 
 #[test]
+fn a_limit_that_refuses_loses_the_rest_if_told_to() {
+    let limiter = in_memory(&ManualClock::default()).spending_the_rest();
+    assert_eq!(left(&limiter, &["ip=1 +2", "user=a"]), (true, vec![1, 4]));
+    let answer = ask(&limiter, &["ip=1 +2", "user=a"]).expect("an answer");
+    assert_eq!((answer.allowed, answer.statuses[0].remaining), (false, 0));
+    assert_eq!(answer.statuses[0].retry_after, Some(Duration::from_secs(60)));
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 4]), "only those that refuse");
+    assert!(!ask(&limiter, &["ip=2 +1000"]).expect("an answer").allowed);
+    assert_eq!(left(&limiter, &["ip=2 ?"]), (false, vec![0]), "however much was asked for");
+}
+
+#[test]
 fn what_was_used_stays_used_when_the_files_change() {
     let clock = ManualClock::default();
     clock.set(Micros::new(1_700_000_000_000_000));
@@ -342,4 +354,14 @@ fn on_redis_as_in_memory() {
         if here.allowed { allowed += 1 } else { refused += 1 }
     }
     assert!(allowed > 400 && refused > 400, "{allowed} allowed, {refused} refused");
+}
+
+#[test]
+fn the_file_of_the_document_is_one() {
+    let document = include_str!("../../../docs/envoy.md");
+    let mut blocks = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("a block"));
+    let file = blocks.find(|block| block.starts_with("domain:")).expect("a descriptor file");
+    let config = envoy::parse(file, Path::new("envoy.md")).unwrap_or_else(|report| panic!("{report}"));
+    let orders = [("user", "alice"), ("path", "/orders/7")];
+    assert_eq!(config.limit_for("edge", &orders).map(|matched| matched.setting), Unit::Hour.setting(1000).ok());
 }

@@ -55,6 +55,9 @@ impl App {
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
         }
+        if settings.envoy_spend_the_rest {
+            envoy = envoy.spending_the_rest();
+        }
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         Ok(App {
             limiter,

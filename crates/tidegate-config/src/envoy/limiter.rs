@@ -51,6 +51,7 @@ pub struct EnvoyLimiter<S = MemoryStore> {
     changing: Mutex<()>,
     store: S,
     on_failure: Option<FailureMode>,
+    spends_the_rest: bool,
     local: OnceLock<MemoryStore>,
 }
 
@@ -151,7 +152,7 @@ impl<S: Store> EnvoyLimiter<S> {
     pub fn new(mut config: EnvoyConfig, store: S) -> Result<EnvoyLimiter<S>, ConfigError> {
         config.make_meters(&EnvoyConfig::default(), Micros::ZERO)?;
         let (config, changing) = (RwLock::new(Arc::new(config)), Mutex::default());
-        Ok(EnvoyLimiter { config, changing, store, on_failure: None, local: OnceLock::new() })
+        Ok(EnvoyLimiter { config, changing, store, on_failure: None, spends_the_rest: false, local: OnceLock::new() })
     }
 
     /// Says what answers when the store cannot. Without this, the caller gets
@@ -159,6 +160,16 @@ impl<S: Store> EnvoyLimiter<S> {
     #[must_use]
     pub fn on_failure(mut self, mode: FailureMode) -> EnvoyLimiter<S> {
         self.on_failure = Some(mode);
+        self
+    }
+
+    /// Lets a limit that refuses a charge lose what it has left, as in the
+    /// reference service, where refused hits count too. For hits that are told
+    /// when the work is done already, such as Envoy's `apply_on_stream_done`:
+    /// otherwise those that do not fit would cost nothing.
+    #[must_use]
+    pub fn spending_the_rest(mut self) -> EnvoyLimiter<S> {
+        self.spends_the_rest = true;
         self
     }
 
@@ -203,6 +214,9 @@ impl<S: Store> EnvoyLimiter<S> {
         let mut refused = plan.is_refused();
         self.ask(&mut plan.accounts, Turn::Together, if refused { Carry::Nothing } else { Carry::Out }).await?;
         refused |= plan.is_refused_together();
+        if refused && self.spends_the_rest {
+            self.spend_the_rest(&mut plan.accounts).await?;
+        }
         let carry = if refused { Carry::Nothing } else { Carry::Out };
         for account in &mut plan.accounts {
             // A shadow without an answer is none, and nobody's loss.
@@ -226,6 +240,23 @@ impl<S: Store> EnvoyLimiter<S> {
         }
         for (place, verdict) in places.into_iter().zip(verdicts) {
             accounts[place].verdict = verdict;
+        }
+        Ok(())
+    }
+
+    /// Takes all that is left from those that have refused.
+    async fn spend_the_rest(&self, accounts: &mut [Account<'_>]) -> Result<(), StoreError> {
+        for account in accounts {
+            if account.turn != Turn::Together || !account.refuses() || account.verdict.degraded {
+                continue;
+            }
+            let Ok(check) = Check::new(&account.meter, &account.key, Verb::Charge, account.verdict.remaining) else {
+                continue;
+            };
+            // Someone else may have taken some of it: then that was spent.
+            let mut verdicts = [Verdict::default()];
+            self.store.decide(&[check], &mut verdicts).await?;
+            account.verdict.remaining = verdicts[0].remaining;
         }
         Ok(())
     }
