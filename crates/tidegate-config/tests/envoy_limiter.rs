@@ -323,6 +323,13 @@ fn on_redis_as_in_memory() {
     for step in 0..2_000 {
         now += random.within(0..=4_000_000);
         clock.set(Micros::new(now));
+        if step % 250 == 249 {
+            let count = random.within(1..=6);
+            let text = FILE.replace("requests_per_unit: 5", &format!("requests_per_unit: {count}"));
+            let changed = envoy::parse(&text, Path::new("envoy.yaml")).expect("a valid file");
+            redis.set_config(changed.clone()).expect("a change");
+            memory.set_config(changed).expect("a change");
+        }
         let descriptors: Vec<String> = (0..random.within(1..=3))
             .map(|_| {
                 let entry = random.choose(&[

@@ -31,7 +31,8 @@ use axum::routing::any_service;
 use http::{Request, Response};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
-use tonic_health::server::health_reporter;
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
 pub(crate) use self::answer::EnvoyRules;
@@ -41,6 +42,7 @@ use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServi
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
 use crate::app::App;
+use crate::connections::Drain;
 use crate::http::serve_connection;
 use crate::listen::Listener;
 use crate::metrics::Protocol;
@@ -56,18 +58,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
 /// The routes of all services, for a listener that serves others as well.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     let (reporter, health) = health_reporter();
-    let drain = app.drain.clone();
-    app.connections.spawn(async move {
-        // The empty name is the whole server, and the last is what the reference service goes by.
-        let names = ["", RateLimitServiceServer::<Limits>::NAME, "ratelimit"];
-        for name in names {
-            reporter.set_service_status(name, tonic_health::ServingStatus::Serving).await;
-        }
-        drain.leaving().await;
-        for name in names {
-            reporter.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
-        }
-    });
+    app.connections.spawn(report_health(reporter, app.drain.clone()));
     let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
     let mut router = Router::new();
     let patience = app.settings.body_patience();
@@ -87,6 +78,24 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
         router = with(with(router, new), old);
     }
     router
+}
+
+/// Says that the server is there, until it leaves.
+async fn report_health(mut reporter: HealthReporter, drain: Drain) {
+    // The empty name is the whole server, and the last is what the reference service goes by.
+    let names = ["", RateLimitServiceServer::<Limits>::NAME, "ratelimit"];
+    for name in names {
+        reporter.set_service_status(name, ServingStatus::Serving).await;
+    }
+    drain.leaving().await;
+    for name in names {
+        reporter.set_service_status(name, ServingStatus::NotServing).await;
+    }
+    drain.closing().await;
+    for name in names {
+        // Those who watch are let go: they would never end by themselves.
+        reporter.clear_service_status(name).await;
+    }
 }
 
 /// Adds a service under its name.

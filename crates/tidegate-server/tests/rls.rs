@@ -79,7 +79,7 @@ async fn start_on(
         grpc: vec!["127.0.0.1:0".parse().unwrap()],
         policy: Some(folder.path().join("policy.toml")),
         envoy_config: vec![folder.path().join("config")],
-        drain_grace_ms: 0,
+        drain_grace_ms: 200,
         ..Settings::default()
     };
     change(&mut settings);
@@ -114,7 +114,7 @@ async fn the_policy_decides_as_in_the_library() {
     let mut random = Random::new(3);
     let mut now = 1_700_000_000_000_000;
     let (mut allowed, mut refused) = (0, 0);
-    for step in 0..1_500 {
+    for step in 0..800 {
         now += random.within(0..=1_500_000);
         running.clock.set(Micros::new(now));
         let domain = random.choose(&["edge", "other"]);
@@ -145,7 +145,7 @@ async fn the_policy_decides_as_in_the_library() {
         }
         if response.overall_code() == Limit::Ok { allowed += 1 } else { refused += 1 }
     }
-    assert!(allowed > 300 && refused > 300, "{allowed} allowed, {refused} refused");
+    assert!(allowed > 150 && refused > 150, "{allowed} allowed, {refused} refused");
     assert!(running.server.drain().await);
 }
 
@@ -176,7 +176,7 @@ async fn files_decide_as_in_the_library() {
     let mut random = Random::new(4);
     let mut now = 1_700_000_000_000_000;
     let (mut allowed, mut refused) = (0, 0);
-    for step in 0..1_500 {
+    for step in 0..800 {
         now += random.within(0..=2_000_000);
         running.clock.set(Micros::new(now));
         let texts: Vec<String> = (0..random.within(1..=3))
@@ -223,7 +223,7 @@ async fn files_decide_as_in_the_library() {
         }
         if answer.allowed { allowed += 1 } else { refused += 1 }
     }
-    assert!(allowed > 300 && refused > 300, "{allowed} allowed, {refused} refused");
+    assert!(allowed > 150 && refused > 150, "{allowed} allowed, {refused} refused");
 }
 
 #[tokio::test]
@@ -428,6 +428,22 @@ async fn http_listeners_serve_grpc_too() {
     let mut client = Client::connect(running.server.http_socket().unwrap()).await;
     let response = client.ask(request("files", &["user=a"])).await.unwrap();
     assert_eq!(response.statuses[0].limit_remaining, 2);
+}
+
+#[tokio::test]
+async fn those_who_watch_its_health_see_a_server_leave_and_do_not_hold_it() {
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+
+    let Running { server, clock: _clock, .. } = start(|_| {}).await;
+    let mut health = HealthClient::new(client::channel(server.grpc_socket().unwrap()).await);
+    let asked = HealthCheckRequest { service: "envoy.service.ratelimit.v3.RateLimitService".into() };
+    let mut seen = health.watch(asked).await.unwrap().into_inner();
+    assert_eq!(seen.message().await.unwrap().unwrap().status, 1, "serving");
+    let drained = tokio::spawn(tokio::time::timeout(Duration::from_secs(20), server.drain()));
+    assert_eq!(seen.message().await.unwrap().unwrap().status, 2, "no longer");
+    assert!(seen.message().await.unwrap().is_none(), "that was all");
+    assert!(drained.await.unwrap().unwrap(), "nobody is left");
 }
 
 #[tokio::test]

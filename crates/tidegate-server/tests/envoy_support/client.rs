@@ -18,10 +18,13 @@ pub(crate) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 
 pub(crate) struct Client(tonic::client::Grpc<Channel>);
 
+pub(crate) async fn channel(address: SocketAddr) -> Channel {
+    Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Client {
-        let endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
-        Client(tonic::client::Grpc::new(endpoint.connect().await.unwrap()))
+        Client(tonic::client::Grpc::new(channel(address).await))
     }
 
     pub(crate) async fn ask(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, tonic::Status> {
