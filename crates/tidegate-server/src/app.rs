@@ -9,7 +9,7 @@ use tidegate_config::envoy::EnvoyConfig;
 use tracing::{error, info};
 
 use crate::connections::{Connections, Drain};
-use crate::grpc::EnvoyRules;
+use crate::grpc::{self, EnvoyRules};
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
@@ -95,6 +95,20 @@ impl App {
                 info!(path = %path.display(), "the policy was read again");
             }
             Err(error) => error!(path = %path.display(), "the policy stays as it was: {error}"),
+        }
+    }
+
+    /// Reads Envoy's descriptor files again, if there are any, and goes by them
+    /// from then on: all of them, or none.
+    pub(crate) fn reload_envoy(&self) {
+        if !grpc::has_files(&self.settings) {
+            return;
+        }
+        let loaded = grpc::load(&self.settings).and_then(|config| Ok(self.envoy.set_config(config)?));
+        self.metrics.policy_given(loaded.is_ok());
+        match loaded {
+            Ok(()) => info!("the descriptor files were read again"),
+            Err(error) => error!("the descriptor files stay as they were: {error}"),
         }
     }
 

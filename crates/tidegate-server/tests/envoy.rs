@@ -171,6 +171,18 @@ fn through_envoy(deny: bool) {
     assert_eq!(cost(4), 429, "more than the limit holds is refused, in either mode");
     assert_eq!((cost(2), cost(2), cost(1), cost(0)), (200, 429, 200, 429));
 
+    // Another limit, from the moment that the server is told of it.
+    fs::write(folder.path().join("edge.yaml"), LIMITS.replace("requests_per_unit: 3", "requests_per_unit: 5")).unwrap();
+    let told = Command::new("kill").args(["-HUP", &server.0.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    let began = Instant::now();
+    while get(port, "/cost", "x-user: alice\r\nx-cost: 0\r\n").status != 200 {
+        assert!(began.elapsed() < PATIENCE, "alice may go on");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let more = [get(port, "/", alice), get(port, "/", alice), get(port, "/", alice)].map(|answer| answer.status);
+    assert_eq!(more, [200, 200, 429], "what she had used stays used");
+
     server.kill();
     let without = get(port, "/", alice).status;
     assert_eq!(without, if deny { 500 } else { 200 }, "the service is dead");

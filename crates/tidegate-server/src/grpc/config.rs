@@ -12,6 +12,11 @@ use crate::settings::Settings;
 /// Where the reference service looks for files, below its runtime directory.
 const RUNTIME_FOLDER: &str = "config";
 
+/// Whether the settings name any.
+pub(crate) fn has_files(settings: &Settings) -> bool {
+    !settings.envoy_config.is_empty() || settings.runtime_root.is_some()
+}
+
 /// The configuration of all files that the settings name.
 pub(crate) fn load(settings: &Settings) -> Result<EnvoyConfig, StartError> {
     let mut paths = settings.envoy_config.clone();
