@@ -16,6 +16,7 @@ use std::time::Duration;
 use client::{Client, http, request};
 use messages::rate_limit_response::{Code as Limit, DescriptorStatus, rate_limit::Unit as WireUnit};
 use messages::{RateLimitRequest, RateLimitResponse};
+use prost::Message;
 use prost_types::value::Kind;
 use tidegate::{Decision, Limiter, ManualClock, MemoryStore, Micros, Request};
 use tidegate_config::Format;
@@ -308,6 +309,45 @@ async fn mistakes_are_named_and_harm_nobody() {
     assert_eq!(slow.await, Some(4), "whoever never sends the rest is told so");
     assert_eq!(client::raw(address, "/no.such.Service/Method", b"").await, Some(12));
     assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]), "and nobody was charged");
+}
+
+/// What the fuzzer does for long, for a moment.
+#[tokio::test]
+async fn messages_with_random_damage_are_answered_or_refused() {
+    let running = start(|settings| (settings.envoy_problem, settings.envoy_metadata) = (true, true)).await;
+    let mut random = Random::new(8);
+    let whole = [
+        request("files", &["user=a", "path=/a +2", "blocked=x", "free=x ?", "watched=x -1"]).encode_to_vec(),
+        request("edge", &["user=a path=/a +3 @10/2", "what=x"]).encode_to_vec(),
+        br#"{"domain": "files", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "user", "value": "a"}],
+            "limit": {"requestsPerUnit": 5, "unit": "DAY"}, "hitsAddend": "3", "isNegativeHits": true}]}"#
+            .to_vec(),
+    ];
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..3_000 {
+        let mut bytes = whole[random.within(0..=2) as usize].clone();
+        for _ in 0..random.within(0..=4) {
+            let place = random.within(0..=bytes.len() as u64 - 1) as usize;
+            match random.within(0..=2) {
+                0 => bytes[place] = random.within(0..=255) as u8,
+                1 => bytes.truncate(place.max(1)),
+                _ => bytes.insert(place, random.within(0..=255) as u8),
+            }
+        }
+        let app = running.server.app();
+        match (RateLimitRequest::decode(&bytes[..]), tidegate_server::envoy_message::answer(app, &bytes).await) {
+            (Err(_), answer) => assert!(answer.is_none(), "an answer to what is no message: {bytes:?}"),
+            (Ok(_), None) => refused += 1,
+            (Ok(request), Some(answer)) => {
+                let response = RateLimitResponse::decode(&answer[..]).unwrap();
+                assert_eq!(response.statuses.len(), request.descriptors.len(), "{bytes:?}");
+                answered += 1;
+            }
+        }
+        let (status, _) = tidegate_server::envoy_message::answer_json(app, &bytes).await;
+        assert!(matches!(status, 200 | 400 | 429), "{status}: {bytes:?}");
+    }
+    assert!(answered > 100 && refused > 10, "{answered} answered, {refused} refused");
 }
 
 #[tokio::test]
