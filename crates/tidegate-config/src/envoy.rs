@@ -35,21 +35,20 @@
 //! 365, as they are there. Unlike there, `a_b` with `c` and `a` with `b_c` are
 //! different descriptors, and numbers that begin with 0 are refused.
 //!
-//! This answers which limits a request meets, and decides nothing. To decide:
-//! make a [`Meter`](tidegate::Meter) for each descriptor of the tree that has
-//! a limit, named by [`Matched::path`]; for a request, one
-//! [`Check`](tidegate::Check) for each of [`EnvoyConfig::limits_for`], with the
-//! domain and [`Matched::key`] as the parts of its key; and give the store all
-//! that are not shadows at once.
+//! An [`EnvoyConfig`] says which limits a request meets; an [`EnvoyLimiter`]
+//! decides by them, on any store.
 
 mod file;
+mod limiter;
+mod metadata;
 mod wildcard;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use tidegate::{Limit, Setting};
+use tidegate::{ConfigError, Meter, Micros, Name, Setting};
 
 use crate::reader::{Disk, Found, LARGEST_ALL, MOST_FILES, Reader, read_text, text_of, unreadable};
 use crate::report::{Collector, Mistake, Problem, Report};
@@ -57,6 +56,8 @@ use crate::source::{Place, Source, Span};
 use crate::tree::{self, Node, Texts};
 pub use file::Unit;
 use file::{DescriptorFile, EnvoyFile, RateLimitFile};
+pub use limiter::{Answer, Descriptor, EnvoyLimiter, Hits, Status};
+pub use metadata::Metadata;
 
 /// Which limits the files of Envoy's rate limit service set for whom.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +66,7 @@ pub struct EnvoyConfig {
 }
 
 /// A limit that a descriptor meets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Matched<'c, 'r> {
     /// What applies: a fixed window, or one of its two extremes.
@@ -81,13 +82,17 @@ pub struct Matched<'c, 'r> {
     /// Whether it refuses only together with all others of this kind.
     pub quota: bool,
     /// Its name, by which others can replace it.
-    pub name: Option<&'c str>,
+    pub name: Option<&'c Arc<str>>,
     /// The names of the limits that it replaces where both match.
     pub replaces: &'c [String],
     /// Whether all values of its pattern share one limit.
     pub shares_threshold: bool,
     /// Whether its statistics are to tell values apart.
     pub detailed_metric: bool,
+    /// What the file wants Envoy to be told where this one passes.
+    pub metadata: Option<&'c Arc<Metadata>>,
+    rule: Option<Name>,
+    meter: Option<&'c Meter>,
 }
 
 /// The configuration of files, each with a domain of its own. Of a folder,
@@ -161,10 +166,13 @@ impl EnvoyConfig {
             path: &descriptor.path,
             shadow: descriptor.shadow,
             quota: descriptor.quota,
-            name: limit.name.as_deref(),
+            name: limit.name.as_ref(),
             replaces: &limit.replaces,
             shares_threshold: descriptor.shared.is_some(),
             detailed_metric: descriptor.detailed_metric,
+            metadata: descriptor.metadata.as_ref(),
+            rule: limit.rule,
+            meter: limit.meter.as_ref(),
         })
     }
 
@@ -172,11 +180,38 @@ impl EnvoyConfig {
     /// without those that another of them replaces.
     #[must_use]
     pub fn limits_for<'r>(&self, domain: &str, descriptors: &[&[(&'r str, &'r str)]]) -> Vec<Matched<'_, 'r>> {
-        let mut limits: Vec<_> =
-            descriptors.iter().filter_map(|descriptor| self.limit_for(domain, descriptor)).collect();
-        let replaced: Vec<&String> = limits.iter().flat_map(|limit| limit.replaces).collect();
-        limits.retain(|limit| limit.name.is_none_or(|name| replaced.iter().all(|other| *other != name)));
+        self.limits_by_descriptor(domain, descriptors.iter().copied()).into_iter().flatten().collect()
+    }
+
+    /// The limit of each descriptor, if it has one that no other replaces.
+    fn limits_by_descriptor<'d, 'r: 'd>(
+        &self,
+        domain: &str,
+        descriptors: impl Iterator<Item = &'d [(&'r str, &'r str)]>,
+    ) -> Vec<Option<Matched<'_, 'r>>> {
+        let mut limits: Vec<_> = descriptors.map(|descriptor| self.limit_for(domain, descriptor)).collect();
+        let replaced: Vec<&str> =
+            limits.iter().flatten().flat_map(|limit| limit.replaces).map(String::as_str).collect();
+        if !replaced.is_empty() {
+            for limit in &mut limits {
+                limit.take_if(|limit| limit.name.is_some_and(|name| replaced.contains(&&**name)));
+            }
+        }
         limits
+    }
+
+    /// Whether a file is about the domain.
+    #[must_use]
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.domains.contains_key(domain)
+    }
+
+    /// Makes the meters, whose names are kept for the life of the process.
+    /// They take the place of the former ones of the same paths.
+    fn make_meters(&mut self, former: &EnvoyConfig, now: Micros) -> Result<(), ConfigError> {
+        let mut meters = HashMap::new();
+        former.domains.values().for_each(|level| level.collect_meters(&mut meters));
+        self.domains.values_mut().try_for_each(|level| level.make_meters(&meters, now))
     }
 
     /// The domains, in no order.
@@ -194,14 +229,15 @@ struct Level {
 /// Descriptors with the same key.
 #[derive(Clone, Debug, Default)]
 struct Siblings {
-    exact: HashMap<String, Descriptor>,
+    exact: HashMap<String, Configured>,
     /// In the order of the file.
-    patterns: Vec<(String, Descriptor)>,
-    any: Option<Box<Descriptor>>,
+    patterns: Vec<(String, Configured)>,
+    any: Option<Box<Configured>>,
 }
 
+/// A descriptor of a file.
 #[derive(Clone, Debug)]
-struct Descriptor {
+struct Configured {
     path: String,
     limit: Option<RateLimit>,
     below: Level,
@@ -210,20 +246,58 @@ struct Descriptor {
     shadow: bool,
     quota: bool,
     detailed_metric: bool,
+    metadata: Option<Arc<Metadata>>,
 }
 
 #[derive(Clone, Debug)]
 struct RateLimit {
     setting: Setting,
-    name: Option<String>,
+    /// Both are there once the configuration is made ready, the meter if the
+    /// setting is a limit.
+    rule: Option<Name>,
+    meter: Option<Meter>,
+    name: Option<Arc<str>>,
     replaces: Vec<String>,
 }
 
 impl Level {
-    fn find(&self, key: &str, value: &str) -> Option<&Descriptor> {
+    fn find(&self, key: &str, value: &str) -> Option<&Configured> {
         let siblings = self.by_key.get(key)?;
         let by_pattern = || siblings.patterns.iter().find(|(pattern, _)| wildcard::matches(pattern, value));
         siblings.exact.get(value).or_else(|| by_pattern().map(|(_, descriptor)| descriptor)).or(siblings.any.as_deref())
+    }
+
+    fn make_meters(&mut self, former: &HashMap<&str, &Meter>, now: Micros) -> Result<(), ConfigError> {
+        for siblings in self.by_key.values_mut() {
+            let Siblings { exact, patterns, any } = siblings;
+            let patterns = patterns.iter_mut().map(|(_, configured)| configured);
+            for configured in exact.values_mut().chain(patterns).chain(any.as_deref_mut()) {
+                if let Some(RateLimit { setting, rule, meter, .. }) = &mut configured.limit {
+                    let name = *rule.insert(Name::configured(&configured.path)?);
+                    *meter = match (setting, former.get(configured.path.as_str())) {
+                        (Setting::Limit(limit), None) => Some(Meter::new(name, *limit)),
+                        (Setting::Limit(limit), Some(former)) => {
+                            Some(Meter::new(name, *limit).in_place_of(former, now)?)
+                        }
+                        (Setting::Unlimited | Setting::Blocked, _) => None,
+                    };
+                }
+                configured.below.make_meters(former, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn collect_meters<'c>(&'c self, meters: &mut HashMap<&'c str, &'c Meter>) {
+        for Siblings { exact, patterns, any } in self.by_key.values() {
+            let patterns = patterns.iter().map(|(_, configured)| configured);
+            for configured in exact.values().chain(patterns).chain(any.as_deref()) {
+                if let Some(meter) = configured.limit.as_ref().and_then(|limit| limit.meter.as_ref()) {
+                    meters.insert(&configured.path, meter);
+                }
+                configured.below.collect_meters(meters);
+            }
+        }
     }
 }
 
@@ -309,7 +383,7 @@ impl Maker {
         level
     }
 
-    fn descriptor(&mut self, source: &Source, path: String, file: &DescriptorFile, node: &Node) -> Descriptor {
+    fn descriptor(&mut self, source: &Source, path: String, file: &DescriptorFile, node: &Node) -> Configured {
         if file.share_threshold && !file.value.contains('*') {
             let message = "share_threshold is for values with *: there is none to share with".to_owned();
             self.invalid(source, node, "share_threshold", message);
@@ -318,7 +392,7 @@ impl Maker {
             (Some(limit), Some(node)) => self.rate_limit(source, limit, node),
             _ => None,
         };
-        Descriptor {
+        Configured {
             limit,
             below: self.level(source, &path, &file.descriptors, node.at(&["descriptors"])),
             path,
@@ -326,6 +400,7 @@ impl Maker {
             shadow: file.shadow_mode,
             quota: file.quota_mode,
             detailed_metric: file.detailed_metric,
+            metadata: node.at(&["metadata"]).map(|node| Arc::new(Metadata::of(node))),
         }
     }
 
@@ -351,9 +426,8 @@ impl Maker {
                 }
                 return None;
             }
-            (false, Some(_), 0) => Setting::Blocked,
-            (false, Some(unit), count) => match Limit::try_fixed_window(count.into(), unit.period()) {
-                Ok(limit) => Setting::Limit(limit),
+            (false, Some(unit), count) => match unit.setting(count) {
+                Ok(setting) => setting,
                 Err(error) => {
                     self.mistakes.add(Mistake::at(source, &node.span, Problem::Policy(error)));
                     return None;
@@ -361,7 +435,7 @@ impl Maker {
             },
         };
         let replaces = file.replaces.iter().map(|replaces| replaces.name.clone()).collect();
-        Some(RateLimit { setting, name: file.name.clone(), replaces })
+        Some(RateLimit { setting, rule: None, meter: None, name: file.name.as_deref().map(Arc::from), replaces })
     }
 
     /// Something is wrong with a field of a node.

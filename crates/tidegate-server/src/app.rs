@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use tidegate::{ConfigError, Limit, Limiter, Policy};
 use tidegate_config::Format;
+use tidegate_config::envoy::EnvoyConfig;
 use tracing::{error, info};
 
 use crate::connections::{Connections, Drain};
+use crate::grpc::{self, EnvoyRules};
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
@@ -30,6 +32,7 @@ pub struct App {
     /// As the server was started.
     pub settings: Settings,
     pub(crate) policy: CurrentPolicy,
+    pub(crate) envoy: EnvoyRules,
     inline: InlineLimits,
 }
 
@@ -37,6 +40,7 @@ impl App {
     pub(crate) fn new(
         settings: Settings,
         (text, policy): (CurrentPolicy, Policy),
+        envoy: EnvoyConfig,
         store: impl Into<AnyStore>,
     ) -> Result<App, ConfigError> {
         let store = store.into();
@@ -47,9 +51,17 @@ impl App {
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
+        let mut envoy = EnvoyRules::new(envoy, store.clone())?;
+        if let Some(mode) = on_failure {
+            envoy = envoy.on_failure(mode);
+        }
+        if settings.envoy_spend_the_rest {
+            envoy = envoy.spending_the_rest();
+        }
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         Ok(App {
             limiter,
+            envoy,
             inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
             policy: text,
             refused,
@@ -83,6 +95,20 @@ impl App {
                 info!(path = %path.display(), "the policy was read again");
             }
             Err(error) => error!(path = %path.display(), "the policy stays as it was: {error}"),
+        }
+    }
+
+    /// Reads Envoy's descriptor files again, if there are any, and goes by them
+    /// from then on: all of them, or none.
+    pub(crate) fn reload_envoy(&self) {
+        if !grpc::has_files(&self.settings) {
+            return;
+        }
+        let loaded = grpc::load(&self.settings).and_then(|config| Ok(self.envoy.set_config(config)?));
+        self.metrics.policy_given(loaded.is_ok());
+        match loaded {
+            Ok(()) => info!("the descriptor files were read again"),
+            Err(error) => error!("the descriptor files stay as they were: {error}"),
         }
     }
 

@@ -5,14 +5,14 @@ mod answer;
 mod ask;
 mod body;
 mod connection;
-mod fields;
+pub(crate) mod fields;
 mod problem;
 mod question;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::routing::{MethodRouter, get, post};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -25,6 +25,7 @@ use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
 use self::problem::Problem;
 use crate::app::App;
+use crate::grpc;
 use crate::listen::Listener;
 use crate::metrics::Protocol;
 
@@ -66,7 +67,9 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", reads(get(|| async { "alive\n" })))
         .route("/readyz", reads(get(ready)))
         .route("/metrics", reads(get(metrics)))
-        .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })));
+        .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
+        .merge(grpc::router(&app))
+        .merge(grpc::json_router(&app));
     if !app.settings.no_admin {
         router = router.merge(admin::router(&app));
     }
@@ -81,12 +84,17 @@ fn asks(ask: Ask) -> MethodRouter<Arc<App>> {
     post(answer).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") })
 }
 
+/// The whole body of a request, or what to answer in its place.
+pub(crate) async fn read_body(request: Request<Body>, app: &App) -> Result<Bytes, Response<Body>> {
+    body::read(request, app).await.map_err(|problem| problem.response())
+}
+
 /// A path that can only be read.
 fn reads(router: MethodRouter<Arc<App>>) -> MethodRouter<Arc<App>> {
     router.fallback(|request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") })
 }
 
-fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Response<Body> {
+pub(crate) fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Response<Body> {
     let (path, method) = (request.uri().path().to_owned(), request.method().to_string());
     Problem::Method { path, method, allowed }.response()
 }

@@ -26,6 +26,7 @@
 mod app;
 mod cli;
 mod connections;
+mod grpc;
 mod http;
 mod inline;
 mod listen;
@@ -43,12 +44,14 @@ mod tls;
 pub use app::App;
 pub use cli::run;
 pub use connections::{Connections, Drain};
+#[doc(hidden)]
+pub use grpc::bare as envoy_message;
 pub use inline::{INLINE_RULE, Inline};
 pub use listen::{Address, AddressError, Listener, Peer, Stream};
 pub use metrics::{Metrics, Protocol, RuleCounters};
 pub use refused::Refused;
 pub use serve::{Server, StartError};
-pub use settings::{LogFormat, OnFailure, Settings, StoreChoice};
+pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};
 pub use snapshot::StatesError;
 pub use store::AnyStore;
 pub use tls::TlsError;

@@ -99,6 +99,15 @@ impl RuleCounters {
         self.refused.inc_by(refused);
     }
 
+    /// What a rule that only watches would have said.
+    pub fn shadowed(&self, refused: bool) {
+        if refused {
+            self.shadow_refused.inc()
+        } else {
+            self.shadow_allowed.inc()
+        };
+    }
+
     /// Decisions that a fallback made.
     pub fn degraded(&self, decisions: u64) {
         self.degraded.inc_by(decisions);

@@ -13,6 +13,7 @@ use tidegate_redis::{ConnectError, RedisStore, Servers};
 use tracing::{error, info, warn};
 
 use crate::app::App;
+use crate::grpc;
 use crate::http;
 use crate::inline::INLINE_RULE;
 use crate::listen::{Address, Listener};
@@ -30,6 +31,14 @@ pub enum StartError {
     /// The policy has mistakes.
     #[error("{0}")]
     Policy(Box<Report>),
+    /// A folder of descriptor files cannot be read.
+    #[error("no descriptor files in {}", path.display())]
+    EnvoyFolder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -80,6 +89,7 @@ pub struct Server {
     app: Arc<App>,
     http: Vec<Address>,
     resp: Vec<Address>,
+    grpc: Vec<Address>,
 }
 
 impl Server {
@@ -121,8 +131,9 @@ impl Server {
         admin_is_guarded(&settings)?;
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
-        let app = Arc::new(App::new(settings, policy, store)?);
-        let mut server = Server { app, http: Vec::new(), resp: Vec::new() };
+        let envoy = grpc::load(&settings)?;
+        let app = Arc::new(App::new(settings, policy, envoy, store)?);
+        let mut server = Server { app, http: Vec::new(), resp: Vec::new(), grpc: Vec::new() };
         for address in server.app.settings.http.clone() {
             let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
@@ -133,6 +144,11 @@ impl Server {
             let listener = listen(&address, tls.as_ref(), &[]).await?;
             server.resp.push(listener.address().clone());
             server.spawn(resp::serve(listener, Arc::clone(&resp)));
+        }
+        for address in server.app.settings.grpc.clone() {
+            let listener = listen(&address, tls.as_ref(), &[b"h2"]).await?;
+            server.grpc.push(listener.address().clone());
+            server.spawn(grpc::serve(listener, Arc::clone(&server.app)));
         }
         // Further protocols are started here, in the same way.
         Ok(server)
@@ -155,7 +171,18 @@ impl Server {
     /// All addresses, with the protocol of each.
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, &Address)> {
         let http = self.http.iter().map(|address| ("http", address));
-        http.chain(self.resp.iter().map(|address| ("resp", address)))
+        let resp = self.resp.iter().map(|address| ("resp", address));
+        http.chain(resp).chain(self.grpc.iter().map(|address| ("grpc", address)))
+    }
+
+    /// Where gRPC is served, and nothing else.
+    pub fn grpc(&self) -> &[Address] {
+        &self.grpc
+    }
+
+    /// The first TCP address of gRPC, for tests.
+    pub fn grpc_socket(&self) -> Option<SocketAddr> {
+        tcp(&self.grpc)
     }
 
     /// The first TCP address of HTTP, for tests.

@@ -31,6 +31,38 @@ pub struct Settings {
     /// The password that clients of RESP have to give
     #[arg(long, env = "TIDEGATE_RESP_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     pub resp_password: Option<String>,
+    /// Serve gRPC here, for Envoy; HTTP listeners serve it as well
+    #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDRESS", value_delimiter = ',')]
+    pub grpc: Vec<Address>,
+
+    /// Descriptor files of Envoy's rate limit service, or folders of them; may be given several times
+    #[arg(long, env = "TIDEGATE_ENVOY_CONFIG", value_name = "PATH", value_delimiter = ',')]
+    pub envoy_config: Vec<PathBuf>,
+
+    /// Where the reference service looks for a folder `config` of descriptor files
+    #[arg(long, env = "RUNTIME_ROOT", value_name = "FOLDER", hide = true)]
+    pub runtime_root: Option<PathBuf>,
+
+    /// A folder below that one, to look in instead
+    #[arg(long, env = "RUNTIME_SUBDIRECTORY", value_name = "FOLDER", hide = true)]
+    pub runtime_subdirectory: Option<PathBuf>,
+
+    /// Headers by which Envoy tells clients of their limits
+    #[arg(long, env = "TIDEGATE_ENVOY_HEADERS", value_name = "STYLE", default_value = "none")]
+    pub envoy_headers: HeaderStyle,
+
+    /// Give clients that Envoy refuses a problem document (RFC 9457) as the body
+    #[arg(long, env = "TIDEGATE_ENVOY_PROBLEM")]
+    pub envoy_problem: bool,
+
+    /// Let a limit of a descriptor file that refuses lose what it has left, as in the reference service: for hits
+    /// that Envoy tells when a response is done
+    #[arg(long, env = "TIDEGATE_ENVOY_SPEND_THE_REST")]
+    pub envoy_spend_the_rest: bool,
+
+    /// Tell Envoy's other filters of each decision, as dynamic metadata
+    #[arg(long, env = "TIDEGATE_ENVOY_METADATA")]
+    pub envoy_metadata: bool,
 
     /// Where states are kept: `memory`, or a URL such as `redis://127.0.0.1:6379`
     #[arg(long, env = "TIDEGATE_STORE", default_value = "memory")]
@@ -199,6 +231,19 @@ impl FromStr for OnFailure {
         }
         .ok_or_else(|| OnFailureError { text: text.into() })
     }
+}
+
+/// Which headers tell a client of its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HeaderStyle {
+    /// None.
+    None,
+    /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`
+    #[value(name = "draft-3")]
+    Draft3,
+    /// `RateLimit-Policy` and `RateLimit`, the fields of the IETF's draft since its eighth version
+    #[value(name = "draft-8")]
+    Draft8,
 }
 
 /// How logs are written.

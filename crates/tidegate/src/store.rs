@@ -20,7 +20,7 @@ pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use succession::Predecessor;
-pub(crate) use succession::{horizon, take_over};
+pub(crate) use succession::{MOST_PREDECESSORS, horizon, take_over};
 
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
+use tidegate::{ConfigError, Limit, Setting};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +35,7 @@ pub(super) struct DescriptorFile {
     _value_to_metric: bool,
     #[serde(default)]
     pub(super) share_threshold: bool,
-    /// Returned to Envoy by the original; nothing depends on it here.
+    /// Anything at all: it is taken from the tree as it is.
     #[serde(default, rename = "metadata")]
     _metadata: Option<IgnoredAny>,
 }
@@ -94,6 +95,17 @@ impl Unit {
             Unit::Month => 30 * DAY,
             Unit::Year => 365 * DAY,
         })
+    }
+
+    /// So many requests in each of these; none at all is blocked.
+    ///
+    /// # Errors
+    /// If the number is too large for the time.
+    pub fn setting(self, requests: u32) -> Result<Setting, ConfigError> {
+        match requests {
+            0 => Ok(Setting::Blocked),
+            requests => Limit::try_fixed_window(requests.into(), self.period()).map(Setting::Limit),
+        }
     }
 }
 

@@ -244,6 +244,11 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
         }
     }
 
+    /// Whatever it is, a fraction too.
+    fn deserialize_ignored_any<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_unit()
+    }
+
     fn deserialize_option<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.node.value {
             Value::Nothing => visitor.visit_none(),
@@ -276,7 +281,7 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
     serde::forward_to_deserialize_any! {
         <V: Visitor<'n>>
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
-        tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct map struct identifier
     }
 }
 

@@ -44,7 +44,11 @@ async fn serve(settings: Settings) -> ExitCode {
     };
     match log_format {
         LogFormat::Text => println!("{}", banner(&server)),
-        LogFormat::Json => info!(http = ?server.http().iter().map(Address::to_string).collect::<Vec<_>>(), "listening"),
+        LogFormat::Json => {
+            for (protocol, address) in server.addresses() {
+                info!(protocol, %address, "listening");
+            }
+        }
     }
     systemd::notify("READY=1");
     let watchdog = tokio::spawn(systemd::feed_watchdog());
@@ -55,7 +59,11 @@ async fn serve(settings: Settings) -> ExitCode {
             // By custom, to read the settings again; here, the policy.
             _ = hangup.recv() => {
                 let app = Arc::clone(server.app());
-                let _ = tokio::task::spawn_blocking(move || app.reload_policy()).await;
+                let reload = move || {
+                    app.reload_policy();
+                    app.reload_envoy();
+                };
+                let _ = tokio::task::spawn_blocking(reload).await;
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// The largest integer of a structured field: fifteen digits.
-const LARGEST: u64 = 999_999_999_999_999;
+pub(crate) const LARGEST: u64 = 999_999_999_999_999;
 
 /// Adds the fields of a decision. The window is known where the limit is.
 pub(super) fn add_to(headers: &mut HeaderMap, decision: &Decision, limit: Option<Limit>) {
@@ -44,7 +44,8 @@ fn retry_after_seconds(decision: &Decision) -> u64 {
     whole_seconds(decision.retry_after()).max(1)
 }
 
-fn whole_seconds(time: Duration) -> u64 {
+/// Rounded up, so that whoever waits them has waited long enough.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).min(LARGEST)
 }
 
@@ -56,7 +57,7 @@ fn window(limit: Limit) -> Duration {
 
 /// A name as a string of a structured field, which is plain ASCII: anything
 /// else is written as in a URL.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     text.push('"');
     for byte in name.bytes() {

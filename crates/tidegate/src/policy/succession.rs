@@ -14,11 +14,8 @@ use super::glob;
 use super::rule::{Override, Rule, RuleKey, Setting, Standard, Value};
 use crate::limit::ConfigError;
 use crate::name::Name;
-use crate::store::{Meter, Predecessor, horizon};
+use crate::store::{MOST_PREDECESSORS, Meter, Predecessor, horizon};
 use crate::time::Micros;
-
-/// Limits of one place that may have been in force within their horizons.
-const MOST_PREDECESSORS: usize = 32;
 
 /// The limits that were in force, as long as they matter.
 #[derive(Clone, Debug, Default)]

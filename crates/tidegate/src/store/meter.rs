@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::erased::erase;
 use super::meter_kernel::MeterKernel;
-use super::succession::Predecessor;
+use super::succession::{MOST_PREDECESSORS, Predecessor, horizon};
 use crate::failure::FailureMode;
 use crate::fnv::Fnv;
 use crate::kernel::{Kernel, WarmUp, Warming};
-use crate::limit::{Limit, LimitKernel};
+use crate::limit::{ConfigError, Limit, LimitKernel};
 use crate::name::Name;
+use crate::time::Micros;
 
 /// A named limit, or a kernel of the user's own, with all that can be
 /// computed beforehand.
@@ -119,6 +120,25 @@ impl Meter {
             self.identity = identity(self.name, &self.meaning);
         }
         self
+    }
+
+    /// The same limit, in the place of one that was in force until `now`, by
+    /// the store's clock: what keys used of that one counts on.
+    ///
+    /// # Errors
+    /// [`ConfigError::TooManyChanges`] if that one came in the place of so many
+    /// others, whose use still counts, that this would be one too many.
+    pub fn in_place_of(self, former: &Meter, now: Micros) -> Result<Meter, ConfigError> {
+        let matters = |past: &&Predecessor| past.until() > now && !past.meter().is_same_as(&self);
+        let mut past: Vec<Predecessor> = former.predecessors().iter().filter(matters).cloned().collect();
+        if !former.is_same_as(&self) {
+            let until = now.saturating_add(horizon(former));
+            past.push(Predecessor::new(former.clone().succeeding(Vec::new()), until));
+        }
+        if past.len() > MOST_PREDECESSORS {
+            return Err(ConfigError::TooManyChanges { rule: self.name.as_str(), bound: MOST_PREDECESSORS });
+        }
+        Ok(self.succeeding(past))
     }
 
     /// The same limit, in the place of others that were in force until now.

@@ -38,6 +38,9 @@ impl Predecessor {
     }
 }
 
+/// Limits of one place that may have been in force within their horizons.
+pub(crate) const MOST_PREDECESSORS: usize = 32;
+
 /// How long a kernel of the user's own may remember something, in
 /// microseconds: a day, since it does not say.
 const CUSTOM_HORIZON: u64 = 86_400_000_000;

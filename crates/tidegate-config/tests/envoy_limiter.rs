@@ -1,0 +1,374 @@
+//! Descriptor files that decide: in memory, on Redis, and when the store is away.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate::kernel::Verdict;
+use tidegate::{Check, Clock, FailureMode, ManualClock, MemoryStore, Micros, Setting, Store, StoreError};
+use tidegate_config::envoy::{self, Answer, Descriptor, EnvoyConfig, EnvoyLimiter, Hits, Metadata, Unit};
+use tidegate_redis::{RedisStore, Servers};
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::{Random, block_on};
+
+const FILE: &str = "
+domain: edge
+descriptors:
+  - { key: ip, rate_limit: { unit: minute, requests_per_unit: 3 }, metadata: { tier: free, weight: 0.5, tags: [a, 1] } }
+  - { key: user, rate_limit: { unit: minute, requests_per_unit: 5, name: per_user } }
+  - { key: blocked, rate_limit: { unit: second, requests_per_unit: 0 } }
+  - { key: free, rate_limit: { unlimited: true } }
+  - { key: watched, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+  - { key: vip, rate_limit: { unit: minute, requests_per_unit: 100, replaces: [{ name: per_user }] } }
+  - { key: path, value: /a/*, share_threshold: true, rate_limit: { unit: minute, requests_per_unit: 2 } }
+  - { key: path, value: /b/*, rate_limit: { unit: minute, requests_per_unit: 2 } }
+  - { key: model, value: small, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+  - { key: model, value: large, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 2 } }
+";
+
+fn config() -> EnvoyConfig {
+    envoy::parse(FILE, Path::new("envoy.yaml")).unwrap_or_else(|report| panic!("{report}"))
+}
+
+fn in_memory(clock: &ManualClock) -> EnvoyLimiter {
+    let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+    EnvoyLimiter::new(config(), store).expect("few names")
+}
+
+/// Asks with descriptors in short: `ip=1`, `ip=1 user=2`, with `+3` to be
+/// charged three, `?` to peek, `-2` for a refund of two.
+fn ask<S: Store>(limiter: &EnvoyLimiter<S>, descriptors: &[&str]) -> Result<Answer, StoreError> {
+    ask_with(limiter, descriptors, None)
+}
+
+fn ask_with<S: Store>(
+    limiter: &EnvoyLimiter<S>,
+    descriptors: &[&str],
+    setting: Option<Setting>,
+) -> Result<Answer, StoreError> {
+    let parsed: Vec<(Vec<(&str, &str)>, Hits)> = descriptors.iter().map(|text| parse(text)).collect();
+    let asked: Vec<Descriptor<'_>> = parsed
+        .iter()
+        .map(|(entries, hits)| {
+            let descriptor = Descriptor::new(entries).hits(*hits);
+            match setting {
+                Some(setting) => descriptor.limit(setting),
+                None => descriptor,
+            }
+        })
+        .collect();
+    block_on(limiter.decide("edge", &asked)).map(|answer| answer.expect("there is a file of the domain"))
+}
+
+fn parse(text: &str) -> (Vec<(&str, &str)>, Hits) {
+    let (mut entries, mut hits) = (Vec::new(), Hits::Charge(1));
+    for word in text.split(' ') {
+        if word == "?" {
+            hits = Hits::Peek;
+        } else if let Some(number) = word.strip_prefix('+') {
+            hits = Hits::Charge(number.parse().expect("a number"));
+        } else if let Some(number) = word.strip_prefix('-') {
+            hits = Hits::Refund(number.parse().expect("a number"));
+        } else {
+            entries.push(word.split_once('=').expect("key=value"));
+        }
+    }
+    (entries, hits)
+}
+
+/// Whether the request passes, and what is left to each descriptor.
+fn left<S: Store>(limiter: &EnvoyLimiter<S>, descriptors: &[&str]) -> (bool, Vec<u64>) {
+    let answer = ask(limiter, descriptors).expect("an answer");
+    (answer.allowed, answer.statuses.iter().map(|status| status.remaining).collect())
+}
+
+#[test]
+fn a_refused_request_costs_no_descriptor_anything() {
+    let clock = ManualClock::default();
+    let limiter = in_memory(&clock);
+    assert_eq!(left(&limiter, &["ip=1", "user=a"]), (true, vec![2, 4]));
+    assert_eq!(left(&limiter, &["ip=1 +2", "user=a"]), (true, vec![0, 3]));
+    assert_eq!(left(&limiter, &["ip=1", "user=a"]), (false, vec![0, 3]));
+    assert_eq!(left(&limiter, &["user=a", "ip=1"]), (false, vec![3, 0]), "in any order");
+    let refused = ask(&limiter, &["ip=1", "user=a"]).expect("an answer");
+    let [ip, user] = &refused.statuses[..] else { panic!("two statuses") };
+    assert_eq!((ip.allowed, ip.retry_after), (false, Some(Duration::from_secs(60))));
+    assert_eq!((user.allowed, user.retry_after), (true, None));
+    assert_eq!((ip.rule, user.rule), (Some("edge.ip".into()), Some("edge.user".into())));
+    assert_eq!((ip.name.as_deref(), user.name.as_deref()), (None, Some("per_user")));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(left(&limiter, &["ip=1", "user=a"]), (true, vec![2, 4]));
+}
+
+#[test]
+fn what_no_file_knows_passes_without_a_limit() {
+    let limiter = in_memory(&ManualClock::default());
+    for _ in 0..10 {
+        let answer = ask(&limiter, &["unknown=x", "ip=1 user=2", "free=x"]).expect("an answer");
+        assert!(answer.allowed && answer.statuses.iter().all(|status| status.allowed));
+        let settings: Vec<_> = answer.statuses.iter().map(|status| status.setting).collect();
+        assert_eq!(settings, [None, None, Some(Setting::Unlimited)]);
+    }
+    let elsewhere = block_on(limiter.decide("elsewhere", &[Descriptor::new(&[("ip", "1")])]));
+    assert!(elsewhere.is_ok_and(|answer| answer.is_none()), "no file is about the domain");
+}
+
+#[test]
+fn whoever_only_asks_is_not_charged_and_holds_back_the_others() {
+    let limiter = in_memory(&ManualClock::default());
+    assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![3]));
+    assert_eq!(left(&limiter, &["ip=1 +3"]), (true, vec![0]));
+    assert_eq!(left(&limiter, &["ip=1 ?"]), (false, vec![0]), "not one more would pass");
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a"]), (false, vec![0, 5]));
+    assert_eq!(left(&limiter, &["user=a"]), (true, vec![4]), "the user was not charged");
+}
+
+#[test]
+fn refunds_give_back_and_never_refuse() {
+    let limiter = in_memory(&ManualClock::default());
+    assert_eq!(left(&limiter, &["ip=1 +3"]), (true, vec![0]));
+    assert_eq!(left(&limiter, &["ip=1 -2"]), (true, vec![2]));
+    assert_eq!(left(&limiter, &["ip=1 -1000"]), (true, vec![3]), "no more than there is");
+    assert_eq!(left(&limiter, &["ip=1 +3"]), (true, vec![0]));
+    let (allowed, _) = left(&limiter, &["ip=1 -1", "user=a +6"]);
+    assert!(!allowed, "the user refuses");
+    assert_eq!(left(&limiter, &["ip=1 ?"]), (false, vec![0]), "and nothing was given back");
+}
+
+#[test]
+fn more_than_a_limit_can_hold_is_refused_without_a_time_to_wait() {
+    let limiter = in_memory(&ManualClock::default());
+    let answer = ask(&limiter, &["ip=1 +4", "user=a"]).expect("an answer");
+    assert!(!answer.allowed);
+    assert_eq!((answer.statuses[0].allowed, answer.statuses[0].retry_after), (false, None));
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![3, 5]), "nobody was charged");
+    let blocked = ask(&limiter, &["blocked=x", "user=a"]).expect("an answer");
+    assert!(!blocked.allowed && !blocked.statuses[0].allowed && blocked.statuses[0].retry_after.is_none());
+    assert_eq!(left(&limiter, &["user=a ?"]), (true, vec![5]));
+    assert!(!ask(&limiter, &[&format!("ip=1 +{}", u64::MAX)]).expect("an answer").allowed);
+    assert!(ask(&limiter, &["blocked=x -1"]).expect("an answer").allowed, "there is nothing to give back");
+}
+
+#[test]
+fn the_same_descriptor_twice_is_charged_twice_or_not_at_all() {
+    let limiter = in_memory(&ManualClock::default());
+    assert_eq!(left(&limiter, &["ip=1", "ip=1"]), (true, vec![1, 1]));
+    assert_eq!(left(&limiter, &["ip=1", "ip=1"]), (false, vec![1, 1]));
+    assert_eq!(left(&limiter, &["ip=1 +2", "ip=1 -1"]), (true, vec![0, 0]));
+    assert_eq!(left(&limiter, &["ip=1 +1", "ip=1 -3"]), (true, vec![2, 2]));
+    assert_eq!(left(&limiter, &["ip=1 ?", "ip=1", "ip=1 ?"]), (true, vec![2, 1, 2]), "who asks is asked first");
+    assert_eq!(left(&limiter, &["ip=1 +2", "ip=1 +2"]), (false, vec![1, 1]), "together more than the limit");
+}
+
+#[test]
+fn a_request_may_bring_its_own_limit() {
+    let limiter = in_memory(&ManualClock::default());
+    let ten = Unit::Hour.setting(10).expect("a limit");
+    let own = |descriptor: &str, setting| ask_with(&limiter, &[descriptor], Some(setting)).expect("an answer");
+    assert_eq!(own("ip=1 +4", ten).statuses[0].remaining, 6);
+    assert_eq!(own("nobody=knows +4", ten).statuses[0].remaining, 6, "for what no file knows, too");
+    assert_eq!(own("ip=2", ten).statuses[0].remaining, 9, "each has its own");
+    assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![3]), "the file's limit is untouched");
+    assert!(!own("ip=1", Unit::Hour.setting(0).expect("blocked")).allowed);
+    let watched = ask_with(&limiter, &["watched=x +11"], Some(ten)).expect("an answer");
+    assert!(!watched.allowed, "a shadow of the file is none then");
+}
+
+#[test]
+fn shadows_count_and_refuse_nobody() {
+    let limiter = in_memory(&ManualClock::default());
+    let answer = ask(&limiter, &["watched=x", "ip=1"]).expect("an answer");
+    assert_eq!((answer.allowed, answer.statuses[0].shadow_refuses, answer.statuses[0].remaining), (true, false, 0));
+    let answer = ask(&limiter, &["watched=x", "ip=1"]).expect("an answer");
+    assert_eq!((answer.allowed, answer.statuses[0].allowed, answer.statuses[0].shadow_refuses), (true, true, true));
+    assert!(!ask(&limiter, &["watched=y", "ip=1 +2"]).expect("an answer").allowed);
+    assert_eq!(left(&limiter, &["watched=y ?"]), (true, vec![1]), "a refused request is not counted");
+}
+
+#[test]
+fn quotas_refuse_only_together() {
+    let limiter = in_memory(&ManualClock::default());
+    assert_eq!(left(&limiter, &["model=small", "model=large"]), (true, vec![0, 1]));
+    let answer = ask(&limiter, &["model=small", "model=large"]).expect("an answer");
+    assert!(answer.allowed, "one of them is left");
+    assert_eq!(answer.statuses.iter().map(|status| status.allowed).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(left(&limiter, &["model=small", "model=large"]), (false, vec![0, 0]));
+    assert_eq!(left(&limiter, &["model=small"]), (false, vec![0]), "alone, it is an ordinary limit");
+    assert_eq!(left(&limiter, &["model=large -1", "model=small"]), (true, vec![1, 0]));
+    assert_eq!(left(&limiter, &["model=large", "ip=1 +4"]), (false, vec![1, 3]), "others refuse as ever");
+}
+
+#[test]
+fn replaced_limits_are_not_asked() {
+    let limiter = in_memory(&ManualClock::default());
+    for _ in 0..10 {
+        assert!(ask(&limiter, &["user=a", "vip=a"]).expect("an answer").allowed);
+    }
+    assert_eq!(left(&limiter, &["user=a"]), (true, vec![4]));
+}
+
+#[test]
+fn a_shared_threshold_is_one_limit_for_all_values() {
+    let limiter = in_memory(&ManualClock::default());
+    assert_eq!(left(&limiter, &["path=/a/1"]), (true, vec![1]));
+    assert_eq!(left(&limiter, &["path=/a/2"]), (true, vec![0]));
+    assert_eq!(left(&limiter, &["path=/b/1"]), (true, vec![1]));
+    assert_eq!(left(&limiter, &["path=/b/2"]), (true, vec![1]));
+    assert_eq!(left(&limiter, &["path=/a/3", "path=/a/4"]), (false, vec![0, 0]));
+}
+
+#[test]
+fn metadata_is_what_the_file_says() {
+    let limiter = in_memory(&ManualClock::default());
+    let answer = ask(&limiter, &["ip=1", "user=a"]).expect("an answer");
+    let text = |text: &str| Metadata::Text(text.into());
+    let expected = Metadata::Table(vec![
+        ("tier".into(), text("free")),
+        ("weight".into(), Metadata::Number(0.5)),
+        ("tags".into(), Metadata::List(vec![text("a"), Metadata::Number(1.0)])),
+    ]);
+    assert_eq!(answer.statuses[0].metadata.as_deref(), Some(&expected));
+    assert_eq!(answer.statuses[1].metadata, None);
+}
+
+/// A store that is always away.
+struct Away(ManualClock);
+
+impl Store for Away {
+    async fn decide(&self, _: &[Check<'_>], _: &mut [Verdict]) -> Result<Micros, StoreError> {
+        Err(StoreError::Failed { source: "gone".into() })
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.0
+    }
+}
+
+#[test]
+fn without_a_store_the_failure_mode_answers() {
+    let away = || EnvoyLimiter::new(config(), Away(ManualClock::default())).expect("few names");
+    assert!(ask(&away(), &["ip=1"]).is_err(), "without a mode there is no answer");
+    assert!(ask(&away(), &["unknown=1"]).expect("nobody is asked").allowed);
+    let limiter = away();
+    let shadow = ask(&limiter, &["watched=1"]).expect("a shadow's store is nobody's loss");
+    assert!(shadow.allowed && !shadow.statuses[0].shadow_refuses);
+    for (mode, allowed) in [(FailureMode::Open, true), (FailureMode::Closed, false)] {
+        let limiter = away().on_failure(mode);
+        for _ in 0..10 {
+            let answer = ask(&limiter, &["ip=1", "user=a"]).expect("a stand-in answers");
+            assert_eq!((answer.allowed, answer.statuses[0].degraded), (allowed, true), "{mode:?}");
+        }
+        assert!(ask(&limiter, &["ip=1 -1"]).is_err(), "a refund has no stand-in");
+    }
+    let limiter = away().on_failure(FailureMode::local(2));
+    let admitted = (0..10).filter(|_| ask(&limiter, &["user=a"]).is_ok_and(|answer| answer.allowed)).count();
+    assert_eq!(admitted, 2, "half of five");
+    let beyond = ask(&limiter, &["user=b +3", "ip=1"]).expect("a stand-in answers");
+    assert_eq!((beyond.allowed, beyond.statuses[0].allowed, beyond.statuses[1].allowed), (false, false, true));
+    assert!(ask(&limiter, &["ip=1"]).expect("a stand-in answers").allowed, "and nobody was charged");
+}
+
+#[test]
+fn a_limit_that_refuses_loses_the_rest_if_told_to() {
+    let limiter = in_memory(&ManualClock::default()).spending_the_rest();
+    assert_eq!(left(&limiter, &["ip=1 +2", "user=a"]), (true, vec![1, 4]));
+    let answer = ask(&limiter, &["ip=1 +2", "user=a"]).expect("an answer");
+    assert_eq!((answer.allowed, answer.statuses[0].remaining), (false, 0));
+    assert_eq!(answer.statuses[0].retry_after, Some(Duration::from_secs(60)));
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 4]), "only those that refuse");
+    assert!(!ask(&limiter, &["ip=2 +1000"]).expect("an answer").allowed);
+    assert_eq!(left(&limiter, &["ip=2 ?"]), (false, vec![0]), "however much was asked for");
+}
+
+#[test]
+fn what_was_used_stays_used_when_the_files_change() {
+    let clock = ManualClock::default();
+    clock.set(Micros::new(1_700_000_000_000_000));
+    let limiter = in_memory(&clock);
+    assert_eq!(left(&limiter, &["ip=1 +2", "user=a"]), (true, vec![1, 4]));
+    let with = |from: &str, to: &str| {
+        let text = FILE.replace(from, to);
+        limiter.set_config(envoy::parse(&text, Path::new("envoy.yaml")).expect("a valid file"))
+    };
+    with("requests_per_unit: 3 }, metadata", "requests_per_unit: 10 }, metadata").expect("a change");
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![8, 4]), "raising mints nothing");
+    with("requests_per_unit: 3 }, metadata", "requests_per_unit: 2 }, metadata").expect("a change");
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 4]), "lowering holds at once");
+    with("domain: edge", "domain: edge").expect("a change");
+    assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![1]), "back again");
+    let too_often = (0..100).map(|count| {
+        let to = format!("requests_per_unit: {} }}, metadata", 20 + count);
+        with("requests_per_unit: 3 }, metadata", &to)
+    });
+    let refused: Vec<_> = too_often.filter_map(Result::err).collect();
+    assert!(refused.len() > 50, "so many limits cannot count at once");
+    assert_eq!(left(&limiter, &["user=a ?"]), (true, vec![4]), "and the last good one is kept");
+    clock.advance(Duration::from_secs(180));
+    with("unit: minute", "unit: hour").expect("they are forgotten");
+}
+
+#[test]
+fn on_redis_as_in_memory() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let _entered = runtime.enter();
+    let server = Server::start();
+    let clock = ManualClock::default();
+    let servers = Servers::parse(&server.url()).expect("a valid URL");
+    let store = RedisStore::builder(servers).deadline(Duration::from_secs(10)).clock(clock.clone());
+    let redis = EnvoyLimiter::new(config(), store.build().expect("valid settings")).expect("few names");
+    let memory = in_memory(&clock);
+    let mut random = Random::new(5);
+    let mut now = 1_700_000_000_000_000;
+    let (mut allowed, mut refused) = (0, 0);
+    for step in 0..2_000 {
+        now += random.within(0..=4_000_000);
+        clock.set(Micros::new(now));
+        if step % 250 == 249 {
+            let count = random.within(1..=6);
+            let text = FILE.replace("requests_per_unit: 5", &format!("requests_per_unit: {count}"));
+            let changed = envoy::parse(&text, Path::new("envoy.yaml")).expect("a valid file");
+            redis.set_config(changed.clone()).expect("a change");
+            memory.set_config(changed).expect("a change");
+        }
+        let descriptors: Vec<String> = (0..random.within(1..=3))
+            .map(|_| {
+                let entry = random.choose(&[
+                    "ip=1",
+                    "ip=2",
+                    "user=a",
+                    "user=b",
+                    "vip=a",
+                    "watched=x",
+                    "path=/a/1",
+                    "path=/a/2",
+                    "path=/b/1",
+                    "model=small",
+                    "model=large",
+                    "blocked=x",
+                    "free=x",
+                    "unknown=x",
+                ]);
+                let hits = random.choose(&["+1", "+1", "+1", "+2", "?", "-1", "+0"]);
+                format!("{entry} {hits}")
+            })
+            .collect();
+        let descriptors: Vec<&str> = descriptors.iter().map(String::as_str).collect();
+        let setting = random.percent(10).then(|| Unit::Minute.setting(4).expect("a limit"));
+        let there = ask_with(&redis, &descriptors, setting).expect("an answer");
+        let here = ask_with(&memory, &descriptors, setting).expect("an answer");
+        assert_eq!(there.statuses, here.statuses, "step {step}: {descriptors:?}");
+        assert_eq!(there.allowed, here.allowed, "step {step}: {descriptors:?}");
+        if here.allowed { allowed += 1 } else { refused += 1 }
+    }
+    assert!(allowed > 400 && refused > 400, "{allowed} allowed, {refused} refused");
+}
+
+#[test]
+fn the_file_of_the_document_is_one() {
+    let document = include_str!("../../../docs/envoy.md");
+    let mut blocks = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("a block"));
+    let file = blocks.find(|block| block.starts_with("domain:")).expect("a descriptor file");
+    let config = envoy::parse(file, Path::new("envoy.md")).unwrap_or_else(|report| panic!("{report}"));
+    let orders = [("user", "alice"), ("path", "/orders/7")];
+    assert_eq!(config.limit_for("edge", &orders).map(|matched| matched.setting), Unit::Hour.setting(1000).ok());
+}

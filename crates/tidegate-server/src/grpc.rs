@@ -1,0 +1,138 @@
+//! gRPC: Envoy's rate limit service, version 3, with health and reflection.
+//!
+//! Two things can decide a request, by its domain. Where a descriptor file is
+//! about the domain (`--envoy-config`), it decides, with the meaning that the
+//! reference service gives it. For every other domain the server's own policy
+//! does: each descriptor becomes a request whose attributes are its entries,
+//! and `domain`. What neither knows passes without a limit.
+//!
+//! Three things are not as they are in the reference service. A request that
+//! is refused charges no descriptor. A descriptor with zero hits asks whether
+//! one more would pass. And a request that can never pass is `OVER_LIMIT`,
+//! never an error: Envoy lets pass what the service has no answer for.
+
+mod answer;
+pub mod bare;
+mod config;
+mod headers;
+mod json;
+mod messages;
+mod metadata;
+mod problem;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::middleware::{Next, from_fn};
+use axum::routing::any_service;
+use http::{Request, Response};
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, health_reporter};
+use tower::Service;
+
+pub(crate) use self::answer::EnvoyRules;
+pub(crate) use self::config::{has_files, load};
+pub(crate) use self::json::router as json_router;
+use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use self::messages::{RateLimitRequest, RateLimitResponse};
+use self::problem::Problem;
+use crate::app::App;
+use crate::connections::Drain;
+use crate::http::serve_connection;
+use crate::listen::Listener;
+use crate::metrics::Protocol;
+
+/// Serves gRPC on a listener until the server closes.
+pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
+    let router = router::<()>(&app)
+        .fallback(|| async { Status::new(Code::Unimplemented, "no such service").into_http::<Body>() });
+    let serve = move |stream, app| serve_connection(stream, app, router.clone());
+    listener.serve_each(app, Protocol::Grpc, serve).await;
+}
+
+/// The routes of all services, for a listener that serves others as well.
+pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
+    let (reporter, health) = health_reporter();
+    app.connections.spawn(report_health(reporter, app.drain.clone()));
+    let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
+    let mut router = Router::new();
+    let patience = app.settings.body_patience();
+    let in_time = move |request: Request<Body>, next: Next| async move {
+        let answered = tokio::time::timeout(patience, next.run(request)).await;
+        answered.unwrap_or_else(|_| Status::new(Code::DeadlineExceeded, "the message took too long").into_http())
+    };
+    router = with(router, limits.max_decoding_message_size(app.settings.max_body)).layer(from_fn(in_time));
+    router = with(router, health);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(messages::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Our own descriptors are valid, which a test sees.
+    if let (Ok(new), Ok(old)) = (reflection().build_v1(), reflection().build_v1alpha()) {
+        router = with(with(router, new), old);
+    }
+    router
+}
+
+/// Says that the server is there, until it leaves.
+async fn report_health(mut reporter: HealthReporter, drain: Drain) {
+    // The empty name is the whole server, and the last is what the reference service goes by.
+    let names = ["", RateLimitServiceServer::<Limits>::NAME, "ratelimit"];
+    for name in names {
+        reporter.set_service_status(name, ServingStatus::Serving).await;
+    }
+    drain.leaving().await;
+    for name in names {
+        reporter.set_service_status(name, ServingStatus::NotServing).await;
+    }
+    drain.closing().await;
+    for name in names {
+        // Those who watch are let go: they would never end by themselves.
+        reporter.clear_service_status(name).await;
+    }
+}
+
+/// Adds a service under its name.
+fn with<R, S, B>(router: Router<R>, service: S) -> Router<R>
+where
+    R: Clone + Send + Sync + 'static,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    router.route(&format!("/{}/{{method}}", S::NAME), any_service(service))
+}
+
+struct Limits(Arc<App>);
+
+#[tonic::async_trait]
+impl RateLimitService for Limits {
+    async fn should_rate_limit(
+        &self,
+        request: tonic::Request<RateLimitRequest>,
+    ) -> Result<tonic::Response<RateLimitResponse>, Status> {
+        let began = Instant::now();
+        let answered = answer::answer(&self.0, request.get_ref()).await;
+        self.0.metrics.answered(Protocol::Grpc, began.elapsed());
+        answered.map(tonic::Response::new).map_err(Status::from)
+    }
+}
+
+impl From<Problem> for Status {
+    fn from(problem: Problem) -> Status {
+        let code = if problem.is_of_the_caller() { Code::InvalidArgument } else { Code::Unavailable };
+        Status::new(code, problem.in_full())
+    }
+}

@@ -1,0 +1,203 @@
+//! From Envoy's request to its response.
+
+mod by_files;
+mod by_policy;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::{CheckError, Limit, Name, Setting, StoreError};
+use tidegate_config::envoy::{EnvoyLimiter, Hits, Metadata, Unit};
+
+use super::headers;
+use super::messages::rate_limit_response::rate_limit::Unit as WireUnit;
+use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::messages::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
+use super::metadata;
+use super::problem::Problem;
+use crate::app::App;
+use crate::store::AnyStore;
+
+/// The descriptor files of a server, ready to decide.
+pub(crate) type EnvoyRules = EnvoyLimiter<AnyStore>;
+
+/// Descriptors that one request may have: each is a lock held, or a key sent.
+const MOST_DESCRIPTORS: usize = 100;
+
+/// What a request comes to.
+pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
+    let asked = read(request)?;
+    let outcome = match by_files::decide(app, &request.domain, &asked).await? {
+        Some(outcome) => outcome,
+        None => by_policy::decide(app, &request.domain, &asked).await?,
+    };
+    let mut response = RateLimitResponse {
+        overall_code: code(outcome.allowed).into(),
+        statuses: outcome.lines.iter().map(Line::status).collect(),
+        ..RateLimitResponse::default()
+    };
+    headers::add(&app.settings, &outcome, &mut response);
+    if app.settings.envoy_metadata {
+        response.dynamic_metadata = Some(metadata::of(request, &outcome));
+    }
+    Ok(response)
+}
+
+/// A descriptor, with what is wanted of it.
+pub(super) struct Asked<'r> {
+    entries: Vec<(&'r str, &'r str)>,
+    hits: Hits,
+    /// The limit that it brings.
+    setting: Option<Setting>,
+}
+
+/// What became of a request, whoever decided it.
+pub(super) struct Outcome {
+    pub(super) allowed: bool,
+    /// One for each descriptor.
+    pub(super) lines: Vec<Line>,
+}
+
+/// What became of a descriptor.
+#[derive(Default)]
+pub(super) struct Line {
+    pub(super) allowed: bool,
+    /// The limit, if there is one.
+    pub(super) limit: Option<Shown>,
+    pub(super) remaining: u64,
+    /// How long a refused request has to wait, if waiting helps.
+    pub(super) retry_after: Option<Duration>,
+    pub(super) reset_after: Duration,
+    pub(super) metadata: Option<Arc<Metadata>>,
+}
+
+/// A limit as clients are told of it.
+pub(super) struct Shown {
+    pub(super) rule: Option<Name>,
+    /// What the file calls it.
+    pub(super) name: Option<Arc<str>>,
+    pub(super) capacity: u64,
+    /// The time that it counts for, if it is known.
+    pub(super) period: Option<Duration>,
+}
+
+impl Shown {
+    /// What to call it.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().or(self.rule.map(Name::as_str)).unwrap_or_default()
+    }
+}
+
+impl Line {
+    /// How long until more would pass than now, if that is known.
+    pub(super) fn until_more(&self) -> Option<Duration> {
+        if self.allowed { Some(self.reset_after) } else { self.retry_after }
+    }
+
+    fn status(&self) -> DescriptorStatus {
+        let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        DescriptorStatus {
+            code: code(self.allowed).into(),
+            current_limit: self.limit.as_ref().map(|limit| RateLimit {
+                name: limit.name.as_deref().unwrap_or_default().to_owned(),
+                requests_per_unit: short(limit.capacity),
+                unit: limit.period.map_or(WireUnit::Unknown, wire_unit).into(),
+            }),
+            limit_remaining: short(self.remaining),
+            // Whoever has no limit has nothing that resets.
+            duration_until_reset: self.until_more().filter(|_| self.limit.is_some()).map(whole),
+            quota: None,
+        }
+    }
+}
+
+fn code(allowed: bool) -> Code {
+    if allowed { Code::Ok } else { Code::OverLimit }
+}
+
+/// Waits are told in whole seconds by headers, but here to the microsecond.
+fn whole(duration: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: duration.subsec_nanos().cast_signed() }
+}
+
+const UNITS: [(Unit, WireUnit); 7] = [
+    (Unit::Second, WireUnit::Second),
+    (Unit::Minute, WireUnit::Minute),
+    (Unit::Hour, WireUnit::Hour),
+    (Unit::Day, WireUnit::Day),
+    (Unit::Week, WireUnit::Week),
+    (Unit::Month, WireUnit::Month),
+    (Unit::Year, WireUnit::Year),
+];
+
+fn wire_unit(period: Duration) -> WireUnit {
+    UNITS.into_iter().find(|(unit, _)| unit.period() == period).map_or(WireUnit::Unknown, |(_, unit)| unit)
+}
+
+/// The descriptors of a request, if it is one that can be answered.
+fn read(request: &RateLimitRequest) -> Result<Vec<Asked<'_>>, Problem> {
+    if request.domain.is_empty() {
+        return Err(Problem::NoDomain);
+    }
+    let (count, bound) = (request.descriptors.len(), MOST_DESCRIPTORS);
+    match count {
+        0 => return Err(Problem::NoDescriptors),
+        _ if count > bound => return Err(Problem::TooManyDescriptors { count, bound }),
+        _ => {}
+    }
+    request.descriptors.iter().enumerate().map(|(place, descriptor)| read_one(request, descriptor, place)).collect()
+}
+
+fn read_one<'r>(
+    request: &RateLimitRequest,
+    descriptor: &'r RateLimitDescriptor,
+    place: usize,
+) -> Result<Asked<'r>, Problem> {
+    let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect();
+    // On the wire of a request, none cannot be told from zero.
+    let hits = match (descriptor.hits_addend, request.hits_addend) {
+        (Some(hits), _) => hits,
+        (None, 0) => 1,
+        (None, hits) => hits.into(),
+    };
+    let hits = match (hits, descriptor.is_negative_hits) {
+        (0, _) => Hits::Peek,
+        (hits, false) => Hits::Charge(hits),
+        (hits, true) => Hits::Refund(hits),
+    };
+    let unit = |unit: i32| match RateLimitUnit::try_from(unit) {
+        Ok(RateLimitUnit::Second) => Ok(Unit::Second),
+        Ok(RateLimitUnit::Minute) => Ok(Unit::Minute),
+        Ok(RateLimitUnit::Hour) => Ok(Unit::Hour),
+        Ok(RateLimitUnit::Day) => Ok(Unit::Day),
+        Ok(RateLimitUnit::Month) => Ok(Unit::Month),
+        Ok(RateLimitUnit::Year) => Ok(Unit::Year),
+        Ok(RateLimitUnit::Unknown) | Err(_) => Err(Problem::NoUnit { place, unit }),
+    };
+    let setting = match &descriptor.limit {
+        None => None,
+        Some(limit) => Some(unit(limit.unit)?.setting(limit.requests_per_unit).map_err(Problem::Limit)?),
+    };
+    Ok(Asked { entries, hits, setting })
+}
+
+/// There is no answer, and that is counted.
+fn failed(app: &App, error: CheckError) -> Problem {
+    app.metrics.failed(&error);
+    Problem::Store(match error {
+        CheckError::Store(error) => error,
+        other => StoreError::Failed { source: other.into() },
+    })
+}
+
+/// A setting as clients are told of it; nobody is told of a limit that is none.
+fn shown(setting: Option<Setting>, rule: Option<Name>, name: Option<Arc<str>>) -> Option<Shown> {
+    let limit: Option<Limit> = match setting? {
+        Setting::Limit(limit) => Some(limit),
+        Setting::Blocked => None,
+        Setting::Unlimited => return None,
+    };
+    let capacity = limit.as_ref().map_or(0, Limit::capacity);
+    Some(Shown { rule, name, capacity, period: limit.as_ref().map(Limit::period) })
+}

@@ -1,0 +1,56 @@
+//! Requests that a descriptor file decides.
+
+use tidegate::{CheckError, Setting};
+use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
+
+use super::{Asked, Line, Outcome, failed, shown};
+use crate::app::App;
+use crate::grpc::problem::Problem;
+
+/// What a request comes to, if a file is about its domain.
+pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Option<Outcome>, Problem> {
+    let descriptors: Vec<Descriptor<'_>> = asked
+        .iter()
+        .map(|asked| {
+            let descriptor = Descriptor::new(&asked.entries).hits(asked.hits);
+            match asked.setting {
+                Some(setting) => descriptor.limit(setting),
+                None => descriptor,
+            }
+        })
+        .collect();
+    let answer = app.envoy.decide(domain, &descriptors).await;
+    let Some(answer) = answer.map_err(|error| failed(app, CheckError::Store(error)))? else { return Ok(None) };
+    count(app, asked, &answer);
+    Ok(Some(Outcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
+}
+
+/// Counts charges: those that passed, or the limits that refused.
+fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
+    for (asked, status) in asked.iter().zip(&answer.statuses) {
+        let (Some(rule), Hits::Charge(_)) = (status.rule, asked.hits) else { continue };
+        let counters = app.metrics.rule(rule);
+        if status.shadow {
+            counters.shadowed(status.shadow_refuses);
+        } else {
+            counters.decided(answer.allowed.into(), (!status.allowed).into());
+            if let Some(key) = &status.refused_key {
+                app.refused.count(rule, key);
+            }
+        }
+        counters.degraded(status.degraded.into());
+    }
+}
+
+fn line(status: Status) -> Line {
+    let limit = shown(status.setting, status.rule, status.name);
+    let known = limit.is_some() || status.setting == Some(Setting::Unlimited);
+    Line {
+        allowed: status.allowed,
+        limit,
+        remaining: if known { status.remaining } else { 0 },
+        retry_after: status.retry_after,
+        reset_after: status.reset_after,
+        metadata: status.metadata,
+    }
+}

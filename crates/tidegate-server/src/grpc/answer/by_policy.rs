@@ -1,0 +1,188 @@
+//! Requests that the server's own policy decides.
+//!
+//! Each descriptor is a request of its own to the limiter. Where there are
+//! several, all are asked before any is charged. Should one be refused then
+//! all the same, because others came between, those before it are given back:
+//! for a moment less may pass than could, and never more.
+
+use std::sync::Arc;
+
+use tidegate::{CheckError, Decision, Key, KeyPart, Limiter, Request, Setting};
+use tidegate_config::envoy::Hits;
+
+use super::{Asked, Line, Outcome, Shown, failed, shown};
+use crate::app::App;
+use crate::grpc::problem::Problem;
+use crate::inline::{INLINE_RULE, Inline};
+use crate::store::AnyStore;
+
+pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
+    let questions: Vec<Question<'_>> =
+        asked.iter().map(|asked| Question::new(app, domain, asked)).collect::<Result<_, _>>()?;
+    if let [question] = &questions[..] {
+        let say = question.ask(app, question.hits).await?;
+        return Ok(Outcome { allowed: say.passes(question), lines: vec![say.line(question)] });
+    }
+    let mut says = Vec::with_capacity(questions.len());
+    for question in &questions {
+        says.push(question.ask(app, Hits::Peek).await?);
+    }
+    let passes = |says: &[Say]| says.iter().zip(&questions).all(|(say, question)| say.passes(question));
+    let mut charged = Vec::new();
+    for (place, question) in questions.iter().enumerate() {
+        if let (Hits::Charge(hits), true) = (question.hits, passes(&says)) {
+            says[place] = question.ask(app, question.hits).await?;
+            charged.push((place, hits));
+        }
+    }
+    let allowed = passes(&says);
+    if allowed {
+        for (place, question) in questions.iter().enumerate() {
+            if let Hits::Refund(_) = question.hits {
+                says[place] = question.ask(app, question.hits).await?;
+            }
+        }
+    } else {
+        // The last one that was asked is the one that refused.
+        charged.pop();
+        for (place, hits) in charged {
+            says[place] = questions[place].ask(app, Hits::Refund(hits)).await?;
+        }
+    }
+    let lines = says.iter().zip(&questions).map(|(say, question)| say.line(question)).collect();
+    Ok(Outcome { allowed, lines })
+}
+
+/// A descriptor as a question to a limiter.
+struct Question<'r> {
+    request: Request<'r>,
+    hits: Hits,
+    by: By,
+}
+
+/// Who answers it.
+enum By {
+    Policy,
+    /// The limit that it brings.
+    Inline(Arc<Inline>, tidegate::Limit),
+    /// Nobody: it brings one of the two extremes.
+    Extreme(Setting),
+}
+
+/// What a limiter says.
+enum Say {
+    Decided(Decision),
+    /// More than the limit could ever hold.
+    Never {
+        capacity: u64,
+    },
+    /// It is not limited, or blocked.
+    Extreme(Setting),
+}
+
+impl<'r> Question<'r> {
+    fn new(app: &App, domain: &'r str, asked: &Asked<'r>) -> Result<Question<'r>, Problem> {
+        let entries = &asked.entries;
+        let parts = entries.iter().rev().flat_map(|(name, value)| [*value, *name]).chain([domain]);
+        let mut request = Request::new(Key::of(parts.map(KeyPart::from)));
+        for (name, value) in entries {
+            request = request.with(name, *value);
+        }
+        // Last, so that no entry is taken for it.
+        request = request.with("domain", domain);
+        let by = match asked.setting {
+            None => By::Policy,
+            Some(Setting::Limit(limit)) => By::Inline(app.inline(limit).map_err(Problem::Limit)?, limit),
+            Some(extreme @ (Setting::Unlimited | Setting::Blocked)) => By::Extreme(extreme),
+        };
+        Ok(Question { request, hits: asked.hits, by })
+    }
+
+    fn limiter<'l>(&'l self, app: &'l App) -> Result<&'l Limiter<AnyStore>, Setting> {
+        match &self.by {
+            By::Policy => Ok(&app.limiter),
+            By::Inline(inline, _) => Ok(&inline.limiter),
+            By::Extreme(setting) => Err(*setting),
+        }
+    }
+
+    /// Asks for so many hits; whoever would be charged asks about as many.
+    async fn ask(&self, app: &App, hits: Hits) -> Result<Say, Problem> {
+        let limiter = match self.limiter(app) {
+            Ok(limiter) => limiter,
+            Err(setting) => return Ok(Say::Extreme(setting)),
+        };
+        let request = self.request.clone();
+        let decided = match (hits, self.hits) {
+            (Hits::Charge(hits), _) => limiter.check_async(request.cost(hits)).await,
+            (Hits::Refund(hits), _) => limiter.refund_async(request.cost(hits)).await,
+            (Hits::Peek, Hits::Charge(hits)) => limiter.peek_async(request.cost(hits)).await,
+            (Hits::Peek, Hits::Peek) => limiter.peek_async(request.cost(1)).await,
+            // Nobody who gives back is refused.
+            (Hits::Peek, Hits::Refund(_)) => limiter.peek_async(request.cost(0)).await,
+        };
+        match (decided, hits) {
+            (Ok(decision), _) => Ok(Say::Decided(decision)),
+            // More than all there is to give back is all there is.
+            (Err(CheckError::Unsatisfiable { capacity, .. }), Hits::Refund(_)) => {
+                let again = limiter.refund_async(self.request.clone().cost(capacity)).await;
+                again.map(Say::Decided).map_err(|error| failed(app, error))
+            }
+            (Err(error @ CheckError::Unsatisfiable { capacity, .. }), _) => {
+                app.metrics.failed(&error);
+                Ok(Say::Never { capacity })
+            }
+            (Err(error), _) => Err(failed(app, error)),
+        }
+    }
+}
+
+impl Say {
+    fn passes(&self, question: &Question<'_>) -> bool {
+        match (self, question.hits) {
+            (_, Hits::Refund(_)) => true,
+            (Say::Decided(decision), _) => decision.is_allowed(),
+            (Say::Never { .. } | Say::Extreme(Setting::Blocked), _) => false,
+            (Say::Extreme(Setting::Unlimited | Setting::Limit(_)), _) => true,
+        }
+    }
+
+    fn line(&self, question: &Question<'_>) -> Line {
+        let (allowed, period) = (self.passes(question), question.period());
+        match self {
+            Say::Decided(decision) if decision.is_unlimited() => Line { allowed, ..Line::default() },
+            Say::Decided(decision) => Line {
+                allowed,
+                limit: Some(Shown {
+                    rule: Some(decision.rule()),
+                    name: Some(decision.rule().as_str().into()),
+                    capacity: decision.limit(),
+                    period,
+                }),
+                remaining: decision.remaining(),
+                retry_after: (!allowed && !decision.is_blocked()).then(|| decision.retry_after()),
+                reset_after: decision.reset_after(),
+                metadata: None,
+            },
+            Say::Never { capacity } => {
+                Line { limit: Some(Shown { rule: None, name: None, capacity: *capacity, period }), ..Line::default() }
+            }
+            Say::Extreme(setting) => Line {
+                allowed,
+                limit: shown(Some(*setting), Some(INLINE_RULE), None),
+                remaining: if allowed { u64::MAX } else { 0 },
+                ..Line::default()
+            },
+        }
+    }
+}
+
+impl Question<'_> {
+    /// The time that the limit counts for, which a decision does not say.
+    fn period(&self) -> Option<std::time::Duration> {
+        match &self.by {
+            By::Inline(_, limit) => Some(limit.period()),
+            By::Policy | By::Extreme(_) => None,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The service without its wire, for the fuzzer.
+
+use prost::Message;
+
+use super::messages::RateLimitRequest;
+use super::{answer, json};
+use crate::app::App;
+
+/// What a message is answered, if it has an answer.
+pub async fn answer(app: &App, message: &[u8]) -> Option<Vec<u8>> {
+    let request = RateLimitRequest::decode(message).ok()?;
+    let response = answer::answer(app, &request).await.ok()?;
+    Some(response.encode_to_vec())
+}
+
+/// What a message in JSON is answered: a status and a body.
+pub async fn answer_json(app: &App, message: &[u8]) -> (u16, String) {
+    let (status, body) = json::answer(app, message).await;
+    (status.as_u16(), body)
+}

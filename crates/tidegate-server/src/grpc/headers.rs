@@ -1,0 +1,82 @@
+//! What Envoy is asked to tell the client: headers, and the body of a refusal.
+
+use std::time::Duration;
+
+use super::answer::{Line, Outcome, Shown};
+use super::messages::{HeaderValue, RateLimitResponse};
+use crate::http::fields::{LARGEST, quoted, whole_seconds};
+use crate::settings::{HeaderStyle, Settings};
+
+/// Adds to the response what the settings ask for.
+pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLimitResponse) {
+    let headers = &mut response.response_headers_to_add;
+    let mut header = |key: &str, value: String| {
+        headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() });
+    };
+    if let (Some((line, limit)), true) = (binding(outcome), settings.envoy_headers != HeaderStyle::None) {
+        match settings.envoy_headers {
+            HeaderStyle::None => {}
+            HeaderStyle::Draft3 => {
+                let (capacity, window) = (number(limit.capacity), window(limit));
+                header("RateLimit-Limit", format!("{capacity}, {capacity}{window}"));
+                header("RateLimit-Remaining", number(line.remaining).to_string());
+                if let Some(more) = line.until_more() {
+                    header("RateLimit-Reset", whole_seconds(more).to_string());
+                }
+            }
+            HeaderStyle::Draft8 => {
+                let policies = limits(outcome).map(|limit| {
+                    let (name, capacity, window) = (quoted(limit.name()), number(limit.capacity), window(limit));
+                    format!("{name};q={capacity}{window}")
+                });
+                header("RateLimit-Policy", policies.collect::<Vec<_>>().join(", "));
+                let more = line.until_more().map(|more| format!(";t={}", whole_seconds(more))).unwrap_or_default();
+                header("RateLimit", format!("{};r={}{more}", quoted(limit.name()), number(line.remaining)));
+            }
+        }
+        if let Some(wait) = outcome.lines.iter().filter_map(|line| line.retry_after).max() {
+            header("Retry-After", whole_seconds(wait).max(1).to_string());
+        }
+    }
+    if settings.envoy_problem && !outcome.allowed {
+        header("Content-Type", "application/problem+json".into());
+        response.raw_body = problem(outcome);
+    }
+}
+
+/// The descriptor that says most: the one with the longest wait if refused,
+/// else the one with the least left.
+fn binding(outcome: &Outcome) -> Option<(&Line, &Shown)> {
+    let limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
+    if outcome.allowed {
+        return limited.min_by_key(|(line, _)| line.remaining);
+    }
+    // Whoever cannot wait at all says more than any wait.
+    let refusing = limited.filter(|(line, _)| !line.allowed);
+    refusing.max_by_key(|(line, _)| line.retry_after.unwrap_or(Duration::MAX))
+}
+
+fn limits(outcome: &Outcome) -> impl Iterator<Item = &Shown> {
+    outcome.lines.iter().filter_map(|line| line.limit.as_ref())
+}
+
+/// The body of a refusal (RFC 9457).
+fn problem(outcome: &Outcome) -> Vec<u8> {
+    let refusing = outcome.lines.iter().filter(|line| !line.allowed);
+    let violated: Vec<&str> = refusing.filter_map(|line| line.limit.as_ref()).map(Shown::name).collect();
+    let problem = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "status": 429,
+        "violated-policies": violated,
+    });
+    problem.to_string().into_bytes()
+}
+
+fn number(number: u64) -> u64 {
+    number.min(LARGEST)
+}
+
+fn window(limit: &Shown) -> String {
+    limit.period.map(|period| format!(";w={}", whole_seconds(period).max(1))).unwrap_or_default()
+}

@@ -1,0 +1,289 @@
+//! The same service for those without gRPC: `POST /json`, as the reference
+//! service has it. Messages are those of gRPC in protobuf's own JSON; the
+//! status is 200 or 429. `GET /healthcheck` says whether the server stays.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::CONTENT_TYPE;
+use http::{Request, StatusCode};
+use prost_types::value::Kind;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+use super::answer;
+use super::messages::rate_limit_descriptor::{Entry, RateLimitOverride};
+use super::messages::rate_limit_response::rate_limit::Unit;
+use super::messages::rate_limit_response::{Code, DescriptorStatus};
+use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
+use crate::app::App;
+use crate::http::{read_body, wrong_method};
+use crate::metrics::Protocol;
+
+/// The routes of the reference service, for an HTTP listener.
+pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
+    Router::new()
+        .route("/json", post(decide).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") }))
+        .route("/healthcheck", get(health))
+        .with_state(Arc::clone(app))
+}
+
+async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    if app.drain.is_leaving() { (StatusCode::INTERNAL_SERVER_ERROR, "leaving\n") } else { (StatusCode::OK, "OK\n") }
+}
+
+async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    let body = match read_body(request, &app).await {
+        Ok(body) => body,
+        Err(problem) => return problem,
+    };
+    let began = Instant::now();
+    let (status, body) = answer(&app, &body).await;
+    app.metrics.answered(Protocol::Http, began.elapsed());
+    let kind = match status {
+        StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => "application/json",
+        _ => "text/plain",
+    };
+    (status, [(CONTENT_TYPE, kind)], body).into_response()
+}
+
+pub(super) async fn answer(app: &App, body: &[u8]) -> (StatusCode, String) {
+    let request: RequestJson = match serde_json::from_slice(body) {
+        Ok(request) => request,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("no RateLimitRequest: {error}\n")),
+    };
+    match answer::answer(app, &request.into()).await {
+        Ok(response) if response.overall_code() == Code::OverLimit => {
+            (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
+        }
+        Ok(response) => (StatusCode::OK, write(&response).to_string()),
+        Err(problem) if problem.is_of_the_caller() => (StatusCode::BAD_REQUEST, problem.in_full() + "\n"),
+        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem.in_full() + "\n"),
+    }
+}
+
+/// Names are in either spelling; a field that is null is not there.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct RequestJson {
+    domain: Option<String>,
+    descriptors: Option<Vec<DescriptorJson>>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Whole<u32>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct DescriptorJson {
+    entries: Option<Vec<EntryJson>>,
+    limit: Option<LimitJson>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Whole<u64>>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EntryJson {
+    key: Option<String>,
+    value: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct LimitJson {
+    #[serde(alias = "requests_per_unit")]
+    requests_per_unit: Option<Whole<u32>>,
+    unit: Option<UnitJson>,
+}
+
+impl From<RequestJson> for RateLimitRequest {
+    fn from(json: RequestJson) -> RateLimitRequest {
+        RateLimitRequest {
+            domain: json.domain.unwrap_or_default(),
+            descriptors: json.descriptors.unwrap_or_default().into_iter().map(RateLimitDescriptor::from).collect(),
+            hits_addend: json.hits_addend.map_or(0, |hits| hits.0),
+        }
+    }
+}
+
+impl From<DescriptorJson> for RateLimitDescriptor {
+    fn from(json: DescriptorJson) -> RateLimitDescriptor {
+        let entry =
+            |entry: EntryJson| Entry { key: entry.key.unwrap_or_default(), value: entry.value.unwrap_or_default() };
+        RateLimitDescriptor {
+            entries: json.entries.unwrap_or_default().into_iter().map(entry).collect(),
+            limit: json.limit.map(|limit| RateLimitOverride {
+                requests_per_unit: limit.requests_per_unit.map_or(0, |requests| requests.0),
+                unit: limit.unit.map_or(0, |unit| unit.0),
+            }),
+            hits_addend: json.hits_addend.map(|hits| hits.0),
+            is_negative_hits: json.is_negative_hits.unwrap_or_default(),
+        }
+    }
+}
+
+/// A whole number, or its text: protobuf's JSON has both.
+struct Whole<T>(T);
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Whole<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole<T>, D::Error> {
+        struct NumberOrText<T>(std::marker::PhantomData<T>);
+
+        impl<T: TryFrom<u64>> Visitor<'_> for NumberOrText<T> {
+            type Value = Whole<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number that is not negative")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole<T>, E> {
+                let fits = T::try_from(number).map(Whole);
+                fits.map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Whole<T>, E> {
+                let number = text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))?;
+                self.visit_u64(number)
+            }
+        }
+
+        deserializer.deserialize_any(NumberOrText(std::marker::PhantomData))
+    }
+}
+
+/// A unit, by its name or number.
+struct UnitJson(i32);
+
+impl<'de> Deserialize<'de> for UnitJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<UnitJson, D::Error> {
+        struct NameOrNumber;
+
+        impl Visitor<'_> for NameOrNumber {
+            type Value = UnitJson;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a unit such as \"MINUTE\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<UnitJson, E> {
+                let fits = i32::try_from(number).map(UnitJson);
+                fits.map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<UnitJson, E> {
+                match RateLimitUnit::from_str_name(name) {
+                    Some(unit) => Ok(UnitJson(unit.into())),
+                    None => Err(E::invalid_value(de::Unexpected::Str(name), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(NameOrNumber)
+    }
+}
+
+/// A response in protobuf's JSON: what is zero or empty is left out.
+fn write(response: &RateLimitResponse) -> Value {
+    let mut json = Object::default();
+    json.put("overallCode", json!(response.overall_code().as_str_name()));
+    json.put_list("statuses", response.statuses.iter().map(status));
+    json.put_list("responseHeadersToAdd", response.response_headers_to_add.iter().map(header));
+    json.put_list("requestHeadersToAdd", response.request_headers_to_add.iter().map(header));
+    if !response.raw_body.is_empty() {
+        json.put("rawBody", json!(STANDARD.encode(&response.raw_body)));
+    }
+    if let Some(metadata) = &response.dynamic_metadata {
+        json.put("dynamicMetadata", fields(metadata));
+    }
+    Value::Object(json.0)
+}
+
+#[derive(Default)]
+struct Object(Map<String, Value>);
+
+impl Object {
+    fn put(&mut self, name: &str, value: Value) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    fn put_number(&mut self, name: &str, number: u32) {
+        if number != 0 {
+            self.put(name, json!(number));
+        }
+    }
+
+    fn put_text(&mut self, name: &str, text: &str) {
+        if !text.is_empty() {
+            self.put(name, json!(text));
+        }
+    }
+
+    fn put_list(&mut self, name: &str, items: impl Iterator<Item = Value>) {
+        let items: Vec<Value> = items.collect();
+        if !items.is_empty() {
+            self.put(name, Value::Array(items));
+        }
+    }
+}
+
+fn status(status: &DescriptorStatus) -> Value {
+    let mut json = Object::default();
+    json.put("code", json!(status.code().as_str_name()));
+    if let Some(limit) = &status.current_limit {
+        let mut shown = Object::default();
+        shown.put_text("name", &limit.name);
+        shown.put_number("requestsPerUnit", limit.requests_per_unit);
+        if limit.unit() != Unit::Unknown {
+            shown.put("unit", json!(limit.unit().as_str_name()));
+        }
+        json.put("currentLimit", Value::Object(shown.0));
+    }
+    json.put_number("limitRemaining", status.limit_remaining);
+    if let Some(duration) = status.duration_until_reset.and_then(|duration| Duration::try_from(duration).ok()) {
+        json.put("durationUntilReset", json!(seconds(duration)));
+    }
+    Value::Object(json.0)
+}
+
+/// `1s`, or with three or six digits behind the point.
+fn seconds(duration: Duration) -> String {
+    let (whole, micros) = (duration.as_secs(), duration.subsec_micros());
+    match micros {
+        0 => format!("{whole}s"),
+        _ if micros % 1_000 == 0 => format!("{whole}.{:03}s", micros / 1_000),
+        _ => format!("{whole}.{micros:06}s"),
+    }
+}
+
+fn header(header: &HeaderValue) -> Value {
+    let mut json = Object::default();
+    json.put_text("key", &header.key);
+    json.put_text("value", &header.value);
+    Value::Object(json.0)
+}
+
+fn fields(metadata: &prost_types::Struct) -> Value {
+    Value::Object(metadata.fields.iter().map(|(name, value)| (name.clone(), plain(value))).collect())
+}
+
+fn plain(value: &prost_types::Value) -> Value {
+    match &value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(value)) => json!(value),
+        Some(Kind::NumberValue(number)) => json!(number),
+        Some(Kind::StringValue(text)) => json!(text),
+        Some(Kind::ListValue(list)) => Value::Array(list.values.iter().map(plain).collect()),
+        Some(Kind::StructValue(inner)) => fields(inner),
+    }
+}

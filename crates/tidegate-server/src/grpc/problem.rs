@@ -1,0 +1,46 @@
+//! Why a request of Envoy's has no answer.
+
+use std::error::Error;
+use std::fmt::Write;
+
+use tidegate::{ConfigError, StoreError};
+
+/// Why a request of Envoy's has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("the domain is empty: set it in Envoy's rate limit filter")]
+    NoDomain,
+    #[error("there are no descriptors: a request needs one at least")]
+    NoDescriptors,
+    #[error("{count} descriptors are too many: a request may have {bound}")]
+    TooManyDescriptors { count: usize, bound: usize },
+    #[error("the limit of descriptor {place} has no unit that is known ({unit}): give it one from SECOND to YEAR")]
+    NoUnit { place: usize, unit: i32 },
+    #[error("the limit of a descriptor cannot be used")]
+    Limit(#[source] ConfigError),
+    #[error("the store has no answer")]
+    Store(#[source] StoreError),
+}
+
+impl Problem {
+    /// Whether the request is to be mended, and not the server.
+    pub(crate) fn is_of_the_caller(&self) -> bool {
+        match self {
+            Problem::NoDomain | Problem::NoDescriptors | Problem::TooManyDescriptors { .. } => true,
+            Problem::NoUnit { .. } | Problem::Limit(_) => true,
+            Problem::Store(_) => false,
+        }
+    }
+
+    /// With its causes: a status has room for one text.
+    pub(crate) fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            // Only a writer fails, and a String takes everything.
+            let _ = write!(text, ": {error}");
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,509 @@
+//! Envoy's rate limit service over the wire, on a clock that stands still: what
+//! it answers is what the library says.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "envoy_support/client.rs"]
+mod client;
+#[allow(dead_code, unused_imports)]
+#[path = "../src/grpc/messages.rs"]
+mod messages;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use client::{Client, http, request};
+use messages::rate_limit_response::{Code as Limit, DescriptorStatus, rate_limit::Unit as WireUnit};
+use messages::{RateLimitRequest, RateLimitResponse};
+use prost::Message;
+use prost_types::value::Kind;
+use tidegate::{Decision, Limiter, ManualClock, MemoryStore, Micros, Request};
+use tidegate_config::Format;
+use tidegate_config::envoy::{self, Descriptor, EnvoyLimiter, Hits};
+use tidegate_server::{HeaderStyle, OnFailure, Server, Settings};
+use tidegate_testkit::Random;
+use tonic::Code;
+
+const POLICY: &str = r#"
+[rules.user]
+limit = "5/min burst 4"
+key = ["user"]
+missing = "skip"
+match.domain = "edge"
+
+[rules.path]
+limit = "sliding-log 7/10s"
+key = ["domain", "path"]
+missing = "skip"
+
+[rules.blocked]
+limit = "blocked"
+match.user = "mallory"
+"#;
+
+const FILE: &str = "
+domain: files
+descriptors:
+  - { key: user, rate_limit: { unit: minute, requests_per_unit: 3, name: per_user }, metadata: { tier: free } }
+  - { key: path, value: /a*, rate_limit: { unit: second, requests_per_unit: 2 } }
+  - { key: blocked, rate_limit: { unit: second, requests_per_unit: 0 } }
+  - { key: free, rate_limit: { unlimited: true } }
+  - { key: watched, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+";
+
+struct Running {
+    server: Server,
+    client: Client,
+    clock: ManualClock,
+    folder: tempfile::TempDir,
+}
+
+async fn start(change: impl FnOnce(&mut Settings)) -> Running {
+    let clock = ManualClock::default();
+    clock.set(Micros::new(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    start_on(store, clock, change).await
+}
+
+async fn start_on(
+    store: impl Into<tidegate_server::AnyStore>,
+    clock: ManualClock,
+    change: impl FnOnce(&mut Settings),
+) -> Running {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("policy.toml"), POLICY).unwrap();
+    fs::create_dir(folder.path().join("config")).unwrap();
+    fs::write(folder.path().join("config/files.yaml"), FILE).unwrap();
+    let mut settings = Settings {
+        http: vec!["127.0.0.1:0".parse().unwrap()],
+        grpc: vec!["127.0.0.1:0".parse().unwrap()],
+        policy: Some(folder.path().join("policy.toml")),
+        envoy_config: vec![folder.path().join("config")],
+        drain_grace_ms: 200,
+        ..Settings::default()
+    };
+    change(&mut settings);
+    let server = Server::start(settings, store).await.unwrap();
+    let client = Client::connect(server.grpc_socket().unwrap()).await;
+    Running { server, client, clock, folder }
+}
+
+impl Running {
+    async fn ask(&mut self, domain: &str, descriptors: &[&str]) -> RateLimitResponse {
+        self.client.ask(request(domain, descriptors)).await.unwrap()
+    }
+
+    /// Whether it passes, and what is left to each descriptor.
+    async fn left(&mut self, domain: &str, descriptors: &[&str]) -> (bool, Vec<u32>) {
+        let response = self.ask(domain, descriptors).await;
+        let left = response.statuses.iter().map(|status| status.limit_remaining).collect();
+        (response.overall_code() == Limit::Ok, left)
+    }
+}
+
+fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
+    status.duration_until_reset.map(|duration| Duration::try_from(duration).unwrap())
+}
+
+#[tokio::test]
+async fn the_policy_decides_as_in_the_library() {
+    let mut running = start(|_| {}).await;
+    let policy = tidegate_config::parse(POLICY, Format::Toml, "policy.toml".as_ref()).unwrap();
+    let store = MemoryStore::builder().clock(running.clock.clone()).build().unwrap();
+    let library = Limiter::with_store(policy, store).unwrap();
+    let mut random = Random::new(3);
+    let mut now = 1_700_000_000_000_000;
+    let (mut allowed, mut refused) = (0, 0);
+    for step in 0..800 {
+        now += random.within(0..=1_500_000);
+        running.clock.set(Micros::new(now));
+        let domain = random.choose(&["edge", "other"]);
+        let (user, path) = (random.choose(&["alice", "bob", "mallory"]), random.choose(&["/a", "/b"]));
+        let hits = random.choose(&["", " +1", " +2", " ?", " -1", " +5", " +100"]);
+        let with_path = random.percent(60);
+        let text = if with_path { format!("user={user} path={path}{hits}") } else { format!("user={user}{hits}") };
+        let response = running.ask(domain, &[&text]).await;
+        let mut asked = Request::new("unused").with("user", user).with("domain", domain);
+        if with_path {
+            asked = asked.with("path", path);
+        }
+        let decided = match hits {
+            " ?" => library.peek(asked),
+            " -1" => library.refund(asked),
+            " +2" => library.check(asked.cost(2)),
+            " +5" => library.check(asked.cost(5)),
+            " +100" => library.check(asked.cost(100)),
+            _ => library.check(asked),
+        };
+        let [status] = &response.statuses[..] else { panic!("one status") };
+        match decided {
+            Ok(decision) => same(&response, status, decision, hits == " -1", &format!("step {step}: {text}")),
+            Err(_) => {
+                assert_eq!(status.code(), Limit::OverLimit, "step {step}: what cannot pass is refused, not an error");
+                assert_eq!(until_reset(status), None, "step {step}: no waiting helps");
+            }
+        }
+        if response.overall_code() == Limit::Ok { allowed += 1 } else { refused += 1 }
+    }
+    assert!(allowed > 150 && refused > 150, "{allowed} allowed, {refused} refused");
+    assert!(running.server.drain().await);
+}
+
+fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: Decision, refund: bool, step: &str) {
+    let passes = decision.is_allowed() || refund;
+    assert_eq!(status.code() == Limit::Ok, passes, "{step}");
+    assert_eq!(response.overall_code(), status.code(), "{step}");
+    if decision.is_unlimited() {
+        assert_eq!(status.current_limit, None, "{step}");
+        return;
+    }
+    let limit = status.current_limit.as_ref().unwrap();
+    assert_eq!((limit.name.as_str(), u64::from(limit.requests_per_unit)), (decision.rule().as_str(), decision.limit()));
+    assert_eq!(u64::from(status.limit_remaining), decision.remaining(), "{step}");
+    let expected = match (passes, decision.is_blocked()) {
+        (true, _) => Some(decision.reset_after()),
+        (false, false) => Some(decision.retry_after()),
+        (false, true) => None,
+    };
+    assert_eq!(until_reset(status), expected, "{step}");
+}
+
+#[tokio::test]
+async fn files_decide_as_in_the_library() {
+    let mut running = start(|_| {}).await;
+    let store = MemoryStore::builder().clock(running.clock.clone()).build().unwrap();
+    let library = EnvoyLimiter::new(envoy::parse(FILE, Path::new("files.yaml")).unwrap(), store).unwrap();
+    let mut random = Random::new(4);
+    let mut now = 1_700_000_000_000_000;
+    let (mut allowed, mut refused) = (0, 0);
+    for step in 0..800 {
+        now += random.within(0..=2_000_000);
+        running.clock.set(Micros::new(now));
+        let texts: Vec<String> = (0..random.within(1..=3))
+            .map(|_| {
+                let entries = random.choose(&[
+                    "user=alice",
+                    "user=bob",
+                    "path=/a",
+                    "path=/ab",
+                    "blocked=x",
+                    "free=x",
+                    "watched=x",
+                    "what=x",
+                    "user=alice path=/a",
+                ]);
+                format!("{entries}{}", random.choose(&["", "", " +2", " ?", " -1", " +9"]))
+            })
+            .collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let response = running.ask("files", &texts).await;
+        let parsed: Vec<(Vec<(&str, &str)>, Hits)> = texts.iter().map(|text| client::parse(text)).collect();
+        let asked: Vec<_> = parsed.iter().map(|(entries, hits)| Descriptor::new(entries).hits(*hits)).collect();
+        let answer = library.decide("files", &asked).await.unwrap().unwrap();
+        assert_eq!(response.overall_code() == Limit::Ok, answer.allowed, "step {step}: {texts:?}");
+        assert_eq!(response.statuses.len(), answer.statuses.len());
+        for (status, expected) in response.statuses.iter().zip(&answer.statuses) {
+            assert_eq!(status.code() == Limit::Ok, expected.allowed, "step {step}: {texts:?}");
+            match expected.setting {
+                None => assert_eq!((status.current_limit.as_ref(), status.limit_remaining), (None, 0)),
+                Some(tidegate::Setting::Unlimited) => {
+                    assert_eq!((status.current_limit.as_ref(), status.limit_remaining), (None, u32::MAX));
+                }
+                Some(tidegate::Setting::Blocked) => {
+                    assert_eq!((status.limit_remaining, until_reset(status)), (0, None).max((0, until_reset(status))));
+                }
+                Some(tidegate::Setting::Limit(limit)) => {
+                    let shown = status.current_limit.as_ref().unwrap();
+                    assert_eq!(u64::from(shown.requests_per_unit), limit.count(), "step {step}: {texts:?}");
+                    assert_eq!(u64::from(status.limit_remaining), expected.remaining, "step {step}: {texts:?}");
+                    let reset = if expected.allowed { Some(expected.reset_after) } else { expected.retry_after };
+                    assert_eq!(until_reset(status), reset, "step {step}: {texts:?}");
+                }
+            }
+        }
+        if answer.allowed { allowed += 1 } else { refused += 1 }
+    }
+    assert!(allowed > 150 && refused > 150, "{allowed} allowed, {refused} refused");
+}
+
+#[tokio::test]
+async fn several_descriptors_of_a_policy_are_charged_all_or_none() {
+    let mut running = start(|_| {}).await;
+    assert_eq!(running.left("edge", &["user=a", "path=/a"]).await, (true, vec![3, 6]));
+    assert_eq!(running.left("edge", &["user=a +3", "path=/a"]).await, (true, vec![0, 5]));
+    assert_eq!(running.left("edge", &["path=/a", "user=a"]).await, (false, vec![5, 0]));
+    assert_eq!(running.left("edge", &["path=/a", "user=b +100"]).await, (false, vec![5, 0]));
+    assert_eq!(running.left("edge", &["path=/a", "user=a ?"]).await, (false, vec![5, 0]));
+    assert_eq!(running.left("edge", &["path=/a -1", "user=a"]).await, (false, vec![5, 0]), "nothing is given back");
+    assert_eq!(running.left("edge", &["path=/a -1", "user=b"]).await, (true, vec![6, 3]));
+    assert_eq!(running.left("edge", &["path=/a", "path=/a +6"]).await, (false, vec![6, 5]), "together too much");
+    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "and the first was given back");
+    assert_eq!(running.left("edge", &["path=/a -100"]).await, (true, vec![7]), "no more than there is");
+}
+
+#[tokio::test]
+async fn hits_of_the_request_stand_for_those_of_its_descriptors() {
+    let mut running = start(|_| {}).await;
+    let mut asked = RateLimitRequest { hits_addend: 2, ..request("files", &["user=a"]) };
+    asked.descriptors[0].hits_addend = None;
+    assert_eq!(running.client.ask(asked.clone()).await.unwrap().statuses[0].limit_remaining, 1);
+    asked.descriptors[0].hits_addend = Some(1);
+    assert_eq!(running.client.ask(asked.clone()).await.unwrap().statuses[0].limit_remaining, 0);
+    asked.descriptors[0].hits_addend = Some(0);
+    assert_eq!(running.client.ask(asked.clone()).await.unwrap().overall_code(), Limit::OverLimit, "a peek");
+    asked.descriptors[0].hits_addend = None;
+    asked.descriptors[0].is_negative_hits = true;
+    assert_eq!(running.client.ask(asked.clone()).await.unwrap().statuses[0].limit_remaining, 2, "two are given back");
+    asked.hits_addend = 0;
+    asked.descriptors[0].is_negative_hits = false;
+    assert_eq!(running.client.ask(asked).await.unwrap().statuses[0].limit_remaining, 1, "none stands for one");
+}
+
+#[tokio::test]
+async fn a_descriptor_may_bring_a_limit_in_every_domain() {
+    let mut running = start(|_| {}).await;
+    for domain in ["files", "edge", "nobody-knows"] {
+        let response = running.ask(domain, &["user=a +4 @10/2"]).await;
+        let limit = response.statuses[0].current_limit.clone().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit()), (10, WireUnit::Minute), "{domain}");
+        assert_eq!(response.statuses[0].limit_remaining, 6, "{domain}");
+        assert_eq!(running.left(domain, &["user=a +7 @10/2"]).await, (false, vec![6]), "{domain}");
+        assert_eq!(running.left(domain, &["user=a @0/2"]).await, (false, vec![0]), "{domain}: none at all");
+    }
+}
+
+#[tokio::test]
+async fn mistakes_are_named_and_harm_nobody() {
+    let mut running = start(|settings| (settings.max_body, settings.body_seconds) = (4_096, 1)).await;
+    let many: Vec<&str> = vec!["user=a"; 101];
+    for (mistake, word) in [
+        (request("", &["user=a"]), "domain"),
+        (request("files", &[]), "descriptors"),
+        (request("files", &many), "too many"),
+        (request("files", &["user=a @10/0"]), "unit"),
+        (request("files", &["user=a @10/99"]), "unit"),
+        (request("edge", &["user=a @10/-1"]), "unit"),
+    ] {
+        let status = running.client.ask(mistake).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert!(status.message().contains(word), "{status:?}");
+    }
+    let long = "x".repeat(10_000);
+    let status = running.client.ask(request("files", &[&format!("user={long}")])).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
+    let address = running.server.grpc_socket().unwrap();
+    for bytes in [
+        &b"\x00\x00\x00\x00\x03\xff\xff\xff"[..],
+        b"\x00\x00\x00\x00\x09\x0a\x7fedge",
+        b"\x01\x00\x00\x00\x01x",
+        b"\x07\x00\x00\x00\x00",
+        b"\x00\xff\xff\xff\xff",
+        b"\x00\x00",
+        b"",
+    ] {
+        let status = client::raw(address, client::METHOD, bytes).await;
+        assert!(status.is_some_and(|status| status != 0), "{bytes:?}: {status:?}");
+    }
+    let slow = client::begin(address, client::METHOD);
+    assert_eq!(slow.await, Some(4), "whoever never sends the rest is told so");
+    assert_eq!(client::raw(address, "/no.such.Service/Method", b"").await, Some(12));
+    assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]), "and nobody was charged");
+}
+
+/// What the fuzzer does for long, for a moment.
+#[tokio::test]
+async fn messages_with_random_damage_are_answered_or_refused() {
+    let running = start(|settings| (settings.envoy_problem, settings.envoy_metadata) = (true, true)).await;
+    let mut random = Random::new(8);
+    let whole = [
+        request("files", &["user=a", "path=/a +2", "blocked=x", "free=x ?", "watched=x -1"]).encode_to_vec(),
+        request("edge", &["user=a path=/a +3 @10/2", "what=x"]).encode_to_vec(),
+        br#"{"domain": "files", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "user", "value": "a"}],
+            "limit": {"requestsPerUnit": 5, "unit": "DAY"}, "hitsAddend": "3", "isNegativeHits": true}]}"#
+            .to_vec(),
+    ];
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..3_000 {
+        let mut bytes = whole[random.within(0..=2) as usize].clone();
+        for _ in 0..random.within(0..=4) {
+            let place = random.within(0..=bytes.len() as u64 - 1) as usize;
+            match random.within(0..=2) {
+                0 => bytes[place] = random.within(0..=255) as u8,
+                1 => bytes.truncate(place.max(1)),
+                _ => bytes.insert(place, random.within(0..=255) as u8),
+            }
+        }
+        let app = running.server.app();
+        match (RateLimitRequest::decode(&bytes[..]), tidegate_server::envoy_message::answer(app, &bytes).await) {
+            (Err(_), answer) => assert!(answer.is_none(), "an answer to what is no message: {bytes:?}"),
+            (Ok(_), None) => refused += 1,
+            (Ok(request), Some(answer)) => {
+                let response = RateLimitResponse::decode(&answer[..]).unwrap();
+                assert_eq!(response.statuses.len(), request.descriptors.len(), "{bytes:?}");
+                answered += 1;
+            }
+        }
+        let (status, _) = tidegate_server::envoy_message::answer_json(app, &bytes).await;
+        assert!(matches!(status, 200 | 400 | 429), "{status}: {bytes:?}");
+    }
+    assert!(answered > 100 && refused > 10, "{answered} answered, {refused} refused");
+}
+
+#[tokio::test]
+async fn without_a_store_there_is_no_answer_unless_someone_stands_in() {
+    for (mode, expected) in [("error", None), ("open", Some(Limit::Ok)), ("closed", Some(Limit::OverLimit))] {
+        // Nobody listens on this port.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let store = tidegate_redis::RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.unwrap();
+        let mode: OnFailure = mode.parse().unwrap();
+        let mut running = start_on(store, ManualClock::default(), |settings| settings.on_failure = mode).await;
+        for (domain, descriptor) in [("files", "user=a"), ("edge", "user=a"), ("edge", "user=a @10/2")] {
+            match (running.client.ask(request(domain, &[descriptor])).await, expected) {
+                (Ok(response), Some(expected)) => assert_eq!(response.overall_code(), expected),
+                (Err(status), None) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+                (answer, _) => panic!("{domain} {descriptor} with {mode:?}: {answer:?}"),
+            }
+        }
+        assert_eq!(running.left("files", &["what=x"]).await, (true, vec![0]), "nobody has to be asked");
+    }
+}
+
+#[tokio::test]
+async fn clients_are_told_as_the_settings_say() {
+    let mut running = start(|settings| {
+        settings.envoy_headers = HeaderStyle::Draft3;
+        settings.envoy_metadata = true;
+    })
+    .await;
+    let headers = |response: &RateLimitResponse| -> Vec<(String, String)> {
+        response.response_headers_to_add.iter().map(|header| (header.key.clone(), header.value.clone())).collect()
+    };
+    let expected = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    // 1,700,000,000 is 20 seconds into a minute.
+    let passed = running.ask("files", &["user=a", "free=x"]).await;
+    let told = [("RateLimit-Limit", "3, 3;w=60"), ("RateLimit-Remaining", "2"), ("RateLimit-Reset", "40")];
+    assert_eq!(headers(&passed), expected(&told));
+    assert!(passed.raw_body.is_empty());
+    let metadata = passed.dynamic_metadata.clone().unwrap();
+    assert_eq!(metadata.fields["domain"].kind, Some(Kind::StringValue("files".into())));
+    let Some(Kind::StructValue(inner)) = &metadata.fields["metadata"].kind else { panic!("a struct: {metadata:?}") };
+    assert_eq!(inner.fields["tier"].kind, Some(Kind::StringValue("free".into())));
+    assert!(headers(&running.ask("files", &["what=x"]).await).is_empty(), "nothing to tell");
+
+    let mut running = start(|settings| {
+        settings.envoy_headers = HeaderStyle::Draft8;
+        settings.envoy_problem = true;
+    })
+    .await;
+    running.ask("files", &["user=a +3"]).await;
+    let refused = running.ask("files", &["user=a", "path=/a"]).await;
+    let told = [
+        ("RateLimit-Policy", "\"per_user\";q=3;w=60, \"files.path_/a*\";q=2;w=1"),
+        ("RateLimit", "\"per_user\";r=0;t=40"),
+        ("Retry-After", "40"),
+        ("Content-Type", "application/problem+json"),
+    ];
+    assert_eq!(headers(&refused), expected(&told));
+    let problem: serde_json::Value = serde_json::from_slice(&refused.raw_body).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["per_user"]));
+    assert_eq!(problem["status"], 429);
+    assert!(refused.dynamic_metadata.is_none());
+    let never = headers(&running.ask("files", &["user=b +4"]).await);
+    assert!(never.iter().all(|(name, _)| name != "Retry-After"), "no waiting helps: {never:?}");
+}
+
+#[tokio::test]
+async fn the_json_twin_says_the_same() {
+    let mut running = start(|settings| settings.envoy_problem = true).await;
+    let address = running.server.http_socket().unwrap();
+    let post = async |body: &str| {
+        let (status, body) = http(address, "POST", "/json", body).await;
+        (status, serde_json::from_str::<serde_json::Value>(&body).unwrap_or(serde_json::Value::String(body)))
+    };
+    let asked =
+        r#"{"domain": "files", "descriptors": [{"entries": [{"key": "user", "value": "a"}], "hitsAddend": "2"}]}"#;
+    let (status, json) = post(asked).await;
+    assert_eq!(status, 200, "{json}");
+    let limit = serde_json::json!({ "name": "per_user", "requestsPerUnit": 3, "unit": "MINUTE" });
+    let status_of = serde_json::json!({
+        "code": "OK", "currentLimit": limit, "limitRemaining": 1, "durationUntilReset": "40s",
+    });
+    assert_eq!(json, serde_json::json!({ "overallCode": "OK", "statuses": [status_of] }));
+    assert_eq!(running.left("files", &["user=a ?"]).await, (true, vec![1]), "it is one limit");
+    let (status, json) = post(asked).await;
+    assert_eq!((status, &json["overallCode"]), (429, &serde_json::json!("OVER_LIMIT")));
+    assert!(json["rawBody"].is_string() && json["statuses"][0].get("limitRemaining").is_some());
+    // In the other spelling, with units as numbers and without what is null.
+    let asked = r#"{"domain": "x", "hits_addend": 3, "descriptors": [{"entries": [{"key": "k"}],
+        "limit": {"requests_per_unit": 5, "unit": 2}, "is_negative_hits": null}]}"#;
+    let (status, json) = post(asked).await;
+    assert_eq!((status, &json["statuses"][0]["limitRemaining"]), (200, &serde_json::json!(2)));
+    for mistake in [
+        "",
+        "[]",
+        "{\"domain\": 1}",
+        "{\"domain\": \"files\"}",
+        "{\"domian\": \"files\"}",
+        "{\"hitsAddend\": -1}",
+        r#"{"domain": "x", "descriptors": [{"limit": {"unit": "FORTNIGHT"}}]}"#,
+    ] {
+        assert_eq!(post(mistake).await.0, 400, "{mistake}");
+    }
+    assert_eq!(http(address, "GET", "/healthcheck", "").await, (200, "OK\n".to_owned()));
+    assert_eq!(http(address, "GET", "/json", "").await.0, 405);
+    let (_, metrics) = http(address, "GET", "/metrics", "").await;
+    assert!(
+        metrics.contains(r#"decisions_total{rule="files.user",outcome="allowed"} 1"#)
+            || metrics.contains(r#"decisions_total{rule="files.user",outcome="Allowed"} 1"#),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn http_listeners_serve_grpc_too() {
+    let running = start(|_| {}).await;
+    let mut client = Client::connect(running.server.http_socket().unwrap()).await;
+    let response = client.ask(request("files", &["user=a"])).await.unwrap();
+    assert_eq!(response.statuses[0].limit_remaining, 2);
+}
+
+#[tokio::test]
+async fn those_who_watch_its_health_see_a_server_leave_and_do_not_hold_it() {
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+
+    let Running { server, clock: _clock, .. } = start(|_| {}).await;
+    let mut health = HealthClient::new(client::channel(server.grpc_socket().unwrap()).await);
+    let asked = HealthCheckRequest { service: "envoy.service.ratelimit.v3.RateLimitService".into() };
+    let mut seen = health.watch(asked).await.unwrap().into_inner();
+    assert_eq!(seen.message().await.unwrap().unwrap().status, 1, "serving");
+    let drained = tokio::spawn(tokio::time::timeout(Duration::from_secs(20), server.drain()));
+    assert_eq!(seen.message().await.unwrap().unwrap().status, 2, "no longer");
+    assert!(seen.message().await.unwrap().is_none(), "that was all");
+    assert!(drained.await.unwrap().unwrap(), "nobody is left");
+}
+
+#[tokio::test]
+async fn files_are_found_where_the_reference_service_looks() {
+    let mut running = start(|settings| {
+        let root = settings.envoy_config.pop().unwrap().parent().unwrap().to_owned();
+        settings.runtime_root = Some(root.parent().unwrap().to_owned());
+        settings.runtime_subdirectory = root.file_name().map(Into::into);
+    })
+    .await;
+    assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]));
+    let empty = running.folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    fs::write(empty.join(".hidden.yaml"), "domain: x").unwrap();
+    let settings = Settings { envoy_config: vec![empty], http: Vec::new(), ..Settings::default() };
+    let error = Server::start(settings, MemoryStore::default()).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("no descriptor files in"), "{error}");
+    let wrong = running.folder.path().join("wrong.yaml");
+    fs::write(&wrong, "domain: x\ndescriptors: [{ key: a, rate_limit: { unit: fortnight } }]").unwrap();
+    let settings = Settings { envoy_config: vec![wrong], http: Vec::new(), ..Settings::default() };
+    let error = Server::start(settings, MemoryStore::default()).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("wrong.yaml:2"), "{error}");
+}
