@@ -6,10 +6,9 @@ use std::sync::Arc;
 use tidegate::{ConfigError, Limit, Limiter, Policy};
 use tidegate_config::Format;
 use tidegate_config::envoy::EnvoyConfig;
-use tracing::{error, info};
 
 use crate::connections::{Connections, Drain};
-use crate::grpc::{self, EnvoyRules};
+use crate::grpc::EnvoyRules;
 use crate::inline::{Inline, InlineLimits};
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
@@ -79,37 +78,6 @@ impl App {
     /// None that a limit that was made can cause.
     pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
         self.inline.get(limit)
-    }
-
-    /// Reads the policy's file again, if it has one, and goes by it from then
-    /// on: whole, or not at all.
-    pub(crate) fn reload_policy(&self) {
-        let Some(path) = self.policy.text().file else { return info!("there is no policy file to read again") };
-        let loaded = tidegate_config::load(&path)
-            .map_err(|report| PolicyError::Mistakes(Box::new(report)))
-            .and_then(|policy| Ok(self.limiter.set_policy(policy)?));
-        self.metrics.policy_given(loaded.is_ok());
-        match loaded {
-            Ok(()) => {
-                self.policy.set(PolicyText::of_file(&path));
-                info!(path = %path.display(), "the policy was read again");
-            }
-            Err(error) => error!(path = %path.display(), "the policy stays as it was: {error}"),
-        }
-    }
-
-    /// Reads Envoy's descriptor files again, if there are any, and goes by them
-    /// from then on: all of them, or none.
-    pub(crate) fn reload_envoy(&self) {
-        if !grpc::has_files(&self.settings) {
-            return;
-        }
-        let loaded = grpc::load(&self.settings).and_then(|config| Ok(self.envoy.set_config(config)?));
-        self.metrics.policy_given(loaded.is_ok());
-        match loaded {
-            Ok(()) => info!("the descriptor files were read again"),
-            Err(error) => error!("the descriptor files stay as they were: {error}"),
-        }
     }
 
     /// Puts a policy in the place of the one that applies: whole, or not at all.

@@ -36,7 +36,7 @@ use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
 pub(crate) use self::answer::EnvoyRules;
-pub(crate) use self::config::{has_files, load};
+pub(crate) use self::config::{files, load};
 pub(crate) use self::json::router as json_router;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use self::messages::{RateLimitRequest, RateLimitResponse};

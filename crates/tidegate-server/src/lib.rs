@@ -40,6 +40,7 @@ mod snapshot;
 mod store;
 mod systemd;
 mod tls;
+mod watch;
 
 pub use app::App;
 pub use cli::run;

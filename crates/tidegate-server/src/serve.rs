@@ -23,6 +23,7 @@ use crate::settings::{Settings, StoreChoice};
 use crate::snapshot::{self, StatesError};
 use crate::store::AnyStore;
 use crate::tls::{TlsError, TlsFiles};
+use crate::watch::Watches;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -31,14 +32,6 @@ pub enum StartError {
     /// The policy has mistakes.
     #[error("{0}")]
     Policy(Box<Report>),
-    /// A folder of descriptor files cannot be read.
-    #[error("no descriptor files in {}", path.display())]
-    EnvoyFolder {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -90,6 +83,7 @@ pub struct Server {
     http: Vec<Address>,
     resp: Vec<Address>,
     grpc: Vec<Address>,
+    watches: Watches,
 }
 
 impl Server {
@@ -133,7 +127,8 @@ impl Server {
         let tls = TlsFiles::of(&settings)?;
         let envoy = grpc::load(&settings)?;
         let app = Arc::new(App::new(settings, policy, envoy, store)?);
-        let mut server = Server { app, http: Vec::new(), resp: Vec::new(), grpc: Vec::new() };
+        let mut server =
+            Server { app, http: Vec::new(), resp: Vec::new(), grpc: Vec::new(), watches: Watches::default() };
         for address in server.app.settings.http.clone() {
             let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
@@ -150,12 +145,17 @@ impl Server {
             server.grpc.push(listener.address().clone());
             server.spawn(grpc::serve(listener, Arc::clone(&server.app)));
         }
-        // Further protocols are started here, in the same way.
+        server.watches = Watches::start(&server.app)?;
         Ok(server)
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.app.connections.spawn(task);
+    }
+
+    /// Reads policy and descriptor files again, though they may not have changed.
+    pub fn reload(&self) {
+        self.watches.reload();
     }
 
     /// What the protocols share.

@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
@@ -56,15 +55,8 @@ async fn serve(settings: Settings) -> ExitCode {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            // By custom, to read the settings again; here, the policy.
-            _ = hangup.recv() => {
-                let app = Arc::clone(server.app());
-                let reload = move || {
-                    app.reload_policy();
-                    app.reload_envoy();
-                };
-                let _ = tokio::task::spawn_blocking(reload).await;
-            }
+            // By custom, to read the settings again; here, the files.
+            _ = hangup.recv() => server.reload(),
         }
     }
     systemd::notify("STOPPING=1");

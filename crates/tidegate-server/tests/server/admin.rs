@@ -82,25 +82,35 @@ fn a_policy_that_follows_a_file_is_changed_there() {
 }
 
 #[test]
-fn a_policy_file_is_read_again_when_the_server_is_told_and_the_last_good_one_stays() {
+fn a_policy_file_is_followed_and_read_again_when_told_and_the_last_good_one_stays() {
     let folder = Folder::new();
     let write = |limit: &str| folder.write("policy.toml", &format!("[rules.all]\nlimit = \"{limit}\"\n"));
     let server = Running::start(&["--policy", &write("10/h")]);
     let check = || post(&server.url("/v1/check"), r#"{"key": "alice"}"#).json()["remaining"].as_u64().unwrap();
     assert_eq!((check(), check()), (9, 8));
     // The metrics say when it has been read.
-    let told = |text: &str, name: &str| {
-        write(text);
-        server.hang_up();
+    let until = |name: &str, count: u64| {
         let until = Instant::now() + Duration::from_secs(20);
-        while !curl(&[&server.url("/metrics")]).body.contains(&format!("tidegate_policy_{name}_total 1\n")) {
+        let wanted = format!("tidegate_policy_{name}_total ");
+        let counted = || {
+            let metrics = curl(&[&server.url("/metrics")]).body;
+            metrics.lines().find_map(|line| line.strip_prefix(&wanted)?.parse::<u64>().ok()).unwrap_or(0)
+        };
+        while counted() < count {
             assert!(Instant::now() < until, "the policy was not read again");
         }
     };
-    told("20/fortnight", "mistakes");
+    write("20/fortnight");
+    until("mistakes", 1);
     assert_eq!(check(), 7);
-    told("20/h", "changes");
+    write("20/h");
+    until("changes", 1);
     assert_eq!(check(), 16);
+    // Whoever says so has it read at once.
+    write("30/h");
+    server.hang_up();
+    until("changes", 2);
+    assert_eq!(check(), 25);
 }
 
 #[test]

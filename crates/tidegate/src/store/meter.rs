@@ -86,7 +86,7 @@ impl Meter {
         let identity = identity(name, &meaning);
         let is_simple = kernel.is_narrow();
         let (largest_cost, on_failure, warm_up, predecessors) = (kernel.capacity(), None, None, None);
-        let meter = Meter {
+        Meter {
             name,
             capacity,
             largest_cost,
@@ -98,8 +98,7 @@ impl Meter {
             kernel,
             predecessors,
             is_simple,
-        };
-        meter
+        }
     }
 
     /// The same limit, to which new keys have to climb. A limit of no more
