@@ -13,6 +13,7 @@ const EXAMPLES: &str = "25";
 fn the_document_is_served_and_lists_every_path() {
     let server = Running::start(&[]);
     let document = curl(&[&server.url("/openapi.json")]).json();
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
             let answer = curl(&["-X", &method.to_uppercase(), &server.url(path)]);
