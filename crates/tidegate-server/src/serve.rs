@@ -240,10 +240,10 @@ impl Drop for Server {
 /// there before the first request. If it is away, it is: it may come.
 async fn meet(store: &RedisStore) {
     let meter = Meter::new(INLINE_RULE, Limit::per_second(1));
-    if let Ok(limiter) = Limiter::with_store(meter, store.clone()) {
-        if let Err(error) = limiter.peek_async(()).await {
-            warn!(%error, source = ?error.source(), "the store does not answer yet");
-        }
+    if let Ok(limiter) = Limiter::with_store(meter, store.clone())
+        && let Err(error) = limiter.peek_async(()).await
+    {
+        warn!(%error, source = ?error.source(), "the store does not answer yet");
     }
 }
 
