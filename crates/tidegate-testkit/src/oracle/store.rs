@@ -17,8 +17,11 @@ pub struct OracleStore {
     clock: ManualClock,
     oracle: Mutex<Oracle>,
     /// What requests with ids were answered, for good.
-    answers: Mutex<HashMap<(Verb, Vec<u8>, String), Answer>>,
+    answers: Mutex<HashMap<Owned, Answer>>,
 }
+
+/// An id: by the verb, by whom, and in its own words.
+type Owned = (Verb, Vec<u8>, String);
 
 #[derive(Debug)]
 struct Answer {
