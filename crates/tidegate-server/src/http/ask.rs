@@ -52,6 +52,7 @@ async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Response<Body>, Pr
             question.without_patience()?;
             let limit = question.limit()?;
             let decision = decision(app, verb, &question, limit).await?;
+            let limit = limit.or_else(|| binding(app, &question, &decision));
             Ok(match verb {
                 Verb::Charge => answer::admission(&decision, limit),
                 Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, limit),
@@ -126,7 +127,19 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
             None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
         },
     };
+    let limit = limit.or_else(|| binding(app, &question, &decision));
     Ok(answer::admission(&decision, limit))
+}
+
+/// The limit that binds, of those that the policy has for the question.
+fn binding(app: &App, question: &Question<'_>, decision: &Decision) -> Option<Limit> {
+    let mut binding = None;
+    app.limiter.for_each_meter(question.request(), |meter| {
+        if meter.name() == decision.rule() {
+            binding = meter.limit();
+        }
+    });
+    binding
 }
 
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
