@@ -284,3 +284,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_several_overrides_the_first_one_counts() {
+    // In every process: a hash of the names must not decide.
+    for _ in 0..20 {
+        let rule = Rule::new("api", Limit::per_hour(1))
+            .override_for("tenant", "acme", Limit::per_hour(2))
+            .override_for("user", "alice", Limit::per_hour(3))
+            .tier("plan", "pro", Limit::per_hour(4))
+            .tier("region", "eu", Limit::per_hour(5));
+        let limiter = Limiter::new(Policy::new().rule(rule.key(["user"])));
+        let alice = Request::user("alice").with("tenant", "acme").with("plan", "pro").with("region", "eu");
+        assert_eq!(limiter.check(alice).expect("an answer").limit(), 2);
+        let bob = Request::user("bob").with("plan", "pro").with("region", "eu");
+        assert_eq!(limiter.check(bob).expect("an answer").limit(), 4);
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use super::Policy;
-use super::compiled::{Attribute, Compiled, CompiledRule, Effect, Effects};
+use super::compiled::{Attribute, Attributes, Compiled, CompiledRule, Effect, Effects};
 use super::condition::Condition;
 use super::index::Index;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
@@ -50,7 +50,7 @@ impl Compiled {
 /// Numbers attributes and meters as they come up.
 #[derive(Default)]
 struct Maker {
-    attributes: HashMap<Box<str>, Attribute, RandomState>,
+    attributes: Attributes,
     meters: Vec<Meter>,
     /// The number of each meter, by its name and meaning.
     numbers: HashMap<(Name, Box<str>), usize, RandomState>,
@@ -60,12 +60,12 @@ struct Maker {
 impl Maker {
     fn attribute(&mut self, name: &str) -> Result<Attribute, ConfigError> {
         let next = self.attributes.len();
-        if let Some(known) = self.attributes.get(name) {
-            return Ok(*known);
+        if let Some(known) = self.attributes.number(name) {
+            return Ok(known);
         }
         let number =
             Attribute::try_from(next).map_err(|_| ConfigError::TooManyAttributes { bound: Attribute::MAX.into() })?;
-        self.attributes.insert(name.into(), number);
+        self.attributes.add(name, number);
         Ok(number)
     }
 
@@ -113,14 +113,18 @@ impl Maker {
     }
 
     fn table(&mut self, rule: &Rule, overrides: &[Override]) -> Result<Effects, ConfigError> {
-        let mut table = Effects::default();
+        let mut table: Vec<(Attribute, HashMap<Box<[u8]>, Effect, RandomState>)> = Vec::new();
         for Override { attribute, value, setting } in overrides {
             if let Value::Exactly(value) = value {
                 let (attribute, effect) = (self.attribute(attribute)?, self.effect(rule, *setting));
-                table.entry(attribute).or_default().entry(value.as_bytes().into()).or_insert(effect);
+                let place = table.iter().position(|(known, _)| *known == attribute).unwrap_or_else(|| {
+                    table.push((attribute, HashMap::default()));
+                    table.len() - 1
+                });
+                table[place].1.entry(value.as_bytes().into()).or_insert(effect);
             }
         }
-        Ok(table)
+        Ok(table.into())
     }
 
     fn effect(&mut self, rule: &Rule, setting: Setting) -> Effect {

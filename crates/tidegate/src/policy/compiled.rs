@@ -22,7 +22,7 @@ pub(super) type Attribute = u16;
 /// Copies share everything but the meters.
 #[derive(Clone)]
 pub(crate) struct Compiled {
-    pub(super) attributes: Arc<HashMap<Box<str>, Attribute, RandomState>>,
+    pub(super) attributes: Arc<Attributes>,
     pub(super) rules: Arc<[CompiledRule]>,
     pub(super) meters: Box<[Meter]>,
     pub(super) index: Arc<Index>,
@@ -31,6 +31,38 @@ pub(crate) struct Compiled {
     pub(super) by_name: Arc<HashMap<Name, usize, RandomState>>,
     pub(super) denied: Arc<[(Attribute, Condition)]>,
     pub(super) allowed: Arc<[(Attribute, Condition)]>,
+}
+
+/// The names of attributes, and their numbers.
+#[derive(Default)]
+pub(super) struct Attributes {
+    names: Vec<Box<str>>,
+    numbers: HashMap<Box<str>, Attribute, RandomState>,
+}
+
+/// Names that are found sooner by trying each than by a hash.
+const FEW_NAMES: usize = 8;
+
+impl Attributes {
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn add(&mut self, name: &str, number: Attribute) {
+        self.names.push(name.into());
+        self.numbers.insert(name.into(), number);
+    }
+
+    pub(super) fn name(&self, number: Attribute) -> &str {
+        self.names.get(usize::from(number)).map_or("", |name| name)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Option<Attribute> {
+        if self.names.len() > FEW_NAMES {
+            return self.numbers.get(name).copied();
+        }
+        self.names.iter().position(|known| **known == *name).map(|number| number as Attribute)
+    }
 }
 
 pub(super) struct CompiledRule {
@@ -46,8 +78,8 @@ pub(super) struct CompiledRule {
     pub(super) mode: Mode,
 }
 
-/// Effects by attribute and value.
-pub(super) type Effects = HashMap<Attribute, HashMap<Box<[u8]>, Effect, RandomState>, RandomState>;
+/// Effects by attribute, in the rule's order, and by value.
+pub(super) type Effects = Box<[(Attribute, HashMap<Box<[u8]>, Effect, RandomState>)]>;
 
 /// A setting, with its meter made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,15 +195,14 @@ impl Compiled {
     }
 
     pub(super) fn name_of(&self, attribute: Attribute) -> &str {
-        let mut names = self.attributes.iter();
-        names.find(|(_, number)| **number == attribute).map_or("", |(name, _)| name)
+        self.attributes.name(attribute)
     }
 
     pub(super) fn values<'r>(&self, request: &Request<'r>) -> Values<'r> {
         let mut values = Values::new(self.attributes.len());
         for (name, value) in request.attributes.iter() {
-            if let Some(attribute) = self.attributes.get(*name) {
-                values.set(*attribute, *value);
+            if let Some(attribute) = self.attributes.number(name) {
+                values.set(attribute, *value);
             }
         }
         values

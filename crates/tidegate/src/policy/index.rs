@@ -9,13 +9,14 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::compiled::{Attribute, CompiledRule, Values};
+use super::compiled::{CompiledRule, Values};
 use super::condition::Condition;
 use super::glob;
 
 #[derive(Default)]
 pub(super) struct Index {
-    by_attribute: HashMap<Attribute, Places, RandomState>,
+    /// By the numbers of attributes.
+    by_attribute: Vec<Places>,
     always: Vec<usize>,
 }
 
@@ -39,7 +40,11 @@ impl Index {
             match best.filter(|(_, condition)| selectivity(condition) > 0) {
                 None => index.always.push(number),
                 Some((attribute, condition)) => {
-                    index.by_attribute.entry(*attribute).or_default().put(condition, number);
+                    let attribute = usize::from(*attribute);
+                    if index.by_attribute.len() <= attribute {
+                        index.by_attribute.resize_with(attribute + 1, Places::default);
+                    }
+                    index.by_attribute[attribute].put(condition, number);
                 }
             }
         }
@@ -62,7 +67,7 @@ impl Index {
         };
         found(&self.always);
         for (attribute, value) in values.iter() {
-            let Some(places) = self.by_attribute.get(&attribute) else { continue };
+            let Some(places) = self.by_attribute.get(usize::from(attribute)) else { continue };
             found(&places.present);
             value.with_bytes(|bytes| {
                 if let Some(rules) = places.equal.get(bytes) {
