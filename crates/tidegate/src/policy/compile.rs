@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use super::Policy;
-use super::compiled::{Attribute, Attributes, Compiled, CompiledRule, Effect, Effects};
+use super::compiled::{Attribute, Attributes, ByValue, Compiled, CompiledRule, Effect, Effects};
 use super::condition::Condition;
 use super::index::Index;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
@@ -113,12 +113,12 @@ impl Maker {
     }
 
     fn table(&mut self, rule: &Rule, overrides: &[Override]) -> Result<Effects, ConfigError> {
-        let mut table: Vec<(Attribute, HashMap<Box<[u8]>, Effect, RandomState>)> = Vec::new();
+        let mut table: Vec<(Attribute, ByValue)> = Vec::new();
         for Override { attribute, value, setting } in overrides {
             if let Value::Exactly(value) = value {
                 let (attribute, effect) = (self.attribute(attribute)?, self.effect(rule, *setting));
                 let place = table.iter().position(|(known, _)| *known == attribute).unwrap_or_else(|| {
-                    table.push((attribute, HashMap::default()));
+                    table.push((attribute, ByValue::default()));
                     table.len() - 1
                 });
                 table[place].1.entry(value.as_bytes().into()).or_insert(effect);

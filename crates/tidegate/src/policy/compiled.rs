@@ -79,7 +79,8 @@ pub(super) struct CompiledRule {
 }
 
 /// Effects by attribute, in the rule's order, and by value.
-pub(super) type Effects = Box<[(Attribute, HashMap<Box<[u8]>, Effect, RandomState>)]>;
+pub(super) type Effects = Box<[(Attribute, ByValue)]>;
+pub(super) type ByValue = HashMap<Box<[u8]>, Effect, RandomState>;
 
 /// A setting, with its meter made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
