@@ -51,7 +51,9 @@ impl<'a> Swapped<'a> {
         verb: Verb,
     ) -> Result<(Encoded, Vec<Task<'a>>), RedisFailure> {
         let cost = self.check.cost();
-        let garbled = || RedisFailure::Garbled { what: "a state that this process decides on" };
+        let is_custom = self.meters.iter().any(|meter| meter.limit().is_none());
+        let what = if is_custom { "the state of a custom kernel" } else { "a state" };
+        let garbled = || RedisFailure::Garbled { what };
         let (meter, predecessors) = (self.meters[0], &self.meters[1..]);
         let encoded = |meter: &Meter, stored: &[u8]| state::encoded(meter, stored).ok_or_else(garbled);
         let mut own = Kept { bytes: encoded(meter, &states[0])?, ..Kept::default() };

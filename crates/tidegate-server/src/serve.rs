@@ -32,6 +32,12 @@ pub enum StartError {
     /// The policy has mistakes.
     #[error("{0}")]
     Policy(Box<Report>),
+    /// A folder that is to have descriptor files has none.
+    #[error("there are no descriptor files in {}: their names end in .yaml or .yml", path.display())]
+    EnvoyFolder {
+        /// Which.
+        path: PathBuf,
+    },
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),

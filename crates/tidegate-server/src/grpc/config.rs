@@ -23,5 +23,20 @@ pub(crate) fn files(settings: &Settings) -> Vec<PathBuf> {
 
 /// The configuration of all files that the settings name.
 pub(crate) fn load(settings: &Settings) -> Result<EnvoyConfig, StartError> {
-    envoy::load(files(settings)).map_err(|report| StartError::Policy(Box::new(report)))
+    let files = files(settings);
+    // Later a folder may be empty for a moment; whoever names an empty one means another.
+    if let Some(path) = files.iter().find(|path| path.is_dir() && is_empty(path)) {
+        return Err(StartError::EnvoyFolder { path: path.clone() });
+    }
+    envoy::load(files).map_err(|report| StartError::Policy(Box::new(report)))
+}
+
+/// Whether a folder has no YAML files, hidden ones aside.
+fn is_empty(folder: &Path) -> bool {
+    let is_yaml = |file: PathBuf| {
+        let is_hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        !is_hidden && file.extension().is_some_and(|end| end == "yaml" || end == "yml")
+    };
+    let Ok(mut entries) = folder.read_dir() else { return false };
+    !entries.any(|entry| entry.is_ok_and(|entry| is_yaml(entry.path())))
 }

@@ -275,10 +275,10 @@ impl Rule {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Limit, Limiter, Request, Rule, WarmUp};
+    /// use tidegate::{Limit, Limiter, Rule, WarmUp};
     ///
     /// let climb = WarmUp::new(10, Duration::from_secs(600))?;
-    /// let limiter = Limiter::with_store(Rule::new("api", Limit::per_minute(100)).warm_up(climb), Default::default())?;
+    /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(100)).warm_up(climb));
     /// let decision = limiter.peek("somebody new").expect("an answer");
     /// assert_eq!((decision.limit(), decision.remaining()), (100, 10));
     /// # Ok::<(), tidegate::ConfigError>(())
