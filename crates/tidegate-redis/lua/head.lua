@@ -50,9 +50,11 @@ local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
 local PEEK, CHARGE, REFUND, RESET, UNDO = 80, 67, 82, 88, 85
 
 local settings = ARGV[#KEYS + 1]
-local now, kept_longer, undone, strict, withheld, known_for = -1, 1000, 0, 0, 0, 0
+--[[short]] local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0
+--[[long]] local now, kept_longer, undone, strict, withheld, known_for = -1, 1000, 0, 0, 0, 0
 if settings then
-  now, kept_longer, undone, strict, withheld, known_for = unpack_numbers('<dddddd', settings)
+--[[short]] now, kept_longer, undone, strict, withheld = unpack_numbers('<ddddd', settings)
+--[[long]] now, kept_longer, undone, strict, withheld, known_for = unpack_numbers('<dddddd', settings)
 end
 local seconds, microseconds
 if now < 0 then

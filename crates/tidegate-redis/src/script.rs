@@ -45,8 +45,8 @@ impl Text {
     }
 }
 
-/// Puts the parts together. In `slice.lua` a mark stands for a kernel, and
-/// others before what belongs to one of the scripts only.
+/// Puts the parts together. A mark stands for a kernel, and others before what
+/// belongs to one of the scripts only.
 fn assemble(length: Length) -> String {
     const HEAD: &str = include_str!("../lua/head.lua");
     const BUCKET: &str = include_str!("../lua/bucket.lua");
@@ -55,17 +55,12 @@ fn assemble(length: Length) -> String {
     const CUSTOM: &str = include_str!("../lua/custom.lua");
     const ONCE: &str = include_str!("../lua/once.lua");
     const SLICE: &str = include_str!("../lua/slice.lua");
-    let mut text = HEAD.to_owned();
-    if length == Length::Long {
-        text.push_str(ONCE);
-        text.push_str(LOG);
-        text.push_str(CUSTOM);
-    }
-    for line in SLICE.lines() {
-        let (own, other) = match length {
-            Length::Short => ("--[[short]]", "--[[long]]"),
-            Length::Long => ("--[[long]]", "--[[short]]"),
-        };
+    let (own, other, more) = match length {
+        Length::Short => ("--[[short]]", "--[[long]]", &[][..]),
+        Length::Long => ("--[[long]]", "--[[short]]", &[ONCE, LOG, CUSTOM][..]),
+    };
+    let mut text = String::new();
+    for line in [&[HEAD], more, &[SLICE]].concat().into_iter().flat_map(str::lines) {
         match line.trim_start() {
             "--[[bucket]]" => text.push_str(BUCKET),
             "--[[window]]" => text.push_str(WINDOW),
