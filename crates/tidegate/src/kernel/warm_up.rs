@@ -432,6 +432,8 @@ mod tests {
         assert_eq!(counts, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 12]);
     }
 
+    // Arithmetic, and much of it: nothing that Miri would see.
+    #[cfg_attr(miri, ignore)]
     #[test]
     fn a_new_key_gets_less_and_a_warm_one_all() {
         for words in ["12/s", "leaky 12/s", "fixed 12/s", "sliding 12/s", "sliding-log 12/s"] {
@@ -450,6 +452,8 @@ mod tests {
         }
     }
 
+    // Arithmetic, and much of it: nothing that Miri would see.
+    #[cfg_attr(miri, ignore)]
     #[test]
     fn whoever_returns_when_told_is_admitted_and_not_a_microsecond_sooner() {
         for words in [
