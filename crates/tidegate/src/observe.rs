@@ -147,7 +147,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::{Limit, Limiter, Policy, Request, Rule};
+    use crate::{Limit, Limiter, ManualClock, MemoryStore, Policy, Request, Rule};
 
     #[derive(Default)]
     struct Keys(Mutex<Vec<String>>);
@@ -164,7 +164,8 @@ mod tests {
         let policy = Policy::new()
             .rule(Rule::new("addresses", Limit::per_hour(1)).key(["ip"]))
             .rule(Rule::new("users", Limit::per_hour(5)).key(["user"]));
-        let limiter = Limiter::builder(policy).observer(Arc::clone(&keys)).build().expect("a good policy");
+        let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
+        let limiter = Limiter::builder(policy).store(store).observer(Arc::clone(&keys)).build().expect("a good policy");
         assert!(limiter.is_allowed(Request::user("alice").with("ip", "192.0.2.1")));
         assert!(!limiter.is_allowed(Request::user("bob").with("ip", "192.0.2.1")));
         assert_eq!(*keys.0.lock().expect("no test panics with it"), ["192.0.2.1", "192.0.2.1"]);
