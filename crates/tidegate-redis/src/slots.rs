@@ -20,7 +20,7 @@ use crate::failure::RedisFailure;
 use crate::key::slot;
 use crate::script::{Outcome, Task, Turn};
 use crate::store::Inner;
-use crate::swap::Swapped;
+use crate::swap::{Swapped, predecessors};
 
 /// The checks of a slice that one call decides.
 struct Group<'a> {
@@ -140,7 +140,9 @@ impl Inner {
         }
         let mut turns = group.turns(|_, check| decide(check, intent));
         // What was used of limits that these succeed is moved first, by the client.
-        turns.extend(self.predecessors(group).map(|key| Turn { key, task: Task::Absent }));
+        for check in &group.checks {
+            turns.extend(predecessors(self, check).map(|(_, key)| Turn { key, task: Task::Absent }));
+        }
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
         call.once = self.once(&group.checks);
@@ -155,11 +157,6 @@ impl Inner {
         let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task)).collect::<Result<Vec<_>, _>>()?;
         let charged_at = turns().map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
         Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, charged_at, verdicts })
-    }
-
-    /// The states of limits that those of a group succeed.
-    fn predecessors(&self, group: &Group<'_>) -> impl Iterator<Item = Vec<u8>> {
-        group.checks.iter().flat_map(|check| Swapped::new(self, check, Vec::new()).keys.into_iter().skip(1))
     }
 
     /// A group of which the client decides some checks: those of custom

@@ -12,6 +12,15 @@ use crate::script::{Task, Turn};
 use crate::state::{self, Form};
 use crate::store::Inner;
 
+/// The limits that a check's limit succeeds, as far as they still matter, and
+/// the keys of their states.
+pub(crate) fn predecessors<'a>(inner: &Inner, check: &Check<'a>) -> impl Iterator<Item = (&'a Meter, Vec<u8>)> {
+    let predecessors =
+        check.meter().predecessors().iter().filter(|predecessor| predecessor.until() > inner.local_now());
+    let key = check.key();
+    predecessors.map(move |predecessor| (predecessor.meter(), key_of(inner.prefix(), predecessor.meter(), key)))
+}
+
 /// A check that the client decides: its own state, and those of the limits
 /// that its limit succeeds.
 pub(crate) struct Swapped<'a> {
@@ -23,11 +32,9 @@ pub(crate) struct Swapped<'a> {
 impl<'a> Swapped<'a> {
     pub(crate) fn new(inner: &Inner, check: &Check<'a>, key: Vec<u8>) -> Swapped<'a> {
         let (mut meters, mut keys) = (vec![check.meter()], vec![key]);
-        let predecessors = check.meter().predecessors();
-        let now = if predecessors.is_empty() { Micros::ZERO } else { inner.local_now() };
-        for predecessor in predecessors.iter().filter(|predecessor| predecessor.until() > now) {
-            meters.push(predecessor.meter());
-            keys.push(key_of(inner.prefix(), predecessor.meter(), check.key()));
+        for (meter, key) in predecessors(inner, check) {
+            meters.push(meter);
+            keys.push(key);
         }
         Swapped { check: *check, meters, keys }
     }
