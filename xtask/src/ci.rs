@@ -12,15 +12,18 @@ const CI_DECISIONS: &str = "10000000";
 const SOAK_DECISIONS: &str = "1000000000";
 const REDIS_SOAK_DECISIONS: &str = "10000000";
 
+/// All crates with the features that are off by default, always the same, so that nothing is compiled twice.
+const EVERYTHING: &str = "--workspace --features tidegate-server/otlp";
+
 pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
-    Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
+    Step::cargo(&format!("clippy {EVERYTHING} --all-targets -- -D warnings")).run()?;
     servers::ensure()?;
     programs::ensure()?;
-    Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
+    Step::cargo(&format!("test {EVERYTHING}")).with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
     on_valkey()?;
     lua::lint()?;
-    Step::cargo("doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings").run()?;
+    Step::cargo(&format!("doc {EVERYTHING} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;
     examples()?;
     loom(Some(2))?;
@@ -34,8 +37,7 @@ fn on_valkey() -> Result<(), Failure> {
     let Some(valkey) = servers::valkey() else { return Ok(()) };
     let tests =
         "--test conformance --test twin --test failure --test leases --test custom --test strict --test servers";
-    // Of the whole workspace, so that nothing is compiled with other features.
-    Step::cargo(&format!("test --workspace {tests}"))
+    Step::cargo(&format!("test {EVERYTHING} {tests}"))
         .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
         .with("TIDEGATE_REDIS_DECISIONS", "60000")
         .run()
