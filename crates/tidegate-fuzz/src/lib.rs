@@ -10,10 +10,17 @@
 //! `fuzz/seeds/`.
 
 mod config;
+mod http_json;
+mod resp;
+mod rls;
+mod serving;
 mod snapshot;
 mod words;
 
 pub use config::{envoy_yaml, policy_toml, policy_yaml};
+pub use http_json::http_json;
+pub use resp::resp;
+pub use rls::rls;
 pub use snapshot::snapshot;
 pub use words::limit_words;
 
@@ -23,8 +30,11 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("envoy_yaml", envoy_yaml),
+    ("http_json", http_json),
     ("limit_words", limit_words),
     ("policy_toml", policy_toml),
     ("policy_yaml", policy_yaml),
+    ("resp", resp),
+    ("rls", rls),
     ("snapshot", snapshot),
 ];

@@ -1,29 +1,10 @@
 //! Commands are found, or refused, whatever arrives and in whichever pieces.
-//!
-//! ```text
-//! cargo +nightly fuzz run resp fuzz/corpus/resp fuzz/seeds/resp -- -dict=fuzz/resp.dict -runs=1000000
-//! ```
 
-#![no_main]
-
-// The pure part by itself: the whole server is a hundred crates more.
-#[path = "../../crates/tidegate-server/src/resp/frame.rs"]
-#[allow(dead_code)]
-mod frame;
-#[path = "../../crates/tidegate-server/src/resp/question.rs"]
-#[allow(dead_code)]
-mod question;
-#[path = "../../crates/tidegate-server/src/resp/reply.rs"]
-#[allow(dead_code)]
-mod reply;
-#[path = "../../crates/tidegate-server/src/resp/throttle.rs"]
-#[allow(dead_code)]
-mod throttle;
-
-use frame::{LONGEST_ARGUMENT, LONGEST_COMMAND, LONGEST_LINE, MOST_ARGUMENTS, Parser, ProtocolError};
-use libfuzzer_sys::fuzz_target;
-use question::Question;
-use throttle::{Dialect, Throttle};
+use tidegate_server::resp::frame::{
+    LONGEST_ARGUMENT, LONGEST_COMMAND, LONGEST_LINE, MOST_ARGUMENTS, Parser, ProtocolError,
+};
+use tidegate_server::resp::question::Question;
+use tidegate_server::resp::throttle::{Dialect, Throttle};
 
 type Commands = Vec<Vec<Vec<u8>>>;
 
@@ -54,10 +35,11 @@ fn commands<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Commands, Option<Pro
     (found, None)
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Bytes of the protocol of Redis, whole and in pieces.
+pub fn resp(input: &[u8]) {
     // The first byte says in pieces of which size the rest arrives.
     let [size, bytes @ ..] = input else { return };
     let whole = commands(std::iter::once(bytes));
     let pieces = commands(bytes.chunks(usize::from(*size) + 1));
     assert_eq!(whole, pieces);
-});
+}

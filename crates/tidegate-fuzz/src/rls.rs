@@ -1,24 +1,14 @@
 //! Whatever arrives as a message of Envoy's, in bytes or in JSON, is answered
 //! or refused, and the answer is about what was asked.
-//!
-//! ```text
-//! cargo +nightly fuzz run rls fuzz/corpus/rls fuzz/seeds/rls -- -runs=1000000
-//! ```
-
-#![no_main]
-
-#[allow(dead_code, unused_imports)]
-#[path = "../../crates/tidegate-server/src/grpc/messages.rs"]
-mod messages;
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
-use messages::rate_limit_response::Code;
-use messages::{RateLimitRequest, RateLimitResponse};
 use prost::Message;
-use tidegate_server::{Server, Settings, envoy_message};
-use tokio::runtime::Runtime;
+use tidegate_server::envoy_message::rate_limit_response::Code;
+use tidegate_server::envoy_message::{self, RateLimitRequest, RateLimitResponse};
+use tidegate_server::{HeaderStyle, Server, Settings};
+
+use crate::serving::{self, RUNTIME};
 
 const FILE: &str = "
 domain: d
@@ -29,27 +19,23 @@ descriptors:
   - { key: b, shadow_mode: true, rate_limit: { unit: year, requests_per_unit: 1 } }
 ";
 
-static RUNTIME: LazyLock<Runtime> =
-    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"));
-
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let file = std::env::temp_dir().join(format!("tidegate-fuzz-{}.yaml", std::process::id()));
     std::fs::write(&file, FILE).expect("a file");
     let settings = Settings {
-        http: Vec::new(),
         envoy_config: vec![file.clone()],
-        envoy_headers: tidegate_server::HeaderStyle::Draft8,
+        envoy_headers: HeaderStyle::Draft8,
         envoy_problem: true,
         envoy_metadata: true,
         ..Settings::default()
     };
-    let store = tidegate::MemoryStore::builder().max_keys(10_000).build().expect("valid settings");
-    let server = RUNTIME.block_on(Server::start(settings, store)).expect("a server");
+    let server = serving::start(settings);
     let _ = std::fs::remove_file(file);
     server
 });
 
-fuzz_target!(|input: &[u8]| {
+/// A message of Envoy's, in bytes and in JSON.
+pub fn rls(input: &[u8]) {
     let app = SERVER.app();
     RUNTIME.block_on(async {
         let answered = envoy_message::answer(app, input).await;
@@ -69,4 +55,4 @@ fuzz_target!(|input: &[u8]| {
         let (status, _) = envoy_message::answer_json(app, input).await;
         assert!(matches!(status, 200 | 400 | 429), "{status}");
     });
-});
+}

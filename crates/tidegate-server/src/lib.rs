@@ -31,6 +31,8 @@ mod http;
 mod inline;
 mod listen;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod policy;
 mod refused;
 pub mod resp;
@@ -41,15 +43,20 @@ mod store;
 mod systemd;
 mod tls;
 mod watch;
+mod workers;
 
 pub use app::App;
 pub use cli::run;
 pub use connections::{Connections, Drain};
 #[doc(hidden)]
 pub use grpc::bare as envoy_message;
+#[doc(hidden)]
+pub use http::bare as http_question;
 pub use inline::{INLINE_RULE, Inline};
 pub use listen::{Address, AddressError, Listener, Peer, Stream};
 pub use metrics::{Metrics, Protocol, RuleCounters};
+#[cfg(feature = "otlp")]
+pub use otlp::OtlpError;
 pub use refused::Refused;
 pub use serve::{Server, StartError};
 pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};
