@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::built::{self, EVERYTHING};
 use crate::lua;
 use crate::programs;
 use crate::run::{Failure, Step, root};
@@ -11,9 +12,6 @@ use crate::servers;
 const CI_DECISIONS: &str = "10000000";
 const SOAK_DECISIONS: &str = "1000000000";
 const REDIS_SOAK_DECISIONS: &str = "10000000";
-
-/// All crates with the features that are off by default, always the same, so that nothing is compiled twice.
-const EVERYTHING: &str = "--workspace --features tidegate-server/otlp";
 
 pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
@@ -35,12 +33,14 @@ pub(crate) fn all() -> Result<(), Failure> {
 /// The tests of the Redis store that are about its answers, on Valkey where it can be had.
 fn on_valkey() -> Result<(), Failure> {
     let Some(valkey) = servers::valkey() else { return Ok(()) };
-    let tests =
-        "--test conformance --test twin --test failure --test leases --test custom --test strict --test servers";
-    Step::cargo(&format!("test {EVERYTHING} {tests}"))
-        .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
-        .with("TIDEGATE_REDIS_DECISIONS", "60000")
-        .run()
+    let names = ["conformance", "twin", "failure", "leases", "custom", "strict", "servers"];
+    for test in built::tests("tidegate-redis", &names)? {
+        test.step()
+            .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
+            .with("TIDEGATE_REDIS_DECISIONS", "60000")
+            .run()?;
+    }
+    Ok(())
 }
 
 /// Every library without its default features, and with each feature alone.
@@ -66,21 +66,9 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 /// Every example runs to its end.
 fn examples() -> Result<(), Failure> {
     for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower"] {
-        examples_of(package)?;
-    }
-    Ok(())
-}
-
-fn examples_of(package: &str) -> Result<(), Failure> {
-    let directory = root().join("crates").join(package).join("examples");
-    let entries = fs::read_dir(&directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
-    let mut names: Vec<String> = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
-        .collect();
-    names.sort();
-    for name in names {
-        Step::cargo(&format!("run --quiet --package {package} --example {name}")).run()?;
+        for example in built::examples(package)? {
+            example.step().run()?;
+        }
     }
     Ok(())
 }
