@@ -74,10 +74,10 @@ impl Series {
 }
 
 /// As many bars as can be told apart.
-const MOST_BARS: usize = 120;
+const MOST_BARS: usize = 50;
 
 /// Bars are for counting, bins for curves: so many times as fine.
-const BINS_IN_A_BAR: u64 = 5;
+const BINS_IN_A_BAR: u64 = 10;
 
 /// How a simulation's time is cut into bins.
 #[derive(Clone, Copy, Debug)]
