@@ -60,4 +60,4 @@ pub use series::{Bin, Series};
 pub use simulation::{Answer, Simulation};
 pub use table::Table;
 pub use traffic::{Arrival, Arrivals, Traffic, TrafficError};
-pub use words::{print_time, read_time};
+pub use words::{print_rounded, print_time, read_time};

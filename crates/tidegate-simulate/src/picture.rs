@@ -16,8 +16,8 @@ use tidegate::Micros;
 
 use crate::report::{Outcome, Report};
 use crate::series::nice_times;
-use crate::table::{label, number, percent, rounded_time, short};
-use crate::words::print_time;
+use crate::table::{label, number, percent, short};
+use crate::words::{print_rounded, print_time};
 
 /// A drawing of a [`Report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Picture {
         }
         let requests = number(report.offered.passed.requests);
         let column = print_time(report.offered.series.bars().width());
-        let length = print_time(report.length);
+        let length = print_rounded(report.length);
         let words = format!("{requests} requests in {length}, seed {}. A column is {column}.", report.seed);
         self.text(Ink::Text, (LEFT, y), Anchor::Start, words);
         y += LINE + 4;
@@ -311,7 +311,7 @@ impl Picture {
 
     fn times(&mut self, scale: &Scale, y: u32) {
         for tick in scale.ticks() {
-            let words = if tick == 0 { "0".to_owned() } else { rounded_time(Micros::new(tick)) };
+            let words = if tick == 0 { "0".to_owned() } else { print_rounded(Micros::new(tick)) };
             self.text(Ink::Text, (scale.x(tick), y), Anchor::Middle, words);
         }
     }

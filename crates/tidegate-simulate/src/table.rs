@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use tidegate::Micros;
-
 use crate::measure::Flow;
 use crate::report::{Outcome, Report};
-use crate::words::print_time;
+use crate::words::{decimal, print_rounded};
 
 /// A report as a table, for terminals.
 ///
@@ -70,7 +68,7 @@ fn row(outcome: &Outcome) -> Vec<String> {
         number(flow.worst_window.units),
         above_limit(outcome),
         smoothness(flow),
-        if outcome.delays() { rounded_time(flow.longest_delay) } else { String::new() },
+        if outcome.delays() { print_rounded(flow.longest_delay) } else { String::new() },
     ]
 }
 
@@ -93,30 +91,6 @@ fn above_limit(outcome: &Outcome) -> String {
 
 fn smoothness(flow: &Flow) -> String {
     flow.smoothness.map_or("-".to_owned(), |thousandths| percent(u64::from(thousandths), 1_000))
-}
-
-/// A time to three digits, in the unit that suits it.
-pub(crate) fn rounded_time(time: Micros) -> String {
-    let micros = time.get();
-    let step = 10u64.pow(micros.max(1).ilog10().saturating_sub(2));
-    // Above a minute digits after the point are of another base.
-    let step = if micros > 60_000_000 { step.max(1_000_000) } else { step };
-    let rounded = micros.saturating_add(step / 2) / step * step;
-    match rounded {
-        0..1_000 => format!("{rounded}us"),
-        1_000..1_000_000 => decimal(rounded, 1_000, "ms"),
-        1_000_000..=60_000_000 => decimal(rounded, 1_000_000, "s"),
-        _longer => print_time(Micros::new(rounded)),
-    }
-}
-
-fn decimal(value: u64, unit: u64, name: &str) -> String {
-    let (whole, rest) = (value / unit, value % unit * 1_000 / unit);
-    let fraction = format!("{rest:03}");
-    match fraction.trim_end_matches('0') {
-        "" => format!("{whole}{name}"),
-        digits => format!("{whole}.{digits}{name}"),
-    }
 }
 
 /// A share in percent, to a tenth; only nothing is 0.0% and only all is 100.0%.
@@ -162,7 +136,5 @@ mod tests {
         assert_eq!(shares, ["33.3%", "66.7%", "99.9%", "0.1%", "0.0%", "100.0%"]);
         let short = [9_999, 10_000, 186_744, 1_000_000, 12_345_678].map(short);
         assert_eq!(short, ["9,999", "10k", "186k", "1M", "12M"]);
-        let times = [17, 1_234, 999_600, 12_345_678, 119_600_000].map(Micros::new).map(rounded_time);
-        assert_eq!(times, ["17us", "1.23ms", "1s", "12.3s", "2min"]);
     }
 }

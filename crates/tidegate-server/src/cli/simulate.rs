@@ -11,8 +11,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
 use tidegate_simulate::{
-    Flow, Outcome, PngError, Report, Scenario, ScenarioError, Series, Simulation, Traffic, TrafficError, print_time,
-    read_time, with_algorithm,
+    Flow, Outcome, PngError, Report, Scenario, ScenarioError, Series, Simulation, Traffic, TrafficError, print_rounded,
+    print_time, read_time, with_algorithm,
 };
 
 use super::{complain, print};
@@ -186,7 +186,7 @@ fn limits(arguments: &Arguments) -> Result<Vec<Limit>, Failure> {
 }
 
 fn in_words(report: &Report) -> String {
-    let mut words = format!("{}, for {}", report.traffic, print_time(report.length));
+    let mut words = format!("{}, for {}", report.traffic, print_rounded(report.length));
     words += &format!(", seed {}\n\n{}\n{}", report.seed, report.table(), report.chart());
     words += "
 longest burst: what a token bucket of the limit's rate must hold to let the same pass
