@@ -10,6 +10,7 @@ use tidegate_config::envoy::EnvoyConfig;
 use crate::connections::{Connections, Drain};
 use crate::grpc::EnvoyRules;
 use crate::inline::{Inline, InlineLimits};
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
@@ -31,6 +32,7 @@ pub struct App {
     /// As the server was started.
     pub settings: Settings,
     pub(crate) policy: CurrentPolicy,
+    pub(crate) live: Live,
     pub(crate) envoy: EnvoyRules,
     inline: InlineLimits,
 }
@@ -63,6 +65,7 @@ impl App {
             envoy,
             inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
             policy: text,
+            live: Live::default(),
             refused,
             metrics,
             drain: Drain::default(),

@@ -6,6 +6,7 @@ mod ask;
 mod body;
 mod connection;
 pub(crate) mod fields;
+mod live;
 mod problem;
 mod question;
 

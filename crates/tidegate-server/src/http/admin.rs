@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_config::{Format, Mistake};
 
 use super::problem::Problem;
-use super::{answer, ask, body, wrong_method};
+use super::{answer, ask, body, live, wrong_method};
 use crate::app::App;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
@@ -29,6 +29,8 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
+        .route("/admin/v1/live", get(live::picture).fallback(reads))
+        .route("/admin/v1/live/stream", get(live::stream).fallback(reads))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
         .route("/admin/v1/keys/reset", post(reset).fallback(posts))

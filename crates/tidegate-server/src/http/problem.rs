@@ -57,6 +57,8 @@ pub(super) enum Problem {
     Check(#[from] CheckError),
     #[error("{bound} callers are waiting already: come back later")]
     TooManyWaiters { bound: u64 },
+    #[error("{bound} are watching already: close another dashboard, or come back later")]
+    TooManyWatchers { bound: usize },
     #[error("the server is leaving: ask another one")]
     Leaving,
     #[error("give the token of the admin API: Authorization: Bearer TOKEN")]
@@ -93,7 +95,9 @@ impl Problem {
             Problem::Check(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. }))
             | Problem::UnknownRule { .. }
             | Problem::Policy(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Problem::Check(_) | Problem::TooManyWaiters { .. } | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
+            Problem::Check(_) | Problem::TooManyWaiters { .. } | Problem::TooManyWatchers { .. } | Problem::Leaving => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Problem::BrokenOff
             | Problem::Json(_)
             | Problem::BatchTooLong { .. }
