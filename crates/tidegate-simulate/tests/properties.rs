@@ -2,11 +2,14 @@
 //! front door, the measures those that a patient person would count, and the
 //! bounds of the algorithms hold.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate::kernel::Verdict;
 use tidegate::{AlgorithmKind, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
-use tidegate_simulate::{Answer, Scenario, Traffic, every_algorithm};
+use tidegate_simulate::{Answer, Arrival, Scenario, Traffic, every_algorithm};
 
 /// One request as a limit saw it.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +21,17 @@ struct Seen {
     leaves: u64,
 }
 
-fn seen_by(limit: usize, answers: &[(u64, u32, u64, Vec<(bool, u64)>)]) -> Vec<Seen> {
-    let seen = |(at, client, cost, verdicts): &(u64, u32, u64, Vec<(bool, u64)>)| {
-        let (allowed, delay) = verdicts[limit];
-        Seen { at: *at, client: *client, cost: *cost, allowed, leaves: at + delay }
+/// One request as each limit saw it.
+fn seen(answer: Answer<'_>) -> Vec<Seen> {
+    let Arrival { at, client, cost } = answer.arrival;
+    let seen = |verdict: &Verdict| Seen {
+        at: at.get(),
+        client,
+        cost,
+        allowed: verdict.allowed,
+        leaves: at.saturating_add(verdict.delay).get(),
     };
-    answers.iter().map(seen).collect()
-}
-
-fn record(answer: Answer<'_>) -> (u64, u32, u64, Vec<(bool, u64)>) {
-    let verdicts = answer.verdicts.iter().map(|verdict| (verdict.allowed, verdict.delay.get())).collect();
-    (answer.arrival.at.get(), answer.arrival.client, answer.arrival.cost, verdicts)
+    answer.verdicts.iter().map(seen).collect()
 }
 
 fn limits() -> impl Strategy<Value = Limit> {
@@ -145,11 +148,11 @@ proptest! {
             Scenario::new(words.parse().unwrap()).limits(limits).seed(seed).lasting(length.to_duration()).start().unwrap();
         let mut answers = Vec::new();
         while let Some(answer) = simulation.step() {
-            answers.push(record(answer));
+            answers.push(seen(answer));
         }
         let report = simulation.report();
         for (index, outcome) in report.outcomes.iter().enumerate() {
-            let seen = seen_by(index, &answers);
+            let seen: Vec<Seen> = answers.iter().map(|seen| seen[index]).collect();
             let (count, period) = (outcome.limit.count(), Micros::from_duration(outcome.limit.period()).get());
             let flow = &outcome.flow;
             let units = |allowed| seen.iter().filter(|it| it.allowed == allowed).map(|it| it.cost).sum::<u64>();

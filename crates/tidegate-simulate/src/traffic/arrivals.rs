@@ -137,6 +137,7 @@ fn share_of_high(low: Rate, high: Rate, at: u64, every: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
