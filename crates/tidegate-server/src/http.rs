@@ -5,8 +5,10 @@ mod answer;
 mod ask;
 mod body;
 mod connection;
+mod dashboard;
 pub(crate) mod fields;
 mod live;
+mod playground;
 mod problem;
 mod question;
 
@@ -69,6 +71,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/readyz", reads(get(ready)))
         .route("/metrics", reads(get(metrics)))
         .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
+        .merge(dashboard::router())
         .merge(grpc::router(&app))
         .merge(grpc::json_router(&app));
     if !app.settings.no_admin {
