@@ -16,7 +16,7 @@ export function rate(value: number): string {
 
 /** A share of a whole, in percent. */
 export function percent(part: number, all: number): string {
-  if (all <= 0) return "0%";
+  if (all <= 0 || part === 0) return "0%";
   const value = (100 * part) / all;
   if (value > 0 && value < 0.1) return "<0.1%";
   return `${value < 10 ? tenth.format(value) : whole.format(value)}%`;

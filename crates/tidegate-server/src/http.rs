@@ -26,6 +26,7 @@ use tower::ServiceExt;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
+pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
 use crate::app::App;
 use crate::grpc;

@@ -46,10 +46,12 @@ export class Flow {
 
   show(history: History): void {
     const { moments, latest } = history;
+    const isCalm = moments.every((moment) => moment.refused === 0);
     this.#chart.show(
       moments.map((moment) => moment.at),
       moments.map((moment) => moment.allowed),
-      moments.map((moment) => -moment.refused),
+      // Where nothing was refused, there is nothing to draw over the waterline.
+      moments.map((moment) => (isCalm ? null : -moment.refused)),
     );
     if (!latest) return;
     say(this.#allowed, format.rate(latest.allowed));

@@ -43,7 +43,7 @@ export class Refusals {
     );
     this.element = h(
       "section",
-      { class: "panel refusals", "aria-labelledby": "refusals-title" },
+      { class: "panel refusals empty", "aria-labelledby": "refusals-title" },
       h("header", {}, h("h2", { id: "refusals-title" }, "Refused lately"), this.#held),
       this.#none,
       body,

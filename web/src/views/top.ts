@@ -26,7 +26,7 @@ export class Top {
     this.#rows = new Rows(body, (top) => `${top.rule}\n${top.key}`, make, (row, top) => this.#update(row, top));
     this.element = h(
       "section",
-      { class: "panel top", "aria-labelledby": "top-title" },
+      { class: "panel top empty", "aria-labelledby": "top-title" },
       h("header", {}, h("h2", { id: "top-title" }, "Refused most")),
       this.#none,
       body,

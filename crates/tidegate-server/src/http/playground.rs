@@ -5,7 +5,7 @@
 //! happened in each slice of time, how it ended.
 
 use std::convert::Infallible;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use http::{Request, Response};
 use serde::{Deserialize, Serialize};
 use tidegate::{Limit, Micros};
 use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, name, read_time};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::admin::json_body;
 use super::problem::Problem;
@@ -29,7 +29,7 @@ const MOST_REQUESTS: u64 = 1_000_000;
 const LONGEST: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
 
 /// Simulations at a time, over all visitors.
-const MOST_AT_A_TIME: usize = 2;
+pub(crate) const MOST_AT_A_TIME: usize = 2;
 
 /// The longest limit and the longest traffic, in bytes.
 const LONGEST_WORDS: usize = 1_000;
@@ -37,10 +37,9 @@ const LONGEST_WORDS: usize = 1_000;
 /// Slices of time that are told.
 const SLICES: u64 = 160;
 
-/// Lines that wait for a visitor who reads slowly.
-const MOST_UNREAD: usize = 32;
-
-static ROOM: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MOST_AT_A_TIME)));
+/// Lines that wait for a visitor who reads slowly: all there are, so that
+/// nobody who does not read keeps a simulation from its end.
+const MOST_UNREAD: usize = SLICES as usize + 2;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,7 +113,7 @@ pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) ->
         let body = json_body(&app, request).await?;
         let simulation = read(&body)?;
         let busy = Problem::TooManyPlayers { bound: MOST_AT_A_TIME };
-        let place = Arc::clone(&ROOM).try_acquire_owned().map_err(|_| busy)?;
+        let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
         let (lines, unread) = mpsc::channel(MOST_UNREAD);
         // Deciding a million requests is no work for a thread that serves.
         tokio::task::spawn_blocking(move || {

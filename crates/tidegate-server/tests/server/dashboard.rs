@@ -49,7 +49,10 @@ fn files_are_sent_once_and_small() {
     let script = server.url(&format!("/assets/{}", script.split_once('"').unwrap().0));
     let whole = curl(&[&script]);
     assert_eq!(whole.header("cache-control"), Some("public, max-age=31536000, immutable"));
-    assert_eq!((whole.header("content-type"), whole.header("content-encoding")), (Some("text/javascript; charset=utf-8"), None));
+    assert_eq!(
+        (whole.header("content-type"), whole.header("content-encoding")),
+        (Some("text/javascript; charset=utf-8"), None)
+    );
     let small = curl(&["-H", "accept-encoding: br, gzip;q=0.5", "--compressed", &script]);
     assert_eq!((small.header("content-encoding"), &small.body), (Some("gzip"), &whole.body));
     assert_eq!(curl(&["-H", "accept-encoding: gzip;q=0", &script]).header("content-encoding"), None);
@@ -97,7 +100,8 @@ fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
     assert_eq!((&picture["rules"][0]["rule"], &picture["rules"][0]["limit"]), (&"pairs".into(), &"1/h".into()));
     assert_eq!((&picture["rules"][0]["allowed"], &picture["rules"][0]["refused"]), (&4.into(), &2.into()));
     assert_eq!((&picture["store"]["kind"], &picture["policy"]["generation"]), (&"memory".into(), &1.into()));
-    let counted: u64 = picture["latency"][0]["buckets"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).sum();
+    let counted: u64 =
+        picture["latency"][0]["buckets"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).sum();
     assert!(counted >= 18, "{picture}");
 }
 
