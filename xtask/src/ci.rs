@@ -45,7 +45,9 @@ fn on_valkey() -> Result<(), Failure> {
 
 /// Every library without its default features, and with each feature alone.
 fn features() -> Result<(), Failure> {
-    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-testkit"] {
+    for package in
+        ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate", "tidegate-testkit"]
+    {
         Step::cargo(&format!("check --package {package} --no-default-features")).run()?;
         for feature in features_of(package)? {
             Step::cargo(&format!("check --package {package} --no-default-features --features {feature}")).run()?;
@@ -65,7 +67,7 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 
 /// Every example runs to its end.
 fn examples() -> Result<(), Failure> {
-    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower"] {
+    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate"] {
         examples_of(package)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod check;
 mod serve;
+mod simulate;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ enum Command {
         #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
         server: Address,
     },
+    /// Show what limits would do to traffic, each algorithm beside the others
+    #[command(after_help = simulate::WORDS)]
+    Simulate(simulate::Arguments),
     /// Look for mistakes in policy files: exit status 1 if there are any
     Validate {
         /// The files, TOML or YAML
@@ -61,6 +65,7 @@ pub fn run() -> ExitCode {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(arguments) => check::run(&arguments),
         Command::Ready { server } => check::ready(&server),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Validate { files, envoy } => validate(&files, envoy),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {

@@ -37,19 +37,27 @@
 //! [`Traffic::MOST_CLIENTS`], [`Scenario::MOST_LIMITS`], [`Scenario::LONGEST`]
 //! and [`Series::MOST_BINS`].
 
+mod chart;
 mod measure;
+mod picture;
 mod random;
 mod report;
 mod scenario;
 mod series;
 mod simulation;
+mod table;
 mod traffic;
 mod words;
 
+pub use chart::Chart;
 pub use measure::{Count, Flow, WorstWindow};
+pub use picture::Picture;
+#[cfg(feature = "png")]
+pub use picture::PngError;
 pub use report::{Outcome, Report, name};
 pub use scenario::{Scenario, ScenarioError, every_algorithm, with_algorithm};
 pub use series::{Bin, Series};
 pub use simulation::{Answer, Simulation};
+pub use table::Table;
 pub use traffic::{Arrival, Arrivals, Traffic, TrafficError};
-pub use words::{print_time, read_time};
+pub use words::{print_rounded, print_time, read_time};

@@ -2,7 +2,10 @@
 
 use tidegate::{AlgorithmKind, Limit, Micros};
 
+use crate::chart::Chart;
 use crate::measure::{Count, Flow};
+use crate::picture::Picture;
+use crate::table::Table;
 use crate::traffic::Traffic;
 
 /// What became of the traffic under each limit.
@@ -31,12 +34,44 @@ pub struct Outcome {
     pub offered: Count,
 }
 
+impl Report {
+    /// Whether requests leave at other times than they come, under any limit.
+    #[must_use]
+    pub fn delays(&self) -> bool {
+        self.outcomes.iter().any(Outcome::delays)
+    }
+
+    /// The numbers, side by side.
+    #[must_use]
+    pub fn table(&self) -> Table<'_> {
+        Table(self)
+    }
+
+    /// What happened over time, in letters.
+    #[must_use]
+    pub fn chart(&self) -> Chart<'_> {
+        Chart(self)
+    }
+
+    /// What happened over time, drawn.
+    #[must_use]
+    pub fn picture(&self) -> Picture {
+        Picture::of(self)
+    }
+}
+
 impl Outcome {
     /// What was refused.
     #[must_use]
     pub fn refused(&self) -> Count {
         let (offered, admitted) = (self.offered, self.flow.passed);
         Count { requests: offered.requests - admitted.requests, units: offered.units - admitted.units }
+    }
+
+    /// Whether requests leave at other times than they come.
+    #[must_use]
+    pub fn delays(&self) -> bool {
+        self.flow.longest_delay > Micros::ZERO
     }
 
     /// What the algorithm is called.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
 
 use crate::simulation::Simulation;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, TrafficError};
+use crate::words::print_time;
 
 /// Traffic that each of some limits has to itself, for a while.
 ///
@@ -64,6 +65,12 @@ pub enum ScenarioError {
         /// How many were asked for.
         requests: u64,
     },
+    /// Numbers that make no limit.
+    #[error(transparent)]
+    Limit(#[from] ConfigError),
+    /// Words that make no traffic.
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
 }
 
 impl Scenario {
@@ -75,6 +82,22 @@ impl Scenario {
     /// This traffic for a minute, as yet without a limit.
     pub fn new(traffic: Traffic) -> Scenario {
         Scenario { traffic, limits: Vec::new(), seed: 0, length: Micros::new(60_000_000) }
+    }
+
+    /// The scenario to begin with: a burst across the edge of a window, then
+    /// twice what the limit allows, for three periods, through each of the five.
+    ///
+    /// # Errors
+    /// If there is no limit or no traffic of these numbers: twice the count is
+    /// too much, or two fifths of a period are less than a microsecond.
+    pub fn lesson(limit: Limit) -> Result<Scenario, ScenarioError> {
+        let period = Micros::from_duration(limit.period()).get();
+        let time = |fifths: u64| print_time(Micros::new(period.saturating_mul(fifths) / 5));
+        let twice = Limit::try_token_bucket(limit.count().saturating_mul(2), limit.period())?;
+        let (size, every, within, from, after) = (twice.count(), time(15), time(2), time(4), time(6));
+        let words = format!("bursts {size} every {every} within {within} from {from} + {twice} from {after}");
+        let scenario = Scenario::new(words.parse()?).limits(every_algorithm(limit)?);
+        Ok(scenario.lasting(Duration::from_micros(period.saturating_mul(3))))
     }
 
     /// These limits, each with the whole traffic to itself.

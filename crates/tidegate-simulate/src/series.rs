@@ -74,10 +74,10 @@ impl Series {
 }
 
 /// As many bars as can be told apart.
-const MOST_BARS: usize = 120;
+const MOST_BARS: usize = 50;
 
 /// Bars are for counting, bins for curves: so many times as fine.
-const BINS_IN_A_BAR: u64 = 5;
+const BINS_IN_A_BAR: u64 = 10;
 
 /// How a simulation's time is cut into bins.
 #[derive(Clone, Copy, Debug)]
@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn bars_are_of_a_length_that_reads_well() {
-        assert_eq!(bar("3s", "1s"), "50ms");
-        assert_eq!(bar("10min", "1min"), "5s");
-        assert_eq!(bar("1h", "1min"), "30s");
-        assert_eq!(bar("1day", "1min"), "15min");
-        assert_eq!(bar("1day", "7s"), "15min");
-        assert_eq!(bar("520weeks", "1day"), "8week");
-        assert_eq!(bar("1s", "7ms"), "10ms");
+        assert_eq!(bar("3s", "1s"), "100ms");
+        assert_eq!(bar("10min", "1min"), "15s");
+        assert_eq!(bar("1h", "1min"), "2min");
+        assert_eq!(bar("1day", "1min"), "30min");
+        assert_eq!(bar("1day", "7s"), "30min");
+        assert_eq!(bar("520weeks", "1day"), "16week");
+        assert_eq!(bar("1s", "7ms"), "20ms");
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod words;
 
 use std::fmt;
 
+use tidegate::Micros;
+
 pub use arrivals::{Arrival, Arrivals};
 pub use words::TrafficError;
 
@@ -143,6 +145,18 @@ impl Traffic {
     #[must_use]
     pub fn largest_cost(&self) -> u64 {
         self.parts().map(|part| part.cost).max().unwrap_or(1)
+    }
+
+    /// After what time it repeats itself, if any part does; the longest, if
+    /// several do.
+    #[must_use]
+    pub fn cycle(&self) -> Option<Micros> {
+        let cycle = |part: &Part| match part.shape {
+            Shape::Constant(_) | Shape::Poisson(_) => None,
+            Shape::Bursts { every, .. } | Shape::Diurnal { every, .. } => Some(Micros::new(every)),
+            Shape::OnOff { on, off, .. } => Some(Micros::new(on + off)),
+        };
+        self.parts().filter_map(cycle).max()
     }
 
     /// All that is sent, in order of time; without end, unless every part of

@@ -48,6 +48,32 @@ pub fn print_time(time: Micros) -> String {
     format!("{number}{words}")
 }
 
+/// A time to three digits, in the unit that suits it; [`read_time`] may not
+/// take it.
+#[must_use]
+pub fn print_rounded(time: Micros) -> String {
+    let micros = time.get();
+    let step = 10u64.pow(micros.max(1).ilog10().saturating_sub(2));
+    // Above a minute digits after the point are of another base.
+    let step = if micros > 60_000_000 { step.max(1_000_000) } else { step };
+    let rounded = micros.saturating_add(step / 2) / step * step;
+    match rounded {
+        0..1_000 => format!("{rounded}us"),
+        1_000..1_000_000 => decimal(rounded, 1_000, "ms"),
+        1_000_000..=60_000_000 => decimal(rounded, 1_000_000, "s"),
+        _longer => print_time(Micros::new(rounded)),
+    }
+}
+
+pub(crate) fn decimal(value: u64, unit: u64, name: &str) -> String {
+    let (whole, rest) = (value / unit, value % unit * 1_000 / unit);
+    let fraction = format!("{rest:03}");
+    match fraction.trim_end_matches('0') {
+        "" => format!("{whole}{name}"),
+        digits => format!("{whole}.{digits}{name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +88,10 @@ mod tests {
         for words in ["", "s s", "5", "5 s", "1/5s", "-1s", "0s", "1.5s", "1000000weeks"] {
             assert_eq!(read_time(words), None, "{words}");
         }
+    }
+    #[test]
+    fn times_are_rounded_to_be_read() {
+        let times = [17, 1_234, 999_600, 12_345_678, 119_600_000].map(Micros::new).map(print_rounded);
+        assert_eq!(times, ["17us", "1.23ms", "1s", "12.3s", "2min"]);
     }
 }

@@ -14,5 +14,6 @@ mod openapi;
 mod questions;
 mod running;
 mod same_as_library;
+mod simulate;
 mod stores;
 mod transports;
