@@ -14,12 +14,14 @@ const REDIS_SOAK_DECISIONS: &str = "10000000";
 
 pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
+    programs::npm()?;
     Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
     servers::ensure()?;
     programs::ensure()?;
     Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
     on_valkey()?;
     lua::lint()?;
+    web()?;
     Step::cargo("doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;
     examples()?;
@@ -116,6 +118,15 @@ pub(crate) fn miri() -> Result<(), Failure> {
             .run()?;
     }
     Ok(())
+}
+
+/// The parts of the dashboard that compute, tested by themselves; the whole of it
+/// is tested in a browser, with the server.
+pub(crate) fn web() -> Result<(), Failure> {
+    programs::npm()?;
+    let folder = root().join("web");
+    Step::new("npm", &["ci", "--no-audit", "--no-fund"]).within(&folder).run()?;
+    Step::new("npm", &["test"]).within(&folder).run()
 }
 
 /// The code of Envoy's messages, written by the test that compares it.

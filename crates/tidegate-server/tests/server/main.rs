@@ -6,6 +6,7 @@
 mod admin;
 mod client;
 mod commands;
+mod dashboard;
 mod deploy;
 mod drain;
 mod hostile;
