@@ -76,7 +76,7 @@ fn screen(view: &View) -> String {
     let mut terminal = Terminal::new(TestBackend::new(110, 18)).expect("it is in memory");
     terminal.draw(|frame| draw::draw(frame, view)).expect("it is in memory");
     let buffer = terminal.backend().buffer();
-    let line = |line: &[ratatui::buffer::Cell]| line.iter().map(|cell| cell.symbol()).collect::<String>();
+    let line = |line: &[ratatui::buffer::Cell]| line.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
     let lines: Vec<String> = buffer.content.chunks(110).map(|cells| line(cells).trim_end().to_owned()).collect();
     lines.join("\n")
 }
