@@ -218,6 +218,62 @@ proptest! {
     }
 }
 
+/// Sentences with holes for rates, times and numbers, and what may stand in them: the small, the large, and nonsense.
+const SENTENCES: [&str; 8] = [
+    "R",
+    "poisson R",
+    "bursts N every T",
+    "bursts N every T within T",
+    "on-off R T on T off",
+    "diurnal R to R every T",
+    "N",
+    "",
+];
+const ENDS: [&str; 6] = ["", " from T", " until T", " cost N", " from T until T", " from"];
+const RATES: [&str; 6] = ["5/s", "1/us", "1/520weeks", "3/day", "1_000/h", "0/s"];
+const TIMES: [&str; 7] = ["1us", "10s", "2min", "520weeks", "day", "0s", "s5"];
+const NUMBERS: [&str; 6] = ["1", "20", "1000000", "1000000000000", "0", "é"];
+
+fn anything() -> impl Strategy<Value = String> {
+    let choice = (0..SENTENCES.len(), 0..ENDS.len(), prop::collection::vec(0usize..42, 8));
+    choice.prop_map(|(sentence, end, chosen)| {
+        let (words, mut chosen) = (format!("{}{}", SENTENCES[sentence], ENDS[end]), chosen.into_iter());
+        let mut choose = |from: &[&'static str]| from[chosen.next().unwrap_or(0) % from.len()];
+        let fill = |letter| match letter {
+            'R' => choose(&RATES).to_owned(),
+            'T' => choose(&TIMES).to_owned(),
+            'N' => choose(&NUMBERS).to_owned(),
+            other => other.to_string(),
+        };
+        words.chars().map(fill).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn words_are_read_or_refused_and_what_is_read_can_be_simulated(
+        parts in prop::collection::vec(anything(), 1..3), joint in prop::sample::select(vec!["; bob: ", "; 3 clients: ", " + ", ":"]),
+        seed in 0u64..9,
+    ) {
+        let words = parts.join(joint);
+        let Ok(traffic) = words.parse::<Traffic>() else { return Ok(()) };
+        prop_assert_eq!(Ok(traffic.clone()), traffic.to_string().parse(), "{}", words);
+        for limit in ["1000000/s", "1000000000000/day"] {
+            let limits = every_algorithm(limit.parse().unwrap()).unwrap();
+            let scenario = Scenario::new(traffic.clone()).limits(limits).seed(seed).lasting(Scenario::LONGEST);
+            let mut simulation = scenario.start().unwrap();
+            for _ in 0..500 {
+                let _ = simulation.step();
+            }
+            let report = simulation.report();
+            let drawn = (report.table().to_string(), report.chart().to_string(), report.picture().to_svg());
+            prop_assert!(drawn.2.ends_with("</svg>\n"));
+        }
+    }
+}
+
 #[test]
 fn a_simulation_of_so_many_requests_has_that_many() {
     let scenario = Scenario::new("poisson 50/s".parse().unwrap()).limits([Limit::per_second(1)]);
