@@ -85,14 +85,14 @@ export class Strip {
     const x = (us: number) => (us / scale.lengthUs) * WIDTH;
     this.#window.setAttribute("x", x(outcome.worst_window_from_us).toFixed(2));
     this.#window.setAttribute("width", outcome.worst_window > 0 ? x(scale.periodUs).toFixed(2) : "0");
-    if (outcome.longest_delay_us > 0) this.#drawLeaving(outcome.leaving, scale);
+    if (outcome.leaving.length > 0) this.#drawLeaving(outcome.leaving);
     this.#picture.setAttribute("aria-label", `${this.#title.textContent}: ${this.#numbers.textContent}, ${this.#worst.textContent}`);
   }
 
-  #drawLeaving(leaving: number[], scale: Scale): void {
-    const [step, most] = [WIDTH / scale.slices, Math.max(1, ...leaving)];
+  #drawLeaving(leaving: number[]): void {
+    const [step, most] = [WIDTH / leaving.length, Math.max(1, ...leaving)];
     const mark = (value: number, index: number) =>
-      value > 0 ? `M${((index + 0.41) * step).toFixed(2)},${HEIGHT + 2}v${(1 + (value / most) * (BELOW - 3)).toFixed(1)}` : "";
+      value > 0 ? `M${((index + 0.5) * step).toFixed(2)},${HEIGHT + 2}v${(1 + (value / most) * (BELOW - 3)).toFixed(1)}` : "";
     this.#leaving.setAttribute("d", leaving.map(mark).join(""));
     this.#picture.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT + BELOW}`);
     this.#picture.classList.add("taller");

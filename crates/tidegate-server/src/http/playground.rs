@@ -37,6 +37,9 @@ const LONGEST_WORDS: usize = 1_000;
 /// Slices of time that are told.
 const SLICES: u64 = 160;
 
+/// Marks of what leaves: finer, as it is the distance between them that is looked at.
+const MARKS: u64 = 960;
+
 /// Lines that wait for a visitor who reads slowly: all there are, so that
 /// nobody who does not read keeps a simulation from its end.
 const MOST_UNREAD: usize = SLICES as usize + 2;
@@ -103,7 +106,7 @@ struct Outcome {
     /// In thousandths; null if nothing passed.
     smoothness: Option<u32>,
     longest_delay_us: u64,
-    /// What leaves in each slice: of a leaky bucket, later than it is admitted.
+    /// What leaves, in short slices; empty where it leaves as it is admitted.
     leaving: Vec<u64>,
 }
 
@@ -161,8 +164,8 @@ fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
     let mut is_read = tell(lines, &Line::Begin(begin));
     // Of the end of a slice, the product fits: a week has 2^40 microseconds.
     let end_of = |slice: u64| Micros::new((length * (slice + 1)).div_ceil(SLICES));
-    let slice_of = |at: u64| (at * SLICES / length).min(SLICES - 1) as usize;
-    let mut leaving = vec![vec![0; SLICES as usize]; limits];
+    let mark_of = |at: u64| (at * MARKS / length) as usize;
+    let mut leaving = vec![vec![0; MARKS as usize]; limits];
     let mut requests = 0;
     for number in 0..SLICES {
         let (mut offered, mut admitted) = (0, vec![0; limits]);
@@ -172,7 +175,7 @@ fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
                 admitted[limit] += answer.arrival.cost;
                 let leaves = answer.arrival.at.saturating_add(verdict.delay).get();
                 if leaves < length {
-                    leaving[limit][slice_of(leaves)] += answer.arrival.cost;
+                    leaving[limit][mark_of(leaves)] += answer.arrival.cost;
                 }
             }
             requests += 1;
@@ -215,7 +218,7 @@ fn end(simulation: &Simulation, requests: u64, leaving: Vec<Vec<u64>>) -> End {
         worst_window_from_us: outcome.flow.worst_window.from.get(),
         smoothness: outcome.flow.smoothness,
         longest_delay_us: outcome.flow.longest_delay.get(),
-        leaving,
+        leaving: if outcome.flow.longest_delay == Micros::ZERO { Vec::new() } else { leaving },
     });
     End { requests, cut_short: simulation.next_at().is_some(), outcomes: outcomes.collect() }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tidegate::{Name, Policy, Rule, Store};
+use tidegate::{Micros, Name, Policy, Rule, Store};
 
 use crate::app::App;
 use crate::inline::INLINE_RULE;
@@ -163,7 +163,7 @@ impl Picture {
             rules: rules(&policy, app.metrics.rules()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
             top_refused: app.refused.top(TOP).into_iter().map(top_refused).collect(),
-            recent_refusals: app.refused.recent().into_iter().map(|refusal| of_refusal(refusal, &policy)).collect(),
+            recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, &policy)).collect(),
         }
     }
 }
@@ -264,7 +264,7 @@ fn top_refused((rule, key, refused, error): (Name, String, u64, u64)) -> TopRefu
     TopRefused { rule: rule.as_str().into(), key, refused, error }
 }
 
-fn of_refusal(refusal: RecentRefusal, policy: &Policy) -> RefusalPicture {
+fn of_refusal(refusal: &RecentRefusal, policy: &Policy) -> RefusalPicture {
     RefusalPicture {
         at_us: refusal.at.get(),
         rule: refusal.rule.as_str().into(),
@@ -272,8 +272,8 @@ fn of_refusal(refusal: RecentRefusal, policy: &Policy) -> RefusalPicture {
         times: refusal.times,
         cost: refusal.cost,
         limit: refusal.capacity,
-        retry_after_us: refusal.retry_after.map(|wait| wait.get()),
-        question: ask_again(&refusal, policy),
+        retry_after_us: refusal.retry_after.map(Micros::get),
+        question: ask_again(refusal, policy),
     }
 }
 
