@@ -1,4 +1,4 @@
-//! A million requests of a hundred clients through all five algorithms, and how
+//! A million requests of each kind through all five algorithms, and how
 //! long that takes: `cargo run --release -p tidegate-simulate --example million`.
 
 use std::error::Error;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use tidegate_simulate::{Scenario, every_algorithm};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for traffic in ["poisson 1000/s", "100 clients: poisson 10/s", "bursts 500 every 1s within 100ms", "2/s"] {
+    for traffic in ["poisson 1000/s", "100 clients: poisson 10/s", "diurnal 100/s to 2000/s every 1h"] {
         let scenario = Scenario::new(traffic.parse()?).limits(every_algorithm("100/10s burst 200".parse()?)?);
         let scenario = scenario.lasting_requests(1_000_000)?;
         let started = Instant::now();
