@@ -15,12 +15,14 @@ const REDIS_SOAK_DECISIONS: &str = "10000000";
 
 pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
+    programs::npm()?;
     Step::cargo(&format!("clippy {EVERYTHING} --all-targets -- -D warnings")).run()?;
     servers::ensure()?;
     programs::ensure()?;
     Step::cargo(&format!("test {EVERYTHING}")).with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
     on_valkey()?;
     lua::lint()?;
+    web()?;
     Step::cargo(&format!("doc {EVERYTHING} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;
     examples()?;
@@ -45,7 +47,9 @@ fn on_valkey() -> Result<(), Failure> {
 
 /// Every library without its default features, and with each feature alone.
 fn features() -> Result<(), Failure> {
-    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-testkit"] {
+    for package in
+        ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate", "tidegate-testkit"]
+    {
         Step::cargo(&format!("check --package {package} --no-default-features")).run()?;
         for feature in features_of(package)? {
             Step::cargo(&format!("check --package {package} --no-default-features --features {feature}")).run()?;
@@ -65,7 +69,7 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 
 /// Every example runs to its end.
 fn examples() -> Result<(), Failure> {
-    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower"] {
+    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate"] {
         for example in built::examples(package)? {
             example.step().run()?;
         }
@@ -104,6 +108,15 @@ pub(crate) fn miri() -> Result<(), Failure> {
             .run()?;
     }
     Ok(())
+}
+
+/// The parts of the dashboard that compute, tested by themselves; the whole of it
+/// is tested in a browser, with the server.
+pub(crate) fn web() -> Result<(), Failure> {
+    programs::npm()?;
+    let folder = root().join("web");
+    Step::new("npm", &["ci", "--no-audit", "--no-fund"]).within(&folder).run()?;
+    Step::new("npm", &["test"]).within(&folder).run()
 }
 
 /// The code of Envoy's messages, written by the test that compares it.

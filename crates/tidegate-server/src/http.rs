@@ -6,7 +6,10 @@ mod ask;
 pub mod bare;
 mod body;
 mod connection;
+mod dashboard;
 pub(crate) mod fields;
+mod live;
+mod playground;
 mod problem;
 mod question;
 
@@ -24,6 +27,7 @@ use tower::ServiceExt;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
+pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
 use crate::app::App;
 use crate::grpc;
@@ -69,6 +73,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/readyz", reads(get(ready)))
         .route("/metrics", reads(get(metrics)))
         .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
+        .merge(dashboard::router())
         .merge(grpc::router(&app))
         .merge(grpc::json_router(&app));
     if !app.settings.no_admin {

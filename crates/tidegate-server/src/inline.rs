@@ -56,7 +56,8 @@ impl InlineLimits {
         if let Some(mode) = self.on_failure {
             builder = builder.on_failure(mode);
         }
-        let limiter = builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused)).build()?;
+        let limiter =
+            builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused).by(limit)).build()?;
         let inline = Arc::new(Inline { meter, limiter });
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_LIMITS {

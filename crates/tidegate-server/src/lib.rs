@@ -30,6 +30,7 @@ mod grpc;
 mod http;
 mod inline;
 mod listen;
+mod live;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -57,7 +58,7 @@ pub use listen::{Address, AddressError, Listener, Peer, Stream};
 pub use metrics::{Metrics, Protocol, RuleCounters};
 #[cfg(feature = "otlp")]
 pub use otlp::OtlpError;
-pub use refused::Refused;
+pub use refused::{Refusal, Refused};
 pub use serve::{Server, StartError};
 pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};
 pub use snapshot::StatesError;

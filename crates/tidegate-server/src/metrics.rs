@@ -3,6 +3,8 @@
 //! Handles are found once: a decision costs a look into a map of rules and an
 //! atomic addition. What the store knows is read when someone scrapes.
 
+mod histogram;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -12,11 +14,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tidegate::kernel::Verb;
 use tidegate::{CheckError, Event, Name, Observer, StoreError};
 
+use self::histogram::Histogram;
+pub(crate) use self::histogram::Reading;
 use crate::store::AnyStore;
 
 /// A way to speak with the server.
@@ -42,10 +45,6 @@ impl Protocol {
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Http, Protocol::Resp, Protocol::Grpc];
 
-/// Upper bounds, in seconds: from a decision in memory to a store at its deadline.
-const LATENCY_BUCKETS: [f64; 12] =
-    [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25];
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByProtocol {
     protocol: &'static str,
@@ -61,6 +60,9 @@ struct ByOutcome {
     rule: &'static str,
     outcome: &'static str,
 }
+
+/// Why a question had no answer.
+const REASONS: [&str; 3] = ["unsatisfiable", "id-reused", "store"];
 
 const ALLOWED: &str = "allowed";
 const REFUSED: &str = "refused";
@@ -92,7 +94,27 @@ pub struct RuleCounters {
     shadow_refused: Counter,
 }
 
+/// What the counters of one rule say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RuleCounts {
+    pub(crate) allowed: u64,
+    pub(crate) refused: u64,
+    pub(crate) degraded: u64,
+    pub(crate) shadow_allowed: u64,
+    pub(crate) shadow_refused: u64,
+}
+
 impl RuleCounters {
+    fn read(&self) -> RuleCounts {
+        RuleCounts {
+            allowed: self.allowed.get(),
+            refused: self.refused.get(),
+            degraded: self.degraded.get(),
+            shadow_allowed: self.shadow_allowed.get(),
+            shadow_refused: self.shadow_refused.get(),
+        }
+    }
+
     /// Charges that were decided past the limiter, such as a batch.
     pub fn decided(&self, allowed: u64, refused: u64) {
         self.allowed.inc_by(allowed);
@@ -134,9 +156,7 @@ impl Default for Metrics {
         registry.register("degraded_decisions", "Decisions by a fallback, not the limit", degraded.clone());
         let errors = Family::<ByReason, Counter>::default();
         registry.register("errors", "Questions without an answer", errors.clone());
-        let latency = Family::<ByProtocol, Histogram, fn() -> Histogram>::new_with_constructor(|| {
-            Histogram::new(LATENCY_BUCKETS)
-        });
+        let latency = Family::<ByProtocol, Histogram>::default();
         registry.register("request_duration_seconds", "From a request to its answer", latency.clone());
         let connections = Family::<ByProtocol, Counter>::default();
         registry.register("connections", "Connections that were accepted", connections.clone());
@@ -193,17 +213,18 @@ impl Metrics {
 
     /// A question that had no answer.
     pub fn failed(&self, error: &CheckError) {
+        let [unsatisfiable, reused, store] = REASONS;
         let reason = match error {
-            CheckError::Unsatisfiable { .. } => "unsatisfiable",
-            CheckError::Store(StoreError::IdReused { .. }) => "id-reused",
-            _ => "store",
+            CheckError::Unsatisfiable { .. } => unsatisfiable,
+            CheckError::Store(StoreError::IdReused { .. }) => reused,
+            _ => store,
         };
         self.errors.get_or_create(&ByReason { reason }).inc();
     }
 
     /// How long a request took to be answered.
     pub fn answered(&self, protocol: Protocol, took: Duration) {
-        self.of(protocol).latency.observe(took.as_secs_f64());
+        self.of(protocol).latency.observe(took);
     }
 
     pub(crate) fn connected(&self, protocol: Protocol) {
@@ -221,6 +242,25 @@ impl Metrics {
         } else {
             self.failed_reloads.inc()
         };
+    }
+
+    /// What was counted of each rule, by name.
+    pub(crate) fn rules(&self) -> Vec<(Name, RuleCounts)> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let mut counts: Vec<_> = rules.iter().map(|(rule, counters)| (*rule, counters.read())).collect();
+        counts.sort_unstable_by_key(|(rule, _)| rule.as_str());
+        counts
+    }
+
+    /// How long requests took, of each protocol.
+    pub(crate) fn latency(&self) -> impl Iterator<Item = (Protocol, Reading)> {
+        PROTOCOLS.into_iter().map(|protocol| (protocol, self.of(protocol).latency.read()))
+    }
+
+    /// Questions that had no answer.
+    pub(crate) fn failures(&self) -> u64 {
+        let of = |reason| self.errors.get(&ByReason { reason }).map_or(0, |counter| counter.get());
+        REASONS.into_iter().map(of).sum()
     }
 
     fn of(&self, protocol: Protocol) -> &ProtocolMetrics {

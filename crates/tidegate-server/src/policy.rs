@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use tidegate::{ConfigError, Policy};
 use tidegate_config::{Format, Report};
@@ -20,7 +21,7 @@ pub(crate) enum PolicyError {
 }
 
 /// A policy as it was written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyText {
     /// Where it came from, unless it is built in or was put.
     pub(crate) file: Option<PathBuf>,
@@ -28,8 +29,19 @@ pub(crate) struct PolicyText {
     pub(crate) text: String,
 }
 
-/// The text of the policy that applies.
-pub(crate) struct CurrentPolicy(Mutex<PolicyText>);
+/// The policy that applies: its text, and what has become of it.
+pub(crate) struct CurrentPolicy(Mutex<PolicyState>);
+
+/// A policy in force.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyState {
+    pub(crate) text: PolicyText,
+    /// How many have been in force, this one included.
+    pub(crate) generation: u64,
+    pub(crate) since: SystemTime,
+    /// Why the latest that was read did not take its place.
+    pub(crate) mistakes: Option<String>,
+}
 
 impl CurrentPolicy {
     /// Reads the policy of a file, or the built-in one.
@@ -41,15 +53,31 @@ impl CurrentPolicy {
             }
             Some(path) => (tidegate_config::load(path)?, PolicyText::of_file(path)),
         };
-        Ok((CurrentPolicy(Mutex::new(text)), policy))
+        let state = PolicyState { text, generation: 1, since: SystemTime::now(), mistakes: None };
+        Ok((CurrentPolicy(Mutex::new(state)), policy))
     }
 
-    pub(crate) fn text(&self) -> PolicyText {
+    pub(crate) fn state(&self) -> PolicyState {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(crate) fn text(&self) -> PolicyText {
+        self.state().text
+    }
+
+    /// Another policy is in force.
     pub(crate) fn set(&self, text: PolicyText) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.text == text {
+            return;
+        }
+        let generation = state.generation + 1;
+        *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+    }
+
+    /// The file was read again: it says what it said, or something that cannot be.
+    pub(crate) fn set_mistakes(&self, mistakes: Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).mistakes = mistakes;
     }
 }
 

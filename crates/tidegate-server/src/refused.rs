@@ -1,25 +1,56 @@
 //! Who is refused most: the space-saving sketch of Metwally, Agrawal and
-//! El Abbadi (2005), in bounded memory.
+//! El Abbadi (2005), in bounded memory. Beside it, who was refused lately.
 //!
 //! A key that is not counted yet takes the place of the one with the least
 //! count, and inherits it as its error. A key that makes up more than one in
 //! [`MOST_REFUSED`] of all refusals is always there.
 
+mod recent;
+
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use tidegate::kernel::Verb;
-use tidegate::{Event, Key, Name, Observer};
+use tidegate::{Event, Key, Limit, Micros, Name, Observer};
+
+use self::recent::Recent;
+pub(crate) use self::recent::RecentRefusal;
 
 /// Keys that are counted at a time.
 pub(crate) const MOST_REFUSED: usize = 1_000;
 
-/// The keys that are refused most, each under the rule that refuses it.
+/// A refusal, as whoever made it tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal<'a> {
+    /// The rule that refused.
+    pub rule: Name,
+    /// Whom.
+    pub key: &'a Key<'a>,
+    /// What was asked for.
+    pub cost: u64,
+    /// The most that could pass at once.
+    pub capacity: u64,
+    /// The limit, if it came with the request.
+    pub inline: Option<Limit>,
+    /// How long to wait, if that helps.
+    pub retry_after: Option<Micros>,
+    /// The store's time.
+    pub at: Micros,
+}
+
+/// The keys that are refused most and those that were refused last, each under
+/// the rule that refuses it.
 #[derive(Default)]
 pub struct Refused {
-    counts: Mutex<Counts>,
+    seen: Mutex<Seen>,
     hasher: RandomState,
+}
+
+#[derive(Default)]
+struct Seen {
+    counts: Counts,
+    recent: Recent,
 }
 
 #[derive(Default)]
@@ -42,22 +73,44 @@ struct Entry {
 impl Refused {
     /// Counts a refusal. While another thread counts, this one is let go: who
     /// is refused most is seen all the same, and nobody waits.
-    pub fn count(&self, rule: Name, key: &Key<'_>) {
-        let mut counts = match self.counts.try_lock() {
-            Ok(counts) => counts,
+    pub fn count(&self, refusal: &Refusal<'_>) {
+        let mut seen = match self.seen.try_lock() {
+            Ok(seen) => seen,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
+        let Refusal { rule, key, .. } = refusal;
         let hash = self.hasher.hash_one((rule.as_str(), key.is_composite(), key.as_bytes()));
-        counts.add(hash, rule, key);
+        seen.counts.add(hash, *rule, key);
+        seen.recent.add(hash, refusal);
     }
 
     /// The first so many: rule, key, refusals, and by how many that may be
     /// too high.
     pub(crate) fn top(&self, most: usize) -> Vec<(Name, String, u64, u64)> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = counts.order.iter().rev().take(most).map(|(_, place)| &counts.entries[*place]);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = seen.counts.order.iter().rev().take(most).map(|(_, place)| &seen.counts.entries[*place]);
         first.map(|entry| (entry.rule, entry.key.to_string(), entry.count, entry.error)).collect()
+    }
+
+    /// Who was refused last, the latest first.
+    pub(crate) fn recent(&self) -> Vec<RecentRefusal> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).recent.latest_first()
+    }
+
+    /// Counts refusals by a limit that came with the request.
+    pub(crate) fn by(self: Arc<Refused>, limit: Limit) -> impl Observer {
+        RefusedBy { refused: self, limit }
+    }
+
+    fn observe_as(&self, event: &Event<'_>, inline: Option<Limit>) {
+        let Event { rule, key, verb, cost, decision, at, shadow, .. } = event;
+        if *verb != Verb::Charge || *shadow || decision.is_allowed() {
+            return;
+        }
+        let retry_after = (!decision.is_blocked()).then(|| Micros::from_duration(decision.retry_after()));
+        let capacity = decision.limit();
+        self.count(&Refusal { rule: *rule, key, cost: *cost, capacity, inline, retry_after, at: *at });
     }
 }
 
@@ -89,9 +142,19 @@ impl Counts {
 
 impl Observer for Refused {
     fn observe(&self, event: &Event<'_>) {
-        if event.verb == Verb::Charge && !event.shadow && !event.decision.is_allowed() {
-            self.count(event.rule, event.key);
-        }
+        self.observe_as(event, None);
+    }
+}
+
+/// Knows by which limit the refusals are that it is told of.
+struct RefusedBy {
+    refused: Arc<Refused>,
+    limit: Limit,
+}
+
+impl Observer for RefusedBy {
+    fn observe(&self, event: &Event<'_>) {
+        self.refused.observe_as(event, Some(self.limit));
     }
 }
 
@@ -101,15 +164,20 @@ mod tests {
 
     const RULE: Name = Name::literal("rule");
 
+    fn count(refused: &Refused, rule: Name, key: impl Into<Key<'static>>) {
+        let (key, at) = (&key.into(), Micros::ZERO);
+        refused.count(&Refusal { rule, key, cost: 1, capacity: 1, inline: None, retry_after: None, at });
+    }
+
     #[test]
     fn the_most_refused_are_found_among_many_within_the_bound() {
         let refused = Refused::default();
         // Three that keep coming, in a crowd of many more than are counted.
         for turn in 0..30_000_u64 {
-            refused.count(RULE, &Key::from(turn + 1_000_000));
+            count(&refused, RULE, turn + 1_000_000);
             for (name, every) in [("always", 1), ("often", 2), ("at times", 4)] {
                 if turn % every == 0 {
-                    refused.count(RULE, &Key::from(name));
+                    count(&refused, RULE, name);
                 }
             }
         }
@@ -125,8 +193,8 @@ mod tests {
     #[test]
     fn a_key_is_counted_for_each_rule() {
         let refused = Refused::default();
-        refused.count(RULE, &Key::from("alice"));
-        refused.count(Name::literal("other"), &Key::from("alice"));
+        count(&refused, RULE, "alice");
+        count(&refused, Name::literal("other"), "alice");
         assert_eq!(refused.top(10).len(), 2);
     }
 }

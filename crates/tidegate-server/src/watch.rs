@@ -34,7 +34,16 @@ impl Watches {
                 changed.policy.set(PolicyText::of_file(&shown));
                 Ok(())
             });
-            watches.policy = Some(watch.report_to(teller(told, "the policy")).start()?);
+            let mut tell = teller(Arc::clone(&told), "the policy");
+            let report = move |outcome: &Outcome| {
+                match outcome {
+                    Outcome::Applied | Outcome::Unchanged => told.policy.set_mistakes(None),
+                    Outcome::Refused(report) => told.policy.set_mistakes(Some(report.to_string())),
+                    _ => {}
+                }
+                tell(outcome);
+            };
+            watches.policy = Some(watch.report_to(report).start()?);
         }
         let files = grpc::files(&app.settings);
         if !files.is_empty() {

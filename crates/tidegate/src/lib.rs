@@ -67,52 +67,51 @@
 //! period in microseconds, is above 2048, and for a fixed window of more than
 //! 2047. See [`MemoryStore`] for what is counted.
 //!
-//! The same requests under each of the five:
+//! The same requests under each of the five, as `tidegate simulate` shows them:
 //!
 //! ```text
-//! One block is one request: █ admitted, ░ refused, ▪ leaving. A column is 100 ms.
-//! Every limit is 10 per second; windows begin at 0, 1 and 2 s.
+//! One block is one request: █ admitted, ░ refused, ▪ leaving. A column is 100ms.
 //!
-//! token bucket: 31 of 56 admitted, up to 19 in one second
+//! token bucket 10/s: 31 of 56 admitted, up to 19 in 1s
 //!         ██░░
 //!         ██░░
 //!         ██░░
 //!         ███░░░░░░░░░░░░░░░░░░░
 //!         ██████████████████████
-//! 0─────────1─────────2─────────3 s
+//! 0─────────1s────────2s────────3s
 //!
-//! leaky bucket: 31 of 56 admitted, up to 19 in one second
+//! leaky bucket 10/s: 31 of 56 admitted, up to 19 in 1s
 //!         ██░░
 //!         ██░░
 //!         ██░░
 //!         ███░░░░░░░░░░░░░░░░░░░
 //!         ██████████████████████
-//! 0─────────1─────────2─────────3 s
-//!         ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ leaving: up to 10 in one second
+//! 0─────────1s────────2s────────3s
+//!         ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪
 //!
-//! fixed window: 30 of 56 admitted, up to 20 in one second
+//! fixed window 10/s: 30 of 56 admitted, up to 20 in 1s
 //!         ████
 //!         ████
 //!         ████
 //!         ████░░░░░░░░█████░░░░░
 //!         ████░░░░░░░░█████░░░░░
-//! 0─────────1─────────2─────────3 s
+//! 0─────────1s────────2s────────3s
 //!
-//! sliding log: 24 of 56 admitted, up to 10 in one second
+//! sliding log 10/s: 24 of 56 admitted, up to 10 in 1s
 //!         ██░░
 //!         ██░░
 //!         ██░░
 //!         ██░░░░░░░░█████░░░░░██
 //!         ██░░░░░░░░█████░░░░░██
-//! 0─────────1─────────2─────────3 s
+//! 0─────────1s────────2s────────3s
 //!
-//! sliding counter: 28 of 56 admitted, up to 17 in one second
+//! sliding counter 10/s: 28 of 56 admitted, up to 17 in 1s
 //!         ██░░
 //!         ██░░
 //!         ██░░
 //!         ██░░░░░░░░░░░░░░░░░░░░
 //!         ██░██████████████░████
-//! 0─────────1─────────2─────────3 s
+//! 0─────────1s────────2s────────3s
 //! ```
 //!
 //! # The exact bounds

@@ -88,7 +88,8 @@ impl Policy {
         self
     }
 
-    fn all_rules(&self) -> impl Iterator<Item = &Rule> {
+    /// The rules in their order, the one for all others last.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().chain(&self.fallback)
     }
 }

@@ -1,19 +1,9 @@
-//! The documents say what the library does: pictures are those that it draws
-//! today, links lead somewhere, and the map shows every file.
-
-#[path = "../examples/pictures/simulation.rs"]
-mod simulation;
-#[path = "../examples/pictures/svg.rs"]
-mod svg;
-#[path = "../examples/pictures/text.rs"]
-mod text;
+//! The documents hold together: links lead somewhere, the map shows every
+//! file. What the pictures show is tested where they are drawn.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use simulation::{COUNT, PERIOD, Run};
-use tidegate::AlgorithmKind;
 
 /// The root of the workspace.
 fn root() -> PathBuf {
@@ -24,10 +14,6 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn runs() -> Vec<Run> {
-    simulation::runs().expect("the limits of the pictures are valid")
-}
-
 /// The comment at the head of the crate, as Markdown.
 fn crate_page() -> String {
     let source = read("crates/tidegate/src/lib.rs");
@@ -36,65 +22,6 @@ fn crate_page() -> String {
 }
 
 const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/algorithms.md"];
-
-#[test]
-fn the_crate_page_shows_what_the_algorithms_do_today() {
-    let pictures = text::draw(&runs());
-    assert!(
-        crate_page().contains(&format!("```text\n{pictures}\n```\n")),
-        "replace the pictures in lib.rs by those of `cargo run --example pictures`:\n{pictures}"
-    );
-}
-
-#[test]
-fn the_images_show_what_the_algorithms_do_today() {
-    for run in runs() {
-        let path = format!("docs/algorithms/{}", svg::file_name(&run));
-        assert!(read(&path) == svg::draw(&run), "draw {path} again: cargo run --example pictures -- svg docs/");
-    }
-}
-
-#[test]
-fn the_table_of_the_pictures_has_their_numbers() {
-    let runs = runs();
-    let row = |name: &str, cell: &dyn Fn(&Run) -> String| {
-        format!("| {name} | {} |", runs.iter().map(cell).collect::<Vec<_>>().join(" | "))
-    };
-    let most = |run: &Run| match run.delays() {
-        true => format!("{}, {} leaving", run.most_admitted(), run.most_leaving()),
-        false => run.most_admitted().to_string(),
-    };
-    let page = read("docs/algorithms.md");
-    let asked = format!("admitted of {}", runs[0].requests.len());
-    for row in [row(&asked, &|run| run.admitted().count().to_string()), row("most in one second", &most)] {
-        assert!(page.contains(&row), "docs/algorithms.md should say {row}");
-    }
-}
-
-#[test]
-fn what_the_pictures_show_keeps_the_bounds_that_they_illustrate() {
-    for run in runs() {
-        let times: Vec<u64> = run.admitted().map(|request| request.at).collect();
-        for (index, from) in times.iter().enumerate() {
-            for (more, to) in times[index..].iter().enumerate() {
-                let (admitted, length) = (more as u64 + 1, to - from);
-                // Nothing that began at an edge before `from` is counted here.
-                let windows = to / PERIOD - from / PERIOD + 1;
-                let most = match run.limit.algorithm() {
-                    AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket | AlgorithmKind::SlidingCounter => {
-                        COUNT + COUNT * length / PERIOD
-                    }
-                    AlgorithmKind::FixedWindow => COUNT * windows,
-                    AlgorithmKind::SlidingLog => COUNT * (length / PERIOD + 1),
-                };
-                assert!(admitted <= most, "{}: {admitted} from {from} to {to}", run.name());
-            }
-        }
-        let leaves: Vec<u64> = run.admitted().map(|request| request.leaves).collect();
-        let even = leaves.windows(2).all(|pair| pair[1] - pair[0] >= PERIOD / COUNT);
-        assert_eq!(even, run.limit.algorithm() == AlgorithmKind::LeakyBucket, "{}: {leaves:?}", run.name());
-    }
-}
 
 #[test]
 fn one_hello_program_greets_everywhere() {
@@ -144,6 +71,7 @@ fn the_map_shows_every_file() {
         ("crates/tidegate-redis/lua", "crates/tidegate-redis"),
         ("crates/tidegate-config/src", "crates/tidegate-config"),
         ("crates/tidegate-tower/src", "crates/tidegate-tower"),
+        ("crates/tidegate-simulate/src", "crates/tidegate-simulate"),
         ("crates/tidegate-server/src", "crates/tidegate-server/src"),
     ];
     let mut missing = Vec::new();
@@ -166,6 +94,7 @@ fn the_map_shows_every_file() {
             "crates/tidegate-redis/lua",
             "crates/tidegate-config",
             "crates/tidegate-tower",
+            "crates/tidegate-simulate",
             "crates/tidegate-server/src",
             "crates",
             ".",

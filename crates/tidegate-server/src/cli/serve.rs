@@ -81,7 +81,12 @@ fn banner(server: &Server) -> String {
     text += &format!("\n  store   {}\n  policy  {policy}", app.store().name());
     let scheme = if app.settings.tls_certificate.is_some() { "https" } else { "http" };
     let place = match server.http().first() {
-        Some(Address::Tcp(address)) => format!("{scheme}://{address}/v1/check"),
+        Some(Address::Tcp(address)) => {
+            if !app.settings.no_admin {
+                text += &format!("\n  look    {scheme}://{address}/");
+            }
+            format!("{scheme}://{address}/v1/check")
+        }
         Some(Address::Unix(path)) => format!("--unix-socket {} {scheme}://localhost/v1/check", path.display()),
         None => return text,
     };

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_config::{Format, Mistake};
 
 use super::problem::Problem;
-use super::{answer, ask, body, wrong_method};
+use super::{answer, ask, body, live, playground, wrong_method};
 use crate::app::App;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
@@ -29,6 +29,9 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
+        .route("/admin/v1/live", get(live::picture).fallback(reads))
+        .route("/admin/v1/live/stream", get(live::stream).fallback(reads))
+        .route("/admin/v1/playground", post(playground::play).fallback(posts))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
         .route("/admin/v1/keys/reset", post(reset).fallback(posts))
@@ -195,7 +198,8 @@ async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Response<
     reset.await.unwrap_or_else(|problem| problem.response())
 }
 
-async fn json_body(app: &App, request: Request<Body>) -> Result<bytes::Bytes, Problem> {
+/// A body that no page of another origin can send unasked.
+pub(super) async fn json_body(app: &App, request: Request<Body>) -> Result<bytes::Bytes, Problem> {
     match content_type(request.headers()) {
         Some("application/json") => body::read(request, app).await,
         _ => Err(Problem::ContentType { expected: "application/json" }),

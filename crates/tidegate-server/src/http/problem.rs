@@ -11,6 +11,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WW
 use http::{Response, StatusCode};
 use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError, StoreError};
+use tidegate_simulate::{ScenarioError, TrafficError};
 
 use crate::policy::PolicyError;
 
@@ -57,6 +58,16 @@ pub(super) enum Problem {
     Check(#[from] CheckError),
     #[error("{bound} callers are waiting already: come back later")]
     TooManyWaiters { bound: u64 },
+    #[error("{bound} are watching already: close another dashboard, or come back later")]
+    TooManyWatchers { bound: usize },
+    #[error("{bound} simulations are running already: come back in a moment")]
+    TooManyPlayers { bound: usize },
+    #[error("duration is {found:?}: give a time up to {longest}, such as 30s or 5min")]
+    PlayTime { found: String, longest: &'static str },
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
     #[error("the server is leaving: ask another one")]
     Leaving,
     #[error("give the token of the admin API: Authorization: Bearer TOKEN")]
@@ -93,7 +104,11 @@ impl Problem {
             Problem::Check(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. }))
             | Problem::UnknownRule { .. }
             | Problem::Policy(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Problem::Check(_) | Problem::TooManyWaiters { .. } | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
+            Problem::Check(_)
+            | Problem::TooManyWaiters { .. }
+            | Problem::TooManyWatchers { .. }
+            | Problem::TooManyPlayers { .. }
+            | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
             Problem::BrokenOff
             | Problem::Json(_)
             | Problem::BatchTooLong { .. }
@@ -106,6 +121,9 @@ impl Problem {
             | Problem::PatienceWithoutWait
             | Problem::NoPatience
             | Problem::Limit(_)
+            | Problem::PlayTime { .. }
+            | Problem::Traffic(_)
+            | Problem::Scenario(_)
             | Problem::Query(_) => StatusCode::BAD_REQUEST,
         }
     }

@@ -14,6 +14,7 @@ use super::question::write_failure;
 use super::reply::Replies;
 use super::throttle::{Numbers, Throttle, ThrottleError};
 use crate::inline::{INLINE_RULE, Inline};
+use crate::refused::Refusal;
 use crate::store::AnyStore;
 
 /// Throttles that are decided at a time.
@@ -100,11 +101,11 @@ impl Throttles {
         self.verdicts.clear();
         self.verdicts.resize(self.waiting.len(), Verdict::default());
         let decided = checks.and_then(|checks| {
-            store.decide_each_now(&checks, &mut self.verdicts)?;
-            Ok(checks)
+            let at = store.decide_each_now(&checks, &mut self.verdicts)?;
+            Ok((checks, at))
         });
-        let checks = match decided {
-            Ok(checks) => checks,
+        let (checks, at) = match decided {
+            Ok(decided) => decided,
             Err(error) => {
                 for _ in &self.waiting {
                     resp.app.metrics.failed(&error);
@@ -114,14 +115,23 @@ impl Throttles {
             }
         };
         let (mut charges, mut allowed, mut degraded) = (0, 0, 0);
-        for (((throttle, _), verdict), check) in self.waiting.iter().zip(&self.verdicts).zip(&checks) {
+        for (((throttle, limit), verdict), check) in self.waiting.iter().zip(&self.verdicts).zip(&checks) {
             throttle.answer(&verdict.into(), replies);
             if check.verb() == Verb::Charge {
                 charges += 1;
                 allowed += u64::from(verdict.allowed);
                 degraded += u64::from(verdict.degraded);
                 if !verdict.allowed {
-                    resp.app.refused.count(INLINE_RULE, check.key());
+                    let meter = &self.limits[*limit].1.meter;
+                    resp.app.refused.count(&Refusal {
+                        rule: INLINE_RULE,
+                        key: check.key(),
+                        cost: check.cost(),
+                        capacity: meter.capacity(),
+                        inline: meter.limit(),
+                        retry_after: Some(verdict.retry_after),
+                        at,
+                    });
                 }
             }
         }

@@ -6,6 +6,7 @@
 mod admin;
 mod client;
 mod commands;
+mod dashboard;
 mod deploy;
 mod drain;
 mod hostile;
@@ -13,5 +14,7 @@ mod openapi;
 mod questions;
 mod running;
 mod same_as_library;
+mod simulate;
 mod stores;
+mod top;
 mod transports;

@@ -6,6 +6,9 @@ use std::process::Command;
 use crate::client::curl;
 use crate::running::{Folder, Running, workspace};
 
+/// Has no end, so nobody who waits for one can compare it.
+const ENDLESS: &str = "/admin/v1/live/stream";
+
 /// Enough to find a wrong shape; more finds the same.
 const EXAMPLES: &str = "25";
 
@@ -14,7 +17,7 @@ fn the_document_is_served_and_lists_every_path() {
     let server = Running::start(&[]);
     let document = curl(&[&server.url("/openapi.json")]).json();
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
-    for (path, methods) in document["paths"].as_object().unwrap() {
+    for (path, methods) in document["paths"].as_object().unwrap().iter().filter(|(path, _)| *path != ENDLESS) {
         for method in methods.as_object().unwrap().keys() {
             let answer = curl(&["-X", &method.to_uppercase(), &server.url(path)]);
             assert!(![404, 405].contains(&answer.status), "{method} {path}: {answer:?}");
@@ -33,6 +36,7 @@ fn answers_are_as_the_document_says() {
         .args(["run", &server.url("/openapi.json"), "--header", "Authorization: Bearer s3cret"])
         // Whether a question is allowed depends on more than its shape.
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
+        .args(["--exclude-path", ENDLESS])
         .args(["--max-examples", EXAMPLES, "--seed", "1", "--phases", "examples,coverage,fuzzing"])
         .current_dir(folder.path(""))
         .output()

@@ -288,6 +288,39 @@ impl Rule {
         self
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Whether it only watches.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.mode == Mode::Shadow
+    }
+
+    /// What applies where nothing more special does, in words: a limit,
+    /// `unlimited` or `blocked`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match &self.standard {
+            Standard::Setting(Setting::Limit(limit)) => limit.to_string(),
+            Standard::Setting(Setting::Unlimited) => "unlimited".into(),
+            Standard::Setting(Setting::Blocked) => "blocked".into(),
+            Standard::Meter(meter) => meter.meaning().to_owned(),
+        }
+    }
+
+    /// The attributes that make its keys; none if the request brings the key.
+    #[must_use]
+    pub fn key_attributes(&self) -> Option<Vec<&str>> {
+        match &self.key {
+            RuleKey::Request => None,
+            RuleKey::Attributes(attributes) => Some(attributes.iter().map(|attribute| &*attribute.name).collect()),
+        }
+    }
+
     /// A meter as it is used by this rule.
     pub(super) fn made_ready(&self, meter: Meter) -> Meter {
         let meter = match self.warm_up {

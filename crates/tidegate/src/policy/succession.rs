@@ -66,8 +66,8 @@ impl Lineage {
             !past.is_empty()
         });
         next.unnamed = next.number(new);
-        let rules: HashMap<RuleId, &Rule> = new.all_rules().map(|rule| (next.id_of(rule), rule)).collect();
-        for rule in old.all_rules() {
+        let rules: HashMap<RuleId, &Rule> = new.rules().map(|rule| (next.id_of(rule), rule)).collect();
+        for rule in old.rules() {
             let id = self.id_of(rule);
             match rules.get(&id) {
                 Some(successor) => next.succeed(id, rule, successor, now)?,
@@ -88,7 +88,7 @@ impl Lineage {
             return None;
         }
         let mut predecessors: HashMap<(Name, String), Vec<Predecessor>> = HashMap::new();
-        for rule in policy.all_rules() {
+        for rule in policy.rules() {
             let Some(past) = self.past.get(&self.id_of(rule)) else { continue };
             for (place, meter) in places(rule) {
                 let Some(meter) = meter else { continue };
@@ -171,7 +171,7 @@ impl Lineage {
     /// Numbers rules without names: one of the same words is the same rule,
     /// the others follow those that are gone, in their order.
     fn number(&mut self, policy: &Policy) -> Vec<(Name, u32)> {
-        let unnamed: Vec<Name> = policy.all_rules().filter(|rule| is_unnamed(rule)).map(|rule| rule.name).collect();
+        let unnamed: Vec<Name> = policy.rules().filter(|rule| is_unnamed(rule)).map(|rule| rule.name).collect();
         let gone = self.unnamed.iter().filter(|(name, _)| !unnamed.contains(name)).map(|(_, serial)| *serial);
         let mut free: Vec<u32> = gone.collect();
         let mut numbered = Vec::with_capacity(unnamed.len());

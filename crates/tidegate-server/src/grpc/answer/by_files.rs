@@ -1,11 +1,12 @@
 //! Requests that a descriptor file decides.
 
-use tidegate::{CheckError, Setting};
+use tidegate::{CheckError, Micros, Setting, Store};
 use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
 
 use super::{Asked, Line, Outcome, failed, shown};
 use crate::app::App;
 use crate::grpc::problem::Problem;
+use crate::refused::Refusal;
 
 /// What a request comes to, if a file is about its domain.
 pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Option<Outcome>, Problem> {
@@ -28,14 +29,23 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
 /// Counts charges: those that passed, or the limits that refused.
 fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
     for (asked, status) in asked.iter().zip(&answer.statuses) {
-        let (Some(rule), Hits::Charge(_)) = (status.rule, asked.hits) else { continue };
+        let (Some(rule), Hits::Charge(cost)) = (status.rule, asked.hits) else { continue };
         let counters = app.metrics.rule(rule);
         if status.shadow {
             counters.shadowed(status.shadow_refuses);
         } else {
             counters.decided(answer.allowed.into(), (!status.allowed).into());
             if let Some(key) = &status.refused_key {
-                app.refused.count(rule, key);
+                let limit = shown(status.setting, status.rule, None);
+                app.refused.count(&Refusal {
+                    rule,
+                    key,
+                    cost,
+                    capacity: limit.map_or(0, |limit| limit.capacity),
+                    inline: None,
+                    retry_after: status.retry_after.map(Micros::from_duration),
+                    at: app.store().clock().now(),
+                });
             }
         }
         counters.degraded(status.degraded.into());

@@ -1,0 +1,231 @@
+//! The playground: a limit and some traffic, and what all five algorithms make
+//! of it, decided by the real kernels in virtual time.
+//!
+//! Answers come as lines of JSON while they are made: how it begins, what
+//! happened in each slice of time, how it ended.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Request, Response};
+use serde::{Deserialize, Serialize};
+use tidegate::{Limit, Micros};
+use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, name, read_time};
+use tokio::sync::mpsc;
+
+use super::admin::json_body;
+use super::problem::Problem;
+use crate::app::App;
+
+/// Requests of one simulation; it ends there.
+const MOST_REQUESTS: u64 = 1_000_000;
+
+/// The longest virtual time: a week.
+const LONGEST: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
+
+/// Simulations at a time, over all visitors.
+pub(crate) const MOST_AT_A_TIME: usize = 2;
+
+/// The longest limit and the longest traffic, in bytes.
+const LONGEST_WORDS: usize = 1_000;
+
+/// Slices of time that are told.
+const SLICES: u64 = 160;
+
+/// Marks of what leaves: finer, as it is the distance between them that is looked at.
+const MARKS: u64 = 960;
+
+/// Lines that wait for a visitor who reads slowly: all there are, so that
+/// nobody who does not read keeps a simulation from its end.
+const MOST_UNREAD: usize = SLICES as usize + 2;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    limit: String,
+    traffic: String,
+    /// In words, such as `30s`.
+    duration: String,
+    #[serde(default)]
+    seed: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Begin(Begin),
+    Slice(Slice),
+    End(End),
+}
+
+#[derive(Serialize)]
+struct Begin {
+    length_us: u64,
+    period_us: u64,
+    slices: u64,
+    algorithms: Vec<Algorithm>,
+}
+
+#[derive(Serialize)]
+struct Algorithm {
+    name: &'static str,
+    limit: String,
+}
+
+/// What came in a slice of time and what each algorithm admitted of it, in
+/// units of cost.
+#[derive(Serialize)]
+struct Slice {
+    number: u64,
+    offered: u64,
+    admitted: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct End {
+    requests: u64,
+    /// Whether it had more requests than one simulation may have.
+    cut_short: bool,
+    outcomes: Vec<Outcome>,
+}
+
+#[derive(Serialize)]
+struct Outcome {
+    admitted: u64,
+    refused: u64,
+    /// What the smallest token bucket would have to hold to let the same pass.
+    burst: u64,
+    /// The most that passed of one client within one period, and when that began.
+    worst_window: u64,
+    worst_window_from_us: u64,
+    /// In thousandths; null if nothing passed.
+    smoothness: Option<u32>,
+    longest_delay_us: u64,
+    /// What leaves, in short slices; empty where it leaves as it is admitted.
+    leaving: Vec<u64>,
+}
+
+/// Plays through what is asked for.
+pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let played = async {
+        let body = json_body(&app, request).await?;
+        let simulation = read(&body)?;
+        let busy = Problem::TooManyPlayers { bound: MOST_AT_A_TIME };
+        let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
+        let (lines, unread) = mpsc::channel(MOST_UNREAD);
+        // Deciding a million requests is no work for a thread that serves.
+        tokio::task::spawn_blocking(move || {
+            run(simulation, &lines);
+            drop(place);
+        });
+        Ok(unread)
+    };
+    match played.await {
+        Ok(unread) => respond(unread),
+        Err(problem) => Problem::response(&problem),
+    }
+}
+
+fn respond(unread: mpsc::Receiver<Bytes>) -> Response<Body> {
+    let lines = unfold(unread, |mut unread| async {
+        let line = unread.recv().await?;
+        Some((Ok::<_, Infallible>(line), unread))
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn read(body: &[u8]) -> Result<Simulation, Problem> {
+    let Asked { limit, traffic, duration, seed } = serde_json::from_slice(body).map_err(Problem::Json)?;
+    for (what, text) in [("limit", &limit), ("traffic", &traffic), ("duration", &duration)] {
+        if text.len() > LONGEST_WORDS {
+            return Err(Problem::TextTooLong { what, found: text.len(), bound: LONGEST_WORDS });
+        }
+    }
+    let limit: Limit = limit.parse()?;
+    let traffic: Traffic = traffic.parse()?;
+    let length = read_time(&duration).filter(|length| (Micros::new(1)..=LONGEST).contains(length));
+    let length = length.ok_or(Problem::PlayTime { found: duration, longest: "7d" })?;
+    let scenario = Scenario::new(traffic).limits(every_algorithm(limit)?).seed(seed);
+    Ok(scenario.lasting(length.to_duration()).start()?)
+}
+
+/// Decides everything, or as much as somebody reads.
+fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
+    let begin = begin(&simulation);
+    let (length, limits) = (begin.length_us, begin.algorithms.len());
+    let mut is_read = tell(lines, &Line::Begin(begin));
+    // Of the end of a slice, the product fits: a week has 2^40 microseconds.
+    let end_of = |slice: u64| Micros::new((length * (slice + 1)).div_ceil(SLICES));
+    let mark_of = |at: u64| (at * MARKS / length) as usize;
+    let mut leaving = vec![vec![0; MARKS as usize]; limits];
+    let mut requests = 0;
+    for number in 0..SLICES {
+        let (mut offered, mut admitted) = (0, vec![0; limits]);
+        while let Some(answer) = simulation.step_before(end_of(number)) {
+            offered += answer.arrival.cost;
+            for (limit, verdict) in answer.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.allowed) {
+                admitted[limit] += answer.arrival.cost;
+                let leaves = answer.arrival.at.saturating_add(verdict.delay).get();
+                if leaves < length {
+                    leaving[limit][mark_of(leaves)] += answer.arrival.cost;
+                }
+            }
+            requests += 1;
+            if requests >= MOST_REQUESTS {
+                break;
+            }
+        }
+        is_read = is_read && tell(lines, &Line::Slice(Slice { number, offered, admitted }));
+        if !is_read {
+            return;
+        }
+        if requests >= MOST_REQUESTS {
+            break;
+        }
+    }
+    tell(lines, &Line::End(end(&simulation, requests, leaving)));
+}
+
+fn begin(simulation: &Simulation) -> Begin {
+    let report = simulation.report();
+    let algorithm = |outcome: &tidegate_simulate::Outcome| Algorithm {
+        name: name(outcome.limit.algorithm()),
+        limit: outcome.limit.to_string(),
+    };
+    let period = report.outcomes.first().map_or(Micros::ZERO, |outcome| Micros::from_duration(outcome.limit.period()));
+    Begin {
+        length_us: report.length.get(),
+        period_us: period.get(),
+        slices: SLICES,
+        algorithms: report.outcomes.iter().map(algorithm).collect(),
+    }
+}
+
+fn end(simulation: &Simulation, requests: u64, leaving: Vec<Vec<u64>>) -> End {
+    let outcomes = simulation.report().outcomes.into_iter().zip(leaving).map(|(outcome, leaving)| Outcome {
+        admitted: outcome.flow.passed.units,
+        refused: outcome.refused().units,
+        burst: outcome.flow.burst,
+        worst_window: outcome.flow.worst_window.units,
+        worst_window_from_us: outcome.flow.worst_window.from.get(),
+        smoothness: outcome.flow.smoothness,
+        longest_delay_us: outcome.flow.longest_delay.get(),
+        leaving: if outcome.flow.longest_delay == Micros::ZERO { Vec::new() } else { leaving },
+    });
+    End { requests, cut_short: simulation.next_at().is_some(), outcomes: outcomes.collect() }
+}
+
+/// Sends a line, and says whether anybody is still there to read it.
+fn tell(lines: &mpsc::Sender<Bytes>, line: &Line) -> bool {
+    let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+    bytes.push(b'\n');
+    lines.blocking_send(bytes.into()).is_ok()
+}

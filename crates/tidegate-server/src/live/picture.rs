@@ -1,0 +1,310 @@
+//! A picture of the server: everything that is worth a look, at one moment.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tidegate::{Micros, Name, Policy, Rule, Store};
+
+use crate::app::App;
+use crate::inline::INLINE_RULE;
+use crate::metrics::{Reading, RuleCounts};
+use crate::policy::PolicyState;
+use crate::refused::RecentRefusal;
+use crate::store::AnyStore;
+
+/// Keys in the list of those that are refused most.
+const TOP: usize = 20;
+
+/// Everything that the dashboard shows. Times are microseconds; totals are
+/// since the start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Picture {
+    pub(crate) version: String,
+    /// The store's time, since 1970: refusals are told in it.
+    pub(crate) time_us: u64,
+    pub(crate) uptime_us: u64,
+    /// Whether the server is leaving.
+    pub(crate) leaving: bool,
+    pub(crate) connections: u64,
+    /// Questions that had no answer.
+    pub(crate) failures: u64,
+    pub(crate) store: StorePicture,
+    pub(crate) policy: PolicyPicture,
+    /// The rules of the policy in their order, then others that decided.
+    pub(crate) rules: Vec<RulePicture>,
+    pub(crate) latency: Vec<LatencyPicture>,
+    pub(crate) top_refused: Vec<TopRefused>,
+    /// The latest refusal of each key, the latest first.
+    pub(crate) recent_refusals: Vec<RefusalPicture>,
+}
+
+/// The store, and whether it answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StorePicture {
+    /// `memory` or `redis`.
+    pub(crate) kind: String,
+    pub(crate) reachable: bool,
+    /// `closed` or `open`; null for a store that has none.
+    pub(crate) breaker: Option<String>,
+    /// Live keys, as of a few seconds ago; null if they are counted elsewhere.
+    pub(crate) keys: Option<u64>,
+    pub(crate) max_keys: Option<u64>,
+    /// Checks that found no room for their key.
+    pub(crate) overflows: u64,
+    pub(crate) round_trips: u64,
+    pub(crate) failures: u64,
+    pub(crate) turned_away: u64,
+    pub(crate) outages: u64,
+    pub(crate) leased: u64,
+    pub(crate) repeated: u64,
+}
+
+/// Which policy is in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PolicyPicture {
+    /// The file, unless the policy is built in or was put.
+    pub(crate) file: Option<String>,
+    /// How many have been in force, this one included.
+    pub(crate) generation: u64,
+    pub(crate) since_us: u64,
+    /// Why what the file says now is not in force.
+    pub(crate) mistakes: Option<String>,
+}
+
+/// One rule, and what it decided.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RulePicture {
+    pub(crate) rule: String,
+    /// The limit in words; null for a rule that is not in the policy.
+    pub(crate) limit: Option<String>,
+    /// The attributes that make its keys; null if requests bring the key.
+    pub(crate) key: Option<Vec<String>>,
+    /// Whether it only watches.
+    pub(crate) shadow: bool,
+    pub(crate) allowed: u64,
+    pub(crate) refused: u64,
+    pub(crate) degraded: u64,
+    pub(crate) shadow_allowed: u64,
+    pub(crate) shadow_refused: u64,
+}
+
+/// From a request to its answer, of one protocol.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LatencyPicture {
+    pub(crate) protocol: String,
+    pub(crate) sum_us: u64,
+    /// Each counts what is above the one before.
+    pub(crate) buckets: Vec<LatencyBucket>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LatencyBucket {
+    /// The upper bound; null for what is above all bounds.
+    pub(crate) within_us: Option<u64>,
+    pub(crate) count: u64,
+}
+
+/// A key that is refused often.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TopRefused {
+    pub(crate) rule: String,
+    pub(crate) key: String,
+    /// At most this often; at least `error` less.
+    pub(crate) refused: u64,
+    pub(crate) error: u64,
+}
+
+/// The latest refusal of a key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RefusalPicture {
+    pub(crate) at_us: u64,
+    pub(crate) rule: String,
+    pub(crate) key: String,
+    /// How often the key was refused since it is in the list.
+    pub(crate) times: u64,
+    pub(crate) cost: u64,
+    /// The most that can pass at once.
+    pub(crate) limit: u64,
+    /// Null if no waiting helps.
+    pub(crate) retry_after_us: Option<u64>,
+    /// What to ask to have it explained, or the key reset; null if that cannot
+    /// be said in JSON, or the rule is no longer there.
+    pub(crate) question: Option<AskAgain>,
+}
+
+/// A question about the state that refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AskAgain {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attributes: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<String>,
+    pub(crate) cost: u64,
+}
+
+impl Picture {
+    /// The server as it is now.
+    pub(crate) fn of(app: &App) -> Picture {
+        let policy = app.limiter.policy();
+        Picture {
+            version: env!("CARGO_PKG_VERSION").into(),
+            time_us: app.store().clock().now().get(),
+            uptime_us: micros(app.live.uptime()),
+            leaving: app.drain.is_leaving(),
+            connections: app.connections.open() as u64,
+            failures: app.metrics.failures(),
+            store: store(app),
+            policy: of_policy(app.policy.state()),
+            rules: rules(&policy, app.metrics.rules()),
+            latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
+            top_refused: app.refused.top(TOP).into_iter().map(top_refused).collect(),
+            recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, &policy)).collect(),
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn store(app: &App) -> StorePicture {
+    let store = app.store();
+    let mut picture = StorePicture {
+        kind: store.name().into(),
+        reachable: store.is_reachable(),
+        breaker: None,
+        keys: None,
+        max_keys: None,
+        overflows: 0,
+        round_trips: 0,
+        failures: 0,
+        turned_away: 0,
+        outages: 0,
+        leased: 0,
+        repeated: 0,
+    };
+    match store {
+        AnyStore::Memory(memory) => {
+            picture.keys = Some(app.live.keys(|| memory.count_keys() as u64));
+            picture.max_keys = Some(app.settings.max_keys as u64);
+            picture.overflows = memory.overflowed();
+        }
+        AnyStore::Redis(redis) => {
+            let statistics = redis.statistics();
+            picture.breaker = Some(if statistics.away > 0 { "open" } else { "closed" }.into());
+            picture.round_trips = statistics.round_trips;
+            picture.failures = statistics.failures;
+            picture.turned_away = statistics.turned_away;
+            picture.outages = statistics.outages;
+            picture.leased = statistics.leased;
+            picture.repeated = statistics.repeated;
+        }
+    }
+    picture
+}
+
+fn of_policy(state: PolicyState) -> PolicyPicture {
+    let since = state.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    PolicyPicture {
+        file: state.text.file.map(|path| path.display().to_string()),
+        generation: state.generation,
+        since_us: micros(since),
+        mistakes: state.mistakes,
+    }
+}
+
+/// Those of the policy in its order, then the others that have decided.
+fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
+    let mut counts: BTreeMap<&str, RuleCounts> =
+        counts.into_iter().map(|(rule, counts)| (rule.as_str(), counts)).collect();
+    let of_policy: Vec<RulePicture> = policy
+        .rules()
+        .map(|rule| {
+            let name = rule.name().as_str();
+            rule_picture(name, Some(rule), counts.remove(name).unwrap_or_default())
+        })
+        .collect();
+    // Protocols ask for their counters before they decide anything.
+    let decided =
+        |counts: &RuleCounts| counts.allowed + counts.refused + counts.shadow_allowed + counts.shadow_refused > 0;
+    let others = counts.into_iter().filter(|(_, counts)| decided(counts));
+    of_policy.into_iter().chain(others.map(|(rule, counts)| rule_picture(rule, None, counts))).collect()
+}
+
+fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePicture {
+    let key = rule.and_then(Rule::key_attributes);
+    RulePicture {
+        rule: name.to_owned(),
+        limit: rule.map(Rule::in_words),
+        key: key.map(|names| names.into_iter().map(str::to_owned).collect()),
+        shadow: rule.is_some_and(Rule::is_shadow),
+        allowed: counts.allowed,
+        refused: counts.refused,
+        degraded: counts.degraded,
+        shadow_allowed: counts.shadow_allowed,
+        shadow_refused: counts.shadow_refused,
+    }
+}
+
+fn latency(protocol: &str, reading: Reading) -> LatencyPicture {
+    let bucket = |(within, count): (Option<Duration>, u64)| LatencyBucket { within_us: within.map(micros), count };
+    LatencyPicture {
+        protocol: protocol.into(),
+        sum_us: micros(reading.sum),
+        buckets: reading.buckets.into_iter().map(bucket).collect(),
+    }
+}
+
+fn top_refused((rule, key, refused, error): (Name, String, u64, u64)) -> TopRefused {
+    TopRefused { rule: rule.as_str().into(), key, refused, error }
+}
+
+fn of_refusal(refusal: &RecentRefusal, policy: &Policy) -> RefusalPicture {
+    RefusalPicture {
+        at_us: refusal.at.get(),
+        rule: refusal.rule.as_str().into(),
+        key: refusal.key.to_string(),
+        times: refusal.times,
+        cost: refusal.cost,
+        limit: refusal.capacity,
+        retry_after_us: refusal.retry_after.map(Micros::get),
+        question: ask_again(refusal, policy),
+    }
+}
+
+/// A question that comes to the same state: by the rule's name, as not all that
+/// the request had is remembered.
+fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
+    let RecentRefusal { rule, key, cost, inline, .. } = refusal;
+    let texts: Vec<String> = key.parts().map(|part| String::from_utf8(part.into())).collect::<Result<_, _>>().ok()?;
+    let mut question = AskAgain { rule: None, key: None, attributes: BTreeMap::new(), limit: None, cost: *cost };
+    if *rule == INLINE_RULE {
+        question.limit = Some((*inline)?.to_string());
+        question.key = texts.into_iter().next();
+        return Some(question);
+    }
+    let known = policy.rules().find(|known| known.name() == *rule)?;
+    question.rule = Some(rule.as_str().into());
+    match known.key_attributes() {
+        None if key.is_composite() => return None,
+        None => question.key = texts.into_iter().next(),
+        Some(names) => question.attributes = attributes(&names, texts)?,
+    }
+    Some(question)
+}
+
+/// What the attributes of a key were. Where some were missing, the first part
+/// says which: a `-` for each of them.
+fn attributes(names: &[&str], mut parts: Vec<String>) -> Option<BTreeMap<String, String>> {
+    let gaps = if parts.len() == names.len() + 1 { parts.remove(0) } else { "+".repeat(names.len()) };
+    if parts.len() != names.len() {
+        return None;
+    }
+    let pairs = names.iter().zip(parts).zip(gaps.chars()).filter(|(_, gap)| *gap == '+');
+    Some(pairs.map(|((name, value), _)| ((*name).to_owned(), value)).collect())
+}

@@ -1,0 +1,155 @@
+//! The dashboard: its files, what it is fed with, and a browser that uses it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, curl, post};
+use crate::running::{Folder, Running, workspace};
+
+fn post_json(server: &Running, path: &str, body: &Value) -> Answer {
+    curl(&["-H", "content-type: application/json", "-d", &body.to_string(), &server.url(path)])
+}
+
+fn check(server: &Running, question: &Value) -> u16 {
+    post(&server.url("/v1/check"), &question.to_string()).status
+}
+
+#[test]
+fn a_browser_finds_what_it_needs_and_asks_nobody_else() {
+    let playwright = workspace().join("target/programs/playwright");
+    let playwright = std::env::var_os("TIDEGATE_PLAYWRIGHT").map_or(playwright, Into::into);
+    assert!(playwright.exists(), "playwright-core is missing: run `cargo xtask programs`");
+    let (guarded, open) = (Running::start(&["--admin-token", "s3cret-token"]), Running::start(&[]));
+    let script = workspace().join("crates/tidegate-server/tests/server/dashboard.mjs");
+    let output = Command::new("node")
+        .arg(script)
+        .args([&guarded.url("/"), "s3cret-token", &open.url("/")])
+        .env("PLAYWRIGHT", playwright)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn files_are_sent_once_and_small() {
+    let server = Running::start(&[]);
+    let page = curl(&[&server.url("/")]);
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(page.header("cache-control"), Some("no-cache"));
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'; "));
+    let etag = page.header("etag").unwrap();
+    let known = curl(&["-H", &format!("if-none-match: \"other\", W/{etag}"), &server.url("/")]);
+    assert_eq!((known.status, known.body.as_str()), (304, ""));
+    let head = curl(&["-I", &server.url("/")]);
+    assert_eq!(head.header("content-length"), Some(page.body.len().to_string().as_str()));
+    let (_, script) = page.body.split_once("src=\"/assets/").expect("the page has a script: is npm there?");
+    let script = server.url(&format!("/assets/{}", script.split_once('"').unwrap().0));
+    let whole = curl(&[&script]);
+    assert_eq!(whole.header("cache-control"), Some("public, max-age=31536000, immutable"));
+    assert_eq!(
+        (whole.header("content-type"), whole.header("content-encoding")),
+        (Some("text/javascript; charset=utf-8"), None)
+    );
+    let small = curl(&["-H", "accept-encoding: br, gzip;q=0.5", "--compressed", &script]);
+    assert_eq!((small.header("content-encoding"), &small.body), (Some("gzip"), &whole.body));
+    assert_eq!(curl(&["-H", "accept-encoding: gzip;q=0", &script]).header("content-encoding"), None);
+    assert_eq!(curl(&["-X", "POST", &server.url("/")]).status, 405);
+    assert_eq!(curl(&[&server.url("/assets/none.js")]).status, 404);
+    let closed = Running::start(&["--no-admin"]);
+    assert_eq!((curl(&[&closed.url("/")]).status, curl(&[&closed.url("/admin/v1/live")]).status), (200, 404));
+}
+
+/// Whatever a key is made of, a refusal brings the question that comes to the
+/// same state again.
+#[test]
+fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
+    let folder = Folder::new();
+    let policy = "
+        [rules.pairs]\nlimit = \"1/h\"\nmatch = { kind = \"pair\" }\nkey = [\"user\", \"ip\"]
+        [rules.networks]\nlimit = \"1/h\"\nmatch = { kind = \"network\" }\nkey = [{ attribute = \"ip\", ipv6 = 64 }]
+        [rules.all]\nlimit = \"1/h\"\nmatch = { kind = \"all\" }\nkey = []
+        [rules.plain]\nlimit = \"1/h\"\nmatch = { kind = \"plain\" }
+    ";
+    let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
+    let questions = [
+        json!({"attributes": {"kind": "pair", "user": "a:b", "ip": "192.0.2.1"}}),
+        json!({"attributes": {"kind": "pair", "user": "alone"}}),
+        json!({"attributes": {"kind": "network", "ip": "2001:db8::17"}}),
+        json!({"attributes": {"kind": "all"}}),
+        json!({"key": "plain \u{2603}", "attributes": {"kind": "plain"}}),
+        json!({"key": "brought", "limit": "leaky 1/h"}),
+    ];
+    for question in &questions {
+        assert_eq!((check(&server, question), check(&server, question)), (200, 429), "{question}");
+        let picture = curl(&[&server.url("/admin/v1/live")]).json();
+        let refusal = &picture["recent_refusals"][0];
+        assert_eq!((&refusal["times"], &refusal["cost"], &refusal["limit"]), (&1.into(), &1.into(), &1.into()));
+        assert!(refusal["retry_after_us"].as_u64().unwrap() > 3_500_000_000, "{refusal}");
+        let ask_again = &refusal["question"];
+        let explained = post(&server.url("/v1/explain"), &ask_again.to_string()).json();
+        assert_eq!(explained["decision"]["allowed"], false, "{question}: {explained}");
+        assert_eq!(explained["decision"]["rule"], refusal["rule"]);
+        assert_eq!(post_json(&server, "/admin/v1/keys/reset", ask_again).json()["remaining"], 1);
+        assert_eq!(check(&server, question), 200, "{question}");
+    }
+    let picture = curl(&[&server.url("/admin/v1/live")]).json();
+    assert_eq!(picture["recent_refusals"].as_array().unwrap().len(), questions.len());
+    assert_eq!((&picture["rules"][0]["rule"], &picture["rules"][0]["limit"]), (&"pairs".into(), &"1/h".into()));
+    assert_eq!((&picture["rules"][0]["allowed"], &picture["rules"][0]["refused"]), (&4.into(), &2.into()));
+    assert_eq!((&picture["store"]["kind"], &picture["policy"]["generation"]), (&"memory".into(), &1.into()));
+    let counted: u64 =
+        picture["latency"][0]["buckets"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).sum();
+    assert!(counted >= 18, "{picture}");
+}
+
+#[test]
+fn pictures_follow_each_other_until_the_server_leaves() {
+    let mut server = Running::start(&[]);
+    let url = server.url("/admin/v1/live/stream");
+    let mut watcher = Command::new("curl").args(["-sSN", &url]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next()?.unwrap()).ok();
+    let (first, second) = (next().unwrap(), next().unwrap());
+    let elapsed = second["uptime_us"].as_u64().unwrap() - first["uptime_us"].as_u64().unwrap();
+    assert!((500_000..5_000_000).contains(&elapsed), "{elapsed}");
+    server.terminate();
+    while next().is_some() {}
+    assert!(watcher.wait().unwrap().success(), "the stream ends as it should");
+    assert!(server.wait().success(), "nobody who watches keeps the server from leaving");
+}
+
+#[test]
+fn the_playground_decides_by_the_real_kernels_and_has_bounds() {
+    let server = Running::start(&[]);
+    let play = |question: &Value| post_json(&server, "/admin/v1/playground", question);
+    let traffic = "bursts 20 every 3s within 400ms from 800ms";
+    let answer = play(&json!({"limit": "10/s", "traffic": traffic, "duration": "3s"}));
+    let lines: Vec<Value> = answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["begin"]["algorithms"][2], json!({"name": "fixed window", "limit": "fixed 10/s"}));
+    let outcomes = lines.last().unwrap()["end"]["outcomes"].as_array().unwrap();
+    let worst: Vec<u64> = outcomes.iter().map(|outcome| outcome["worst_window"].as_u64().unwrap()).collect();
+    // As the library of the simulation has it; the fixed window lets twice its limit pass.
+    assert_eq!(worst, [13, 13, 20, 10, 11]);
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let admitted: u64 = lines.iter().filter_map(|line| line["slice"]["admitted"][number].as_u64()).sum();
+        assert_eq!(outcome["admitted"], admitted);
+    }
+    let endless = play(&json!({"limit": "10/s", "traffic": "1000000/s", "duration": "7d"}));
+    let end: Value = serde_json::from_str(endless.body.lines().last().unwrap()).unwrap();
+    assert_eq!((&end["end"]["requests"], &end["end"]["cut_short"]), (&1_000_000.into(), &true.into()));
+    for (wrong, words) in [
+        (json!({"limit": "10/fortnight", "traffic": "1/s", "duration": "1s"}), "fortnight"),
+        (json!({"limit": "10/s", "traffic": "a lot", "duration": "1s"}), "a lot"),
+        (json!({"limit": "10/s", "traffic": "1/s", "duration": "8d"}), "7d"),
+        (json!({"limit": "10/s", "traffic": "1/s cost 11", "duration": "1s"}), "11"),
+        (json!({"limit": "10/s", "traffic": "x".repeat(2_000), "duration": "1s"}), "1000"),
+    ] {
+        let answer = play(&wrong);
+        assert_eq!(answer.status, 400, "{answer:?}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(words), "{answer:?}");
+    }
+    assert_eq!(post(&server.url("/admin/v1/playground"), "{}").status, 415);
+}

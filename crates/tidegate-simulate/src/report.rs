@@ -1,0 +1,94 @@
+//! What a simulation has shown.
+
+use tidegate::{AlgorithmKind, Limit, Micros};
+
+use crate::chart::Chart;
+use crate::measure::{Count, Flow};
+use crate::picture::Picture;
+use crate::table::Table;
+use crate::traffic::Traffic;
+
+/// What became of the traffic under each limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The traffic.
+    pub traffic: Traffic,
+    /// What chance began with.
+    pub seed: u64,
+    /// How long it was to last.
+    pub length: Micros,
+    /// What came, measured by the first limit's rate and period.
+    pub offered: Flow,
+    /// What became of it under each limit, in their order.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What became of the traffic under one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The limit.
+    pub limit: Limit,
+    /// What it admitted.
+    pub flow: Flow,
+    /// What came.
+    pub offered: Count,
+}
+
+impl Report {
+    /// Whether requests leave at other times than they come, under any limit.
+    #[must_use]
+    pub fn delays(&self) -> bool {
+        self.outcomes.iter().any(Outcome::delays)
+    }
+
+    /// The numbers, side by side.
+    #[must_use]
+    pub fn table(&self) -> Table<'_> {
+        Table(self)
+    }
+
+    /// What happened over time, in letters.
+    #[must_use]
+    pub fn chart(&self) -> Chart<'_> {
+        Chart(self)
+    }
+
+    /// What happened over time, drawn.
+    #[must_use]
+    pub fn picture(&self) -> Picture {
+        Picture::of(self)
+    }
+}
+
+impl Outcome {
+    /// What was refused.
+    #[must_use]
+    pub fn refused(&self) -> Count {
+        let (offered, admitted) = (self.offered, self.flow.passed);
+        Count { requests: offered.requests - admitted.requests, units: offered.units - admitted.units }
+    }
+
+    /// Whether requests leave at other times than they come.
+    #[must_use]
+    pub fn delays(&self) -> bool {
+        self.flow.longest_delay > Micros::ZERO
+    }
+
+    /// What the algorithm is called.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        name(self.limit.algorithm())
+    }
+}
+
+/// What people call an algorithm.
+#[must_use]
+pub fn name(algorithm: AlgorithmKind) -> &'static str {
+    match algorithm {
+        AlgorithmKind::TokenBucket => "token bucket",
+        AlgorithmKind::LeakyBucket => "leaky bucket",
+        AlgorithmKind::FixedWindow => "fixed window",
+        AlgorithmKind::SlidingLog => "sliding log",
+        AlgorithmKind::SlidingCounter => "sliding counter",
+    }
+}

@@ -1,0 +1,110 @@
+/** The server's API: the token goes along in a header, never in an address. */
+
+import { token } from "./session.ts";
+import type { Answer, Explained, PolicyDocument, Question, Validated } from "./types.ts";
+
+/** Why there is no answer, in words for people. */
+export class Failure extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message);
+  }
+
+  /** Whether another token would help. */
+  get isUnauthorized(): boolean {
+    return this.status === 401;
+  }
+}
+
+interface Sending {
+  method?: "GET" | "POST" | "PUT";
+  body?: string;
+  type?: string;
+  signal?: AbortSignal;
+}
+
+async function send(path: string, { method = "GET", body, type, signal }: Sending = {}): Promise<Response> {
+  const headers = new Headers();
+  const known = token();
+  if (known) headers.set("authorization", `Bearer ${known}`);
+  if (type) headers.set("content-type", type);
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body ?? null,
+      signal: signal ?? null,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Failure(0, "The server does not answer.");
+  }
+  if (response.ok) return response;
+  throw new Failure(response.status, await explain(response));
+}
+
+async function explain(response: Response): Promise<string> {
+  if (response.status === 401) {
+    return token() ? "The server does not know this token." : "The server asks for its admin token.";
+  }
+  if (response.status === 404) return "This server runs without its admin API (--no-admin).";
+  const problem: unknown = await response.json().catch(() => null);
+  if (problem && typeof problem === "object" && "detail" in problem && typeof problem.detail === "string") {
+    return problem.detail;
+  }
+  return `The server answered ${response.status}.`;
+}
+
+/** Lines of JSON, as they arrive. */
+export async function* lines<T>(path: string, sending: Sending = {}): AsyncGenerator<T> {
+  const response = await send(path, sending);
+  if (!response.body) return;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += value;
+      const whole = rest.split("\n");
+      rest = whole.pop() ?? "";
+      for (const line of whole) if (line) yield JSON.parse(line) as T;
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+async function json<T>(path: string, sending?: Sending): Promise<T> {
+  return (await (await send(path, sending)).json()) as T;
+}
+
+const JSON_TYPE = "application/json";
+
+export function explainKey(question: Question): Promise<Explained> {
+  return json("/admin/v1/keys/inspect", { method: "POST", type: JSON_TYPE, body: JSON.stringify(question) });
+}
+
+export function resetKey(question: Question): Promise<Answer> {
+  return json("/admin/v1/keys/reset", { method: "POST", type: JSON_TYPE, body: JSON.stringify(question) });
+}
+
+export function readPolicy(): Promise<PolicyDocument> {
+  return json("/admin/v1/policy");
+}
+
+const typeOf = (format: PolicyDocument["format"]) => `application/${format}`;
+
+export function validatePolicy(text: string, format: PolicyDocument["format"]): Promise<Validated> {
+  return json("/admin/v1/policy/validate", { method: "POST", type: typeOf(format), body: text });
+}
+
+export function applyPolicy(text: string, format: PolicyDocument["format"]): Promise<Validated> {
+  return json("/admin/v1/policy", { method: "PUT", type: typeOf(format), body: text });
+}

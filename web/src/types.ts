@@ -1,0 +1,135 @@
+/** The shapes that the server speaks in: see /openapi.json. */
+
+export interface Picture {
+  version: string;
+  time_us: number;
+  uptime_us: number;
+  leaving: boolean;
+  connections: number;
+  failures: number;
+  store: StorePicture;
+  policy: PolicyPicture;
+  rules: RulePicture[];
+  latency: LatencyPicture[];
+  top_refused: TopRefused[];
+  recent_refusals: RefusalPicture[];
+}
+
+export interface StorePicture {
+  kind: string;
+  reachable: boolean;
+  breaker: "closed" | "open" | null;
+  keys: number | null;
+  max_keys: number | null;
+  overflows: number;
+  round_trips: number;
+  failures: number;
+  turned_away: number;
+  outages: number;
+  leased: number;
+  repeated: number;
+}
+
+export interface PolicyPicture {
+  file: string | null;
+  generation: number;
+  since_us: number;
+  mistakes: string | null;
+}
+
+export interface RulePicture {
+  rule: string;
+  limit: string | null;
+  key: string[] | null;
+  shadow: boolean;
+  allowed: number;
+  refused: number;
+  degraded: number;
+  shadow_allowed: number;
+  shadow_refused: number;
+}
+
+export interface LatencyPicture {
+  protocol: string;
+  sum_us: number;
+  buckets: LatencyBucket[];
+}
+
+export interface LatencyBucket {
+  within_us: number | null;
+  count: number;
+}
+
+export interface TopRefused {
+  rule: string;
+  key: string;
+  refused: number;
+  error: number;
+}
+
+export interface RefusalPicture {
+  at_us: number;
+  rule: string;
+  key: string;
+  times: number;
+  cost: number;
+  limit: number;
+  retry_after_us: number | null;
+  question: Question | null;
+}
+
+/** What can be asked about a key: to explain it, or to reset it. */
+export interface Question {
+  rule?: string;
+  key?: string;
+  attributes?: Record<string, string>;
+  limit?: string;
+  cost?: number;
+}
+
+export interface Answer {
+  allowed: boolean;
+  rule: string;
+  limit: number | null;
+  remaining: number | null;
+  retry_after_us: number | null;
+  reset_after_us: number | null;
+  delay_us: number;
+  degraded: boolean;
+}
+
+export interface Explained {
+  decision: Answer;
+  text: string;
+  rules: ExplainedRule[];
+}
+
+export interface ExplainedRule {
+  rule: string;
+  shadow: boolean;
+  binds: boolean;
+  says: string;
+  key?: string;
+  cost?: number;
+  limit?: string;
+  answer?: Answer;
+}
+
+export interface PolicyDocument {
+  file: string | null;
+  format: "toml" | "yaml";
+  text: string;
+}
+
+export interface Validated {
+  valid: boolean;
+  mistakes: Mistake[];
+}
+
+export interface Mistake {
+  message: string;
+  line: number | null;
+  column: number | null;
+  help: string | null;
+  text: string;
+}

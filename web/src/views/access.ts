@@ -1,0 +1,63 @@
+/** The token: asked for once, kept for as long as the tab is open. */
+
+import { byId, h, say } from "../dom.ts";
+import { setToken, token } from "../session.ts";
+
+export class Access {
+  readonly #dialog: HTMLDialogElement;
+  readonly #why = h("p", { class: "why", id: "token-why" });
+  readonly #field = h("input", {
+    type: "password",
+    id: "token",
+    name: "token",
+    autocomplete: "off",
+    "aria-describedby": "token-why",
+  });
+  readonly #open = byId("open-token");
+
+  constructor(onChange: () => void) {
+    const forget = h("button", { type: "button", class: "quiet", id: "forget-token" }, "Forget it");
+    const form = h(
+      "form",
+      { method: "dialog" },
+      h("h2", { id: "token-title" }, "Admin token"),
+      this.#why,
+      h("label", { class: "field" }, "Token", this.#field),
+      h("p", { class: "hint" }, "It stays in this tab and is forgotten when you close it."),
+      h(
+        "div",
+        { class: "controls" },
+        h("button", { type: "submit", class: "primary", id: "give-token" }, "Open the gate"),
+        forget,
+        h("button", { type: "button", class: "quiet", onclick: () => this.#dialog.close() }, "Cancel"),
+      ),
+    );
+    this.#dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
+    document.body.append(this.#dialog);
+    this.#open.addEventListener("click", () => this.ask(""));
+    form.addEventListener("submit", () => {
+      setToken(this.#field.value.trim() || null);
+      this.#show();
+      onChange();
+    });
+    forget.addEventListener("click", () => {
+      setToken(null);
+      this.#dialog.close();
+      this.#show();
+      onChange();
+    });
+    this.#show();
+  }
+
+  /** Asks for the token, and says why. */
+  ask(why: string): void {
+    say(this.#why, why || "The server was started with --admin-token: give the same here.");
+    this.#field.value = "";
+    if (!this.#dialog.open) this.#dialog.showModal();
+  }
+
+  #show(): void {
+    say(this.#open, token() ? "Token given" : "Token");
+    this.#open.classList.toggle("given", token() !== null);
+  }
+}

@@ -1,0 +1,218 @@
+/** The playground: one limit, one traffic, and all five algorithms side by side. */
+
+import { Failure, lines } from "../api.ts";
+import { h, say } from "../dom.ts";
+import * as format from "../format.ts";
+import { Strip, type Outcome, type Scale } from "../parts/strip.ts";
+import { SHAPES, limitWords, periods, type Numbers, type Unit } from "../traffic.ts";
+
+interface Begin {
+  length_us: number;
+  period_us: number;
+  slices: number;
+  algorithms: { name: string; limit: string }[];
+}
+
+interface Slice {
+  number: number;
+  offered: number;
+  admitted: number[];
+}
+
+interface End {
+  requests: number;
+  cut_short: boolean;
+  outcomes: Outcome[];
+}
+
+type Line = { begin: Begin } | { slice: Slice } | { end: End };
+
+/** Milliseconds that the drawing takes, for those who like to watch. */
+const DRAWING = 1_800;
+
+const ALGORITHMS = ["token bucket", "leaky bucket", "fixed window", "sliding log", "sliding counter"];
+
+const ABOUT: Record<string, string> = {
+  "token bucket": "Saves up to its burst, then lets pass at the rate. The usual choice.",
+  "leaky bucket": "The same meter, and it tells each request when to go: the marks below are what leaves, at an even pace.",
+  "fixed window": "Counts in windows of the clock. Cheap; across a boundary it lets up to twice the limit pass.",
+  "sliding log": "Remembers every request: no period ever holds more than the limit. Memory by the request.",
+  "sliding counter": "Two counters that stand in for the log: close to it, at the price of a window.",
+};
+
+export class Playground {
+  readonly element: HTMLElement;
+  readonly #count = number("play-count", 10, 1, 1_000_000);
+  readonly #burst = h("input", { id: "play-burst", type: "number", min: 1, max: 1_000_000, placeholder: "as the limit", inputmode: "numeric" });
+  readonly #unit = h("select", { id: "play-unit", "aria-label": "Period" }, option("s", "a second"), option("min", "a minute"), option("h", "an hour"));
+  readonly #shape = h("select", { id: "play-shape" }, ...SHAPES.map(({ id, name }) => option(id, name)), option("own", "In your own words"));
+  readonly #words = h("input", { id: "play-words", type: "text", spellcheck: "false", autocomplete: "off", maxlength: 1_000 });
+  readonly #length = number("play-length", 12, 1, 1_000);
+  readonly #seed = number("play-seed", 1, 0, 2 ** 31);
+  readonly #algorithm = h("select", { id: "play-algorithm" }, ...ALGORITHMS.map((name) => option(name, name)));
+  readonly #about = h("p", { class: "hint about" });
+  readonly #run = h("button", { type: "submit", class: "primary", id: "play-run" }, "Run");
+  readonly #outcome = h("p", { class: "outcome", id: "play-outcome", role: "status" });
+  readonly #strips = h("div", { class: "strips", id: "play-strips" });
+  #running = new AbortController();
+  #hasRun = false;
+
+  constructor(private readonly onUnauthorized: () => void) {
+    const field = (name: string, ...controls: HTMLElement[]) =>
+      h("div", { class: "field" }, h("label", { for: controls[0]?.id ?? "" }, name), h("div", { class: "joined" }, ...controls));
+    const form = h(
+      "form",
+      { class: "form" },
+      field("Limit", this.#count, this.#unit),
+      field("Burst", this.#burst),
+      field("Algorithm to look at", this.#algorithm),
+      field("Traffic", this.#shape),
+      field("Periods to run", this.#length),
+      field("Seed", this.#seed),
+      h("div", { class: "field wide" }, h("label", { for: "play-words" }, "Traffic in words"), this.#words),
+      h("div", { class: "controls" }, this.#run, this.#about),
+    );
+    form.noValidate = false;
+    this.element = h(
+      "section",
+      { class: "panel playground", "aria-labelledby": "play-title" },
+      h("header", {}, h("h2", { id: "play-title" }, "Playground"), h("p", { class: "hint" }, "The server's own kernels decide, in virtual time. No key of yours is touched.")),
+      form,
+      this.#outcome,
+      this.#strips,
+    );
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.#play();
+    });
+    for (const input of [this.#count, this.#burst, this.#unit, this.#shape]) input.addEventListener("input", () => this.#fill());
+    this.#words.addEventListener("input", () => {
+      this.#shape.value = "own";
+      this.#tellAbout();
+    });
+    this.#algorithm.addEventListener("input", () => this.#mark());
+    this.#fill();
+  }
+
+  /** Runs what is there, the first time that somebody looks. */
+  visit(): void {
+    if (!this.#hasRun) void this.#play();
+  }
+
+  get #numbers(): Numbers {
+    const unit: Unit = this.#unit.value === "min" ? "min" : this.#unit.value === "h" ? "h" : "s";
+    const burst = this.#burst.valueAsNumber;
+    return { count: this.#count.valueAsNumber || 1, unit, burst: Number.isFinite(burst) ? burst : null };
+  }
+
+  #fill(): void {
+    const shape = SHAPES.find(({ id }) => id === this.#shape.value);
+    if (shape) this.#words.value = shape.words(this.#numbers);
+    this.#tellAbout();
+  }
+
+  #tellAbout(): void {
+    const shape = SHAPES.find(({ id }) => id === this.#shape.value);
+    say(this.#about, shape?.about ?? "Such as: poisson 50/s; bob: bursts 200 every 1min within 2s");
+  }
+
+  #mark(): void {
+    for (const strip of this.#strips.children) {
+      const chosen = strip instanceof HTMLElement && strip.dataset["algorithm"] === this.#algorithm.value.replace(" ", "-");
+      strip.classList.toggle("chosen", chosen);
+    }
+  }
+
+  async #play(): Promise<void> {
+    this.#running.abort();
+    this.#running = new AbortController();
+    const { signal } = this.#running;
+    const numbers = this.#numbers;
+    const asked = {
+      limit: limitWords(numbers),
+      traffic: this.#words.value,
+      duration: periods(this.#length.valueAsNumber || 1, numbers.unit),
+      seed: this.#seed.valueAsNumber || 0,
+    };
+    this.#outcome.classList.remove("problem");
+    say(this.#outcome, "Deciding…");
+    try {
+      const run = new Run(this.#strips, numbers.count);
+      const sending = { method: "POST", type: "application/json", body: JSON.stringify(asked), signal } as const;
+      for await (const line of lines<Line>("/admin/v1/playground", sending)) run.take(line);
+      this.#mark();
+      await run.draw(signal);
+      this.#hasRun = true;
+      say(this.#outcome, run.words);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Failure && error.isUnauthorized) this.onUnauthorized();
+      this.#outcome.classList.add("problem");
+      say(this.#outcome, error instanceof Error ? error.message : "Something went wrong.");
+    }
+  }
+}
+
+/** One run: what has been heard of it, and its drawing. */
+class Run {
+  #strips: Strip[] = [];
+  #scale: Scale = { slices: 1, lengthUs: 1, periodUs: 1, count: 1 };
+  #offered: number[] = [];
+  #admitted: number[][] = [];
+  #end: End | null = null;
+
+  constructor(
+    private readonly place: HTMLElement,
+    private readonly count: number,
+  ) {}
+
+  take(line: Line): void {
+    if ("begin" in line) {
+      const { slices, length_us, period_us, algorithms } = line.begin;
+      this.#scale = { slices, lengthUs: length_us, periodUs: period_us, count: this.count };
+      this.#strips = algorithms.map(({ name, limit }) => new Strip(name, limit));
+      this.#admitted = algorithms.map(() => []);
+      this.#strips.forEach((strip, index) => strip.element.append(h("p", { class: "hint" }, ABOUT[algorithms[index]?.name ?? ""] ?? "")));
+      this.place.replaceChildren(...this.#strips.map((strip) => strip.element));
+    } else if ("slice" in line) {
+      this.#offered.push(line.slice.offered);
+      line.slice.admitted.forEach((units, index) => this.#admitted[index]?.push(units));
+    } else {
+      this.#end = line.end;
+    }
+  }
+
+  /** Draws it as if it happened now, unless motion is unwelcome. */
+  async draw(signal: AbortSignal): Promise<void> {
+    const most = Math.max(1, ...this.#offered);
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const began = performance.now();
+    for (let shown = 0; shown < this.#offered.length; ) {
+      const part = calm ? 1 : Math.min(1, (performance.now() - began) / DRAWING);
+      shown = Math.ceil(part * this.#offered.length);
+      this.#strips.forEach((strip, index) => {
+        strip.draw(this.#offered.slice(0, shown), (this.#admitted[index] ?? []).slice(0, shown), this.#scale, most);
+      });
+      if (shown < this.#offered.length) await new Promise((resolve) => requestAnimationFrame(resolve));
+      if (signal.aborted) return;
+    }
+    this.#strips.forEach((strip, index) => {
+      const outcome = this.#end?.outcomes[index];
+      if (outcome) strip.finish(outcome, this.#scale);
+    });
+  }
+
+  get words(): string {
+    if (!this.#end) return "The server broke off.";
+    const cut = this.#end.cut_short ? " That is as many as one run may have: the rest was left out." : "";
+    return `${format.count(this.#end.requests)} requests over ${format.round(this.#scale.lengthUs)} of virtual time, decided five times.${cut}`;
+  }
+}
+
+function number(id: string, value: number, min: number, max: number): HTMLInputElement {
+  return h("input", { id, type: "number", value, min, max, required: true, inputmode: "numeric" });
+}
+
+function option(value: string, name: string): HTMLOptionElement {
+  return h("option", { value }, name);
+}
