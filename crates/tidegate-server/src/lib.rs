@@ -32,6 +32,7 @@ mod inline;
 mod listen;
 mod live;
 mod metrics;
+mod object;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod policy;

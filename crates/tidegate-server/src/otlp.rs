@@ -133,6 +133,7 @@ fn parse(header: &str) -> Result<(MetadataKey<Ascii>, MetadataValue<Ascii>), Otl
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

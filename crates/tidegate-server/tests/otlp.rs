@@ -1,5 +1,7 @@
 //! Metrics at a collector: a real one's service, and what the server sends it.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
@@ -51,11 +53,13 @@ async fn the_last_decisions_reach_the_collector_before_the_server_ends() {
     let serving = tokio::spawn(
         tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
     );
-    let mut settings = Settings::default();
-    settings.http = vec!["127.0.0.1:0".parse().unwrap()];
-    settings.drain_grace_ms = 0;
-    settings.otlp = Some(format!("http://{address}"));
-    settings.otlp_header = vec!["x-tenant=harbour".into()];
+    let settings = Settings {
+        http: vec!["127.0.0.1:0".parse().unwrap()],
+        drain_grace_ms: 0,
+        otlp: Some(format!("http://{address}")),
+        otlp_header: vec!["x-tenant=harbour".into()],
+        ..Settings::default()
+    };
     let store = MemoryStore::builder().clock(ManualClock::at(Micros::new(1_000_000_000))).build().unwrap();
     let server = Server::start(settings, store).await.unwrap();
     let app = Arc::clone(server.app());

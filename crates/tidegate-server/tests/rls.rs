@@ -5,7 +5,7 @@
 
 #[path = "envoy_support/client.rs"]
 mod client;
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unreachable_pub, unused_imports)]
 #[path = "../src/grpc/messages.rs"]
 mod messages;
 

@@ -28,6 +28,7 @@ use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLi
 use crate::app::App;
 use crate::http::{read_body, wrong_method};
 use crate::metrics::Protocol;
+use crate::object::{FromObject, Shape};
 
 /// The routes of the reference service, for an HTTP listener.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
@@ -57,7 +58,7 @@ async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response
 }
 
 pub(super) async fn answer(app: &App, body: &[u8]) -> (StatusCode, String) {
-    let request: RequestJson = match serde_json::from_slice(body) {
+    let FromObject(request): FromObject<RequestJson> = match serde_json::from_slice(body) {
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("no RateLimitRequest: {error}\n")),
     };
@@ -76,7 +77,7 @@ pub(super) async fn answer(app: &App, body: &[u8]) -> (StatusCode, String) {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct RequestJson {
     domain: Option<String>,
-    descriptors: Option<Vec<DescriptorJson>>,
+    descriptors: Option<Vec<FromObject<DescriptorJson>>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Whole<u32>>,
 }
@@ -84,8 +85,8 @@ struct RequestJson {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct DescriptorJson {
-    entries: Option<Vec<EntryJson>>,
-    limit: Option<LimitJson>,
+    entries: Option<Vec<FromObject<EntryJson>>>,
+    limit: Option<FromObject<LimitJson>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Whole<u64>>,
     #[serde(alias = "is_negative_hits")]
@@ -107,11 +108,27 @@ struct LimitJson {
     unit: Option<UnitJson>,
 }
 
+impl Shape for RequestJson {
+    const EXPECTED: &'static str = "an object with domain, descriptors and hitsAddend";
+}
+
+impl Shape for DescriptorJson {
+    const EXPECTED: &'static str = "a descriptor: an object with entries, limit, hitsAddend, isNegativeHits";
+}
+
+impl Shape for EntryJson {
+    const EXPECTED: &'static str = "an entry: an object with key and value";
+}
+
+impl Shape for LimitJson {
+    const EXPECTED: &'static str = "a limit: an object with requestsPerUnit and unit";
+}
+
 impl From<RequestJson> for RateLimitRequest {
     fn from(json: RequestJson) -> RateLimitRequest {
         RateLimitRequest {
             domain: json.domain.unwrap_or_default(),
-            descriptors: json.descriptors.unwrap_or_default().into_iter().map(RateLimitDescriptor::from).collect(),
+            descriptors: json.descriptors.unwrap_or_default().into_iter().map(|json| json.0.into()).collect(),
             hits_addend: json.hits_addend.map_or(0, |hits| hits.0),
         }
     }
@@ -119,11 +136,13 @@ impl From<RequestJson> for RateLimitRequest {
 
 impl From<DescriptorJson> for RateLimitDescriptor {
     fn from(json: DescriptorJson) -> RateLimitDescriptor {
-        let entry =
-            |entry: EntryJson| Entry { key: entry.key.unwrap_or_default(), value: entry.value.unwrap_or_default() };
+        let entry = |FromObject(entry): FromObject<EntryJson>| Entry {
+            key: entry.key.unwrap_or_default(),
+            value: entry.value.unwrap_or_default(),
+        };
         RateLimitDescriptor {
             entries: json.entries.unwrap_or_default().into_iter().map(entry).collect(),
-            limit: json.limit.map(|limit| RateLimitOverride {
+            limit: json.limit.map(|FromObject(limit)| RateLimitOverride {
                 requests_per_unit: limit.requests_per_unit.map_or(0, |requests| requests.0),
                 unit: limit.unit.map_or(0, |unit| unit.0),
             }),

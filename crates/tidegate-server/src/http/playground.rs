@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use super::admin::json_body;
 use super::problem::Problem;
 use crate::app::App;
+use crate::object::{FromObject, Shape};
 
 /// Requests of one simulation; it ends there.
 const MOST_REQUESTS: u64 = 1_000_000;
@@ -53,6 +54,10 @@ struct Asked {
     duration: String,
     #[serde(default)]
     seed: u64,
+}
+
+impl Shape for Asked {
+    const EXPECTED: &'static str = "an object with limit, traffic, duration and seed";
 }
 
 #[derive(Serialize)]
@@ -143,7 +148,8 @@ fn respond(unread: mpsc::Receiver<Bytes>) -> Response<Body> {
 }
 
 fn read(body: &[u8]) -> Result<Simulation, Problem> {
-    let Asked { limit, traffic, duration, seed } = serde_json::from_slice(body).map_err(Problem::Json)?;
+    let FromObject(asked): FromObject<Asked> = serde_json::from_slice(body).map_err(Problem::Json)?;
+    let Asked { limit, traffic, duration, seed } = asked;
     for (what, text) in [("limit", &limit), ("traffic", &traffic), ("duration", &duration)] {
         if text.len() > LONGEST_WORDS {
             return Err(Problem::TextTooLong { what, found: text.len(), bound: LONGEST_WORDS });

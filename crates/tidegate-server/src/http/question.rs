@@ -10,6 +10,7 @@ use tidegate::{Limit, Limiter, Request};
 
 use super::problem::Problem;
 use crate::app::App;
+use crate::object::{FromObject, Shape};
 use crate::store::AnyStore;
 
 /// The longest key, name or value.
@@ -26,7 +27,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// One question, borrowed from the body that it came in.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a question: an object with key, attributes, cost, limit, rule, id")]
+#[serde(deny_unknown_fields)]
 pub(super) struct Question<'a> {
     #[serde(borrow, default)]
     key: Option<Text<'a>>,
@@ -42,6 +43,10 @@ pub(super) struct Question<'a> {
     id: Option<Text<'a>>,
     #[serde(default)]
     patience_ms: Option<u64>,
+}
+
+impl Shape for Question<'_> {
+    const EXPECTED: &'static str = "a question: an object with key, attributes, cost, limit, rule, id";
 }
 
 fn one() -> u64 {
@@ -61,7 +66,8 @@ impl<'a> Questions<'a> {
         if !is_batch {
             return Ok(Questions::One(Box::new(Question::parse(body)?)));
         }
-        let questions: Vec<Question<'a>> = serde_json::from_slice(body).map_err(Problem::Json)?;
+        let questions: Vec<FromObject<Question<'a>>> = serde_json::from_slice(body).map_err(Problem::Json)?;
+        let questions: Vec<Question<'a>> = questions.into_iter().map(|question| question.0).collect();
         let (found, bound) = (questions.len(), app.settings.max_batch);
         if found > bound {
             return Err(Problem::BatchTooLong { bound, found });
@@ -81,7 +87,7 @@ impl<'a> Questions<'a> {
 
 impl<'a> Question<'a> {
     fn parse(body: &'a [u8]) -> Result<Question<'a>, Problem> {
-        let question: Question<'a> = serde_json::from_slice(body).map_err(Problem::Json)?;
+        let FromObject(question): FromObject<Question<'a>> = serde_json::from_slice(body).map_err(Problem::Json)?;
         question.examine()?;
         Ok(question)
     }

@@ -145,6 +145,7 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
     ("check", "nonsense", 400, "expected"),
     ("check", "42", 400, "a question"),
     ("check", "null", 400, "a question"),
+    ("check", "[[\"alice\"]]", 400, "a question"),
     ("check", "{} {}", 400, "trailing characters"),
     ("check", "{\"key\": \"a\", \"key\": \"b\"}", 400, "duplicate field `key`"),
     ("check", "{\"kee\": \"a\"}", 400, "unknown field `kee`"),
