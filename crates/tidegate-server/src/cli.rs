@@ -1,8 +1,10 @@
 //! The commands of the binary.
 
 mod check;
+mod client;
 mod serve;
 mod simulate;
+mod top;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -38,6 +40,8 @@ enum Command {
     /// Show what limits would do to traffic, each algorithm beside the others
     #[command(after_help = simulate::WORDS)]
     Simulate(simulate::Arguments),
+    /// Watch a server: rates and latency, the store, who is refused
+    Top(top::Arguments),
     /// Look for mistakes in policy files: exit status 1 if there are any
     Validate {
         /// The files, TOML or YAML
@@ -66,6 +70,7 @@ pub fn run() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Ready { server } => check::ready(&server),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Validate { files, envoy } => validate(&files, envoy),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use self::picture::Picture;
+pub(crate) use self::picture::{AskAgain, LatencyPicture, Picture, RefusalPicture, RulePicture, TopRefused};
 use crate::app::App;
 
 /// Those who may watch at a time.

@@ -34,7 +34,7 @@
 //! Traffic takes constant memory. A simulation remembers what was admitted
 //! within the last period, under each limit: 16 bytes for each instant, never
 //! more than there were requests. The bounds are
-//! [`Traffic::MOST_CLIENTS`], [`Scenario::MOST_LIMITS`], [`Scenario::LONGEST`]
+//! [`Traffic::MOST_CLIENTS`], [`Traffic::MOST_COST`], [`Scenario::MOST_LIMITS`], [`Scenario::LONGEST`]
 //! and [`Series::MOST_BINS`].
 
 mod chart;

@@ -91,7 +91,7 @@ impl Grid {
         let (length, period) = (length.get(), Micros::from_duration(period).get());
         let shortest = length.div_ceil(MOST_BARS as u64);
         // Bars that fit into the limit's period, if there are any nearly as short.
-        let fits = |time: &u64| period % time == 0 || time % period == 0;
+        let fits = |time: &u64| period.is_multiple_of(*time) || time.is_multiple_of(period);
         let short = nice_times().skip_while(|time| *time < shortest);
         let bar = short.clone().take_while(|time| *time <= shortest.saturating_mul(4)).find(fits);
         let bar = bar.or_else(|| short.clone().next()).unwrap_or(shortest);
@@ -129,6 +129,7 @@ pub(crate) fn nice_times() -> impl Iterator<Item = u64> + Clone {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::words::{print_time, read_time};

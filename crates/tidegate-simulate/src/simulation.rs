@@ -115,7 +115,6 @@ impl Simulation {
     }
 
     /// What is simulated.
-    #[must_use]
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }

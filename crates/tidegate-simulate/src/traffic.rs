@@ -96,6 +96,10 @@ impl Traffic {
     /// The most clients of one traffic.
     pub const MOST_CLIENTS: u32 = 1_000;
 
+    /// The largest cost of a request: no sum of what can be simulated is too
+    /// large then.
+    pub const MOST_COST: u64 = 1_000_000;
+
     /// This traffic and more, of further clients; of the same one, where a name
     /// is the same.
     ///

@@ -4,6 +4,8 @@
 //! `TIDEGATE_WRITE_GOLDEN=1 cargo test -p tidegate-simulate --test golden` records
 //! them anew; look at what changed.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::{env, fs};
 

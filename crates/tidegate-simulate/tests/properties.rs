@@ -2,11 +2,14 @@
 //! front door, the measures those that a patient person would count, and the
 //! bounds of the algorithms hold.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tidegate::kernel::Verdict;
 use tidegate::{AlgorithmKind, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
-use tidegate_simulate::{Answer, Scenario, Traffic, every_algorithm};
+use tidegate_simulate::{Answer, Arrival, Scenario, Traffic, every_algorithm};
 
 /// One request as a limit saw it.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +21,17 @@ struct Seen {
     leaves: u64,
 }
 
-fn seen_by(limit: usize, answers: &[(u64, u32, u64, Vec<(bool, u64)>)]) -> Vec<Seen> {
-    let seen = |(at, client, cost, verdicts): &(u64, u32, u64, Vec<(bool, u64)>)| {
-        let (allowed, delay) = verdicts[limit];
-        Seen { at: *at, client: *client, cost: *cost, allowed, leaves: at + delay }
+/// One request as each limit saw it.
+fn seen(answer: Answer<'_>) -> Vec<Seen> {
+    let Arrival { at, client, cost } = answer.arrival;
+    let seen = |verdict: &Verdict| Seen {
+        at: at.get(),
+        client,
+        cost,
+        allowed: verdict.allowed,
+        leaves: at.saturating_add(verdict.delay).get(),
     };
-    answers.iter().map(seen).collect()
-}
-
-fn record(answer: Answer<'_>) -> (u64, u32, u64, Vec<(bool, u64)>) {
-    let verdicts = answer.verdicts.iter().map(|verdict| (verdict.allowed, verdict.delay.get())).collect();
-    (answer.arrival.at.get(), answer.arrival.client, answer.arrival.cost, verdicts)
+    answer.verdicts.iter().map(seen).collect()
 }
 
 fn limits() -> impl Strategy<Value = Limit> {
@@ -145,11 +148,11 @@ proptest! {
             Scenario::new(words.parse().unwrap()).limits(limits).seed(seed).lasting(length.to_duration()).start().unwrap();
         let mut answers = Vec::new();
         while let Some(answer) = simulation.step() {
-            answers.push(record(answer));
+            answers.push(seen(answer));
         }
         let report = simulation.report();
         for (index, outcome) in report.outcomes.iter().enumerate() {
-            let seen = seen_by(index, &answers);
+            let seen: Vec<Seen> = answers.iter().map(|seen| seen[index]).collect();
             let (count, period) = (outcome.limit.count(), Micros::from_duration(outcome.limit.period()).get());
             let flow = &outcome.flow;
             let units = |allowed| seen.iter().filter(|it| it.allowed == allowed).map(|it| it.cost).sum::<u64>();
@@ -212,6 +215,62 @@ proptest! {
             let _ = piecewise.report();
         }
         prop_assert_eq!(report, piecewise.report());
+    }
+}
+
+/// Sentences with holes for rates, times and numbers, and what may stand in them: the small, the large, and nonsense.
+const SENTENCES: [&str; 8] = [
+    "R",
+    "poisson R",
+    "bursts N every T",
+    "bursts N every T within T",
+    "on-off R T on T off",
+    "diurnal R to R every T",
+    "N",
+    "",
+];
+const ENDS: [&str; 6] = ["", " from T", " until T", " cost N", " from T until T", " from"];
+const RATES: [&str; 6] = ["5/s", "1/us", "1/520weeks", "3/day", "1_000/h", "0/s"];
+const TIMES: [&str; 7] = ["1us", "10s", "2min", "520weeks", "day", "0s", "s5"];
+const NUMBERS: [&str; 6] = ["1", "20", "1000000", "1000000000000", "0", "é"];
+
+fn anything() -> impl Strategy<Value = String> {
+    let choice = (0..SENTENCES.len(), 0..ENDS.len(), prop::collection::vec(0usize..42, 8));
+    choice.prop_map(|(sentence, end, chosen)| {
+        let (words, mut chosen) = (format!("{}{}", SENTENCES[sentence], ENDS[end]), chosen.into_iter());
+        let mut choose = |from: &[&'static str]| from[chosen.next().unwrap_or(0) % from.len()];
+        let fill = |letter| match letter {
+            'R' => choose(&RATES).to_owned(),
+            'T' => choose(&TIMES).to_owned(),
+            'N' => choose(&NUMBERS).to_owned(),
+            other => other.to_string(),
+        };
+        words.chars().map(fill).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn words_are_read_or_refused_and_what_is_read_can_be_simulated(
+        parts in prop::collection::vec(anything(), 1..3), joint in prop::sample::select(vec!["; bob: ", "; 3 clients: ", " + ", ":"]),
+        seed in 0u64..9,
+    ) {
+        let words = parts.join(joint);
+        let Ok(traffic) = words.parse::<Traffic>() else { return Ok(()) };
+        prop_assert_eq!(Ok(traffic.clone()), traffic.to_string().parse(), "{}", words);
+        for limit in ["1000000/s", "1000000000000/day"] {
+            let limits = every_algorithm(limit.parse().unwrap()).unwrap();
+            let scenario = Scenario::new(traffic.clone()).limits(limits).seed(seed).lasting(Scenario::LONGEST);
+            let mut simulation = scenario.start().unwrap();
+            for _ in 0..500 {
+                let _ = simulation.step();
+            }
+            let report = simulation.report();
+            let drawn = (report.table().to_string(), report.chart().to_string(), report.picture().to_svg());
+            prop_assert!(drawn.2.ends_with("</svg>\n"));
+        }
     }
 }
 

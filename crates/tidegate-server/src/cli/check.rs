@@ -4,27 +4,16 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bytes::Bytes;
 use clap::Args;
-use http::header::{CONTENT_TYPE, HOST};
-use http::{Method, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
+use http::Method;
 use serde_json::{Value, json};
 use tidegate::{CheckError, ConfigError, Limit, Limiter, Meter, Request};
 use tidegate_redis::{ConnectError, RedisStore};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 
+use super::client::{NoAnswer, exchange, request};
 use super::complain;
 use crate::inline::INLINE_RULE;
 use crate::listen::Address;
-
-/// How long to wait for a server's answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The longest answer of a server that is read.
-const LONGEST_ANSWER: usize = 1 << 16;
 
 const REFUSED: u8 = 1;
 
@@ -51,14 +40,8 @@ pub(super) struct Arguments {
 enum Failure {
     #[error("cannot start")]
     Runtime(#[source] io::Error),
-    #[error("cannot reach a server at {address}: start one by `tidegate serve`")]
-    Unreachable { address: Address, source: io::Error },
-    #[error("the server did not answer in time")]
-    TooLate,
-    #[error("the server did not answer")]
-    Http(#[from] hyper::Error),
-    #[error("the server's answer cannot be read")]
-    Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
     #[error("{detail}")]
     Problem { detail: String },
     #[error(transparent)]
@@ -100,7 +83,7 @@ pub(super) fn ready(server: &Address) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answer = runtime
         .map_err(Failure::Runtime)
-        .and_then(|runtime| runtime.block_on(exchange(server, request(Method::GET, "/readyz", String::new()))));
+        .and_then(|runtime| Ok(runtime.block_on(exchange(server, request(Method::GET, "/readyz", String::new())))?));
     match answer {
         Err(failure) => complain(&failure),
         Ok((status, body)) => {
@@ -130,7 +113,7 @@ async fn ask_server(arguments: &Arguments) -> Result<Answer, Failure> {
     let question = json!({ "key": key, "cost": cost, "limit": limit.map(|limit| limit.to_string()) });
     let request = request(Method::POST, "/v1/check", question.to_string());
     let (_, body) = exchange(server, request).await?;
-    let answer: Value = serde_json::from_slice(&body).map_err(|error| Failure::Unreadable(error.into()))?;
+    let answer: Value = serde_json::from_slice(&body).map_err(|error| NoAnswer::Unreadable(error.into()))?;
     match answer["allowed"].as_bool() {
         Some(allowed) => Ok(Answer {
             allowed,
@@ -142,38 +125,4 @@ async fn ask_server(arguments: &Arguments) -> Result<Answer, Failure> {
             Err(Failure::Problem { detail })
         }
     }
-}
-
-fn request(method: Method, path: &'static str, body: String) -> http::Request<Full<Bytes>> {
-    let mut request = http::Request::new(Full::new(Bytes::from(body)));
-    *request.method_mut() = method;
-    *request.uri_mut() = http::Uri::from_static(path);
-    request.headers_mut().insert(HOST, http::HeaderValue::from_static("tidegate"));
-    request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    request
-}
-
-/// One request and its answer, in time.
-async fn exchange(address: &Address, request: http::Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Failure> {
-    let unreachable = |source| Failure::Unreachable { address: address.clone(), source };
-    let exchange = async {
-        match address {
-            Address::Tcp(text) => send(TcpStream::connect(text).await.map_err(unreachable)?, request).await,
-            Address::Unix(path) => send(UnixStream::connect(path).await.map_err(unreachable)?, request).await,
-        }
-    };
-    tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| Failure::TooLate)?
-}
-
-async fn send(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: http::Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), Failure> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the process; what goes wrong shows in the answer.
-    tokio::spawn(async move { drop(connection.await) });
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await.map_err(Failure::Unreadable)?;
-    Ok((status, body.to_bytes()))
 }

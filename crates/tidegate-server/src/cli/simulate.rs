@@ -294,7 +294,7 @@ impl Progress {
 
     fn step(&mut self, simulation: &Simulation) {
         self.steps += 1;
-        if self.is_wanted && self.steps % Progress::STEPS == 0 {
+        if self.is_wanted && self.steps.is_multiple_of(Progress::STEPS) {
             self.show(simulation);
         }
     }

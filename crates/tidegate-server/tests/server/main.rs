@@ -16,4 +16,5 @@ mod running;
 mod same_as_library;
 mod simulate;
 mod stores;
+mod top;
 mod transports;

@@ -66,16 +66,15 @@ struct Source {
     random: Random,
     /// How many have been sent.
     sent: u64,
-    /// Where chance has come to, in 2^-32 microseconds.
+    /// Where chance has come to: microseconds in 2^-32, or requests of a day.
     elapsed: u128,
+    /// When the last one came, from the beginning of this part.
+    last: u64,
 }
-
-/// One, in 2^-32.
-const ONE: u64 = 1 << 32;
 
 impl Source {
     fn new(client: u32, part: Part, random: Random) -> Source {
-        Source { client, part, random, sent: 0, elapsed: 0 }
+        Source { client, part, random, sent: 0, elapsed: 0, last: 0 }
     }
 
     /// When the next request comes, if there is one.
@@ -94,14 +93,12 @@ impl Source {
                 let each = u64::try_from(each).unwrap_or(u64::MAX);
                 (self.sent / each).checked_mul(on + off)?.checked_add(time_of(rate, self.sent % each)?)?
             }
-            Shape::Diurnal { low, high, every } => loop {
-                let at = self.by_chance(high)?;
-                if self.random.number() >> 32 < share_of_high(low, high, at, every) {
-                    break at;
-                }
-            },
+            Shape::Diurnal { low, high, every } => {
+                self.elapsed += u128::from(self.random.exponential()) << (DAY_BITS - 32);
+                Day::new(low, high, every).time_of(self.elapsed)?.max(self.last)
+            }
         };
-        self.sent += 1;
+        (self.sent, self.last) = (self.sent + 1, at);
         let at = at.checked_add(self.part.from)?;
         let last = self.part.until.map_or(Micros::LATEST.get(), |until| until - 1);
         (at <= last).then_some(at)
@@ -123,20 +120,66 @@ fn time_of(rate: Rate, number: u64) -> Option<u64> {
     }
 }
 
-/// How much of the high rate there is at this time of the day, in 2^-32.
+/// A day's requests up to each of its times, on average.
 ///
-/// Up and down by 3x^2 - 2x^3, which looks like a sine and is made of whole
-/// numbers.
-fn share_of_high(low: Rate, high: Rate, at: u64, every: u64) -> u64 {
-    let product = |count: u64, period: u64| u128::from(count) * u128::from(period);
-    let least = (product(low.count, high.period) << 32) / product(high.count, low.period);
-    let twice = (u128::from(at % every) << 33) / u128::from(every);
-    let x = if twice > u128::from(ONE) { 2 * u128::from(ONE) - twice } else { twice };
-    let height = (((x * x) >> 32) * (3 * u128::from(ONE) - 2 * x)) >> 32;
-    (least + (((u128::from(ONE) - least) * height) >> 32)) as u64
+/// The rate goes up and down by 3x^2 - 2x^3, which looks like a sine and is made
+/// of whole numbers, and so is the sum. What comes by chance is evenly so in
+/// terms of this sum: the time of each request is where the sum is reached,
+/// found by halving, however long or short the day and whatever the rates.
+struct Day {
+    /// Requests in a microsecond, in 2^-56.
+    low: u128,
+    above_low: u128,
+    half: u64,
+    every: u64,
+}
+
+/// Requests are counted in 2^-56: a rate of one in ten years is still one.
+const DAY_BITS: u32 = 56;
+
+impl Day {
+    fn new(low: Rate, high: Rate, every: u64) -> Day {
+        let rate = |rate: Rate| (u128::from(rate.count) << DAY_BITS) / u128::from(rate.period);
+        Day { low: rate(low), above_low: rate(high).saturating_sub(rate(low)), half: every.div_ceil(2), every }
+    }
+
+    /// The requests before a time of the day.
+    fn sum(&self, time: u64) -> u128 {
+        let rising = match time <= self.half {
+            true => self.risen(time),
+            // The afternoon is the morning, backwards.
+            false => 2 * self.risen(self.half) - self.risen(self.every - time),
+        };
+        self.low * u128::from(time) + ((self.above_low * rising) >> 16)
+    }
+
+    /// The integral of the share, from the morning's beginning: in 2^-16
+    /// microseconds.
+    fn risen(&self, time: u64) -> u128 {
+        let x = (u128::from(time) << 32) / u128::from(self.half);
+        let cube = (((x * x) >> 32) * x) >> 32;
+        (u128::from(self.half) * (cube - ((cube * x) >> 33))) >> 16
+    }
+
+    /// When so many have come.
+    fn time_of(&self, requests: u128) -> Option<u64> {
+        let whole = self.sum(self.every).max(1);
+        let days = u64::try_from(requests / whole).ok()?;
+        let rest = requests % whole;
+        let (mut before, mut after) = (0, self.every);
+        while after - before > 1 {
+            let middle = before + (after - before) / 2;
+            match self.sum(middle) <= rest {
+                true => before = middle,
+                false => after = middle,
+            }
+        }
+        days.checked_mul(self.every)?.checked_add(before)
+    }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -199,7 +242,14 @@ mod tests {
 
     #[test]
     fn rates_without_measure_end_instead_of_going_wrong() {
-        for words in ["1000000000000/us", "poisson 1000000000000/us", "poisson 1/520weeks", "bursts 1 every 520weeks"] {
+        for words in [
+            "1/us",
+            "poisson 1/us",
+            "poisson 1/520weeks",
+            "bursts 1 every 520weeks",
+            "diurnal 1/520weeks to 1/us every 520weeks",
+            "diurnal 1/520weeks to 1/520weeks every 1us",
+        ] {
             assert!(words.parse::<Traffic>().unwrap().arrivals(0).take(100).count() > 0, "{words}");
         }
     }

@@ -110,7 +110,7 @@ impl<'t> Reader<'t> {
             match (word, &mut part.shape) {
                 ("from", _) => part.from = self.time("a time after from, such as 10s")?,
                 ("until", _) => part.until = Some(self.time("a time after until, such as 2min")?),
-                ("cost", _) => part.cost = self.number("a cost of at least 1")?,
+                ("cost", _) => part.cost = self.cost()?,
                 ("within", Shape::Bursts { within, .. }) => *within = Some(self.time("a time after within")?),
                 ("every", Shape::Diurnal { every, .. }) => *every = self.time("a time after every")?,
                 (other, shape) => {
@@ -150,17 +150,27 @@ impl<'t> Reader<'t> {
                 self.keyword("to", "to, and the higher rate: diurnal 10/s to 100/s")?;
                 Ok(Shape::Diurnal { low, high: self.rate()?, every: DAY })
             }
-            rate => Rate::read(rate).map(Shape::Constant).ok_or_else(|| {
+            rate if Rate::read(rate).is_some() => Ok(Shape::Constant(self.sensible(rate)?)),
+            other => {
                 let expected = "constant 50/s, poisson 50/s, bursts 200 every 1min, on-off 100/s 5s on 10s off \
                                 or diurnal 10/s to 100/s";
-                self.unreadable(expected, rate)
-            }),
+                Err(self.unreadable(expected, other))
+            }
         }
     }
 
     fn rate(&mut self) -> Result<Rate, TrafficError> {
         let word = self.words.next().unwrap_or_default();
-        Rate::read(word).ok_or_else(|| self.unreadable("a rate such as 50/s or 1/10min", word))
+        self.sensible(word)
+    }
+
+    /// A rate that can be told apart in microseconds.
+    fn sensible(&self, word: &str) -> Result<Rate, TrafficError> {
+        let rate = Rate::read(word).ok_or_else(|| self.unreadable("a rate such as 50/s or 1/10min", word))?;
+        match rate.count <= rate.period {
+            true => Ok(rate),
+            false => Err(self.unreadable("at most 1000000/s, as time is in microseconds; bursts can be larger", word)),
+        }
     }
 
     fn time(&mut self, expected: &'static str) -> Result<u64, TrafficError> {
@@ -172,6 +182,15 @@ impl<'t> Reader<'t> {
         let word = self.words.next().unwrap_or_default();
         // As large as a count of a limit may be, and as it is written there.
         Rate::read(&format!("{word}/s")).map(|rate| rate.count).ok_or_else(|| self.unreadable(expected, word))
+    }
+
+    fn cost(&mut self) -> Result<u64, TrafficError> {
+        let word = self.words.clone().next().unwrap_or_default();
+        let cost = self.number("a cost from 1 to 1000000")?;
+        match cost <= Traffic::MOST_COST {
+            true => Ok(cost),
+            false => Err(self.unreadable("a cost from 1 to 1000000", word)),
+        }
     }
 
     fn keyword(&mut self, keyword: &str, expected: &'static str) -> Result<(), TrafficError> {
@@ -255,6 +274,7 @@ fn print_part(part: &Part, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -282,6 +302,8 @@ mod tests {
             ("poison 50/s", "found \"poison\""),
             ("poisson 50", "a rate such as 50/s or 1/10min, found \"50\""),
             ("poisson 0/s", "a rate such as"),
+            ("poisson 2/us", "at most 1000000/s"),
+            ("1000001/s", "at most 1000000/s"),
             ("poisson 5/s now", "from, until, cost or the end, found \"now\""),
             ("5/s within 1s", "found \"within\""),
             ("bursts many every 1s", "how many come in a burst"),
@@ -290,7 +312,8 @@ mod tests {
             ("on-off 5/s 1s 2s", "how long it is on and off"),
             ("diurnal 5/s to 2/s", "write diurnal 2/s to 5/s"),
             ("5/s from 2s until 1s", "never comes"),
-            ("5/s cost 0", "a cost of at least 1"),
+            ("5/s cost 0", "a cost from 1 to 1000000"),
+            ("5/s cost 1000001", "a cost from 1 to 1000000, found \"1000001\""),
             ("0 clients: 5/s", "before the colon"),
             (": 5/s", "before the colon"),
             ("1/s; ", "expected constant"),
