@@ -58,7 +58,8 @@ fn build(web: &Path, place: &Path) -> Result<PathBuf, String> {
     let lock = fs::read(place.join("package-lock.json")).map_err(failed)?;
     let stamp = place.join("installed");
     if fs::read(&stamp).ok().as_ref() != Some(&lock) {
-        npm(place, &["ci", "--no-audit", "--no-fund"])?;
+        // Without a network this is to end soon, not after minutes of trying.
+        npm(place, &["ci", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1"])?;
         fs::write(&stamp, &lock).map_err(failed)?;
     }
     npm(place, &["run", "build"])?;
@@ -67,7 +68,8 @@ fn build(web: &Path, place: &Path) -> Result<PathBuf, String> {
 
 fn npm(place: &Path, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new("npm").args(arguments).current_dir(place).output();
-    let output = output.map_err(|_| "npm is missing: install Node.js 20.19 or later with npm".to_owned())?;
+    let output =
+        output.map_err(|error| format!("npm cannot be run ({error}): install Node.js 20.19 or later with npm"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -124,7 +126,8 @@ fn list(dist: &Path) -> io::Result<String> {
         let gzip = if gzip.exists() { format!("Some(include_bytes!({gzip:?}))") } else { "None".to_owned() };
         let mut hasher = DefaultHasher::new();
         fs::read(file)?.hash(&mut hasher);
-        let etag = format!("\"{:016x}\"", hasher.finish());
+        // Weak, as it is the same for the compressed copy.
+        let etag = format!("W/\"{:016x}\"", hasher.finish());
         let (kind, hashed) = (kind(file), name.starts_with("assets/"));
         let _ = writeln!(
             list,

@@ -13,7 +13,7 @@ export class Flow {
       { label: "refused", colour: "--coral", filled: true },
     ],
     height: 264,
-    format: (value) => format.rate(value),
+    format: (value) => format.rate(value).replace(".0", ""),
     least: 4,
     waterline: true,
   });

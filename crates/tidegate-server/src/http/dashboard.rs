@@ -79,7 +79,8 @@ fn respond(file: &File, asked: &HeaderMap) -> Response<Body> {
 
 /// Whether the browser has this version already.
 fn is_known(asked: &HeaderMap, etag: &str) -> bool {
-    words(asked, IF_NONE_MATCH).any(|known| known == "*" || known.trim_start_matches("W/") == etag)
+    let content = |tag: &str| tag.trim_start_matches("W/").to_owned();
+    words(asked, IF_NONE_MATCH).any(|known| known == "*" || content(known) == content(etag))
 }
 
 fn takes_gzip(asked: &HeaderMap) -> bool {

@@ -151,6 +151,8 @@ impl Picture {
     /// The server as it is now.
     pub(crate) fn of(app: &App) -> Picture {
         let policy = app.limiter.policy();
+        // Counting keys takes a while: the time and the totals are read after it, and together.
+        let store = store(app);
         Picture {
             version: env!("CARGO_PKG_VERSION").into(),
             time_us: app.store().clock().now().get(),
@@ -158,7 +160,7 @@ impl Picture {
             leaving: app.drain.is_leaving(),
             connections: app.connections.open() as u64,
             failures: app.metrics.failures(),
-            store: store(app),
+            store,
             policy: of_policy(app.policy.state()),
             rules: rules(&policy, app.metrics.rules()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),

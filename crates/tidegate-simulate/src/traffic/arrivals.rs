@@ -70,11 +70,13 @@ struct Source {
     elapsed: u128,
     /// When the last one came, from the beginning of this part.
     last: u64,
+    /// Of diurnal traffic.
+    day: Option<Day>,
 }
 
 impl Source {
     fn new(client: u32, part: Part, random: Random) -> Source {
-        Source { client, part, random, sent: 0, elapsed: 0, last: 0 }
+        Source { client, part, random, sent: 0, elapsed: 0, last: 0, day: None }
     }
 
     /// When the next request comes, if there is one.
@@ -95,7 +97,8 @@ impl Source {
             }
             Shape::Diurnal { low, high, every } => {
                 self.elapsed += u128::from(self.random.exponential()) << (DAY_BITS - 32);
-                Day::new(low, high, every).time_of(self.elapsed)?.max(self.last)
+                let day = self.day.get_or_insert_with(|| Day::new(low, high, every));
+                day.time_of(self.elapsed)?.max(self.last)
             }
         };
         (self.sent, self.last) = (self.sent + 1, at);
@@ -126,11 +129,14 @@ fn time_of(rate: Rate, number: u64) -> Option<u64> {
 /// of whole numbers, and so is the sum. What comes by chance is evenly so in
 /// terms of this sum: the time of each request is where the sum is reached,
 /// found by halving, however long or short the day and whatever the rates.
+#[derive(Clone, Debug)]
 struct Day {
     /// Requests in a microsecond, in 2^-56.
     low: u128,
     above_low: u128,
     half: u64,
+    /// One over the half, in 2^-96: to multiply is much quicker than to divide.
+    per_half: u128,
     every: u64,
 }
 
@@ -140,7 +146,9 @@ const DAY_BITS: u32 = 56;
 impl Day {
     fn new(low: Rate, high: Rate, every: u64) -> Day {
         let rate = |rate: Rate| (u128::from(rate.count) << DAY_BITS) / u128::from(rate.period);
-        Day { low: rate(low), above_low: rate(high).saturating_sub(rate(low)), half: every.div_ceil(2), every }
+        let half = every.div_ceil(2);
+        let (low, high, per_half) = (rate(low), rate(high), (1 << 96) / u128::from(half));
+        Day { low, above_low: high.saturating_sub(low), half, per_half, every }
     }
 
     /// The requests before a time of the day.
@@ -156,7 +164,7 @@ impl Day {
     /// The integral of the share, from the morning's beginning: in 2^-16
     /// microseconds.
     fn risen(&self, time: u64) -> u128 {
-        let x = (u128::from(time) << 32) / u128::from(self.half);
+        let x = (u128::from(time) * self.per_half) >> 64;
         let cube = (((x * x) >> 32) * x) >> 32;
         (u128::from(self.half) * (cube - ((cube * x) >> 33))) >> 16
     }

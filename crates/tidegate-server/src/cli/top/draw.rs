@@ -11,10 +11,13 @@ use tidegate_simulate::print_time;
 use super::view::{Rates, View, decided};
 use crate::live::{RefusalPicture, RulePicture, TopRefused};
 
-const ADMITTED: Color = Color::Blue;
+/// Colours that can be read on light terminals and on dark ones.
+const ADMITTED: Color = Color::LightBlue;
 const REFUSED: Color = Color::Red;
-const FAINT: Style = Style::new().fg(Color::DarkGray);
-const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+const STRONG: Style = Style::new().fg(Color::Reset).add_modifier(Modifier::BOLD).remove_modifier(Modifier::DIM);
+
+const CHOSEN: Style = Style::new().fg(Color::Black).bg(Color::LightBlue).remove_modifier(Modifier::DIM);
 
 /// Draws all of it.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
@@ -159,7 +162,7 @@ fn draw_recent(frame: &mut Frame<'_>, view: &View, area: Rect) {
             None => "for good".to_owned(),
         };
         Row::new(vec![
-            right(format!("{ago}s ago"), Color::DarkGray),
+            right(format!("{ago}s ago"), Color::Reset),
             Cell::from(it.key.clone()),
             Cell::from(Span::styled(it.rule.clone(), FAINT)),
             right(format!("{}x", it.times), REFUSED),
@@ -173,8 +176,7 @@ fn draw_recent(frame: &mut Frame<'_>, view: &View, area: Rect) {
         Constraint::Length(7),
         Constraint::Length(20),
     ];
-    let table = Table::new(view.picture.recent_refusals.iter().map(row), widths)
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let table = Table::new(view.picture.recent_refusals.iter().map(row), widths).row_highlight_style(CHOSEN);
     let mut state = TableState::new().with_selected(view.chosen().map(|(place, _)| place));
     frame.render_stateful_widget(table.block(titled("refused of late")), area, &mut state);
 }
