@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::built::{self, EVERYTHING};
 use crate::lua;
 use crate::programs;
 use crate::run::{Failure, Step, root};
@@ -15,14 +16,14 @@ const REDIS_SOAK_DECISIONS: &str = "10000000";
 pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo("fmt --all --check").run()?;
     programs::npm()?;
-    Step::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
+    Step::cargo(&format!("clippy {EVERYTHING} --all-targets -- -D warnings")).run()?;
     servers::ensure()?;
     programs::ensure()?;
-    Step::cargo("test --workspace").with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
+    Step::cargo(&format!("test {EVERYTHING}")).with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
     on_valkey()?;
     lua::lint()?;
     web()?;
-    Step::cargo("doc --workspace --no-deps").with("RUSTDOCFLAGS", "-D warnings").run()?;
+    Step::cargo(&format!("doc {EVERYTHING} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;
     examples()?;
     loom(Some(2))?;
@@ -34,13 +35,14 @@ pub(crate) fn all() -> Result<(), Failure> {
 /// The tests of the Redis store that are about its answers, on Valkey where it can be had.
 fn on_valkey() -> Result<(), Failure> {
     let Some(valkey) = servers::valkey() else { return Ok(()) };
-    let tests =
-        "--test conformance --test twin --test failure --test leases --test custom --test strict --test servers";
-    // Of the whole workspace, so that nothing is compiled with other features.
-    Step::cargo(&format!("test --workspace {tests}"))
-        .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
-        .with("TIDEGATE_REDIS_DECISIONS", "60000")
-        .run()
+    let names = ["conformance", "twin", "failure", "leases", "custom", "strict", "servers"];
+    for test in built::tests("tidegate-redis", &names)? {
+        test.step()
+            .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
+            .with("TIDEGATE_REDIS_DECISIONS", "60000")
+            .run()?;
+    }
+    Ok(())
 }
 
 /// Every library without its default features, and with each feature alone.
@@ -68,21 +70,9 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 /// Every example runs to its end.
 fn examples() -> Result<(), Failure> {
     for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate"] {
-        examples_of(package)?;
-    }
-    Ok(())
-}
-
-fn examples_of(package: &str) -> Result<(), Failure> {
-    let directory = root().join("crates").join(package).join("examples");
-    let entries = fs::read_dir(&directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
-    let mut names: Vec<String> = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
-        .collect();
-    names.sort();
-    for name in names {
-        Step::cargo(&format!("run --quiet --package {package} --example {name}")).run()?;
+        for example in built::examples(package)? {
+            example.step().run()?;
+        }
     }
     Ok(())
 }

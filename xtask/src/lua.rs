@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::built;
 use crate::run::{Failure, Step, root};
 
 const SETTINGS: &str = "crates/tidegate-redis/lua/.luacheckrc";
@@ -12,10 +13,9 @@ const PACKAGE: &str = "lua-check";
 pub(crate) fn lint() -> Result<(), Failure> {
     let folder = root().join("target/lua");
     let _ = fs::remove_dir_all(&folder);
-    // By the profile of the tests, whose dependencies are compiled already.
-    Step::cargo("run --quiet --profile test --package tidegate-redis --example scripts --")
-        .argument(&folder.display().to_string())
-        .run()?;
+    let examples = built::examples("tidegate-redis")?;
+    let writer = examples.iter().find(|example| example.name == "scripts").ok_or("there is no example `scripts`")?;
+    writer.step().argument(&folder.display().to_string()).run()?;
     let scripts = scripts(&folder)?;
     let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
     match ensure() {

@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask ci` is the one to remember.
 
+mod built;
 mod ci;
 mod defects;
 mod fuzz;

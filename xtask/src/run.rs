@@ -1,7 +1,7 @@
 //! Commands, shown before they run.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// What went wrong, for a person to read.
@@ -53,6 +53,16 @@ impl Step {
         let status = self.command.status().map_err(|error| format!("could not start `{}`: {error}", self.shown))?;
         println!("  {} s", began.elapsed().as_secs());
         if status.success() { Ok(()) } else { Err(format!("failed: {}", self.shown)) }
+    }
+
+    /// Runs it and reads what it prints; what it says of errors is shown.
+    pub(crate) fn read(mut self) -> Result<String, Failure> {
+        let output = self.command.stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| format!("could not start `{}`: {error}", self.shown))?;
+        if !output.status.success() {
+            return Err(format!("failed: {}", self.shown));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs it silently: whether it succeeded, and what it printed.

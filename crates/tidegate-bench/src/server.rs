@@ -10,11 +10,13 @@
 
 mod client;
 mod processes;
+mod wire;
 
 use std::time::Duration;
 
 use self::client::{Client, Lap};
 use self::processes::{Contestant, LEAST, REDIS, THROTTLECRAB, TIDEGATE};
+use self::wire::Wire;
 use crate::measure::Series;
 use crate::report::{Goal, Reading, Table};
 use crate::session::Session;
@@ -23,13 +25,42 @@ use crate::session::Session;
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
+    wire: Wire,
     connections: usize,
     pipeline: usize,
+    /// How many times faster than which rival it is to be.
+    goals: &'static [(&'static str, f64)],
 }
 
-const LOADS: [Load; 2] = [
-    Load { name: "server, RESP, 16 connections x 50 at a time", connections: 16, pipeline: 50 },
-    Load { name: "server, RESP, 16 connections, one at a time", connections: 16, pipeline: 1 },
+const LOADS: [Load; 4] = [
+    Load {
+        name: "server, RESP, 16 connections x 50 at a time",
+        wire: Wire::Resp,
+        connections: 16,
+        pipeline: 50,
+        goals: &[(REDIS, 3.0), (THROTTLECRAB, 2.0)],
+    },
+    Load {
+        name: "server, RESP, 16 connections, one at a time",
+        wire: Wire::Resp,
+        connections: 16,
+        pipeline: 1,
+        goals: &[],
+    },
+    Load {
+        name: "server, HTTP, 16 connections kept alive",
+        wire: Wire::Http,
+        connections: 16,
+        pipeline: 1,
+        goals: &[(THROTTLECRAB, 1.5)],
+    },
+    Load {
+        name: "server, gRPC, 4 connections x 16 streams",
+        wire: Wire::Grpc,
+        connections: 4,
+        pipeline: 16,
+        goals: &[(THROTTLECRAB, 1.0)],
+    },
 ];
 
 /// Long enough that a pause of the machine does not decide a round.
@@ -37,15 +68,19 @@ const SLICE: Duration = Duration::from_millis(700);
 const WARM_UP: Duration = Duration::from_millis(200);
 
 pub(crate) fn server(session: &mut Session) {
-    if !LOADS.iter().any(|load| session.wants(load.name)) {
-        return;
-    }
-    let contestants = match processes::start_all() {
-        Ok(contestants) => contestants,
-        Err(reason) => return println!("no servers to measure: {reason}\n"),
-    };
-    for load in LOADS.into_iter().filter(|load| session.wants(load.name)).collect::<Vec<_>>() {
-        measure(session, load, &contestants);
+    for wire in [Wire::Resp, Wire::Http, Wire::Grpc] {
+        let loads = LOADS.into_iter().filter(|load| load.wire == wire && session.wants(load.name));
+        let loads: Vec<Load> = loads.collect();
+        if loads.is_empty() {
+            continue;
+        }
+        let contestants = match processes::start_all(wire) {
+            Ok(contestants) => contestants,
+            Err(reason) => return println!("no servers to measure: {reason}\n"),
+        };
+        for load in loads {
+            measure(session, load, &contestants);
+        }
     }
 }
 
@@ -66,9 +101,10 @@ fn measure(session: &mut Session, load: Load, contestants: &[Contestant]) {
         each.map(|(contestant, laps)| Series { name: contestant.name, rounds: laps.iter().map(read).collect() })
             .collect()
     };
-    let below = |theirs, times| Goal::TimesBelow { ours: TIDEGATE, theirs, times };
+    let rivals = || contestants.iter().map(|contestant| contestant.name).filter(|name| *name != TIDEGATE);
+    let below = |(theirs, times): &(&'static str, f64)| Goal::TimesBelow { ours: TIDEGATE, theirs, times: *times };
     let no_worse = |theirs| Goal::AtMostTimes { ours: TIDEGATE, theirs, times: 1.0 };
-    let goals = if load.pipeline > 1 { vec![below(REDIS, 3.0), below(THROTTLECRAB, 2.0)] } else { Vec::new() };
+    let goals = load.goals.iter().map(below).collect();
     let name = |what: &str| format!("{}: {what}", load.name);
     session.add(Table::of_checks(&name("time per decision"), series(|lap| lap.nanos_per_decision), goals));
     session.add(Table {
@@ -76,12 +112,11 @@ fn measure(session: &mut Session, load: Load, contestants: &[Contestant]) {
         unit: "us",
         reading: Reading::Median,
         series: series(|lap| lap.p99_micros),
-        goals: vec![no_worse(REDIS), no_worse(THROTTLECRAB)],
+        goals: rivals().filter(|name| *name != LEAST).map(no_worse).collect(),
     });
-    let goals = vec![no_worse(REDIS), no_worse(LEAST), no_worse(THROTTLECRAB)];
     session.add(Table::of_checks(
         &name("processor time of the server per decision"),
         series(|lap| lap.server_nanos_per_decision),
-        goals,
+        rivals().map(no_worse).collect(),
     ));
 }

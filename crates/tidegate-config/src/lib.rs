@@ -85,6 +85,7 @@ mod file;
 mod load;
 mod reader;
 mod report;
+pub mod settings;
 mod source;
 mod suggest;
 mod tree;

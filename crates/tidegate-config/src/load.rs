@@ -96,18 +96,24 @@ pub(crate) struct Part {
 
 impl Part {
     fn read(name: &Path, text: String, format: Format, mistakes: &mut Collector) -> Option<Part> {
-        let source = Source::new(name, text);
-        if source.text().len() > LARGEST_FILE {
-            mistakes.add(Mistake::at(&source, &(0..0), too_large()));
-            return None;
-        }
-        let mut tree = match format {
-            Format::Toml => tree::parse_toml(&source, mistakes),
-            Format::Yaml => tree::parse_yaml(&source, mistakes),
-        }?;
+        let (source, mut tree) = tree_of(name, text, format, mistakes)?;
         let file = tree::read(&mut tree, Texts::Quoted, &source, mistakes)?;
         Some(Part { source, tree, file })
     }
+}
+
+/// The tree of a text, with the text whose places it knows.
+pub(crate) fn tree_of(name: &Path, text: String, format: Format, mistakes: &mut Collector) -> Option<(Source, Node)> {
+    let source = Source::new(name, text);
+    if source.text().len() > LARGEST_FILE {
+        mistakes.add(Mistake::at(&source, &(0..0), too_large()));
+        return None;
+    }
+    let tree = match format {
+        Format::Toml => tree::parse_toml(&source, mistakes),
+        Format::Yaml => tree::parse_yaml(&source, mistakes),
+    }?;
+    Some((source, tree))
 }
 
 #[derive(Default)]

@@ -133,7 +133,13 @@ impl Report {
 /// A report of what is wrong in no particular place.
 impl From<Problem> for Report {
     fn from(problem: Problem) -> Report {
-        Report { mistakes: vec![Mistake::somewhere(problem)] }
+        Mistake::somewhere(problem).into()
+    }
+}
+
+impl From<Mistake> for Report {
+    fn from(mistake: Mistake) -> Report {
+        Report { mistakes: vec![mistake] }
     }
 }
 

@@ -10,11 +10,22 @@
 //! `fuzz/seeds/`.
 
 mod config;
+mod forwarded;
+mod http_json;
+mod resp;
+mod rls;
+mod serving;
 mod snapshot;
+mod trace;
 mod words;
 
 pub use config::{envoy_yaml, policy_toml, policy_yaml};
+pub use forwarded::forwarded;
+pub use http_json::http_json;
+pub use resp::resp;
+pub use rls::rls;
 pub use snapshot::snapshot;
+pub use trace::trace;
 pub use words::limit_words;
 
 /// A target's name, and what it does with an input.
@@ -23,8 +34,13 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("envoy_yaml", envoy_yaml),
+    ("forwarded", forwarded),
+    ("http_json", http_json),
     ("limit_words", limit_words),
     ("policy_toml", policy_toml),
     ("policy_yaml", policy_yaml),
+    ("resp", resp),
+    ("rls", rls),
     ("snapshot", snapshot),
+    ("trace", trace),
 ];

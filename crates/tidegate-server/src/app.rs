@@ -18,6 +18,7 @@ use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::store::AnyStore;
+use crate::workers::Workers;
 
 /// One server's limiter and all that belongs to it, shared by its protocols.
 pub struct App {
@@ -47,6 +48,7 @@ impl App {
         (text, policy): (CurrentPolicy, Policy),
         envoy: EnvoyConfig,
         store: impl Into<AnyStore>,
+        workers: Workers,
     ) -> Result<App, ConfigError> {
         let store = store.into();
         let metrics = Arc::new(Metrics::new(store.clone()));
@@ -74,7 +76,7 @@ impl App {
             refused,
             metrics,
             drain: Drain::default(),
-            connections: Connections::new(settings.max_connections),
+            connections: Connections::new(settings.max_connections, workers),
             settings,
         })
     }

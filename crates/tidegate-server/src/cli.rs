@@ -10,11 +10,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::listen::Address;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 
 /// A rate limiter: exact counts, five algorithms, one binary.
 #[derive(Parser)]
@@ -27,7 +27,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve limits until Ctrl-C or SIGTERM
-    #[command(after_help = "Every setting is also a variable of the environment: --max-keys is TIDEGATE_MAX_KEYS.")]
+    #[command(after_help = "Every setting is also a variable of the environment, and a name in the --settings file: \
+                            --max-keys is TIDEGATE_MAX_KEYS and max_keys.")]
     Serve(Box<Settings>),
     /// Ask a server, or a store, whether a key may pass: exit status 0 if so, 1 if not, 2 without an answer
     Check(check::Arguments),
@@ -64,7 +65,13 @@ enum Command {
 
 /// Runs the command of the process's arguments.
 pub fn run() -> ExitCode {
-    let Cli { command } = Cli::parse();
+    let Cli { command } = match parse() {
+        Ok(cli) => cli,
+        Err(report) => {
+            eprintln!("{report}");
+            return ExitCode::from(2);
+        }
+    };
     match command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(arguments) => check::run(&arguments),
@@ -80,6 +87,19 @@ pub fn run() -> ExitCode {
         }),
         Command::Man => print(manual),
     }
+}
+
+/// The process's arguments, after those of the settings file that they name.
+fn parse() -> Result<Cli, tidegate_config::Report> {
+    let mut matches = Cli::command().get_matches();
+    if let Some(("serve", given)) = matches.subcommand()
+        && let Some(path) = given.get_one::<PathBuf>("settings")
+    {
+        let serve = Settings::augment_args(clap::Command::new("serve"));
+        let serve = settings::file::with_defaults_of(path, serve, given)?;
+        matches = Cli::command().mut_subcommand("serve", |_| serve).get_matches();
+    }
+    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }
 
 /// One page: the commands, and all settings of `serve`.

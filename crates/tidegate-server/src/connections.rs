@@ -13,6 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::workers::{Seat, Workers};
+
 /// The word that the server is leaving. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
@@ -58,6 +60,7 @@ pub struct Connections {
     /// Room for more.
     room: Arc<Semaphore>,
     tasks: TaskTracker,
+    workers: Workers,
     open: Arc<AtomicUsize>,
     have_been: AtomicBool,
 }
@@ -66,6 +69,7 @@ pub struct Connections {
 #[derive(Debug)]
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
+    seat: Seat,
     open: Arc<AtomicUsize>,
 }
 
@@ -76,9 +80,10 @@ impl Drop for Place {
 }
 
 impl Connections {
-    pub(crate) fn new(most: usize) -> Connections {
+    pub(crate) fn new(most: usize, workers: Workers) -> Connections {
         let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        Connections { room, tasks: TaskTracker::new(), open: Arc::default(), have_been: AtomicBool::new(false) }
+        let (tasks, have_been) = (TaskTracker::new(), AtomicBool::new(false));
+        Connections { room, tasks, workers, open: Arc::default(), have_been }
     }
 
     /// How many are open.
@@ -97,12 +102,22 @@ impl Connections {
         let permit = Arc::clone(&self.room).try_acquire_owned().ok()?;
         self.open.fetch_add(1, Ordering::Relaxed);
         self.have_been.store(true, Ordering::Relaxed);
-        Some(Place { _permit: permit, open: Arc::clone(&self.open) })
+        Some(Place { _permit: permit, seat: self.workers.seat(), open: Arc::clone(&self.open) })
     }
 
     /// Runs a task that a drain waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
+    }
+
+    /// Runs a connection on its thread; a drain waits for it.
+    pub(crate) fn spawn_at(&self, place: Place, connection: impl Future<Output = ()> + Send + 'static) {
+        let handle = place.seat.handle.clone();
+        let task = async move {
+            let _place = place;
+            connection.await;
+        };
+        self.tasks.spawn_on(task, &handle);
     }
 
     /// Waits until all have ended, for at most so long; says whether they have.

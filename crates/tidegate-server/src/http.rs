@@ -3,6 +3,7 @@
 mod admin;
 mod answer;
 mod ask;
+pub mod bare;
 mod body;
 mod connection;
 mod dashboard;

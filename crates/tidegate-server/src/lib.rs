@@ -32,6 +32,8 @@ mod inline;
 mod listen;
 mod live;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod policy;
 mod refused;
 pub mod resp;
@@ -42,15 +44,20 @@ mod store;
 mod systemd;
 mod tls;
 mod watch;
+mod workers;
 
 pub use app::App;
 pub use cli::run;
 pub use connections::{Connections, Drain};
 #[doc(hidden)]
 pub use grpc::bare as envoy_message;
+#[doc(hidden)]
+pub use http::bare as http_question;
 pub use inline::{INLINE_RULE, Inline};
 pub use listen::{Address, AddressError, Listener, Peer, Stream};
 pub use metrics::{Metrics, Protocol, RuleCounters};
+#[cfg(feature = "otlp")]
+pub use otlp::OtlpError;
 pub use refused::{Refusal, Refused};
 pub use serve::{Server, StartError};
 pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};

@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{self, IpAddr, SocketAddr};
+use std::os::unix;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
@@ -14,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
@@ -163,7 +164,7 @@ impl Listener {
         }
     }
 
-    fn begin<F, C>(&self, accepted: Stream, app: &Arc<App>, protocol: Protocol, serve: C)
+    fn begin<F, C>(&self, accepted: Accepted, app: &Arc<App>, protocol: Protocol, serve: C)
     where
         C: Fn(Stream, Arc<App>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
@@ -174,11 +175,11 @@ impl Listener {
         };
         app.metrics.connected(protocol);
         let (tls, app_of_task) = (self.tls.clone(), Arc::clone(app));
-        app.connections.spawn(async move {
-            let _place = place;
-            match handshake(accepted, tls).await {
+        app.connections.spawn_at(place, async move {
+            let stream = async { handshake(accepted.here()?, tls).await };
+            match stream.await {
                 Ok(stream) => serve(stream, app_of_task).await,
-                Err(error) => debug!(%error, "no TLS with a client"),
+                Err(error) => debug!(%error, "no connection with a client"),
             }
         });
     }
@@ -227,25 +228,41 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
 }
 
 impl Socket {
-    async fn accept(&self) -> io::Result<Stream> {
+    async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 // Answers are small and each is waited for.
                 stream.set_nodelay(true)?;
-                Ok(Stream::new(stream, Peer::Tcp(peer)))
+                Ok(Accepted::Tcp(stream.into_std()?, peer))
             }
-            Socket::Unix { socket, .. } => Ok(Stream::new(socket.accept().await?.0, Peer::Unix)),
+            Socket::Unix { socket, .. } => Ok(Accepted::Unix(socket.accept().await?.0.into_std()?)),
         }
     }
 
     /// A connection, if one is there already.
-    async fn accept_now(&self) -> Option<io::Result<Stream>> {
+    async fn accept_now(&self) -> Option<io::Result<Accepted>> {
         tokio::select! {
             biased;
             accepted = self.accept() => Some(accepted),
             () = std::future::ready(()) => None,
         }
+    }
+}
+
+/// A connection that is not any thread's yet.
+enum Accepted {
+    Tcp(net::TcpStream, SocketAddr),
+    Unix(unix::net::UnixStream),
+}
+
+impl Accepted {
+    /// Makes it the connection of this thread.
+    fn here(self) -> io::Result<Stream> {
+        Ok(match self {
+            Accepted::Tcp(stream, peer) => Stream::new(TcpStream::from_std(stream)?, Peer::Tcp(peer)),
+            Accepted::Unix(stream) => Stream::new(UnixStream::from_std(stream)?, Peer::Unix),
+        })
     }
 }
 

@@ -276,6 +276,17 @@ impl Metrics {
     }
 }
 
+#[cfg(feature = "otlp")]
+impl Metrics {
+    /// Everything, as messages.
+    pub(crate) fn families(
+        &self,
+    ) -> Vec<prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily> {
+        // Only a writer fails, and a list takes everything.
+        prometheus_client::encoding::prometheus_protobuf::encode(&self.registry).unwrap_or_default()
+    }
+}
+
 impl Observer for Metrics {
     fn observe(&self, event: &Event<'_>) {
         if event.verb != Verb::Charge {

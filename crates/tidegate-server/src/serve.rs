@@ -17,6 +17,8 @@ use crate::grpc;
 use crate::http;
 use crate::inline::INLINE_RULE;
 use crate::listen::{Address, Listener};
+#[cfg(feature = "otlp")]
+use crate::otlp;
 use crate::policy::CurrentPolicy;
 use crate::resp::{self, Resp};
 use crate::settings::{Settings, StoreChoice};
@@ -24,6 +26,7 @@ use crate::snapshot::{self, StatesError};
 use crate::store::AnyStore;
 use crate::tls::{TlsError, TlsFiles};
 use crate::watch::Watches;
+use crate::workers::Workers;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +70,13 @@ pub enum StartError {
         /// Where it would listen.
         address: Address,
     },
+    /// The system has no threads to serve with.
+    #[error("cannot start the threads that serve")]
+    Threads(#[source] io::Error),
+    /// Metrics cannot be sent.
+    #[cfg(feature = "otlp")]
+    #[error(transparent)]
+    Otlp(#[from] otlp::OtlpError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -90,6 +100,8 @@ pub struct Server {
     resp: Vec<Address>,
     grpc: Vec<Address>,
     watches: Watches,
+    #[cfg(feature = "otlp")]
+    exporter: Option<otlp::Exporter>,
 }
 
 impl Server {
@@ -132,9 +144,17 @@ impl Server {
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
         let envoy = grpc::load(&settings)?;
-        let app = Arc::new(App::new(settings, policy, envoy, store)?);
-        let mut server =
-            Server { app, http: Vec::new(), resp: Vec::new(), grpc: Vec::new(), watches: Watches::default() };
+        let workers = Workers::start(settings.threads).map_err(StartError::Threads)?;
+        let app = Arc::new(App::new(settings, policy, envoy, store, workers)?);
+        let mut server = Server {
+            #[cfg(feature = "otlp")]
+            exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
+            app,
+            http: Vec::new(),
+            resp: Vec::new(),
+            grpc: Vec::new(),
+            watches: Watches::default(),
+        };
         for address in server.app.settings.http.clone() {
             let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
@@ -208,7 +228,8 @@ impl Server {
 
     /// Leaves: says so, waits for the grace if anybody ever came, closes, and waits for those who
     /// have begun. Says whether all have finished in time.
-    pub async fn drain(self) -> bool {
+    #[cfg_attr(not(feature = "otlp"), allow(unused_mut))]
+    pub async fn drain(mut self) -> bool {
         let settings = &self.app.settings;
         info!("leaving");
         self.app.drain.leave();
@@ -219,6 +240,10 @@ impl Server {
         let finished = self.app.connections.finished_within(Duration::from_secs(settings.drain_seconds)).await;
         if !finished {
             warn!(open = self.app.connections.open(), "some connections did not finish in time");
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(exporter) = self.exporter.take() {
+            exporter.finish().await;
         }
         match self.app.store() {
             AnyStore::Redis(store) => store.close().await,

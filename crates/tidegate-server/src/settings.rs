@@ -1,4 +1,7 @@
-//! How a server is started: flags, and the environment for each of them.
+//! How a server is started: flags, and for each of them a variable of the
+//! environment and a name in the settings file.
+
+pub(crate) mod file;
 
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
@@ -14,6 +17,10 @@ use crate::listen::Address;
 /// The settings of a server. [`Settings::default`] is what no flags mean.
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
+    /// Read settings from this file, TOML or YAML; flags and the environment come before it
+    #[arg(long, env = "TIDEGATE_SETTINGS", value_name = "FILE")]
+    pub settings: Option<PathBuf>,
+
     /// Serve HTTP here: host:port or unix:/path; may be given several times
     #[arg(
         long,
@@ -31,6 +38,7 @@ pub struct Settings {
     /// The password that clients of RESP have to give
     #[arg(long, env = "TIDEGATE_RESP_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     pub resp_password: Option<String>,
+
     /// Serve gRPC here, for Envoy; HTTP listeners serve it as well
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDRESS", value_delimiter = ',')]
     pub grpc: Vec<Address>,
@@ -143,6 +151,21 @@ pub struct Settings {
     /// Serve no admin API
     #[arg(long, env = "TIDEGATE_NO_ADMIN")]
     pub no_admin: bool,
+
+    /// Send metrics to the collector at this URL, by OTLP over gRPC
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "TIDEGATE_OTLP", value_name = "URL")]
+    pub otlp: Option<String>,
+
+    /// Seconds from one sending of metrics to the next
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "TIDEGATE_OTLP_INTERVAL_SECONDS", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub otlp_interval_seconds: u64,
+
+    /// A header for the collector, name=value; may be given several times
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "TIDEGATE_OTLP_HEADER", value_name = "HEADER", value_delimiter = ',', hide_env_values = true)]
+    pub otlp_header: Vec<String>,
 
     /// Threads that serve; one for each core unless set
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "COUNT")]

@@ -95,7 +95,8 @@ impl ClientIp {
 
     /// The client's address, if there is one to be relied on.
     #[inline]
-    pub(crate) fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
+    #[must_use]
+    pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
         match &self.trust {
             Trust::Nobody => self.peer_of(extensions),
             Trust::Hops(_) | Trust::Networks(_) => self.behind_proxies(headers, extensions),

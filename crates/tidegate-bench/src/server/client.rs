@@ -5,12 +5,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::processes::Contestant;
+use super::wire::Wire;
 
 const KEYS: u64 = 100_000;
 /// Pipelines that are written beforehand, and then sent over and over.
 const PIPELINES: usize = 2_000;
-/// Every answer is an array of five numbers.
-const LINES: usize = 6;
 
 /// What one slice showed.
 pub(super) struct Lap {
@@ -19,8 +18,17 @@ pub(super) struct Lap {
     pub(super) server_nanos_per_decision: f64,
 }
 
+struct Connection {
+    stream: TcpStream,
+    /// The number of the next stream, where the protocol has streams.
+    next_stream: u32,
+    /// What has arrived of an answer that is not whole yet.
+    arrived: Vec<u8>,
+}
+
 pub(super) struct Client {
-    connections: Vec<TcpStream>,
+    wire: Wire,
+    connections: Vec<Connection>,
     pipeline: usize,
     /// All pipelines, and where each ends.
     bytes: Vec<u8>,
@@ -35,7 +43,8 @@ impl Client {
             let stream = TcpStream::connect(contestant.address).expect("the server listens");
             stream.set_nodelay(true).expect("a socket");
             stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
-            stream
+            (&stream).write_all(&contestant.question.wire().greeting()).expect("the server reads");
+            Connection { stream, next_stream: 1, arrived: Vec::new() }
         };
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         // The same keys in the same order for everybody.
@@ -44,12 +53,13 @@ impl Client {
             for _ in 0..pipeline {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let key = format!("user:{:011}", (random >> 33) % KEYS);
-                write_command(&mut bytes, contestant.words(&key));
+                contestant.question.write(&key, &mut bytes);
             }
             ends.push(bytes.len());
         }
         let connections = (0..connections).map(connect).collect();
-        Client { connections, pipeline, bytes, ends, next: 0, buffer: vec![0; 64 * 1024] }
+        let wire = contestant.question.wire();
+        Client { wire, connections, pipeline, bytes, ends, next: 0, buffer: vec![0; 64 * 1024] }
     }
 
     /// Asks and is answered for a while.
@@ -81,26 +91,23 @@ impl Client {
 
     fn send(&mut self, number: usize) {
         let start = if self.next == 0 { 0 } else { self.ends[self.next - 1] };
-        let pipeline = &self.bytes[start..self.ends[self.next]];
-        self.connections[number].write_all(pipeline).expect("the server reads");
+        let pipeline = &mut self.bytes[start..self.ends[self.next]];
+        let connection = &mut self.connections[number];
+        self.wire.number(pipeline, &mut connection.next_stream);
+        connection.stream.write_all(pipeline).expect("the server reads");
         self.next = (self.next + 1) % PIPELINES;
     }
 
     fn receive(&mut self, number: usize, name: &str) {
-        let mut missing = self.pipeline * LINES;
+        let Connection { stream, arrived, .. } = &mut self.connections[number];
+        let mut missing = self.pipeline;
         while missing > 0 {
-            let length = self.connections[number].read(&mut self.buffer).expect("the server answers");
-            let answers = &self.buffer[..length];
-            assert!(length > 0 && answers[0] != b'-', "{name}: {}", String::from_utf8_lossy(answers));
-            let lines = answers.iter().filter(|byte| **byte == b'\n').count();
-            missing = missing.checked_sub(lines).expect("no more answers than questions");
+            let length = stream.read(&mut self.buffer).expect("the server answers");
+            assert!(length > 0, "{name} closed a connection");
+            arrived.extend_from_slice(&self.buffer[..length]);
+            let (answers, taken) = self.wire.answers(arrived).unwrap_or_else(|answer| panic!("{name}: {answer}"));
+            arrived.drain(..taken);
+            missing = missing.checked_sub(answers).expect("no more answers than questions");
         }
-    }
-}
-
-fn write_command(bytes: &mut Vec<u8>, words: Vec<&str>) {
-    bytes.extend(format!("*{}\r\n", words.len()).bytes());
-    for word in words {
-        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
     }
 }

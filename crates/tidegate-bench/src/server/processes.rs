@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::servers::Server;
 
+use super::wire::{Question, Wire};
+
 pub(super) const TIDEGATE: &str = "tidegate";
 pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
 pub(super) const REDIS: &str = "redis-server, token bucket in Lua";
@@ -46,8 +48,7 @@ return {count > tonumber(ARGV[1]) and 1 or 0, ARGV[1] + 0, 0, -1, 1}
 pub(super) struct Contestant {
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
-    /// A command; the key goes where `KEY` stands.
-    command: Vec<String>,
+    pub(super) question: Question,
     process: Process,
 }
 
@@ -70,11 +71,6 @@ impl Drop for Process {
 }
 
 impl Contestant {
-    /// The words of a question about a key.
-    pub(super) fn words<'a>(&'a self, key: &'a str) -> Vec<&'a str> {
-        self.command.iter().map(|word| if word == "KEY" { key } else { word }).collect()
-    }
-
     /// What all its threads have had of the processors.
     pub(super) fn processor_nanos(&self) -> f64 {
         let id = match &self.process {
@@ -90,26 +86,84 @@ impl Contestant {
     }
 }
 
-/// Gets and starts everybody.
-pub(super) fn start_all() -> Result<Vec<Contestant>, String> {
+/// Gets and starts everybody who speaks a protocol.
+pub(super) fn start_all(wire: Wire) -> Result<Vec<Contestant>, String> {
+    let mut contestants = vec![tidegate(wire)?, throttlecrab(wire)?];
+    if wire == Wire::Resp {
+        contestants.push(redis(REDIS, TOKEN_BUCKET, "100 100"));
+        contestants.push(redis(LEAST, COUNTER, "100"));
+    }
+    Ok(contestants)
+}
+
+fn tidegate(wire: Wire) -> Result<Contestant, String> {
     let port = unused_port();
-    let tidegate = built_tidegate()?;
-    let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", &format!("127.0.0.1:{port}"), "--log", "warn"];
-    let tidegate = started(TIDEGATE, &tidegate, &arguments, port, "CL.THROTTLE KEY 99 100 1")?;
+    let (flag, question) = match wire {
+        Wire::Resp => ("--resp", command("CL.THROTTLE KEY 99 100 1")),
+        Wire::Http => {
+            let body = r#"{"key":"KEY","limit":"100/s"}"#.into();
+            ("--http", Question::Post { path: "/v1/check", body })
+        }
+        Wire::Grpc => {
+            let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+            ("--grpc", Question::Call { path, message: envoys_request })
+        }
+    };
+    let address = format!("127.0.0.1:{port}");
+    let mut arguments = vec!["serve", flag, &address, "--log", "warn"];
+    if flag != "--http" {
+        arguments.extend(["--http", "127.0.0.1:0"]);
+    }
+    started(TIDEGATE, &built_tidegate()?, &arguments, port, question)
+}
+
+fn throttlecrab(wire: Wire) -> Result<Contestant, String> {
     let port = unused_port();
-    let rival = installed_throttlecrab()?;
+    let (flag, question) = match wire {
+        Wire::Resp => ("redis", command("THROTTLE KEY 100 100 1")),
+        Wire::Http => {
+            let body = r#"{"key":"KEY","max_burst":100,"count_per_period":100,"period":1,"quantity":1}"#.into();
+            ("http", Question::Post { path: "/throttle", body })
+        }
+        Wire::Grpc => {
+            let path = "/throttlecrab.RateLimiter/Throttle";
+            ("grpc", Question::Call { path, message: throttlecrabs_request })
+        }
+    };
     // Its default store slows down beyond as many keys as it was made for.
     let arguments =
-        format!("--redis --redis-host 127.0.0.1 --redis-port {port} --store periodic --store-capacity 1000000");
+        format!("--{flag} --{flag}-host 127.0.0.1 --{flag}-port {port} --store periodic --store-capacity 1000000");
     let arguments: Vec<&str> = arguments.split(' ').chain(["--log-level", "error"]).collect();
-    let throttlecrab = started(THROTTLECRAB, &rival, &arguments, port, "THROTTLE KEY 100 100 1")?;
-    let redis = |name, script, arguments: &str| {
-        let server = Server::start();
-        let hash = server.command(&["SCRIPT", "LOAD", script]).text();
-        let command = format!("EVALSHA {hash} 1 KEY {arguments}").split(' ').map(str::to_owned).collect();
-        Contestant { name, address: server.address(), command, process: Process::Redis(server) }
-    };
-    Ok(vec![tidegate, throttlecrab, redis(REDIS, TOKEN_BUCKET, "100 100"), redis(LEAST, COUNTER, "100")])
+    started(THROTTLECRAB, &installed_throttlecrab()?, &arguments, port, question)
+}
+
+fn redis(name: &'static str, script: &str, arguments: &str) -> Contestant {
+    let server = Server::start();
+    let hash = server.command(&["SCRIPT", "LOAD", script]).text();
+    let question = command(&format!("EVALSHA {hash} 1 KEY {arguments}"));
+    Contestant { name, address: server.address(), question, process: Process::Redis(server) }
+}
+
+fn command(words: &str) -> Question {
+    Question::Command(words.split(' ').map(str::to_owned).collect())
+}
+
+/// One descriptor with a limit of its own, 100 a second.
+fn envoys_request(key: &str) -> Vec<u8> {
+    let entry = [field(1, b"user"), field(2, key.as_bytes())].concat();
+    let limit = [0x08, 100, 0x10, 1];
+    let descriptor = [field(1, &entry), field(2, &limit)].concat();
+    [field(1, b"bench"), field(2, &descriptor)].concat()
+}
+
+fn throttlecrabs_request(key: &str) -> Vec<u8> {
+    [&field(1, key.as_bytes())[..], &[0x10, 100, 0x18, 100, 0x20, 1, 0x28, 1]].concat()
+}
+
+/// A field of a message that is text or a message.
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(value.len()).ok().filter(|length| *length < 128).expect("short fields");
+    [&[number << 3 | 2, length], value].concat()
 }
 
 fn started(
@@ -117,13 +171,12 @@ fn started(
     program: &Path,
     arguments: &[&str],
     port: u16,
-    command: &str,
+    question: Question,
 ) -> Result<Contestant, String> {
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     let child = child.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let command = command.split(' ').map(str::to_owned).collect();
-    let contestant = Contestant { name, address, command, process: Process::Ours(child) };
+    let contestant = Contestant { name, address, question, process: Process::Ours(child) };
     let began = Instant::now();
     while TcpStream::connect(address).is_err() {
         if began.elapsed() > PATIENCE {

@@ -21,11 +21,8 @@ pub(super) fn run(settings: Settings) -> ExitCode {
         return complain(&error);
     }
     raise_file_limit(settings.max_connections as u64);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = settings.threads {
-        runtime.worker_threads(threads.get());
-    }
-    match runtime.enable_all().build() {
+    // Connections have threads of their own: this one accepts them, and looks after the rest.
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve(settings)),
         Err(error) => complain(&error),
     }

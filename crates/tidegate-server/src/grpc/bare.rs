@@ -2,7 +2,8 @@
 
 use prost::Message;
 
-use super::messages::RateLimitRequest;
+#[doc(hidden)]
+pub use super::messages::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use super::{answer, json};
 use crate::app::App;
 

@@ -3,9 +3,8 @@
 
 pub(crate) use self::envoy::config::core::v3::HeaderValue;
 pub(crate) use self::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
-pub(crate) use self::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server,
-};
+pub(crate) use self::envoy::service::ratelimit::v3::rate_limit_service_server;
+pub use self::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 pub(crate) use self::envoy::r#type::v3::RateLimitUnit;
 
 /// What reflection tells clients.

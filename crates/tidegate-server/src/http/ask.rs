@@ -46,7 +46,7 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
     response
 }
 
-async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Response<Body>, Problem> {
+pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Response<Body>, Problem> {
     match Questions::parse(body, app)? {
         Questions::One(question) => {
             question.without_patience()?;

@@ -91,6 +91,58 @@ fn settings_come_from_the_environment_too() {
 }
 
 #[test]
+fn settings_come_from_a_file_where_nothing_comes_before() {
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[rules.all]\nlimit = '1/h'\n");
+    let text = format!("http = ['127.0.0.1:0', '127.0.0.1:0']\nmax_batch = 2\nmax_body = 300\npolicy = '{policy}'\n");
+    let settings = folder.write("settings.toml", &text);
+    let server = Running::with(|command| {
+        command.env("TIDEGATE_SETTINGS", &settings).env("TIDEGATE_MAX_BODY", "400").args(["--max-batch", "1"])
+    });
+    assert_eq!(server.banner.matches("http  ").count(), 2, "{}", server.banner);
+    assert!(server.banner.contains("policy.toml"), "{}", server.banner);
+    let url = server.url("/v1/check");
+    assert_eq!(post(&url, "[{},{}]").status, 400, "a flag comes before the file");
+    let spaces = |count| format!("{{}}{}", " ".repeat(count));
+    assert_eq!(post(&url, &spaces(350)).status, 200, "a variable comes before the file");
+    assert_eq!(post(&url, &spaces(450)).status, 413);
+}
+
+#[test]
+fn a_token_that_is_given_comes_before_the_file_of_one_in_the_settings() {
+    let folder = Folder::new();
+    let token = folder.write("token", "from-the-file");
+    let settings = folder.write("settings.yaml", &format!("admin_token_file: {token}\n"));
+    let status = |server: &Running, token: &str| {
+        curl(&["-H", &format!("authorization: Bearer {token}"), &server.url("/admin/v1/policy")]).status
+    };
+    let server = Running::start(&["--settings", &settings]);
+    assert_eq!((status(&server, "from-the-file"), status(&server, "given")), (200, 401));
+    let server = Running::start(&["--settings", &settings, "--admin-token", "given"]);
+    assert_eq!((status(&server, "from-the-file"), status(&server, "given")), (401, 200));
+}
+
+#[test]
+fn mistakes_of_a_settings_file_are_shown_at_their_places() {
+    let folder = Folder::new();
+    let text = "max_kes = 5\nmax_keys = 'many'\nno_admin = 1\nthreads = [1, 2]\nhttp = 'here'\n";
+    let output = ask(&["serve", "--settings", &folder.write("settings.toml", text)]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    for words in [
+        "settings.toml:1:1",
+        "did you mean \"max_keys\"?",
+        "settings.toml:2:12",
+        "invalid digit",
+        "write true or false",
+        "not a list",
+        "write host:port",
+    ] {
+        assert!(errors.contains(words), "{words}: {errors}");
+    }
+}
+
+#[test]
 fn systemd_is_told_of_readiness_and_of_the_end() {
     let folder = Folder::new();
     let path = folder.path("notify");

@@ -30,6 +30,15 @@ fn alerts_are_valid_and_ring_when_they_should() {
     }
 }
 
+#[test]
+fn the_settings_file_is_understood() {
+    let server = Running::with(|command| {
+        let command = command.current_dir(workspace()).args(["--settings", "deploy/settings.toml"]);
+        command.args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"])
+    });
+    assert!(server.banner.contains("deploy/policy.toml"), "{}", server.banner);
+}
+
 /// A Prometheus that scrapes one server; killed when dropped.
 struct Prometheus {
     child: Child,

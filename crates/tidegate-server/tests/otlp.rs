@@ -1,0 +1,95 @@
+//! Metrics at a collector: a real one's service, and what the server sends it.
+
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+use tidegate::{ManualClock, MemoryStore, Micros};
+use tidegate_server::{Server, Settings};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+
+/// Keeps what arrives, from those who give the right header.
+#[derive(Clone, Default)]
+struct Collector {
+    received: Arc<Mutex<Vec<ExportMetricsServiceRequest>>>,
+}
+
+#[tonic::async_trait]
+impl MetricsService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportMetricsServiceRequest>,
+    ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
+        if request.metadata().get("x-tenant").is_none_or(|tenant| tenant != "harbour") {
+            return Err(tonic::Status::unauthenticated("who are you?"));
+        }
+        self.received.lock().unwrap().push(request.into_inner());
+        Ok(tonic::Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
+
+fn text<'a>(attributes: &'a [KeyValue], name: &str) -> &'a str {
+    let found = attributes.iter().find(|attribute| attribute.key == name).unwrap();
+    match found.value.as_ref().unwrap().value.as_ref().unwrap() {
+        any_value::Value::StringValue(text) => text,
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_last_decisions_reach_the_collector_before_the_server_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let collector = Collector::default();
+    let service = MetricsServiceServer::new(collector.clone());
+    let serving = tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
+    );
+    let mut settings = Settings::default();
+    settings.http = vec!["127.0.0.1:0".parse().unwrap()];
+    settings.drain_grace_ms = 0;
+    settings.otlp = Some(format!("http://{address}"));
+    settings.otlp_header = vec!["x-tenant=harbour".into()];
+    let store = MemoryStore::builder().clock(ManualClock::at(Micros::new(1_000_000_000))).build().unwrap();
+    let server = Server::start(settings, store).await.unwrap();
+    let app = Arc::clone(server.app());
+    let mut allowed = 0;
+    for _ in 0..25 {
+        allowed += i64::from(app.limiter.check_async("alice").await.unwrap().is_allowed());
+    }
+    assert!((1..25).contains(&allowed), "{allowed}");
+    assert!(server.drain().await);
+    serving.abort();
+
+    let received = collector.received.lock().unwrap();
+    let resource = &received.last().unwrap().resource_metrics[0];
+    assert_eq!(text(&resource.resource.as_ref().unwrap().attributes, "service.name"), "tidegate");
+    let metrics = &resource.scope_metrics[0].metrics;
+    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap().data.clone().unwrap();
+    let Data::Sum(decisions) = metric("tidegate_decisions") else { panic!("decisions are a sum") };
+    assert!(decisions.is_monotonic);
+    let count = |outcome: &str| {
+        let of = |attributes: &[KeyValue]| text(attributes, "outcome") == outcome;
+        let points = decisions.data_points.iter().filter(|point| of(&point.attributes));
+        points
+            .map(|point| match point.value {
+                Some(Value::AsInt(count)) => count,
+                other => panic!("{other:?}"),
+            })
+            .sum::<i64>()
+    };
+    assert_eq!((count("allowed"), count("refused")), (allowed, 25 - allowed));
+    let Data::Gauge(keys) = metric("tidegate_store_keys") else { panic!("keys are a gauge") };
+    assert_eq!(keys.data_points[0].value, Some(Value::AsInt(1)));
+    let Data::Histogram(latency) = metric("tidegate_request_duration_seconds") else { panic!("latency has buckets") };
+    for point in &latency.data_points {
+        assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
+        assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
+    }
+}

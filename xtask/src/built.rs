@@ -1,0 +1,71 @@
+//! What `cargo test` has built: the same programs, run again without building
+//! them for another set of features.
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{Failure, Step, root};
+
+/// All crates with the features that are off by default. Always the same, so that nothing is compiled twice.
+pub(crate) const EVERYTHING: &str = "--workspace --features tidegate-server/otlp";
+
+/// A test or an example, ready to run.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    kind: String,
+    /// The folder of its package: where cargo would run it.
+    folder: PathBuf,
+    path: String,
+}
+
+/// The tests of a package, by these names.
+pub(crate) fn tests(package: &str, names: &[&str]) -> Result<Vec<Program>, Failure> {
+    let mut found = all()?;
+    found.retain(|program| program.kind == "test" && program.is_of(package) && names.contains(&&*program.name));
+    match found.len() == names.len() {
+        true => Ok(found),
+        false => Err(format!("not all of these are tests of {package}: {}", names.join(", "))),
+    }
+}
+
+/// The examples of a package, in the order of their names.
+pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
+    let mut found = all()?;
+    found.retain(|program| program.kind == "example" && program.is_of(package));
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    if found.is_empty() { Err(format!("{package} has no examples")) } else { Ok(found) }
+}
+
+impl Program {
+    fn is_of(&self, package: &str) -> bool {
+        self.folder.ends_with(package)
+    }
+
+    /// Runs it as cargo would.
+    pub(crate) fn step(&self) -> Step {
+        Step::new(&self.path, &[]).within(&self.folder)
+    }
+}
+
+fn all() -> Result<Vec<Program>, Failure> {
+    let printed = Step::cargo(&format!("test {EVERYTHING} --no-run --quiet --message-format json")).read()?;
+    Ok(printed.lines().filter_map(program).collect())
+}
+
+/// The program that a message of cargo is about: the fields are found by
+/// their names, which spares a parser of JSON.
+fn program(message: &str) -> Option<Program> {
+    let path = text(message, "\"executable\":\"")?;
+    let target = &message[message.find("\"target\":{")?..];
+    let manifest = Path::new(text(message, "\"manifest_path\":\"")?);
+    Some(Program {
+        name: text(target, "\"name\":\"")?.to_owned(),
+        kind: text(target, "\"kind\":[\"")?.to_owned(),
+        folder: manifest.parent().unwrap_or(&root()).to_owned(),
+        path: path.to_owned(),
+    })
+}
+
+fn text<'m>(message: &'m str, before: &str) -> Option<&'m str> {
+    let start = message.find(before)? + before.len();
+    message[start..].split('"').next()
+}
