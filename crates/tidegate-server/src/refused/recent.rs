@@ -1,7 +1,8 @@
 //! Who was refused lately: the latest refusal of each key, within a bound.
 //!
 //! A key that keeps coming has one place, not all of them: whoever is refused
-//! once is still seen beside one that is refused all the time.
+//! once is still seen beside one that is refused all the time. Places are taken
+//! in turn, so that nobody looks for the oldest.
 
 use tidegate::{Key, Limit, Micros, Name};
 
@@ -28,10 +29,12 @@ pub(crate) struct RecentRefusal {
 
 #[derive(Default)]
 pub(super) struct Recent {
-    /// Of the rule and key at the same place in `refusals`: close together, as
-    /// all are looked through.
-    hashes: Vec<u64>,
     refusals: Vec<RecentRefusal>,
+    /// Of the rule and key at the same place: close together, as all are looked
+    /// through.
+    hashes: Vec<u64>,
+    /// The place that is taken next.
+    next: usize,
     turns: u64,
 }
 
@@ -50,12 +53,12 @@ impl Recent {
         let key = key.clone().into_owned();
         let latest = RecentRefusal { rule, key, times: 1, cost, capacity, inline, retry_after, at, turn };
         if self.refusals.len() < MOST_RECENT {
-            self.hashes.push(hash);
             self.refusals.push(latest);
+            self.hashes.push(hash);
             return;
         }
-        let oldest = (0..MOST_RECENT).min_by_key(|place| self.refusals[*place].turn).unwrap_or(0);
-        (self.hashes[oldest], self.refusals[oldest]) = (hash, latest);
+        (self.refusals[self.next], self.hashes[self.next]) = (latest, hash);
+        self.next = (self.next + 1) % MOST_RECENT;
     }
 
     pub(super) fn latest_first(&self) -> Vec<RecentRefusal> {
@@ -76,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_keeps_coming_does_not_hide_the_others_and_the_oldest_gives_way() {
+    fn one_that_keeps_coming_does_not_hide_the_others_and_who_came_first_gives_way() {
         let mut recent = Recent::default();
         add(&mut recent, 7);
         for _ in 0..1_000 {
