@@ -69,7 +69,9 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 
 /// Every example runs to its end.
 fn examples() -> Result<(), Failure> {
-    for package in ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate"] {
+    for package in
+        ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate", "tidegate-replay"]
+    {
         for example in built::examples(package)? {
             example.step().run()?;
         }

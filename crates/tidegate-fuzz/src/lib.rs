@@ -12,6 +12,7 @@
 mod config;
 mod forwarded;
 mod http_json;
+mod log;
 mod resp;
 mod rls;
 mod serving;
@@ -22,6 +23,7 @@ mod words;
 pub use config::{envoy_yaml, policy_toml, policy_yaml};
 pub use forwarded::forwarded;
 pub use http_json::http_json;
+pub use log::access_log;
 pub use resp::resp;
 pub use rls::rls;
 pub use snapshot::snapshot;
@@ -33,6 +35,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    ("access_log", access_log),
     ("envoy_yaml", envoy_yaml),
     ("forwarded", forwarded),
     ("http_json", http_json),

@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod replay;
 mod serve;
 mod simulate;
 mod top;
@@ -52,6 +53,9 @@ enum Command {
         #[arg(long)]
         envoy: bool,
     },
+    /// Decide an access log by a policy: who would be refused, when, and by which rule
+    #[command(after_help = replay::HELP)]
+    Replay(replay::Arguments),
     /// Print the JSON Schema of policy files, for editors
     Schema,
     /// Print what makes a shell complete the commands
@@ -79,6 +83,7 @@ pub fn run() -> ExitCode {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Validate { files, envoy } => validate(&files, envoy),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {
             let mut script = Vec::new();

@@ -1,18 +1,15 @@
-//! Who is refused most: the space-saving sketch of Metwally, Agrawal and
-//! El Abbadi (2005), in bounded memory. Beside it, who was refused lately.
-//!
-//! A key that is not counted yet takes the place of the one with the least
-//! count, and inherits it as its error. A key that makes up more than one in
-//! [`MOST_REFUSED`] of all refusals is always there.
+//! Who is refused most, in bounded memory, and who was refused lately. A key
+//! that makes up more than one in [`MOST_REFUSED`] of all refusals is always
+//! there.
 
 mod recent;
 
-use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use tidegate::kernel::Verb;
 use tidegate::{Event, Key, Limit, Micros, Name, Observer};
+use tidegate_replay::Top;
 
 use self::recent::Recent;
 pub(crate) use self::recent::RecentRefusal;
@@ -47,27 +44,15 @@ pub struct Refused {
     hasher: RandomState,
 }
 
-#[derive(Default)]
 struct Seen {
-    counts: Counts,
+    counts: Top<(Name, Key<'static>)>,
     recent: Recent,
 }
 
-#[derive(Default)]
-struct Counts {
-    entries: Vec<Entry>,
-    /// Where the entry of a rule and key is, by their hash.
-    places: HashMap<u64, usize>,
-    /// All entries, the least count first.
-    order: BTreeSet<(u64, usize)>,
-}
-
-struct Entry {
-    hash: u64,
-    rule: Name,
-    key: Key<'static>,
-    count: u64,
-    error: u64,
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen { counts: Top::new(MOST_REFUSED), recent: Recent::default() }
+    }
 }
 
 impl Refused {
@@ -81,7 +66,7 @@ impl Refused {
         };
         let Refusal { rule, key, .. } = refusal;
         let hash = self.hasher.hash_one((rule.as_str(), key.is_composite(), key.as_bytes()));
-        seen.counts.add(hash, *rule, key);
+        seen.counts.count(hash, || (*rule, (*key).clone().into_owned()));
         seen.recent.add(hash, refusal);
     }
 
@@ -89,8 +74,8 @@ impl Refused {
     /// too high.
     pub(crate) fn top(&self, most: usize) -> Vec<(Name, String, u64, u64)> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = seen.counts.order.iter().rev().take(most).map(|(_, place)| &seen.counts.entries[*place]);
-        first.map(|entry| (entry.rule, entry.key.to_string(), entry.count, entry.error)).collect()
+        let first = seen.counts.iter().take(most);
+        first.map(|entry| (entry.item.0, entry.item.1.to_string(), entry.count, entry.error)).collect()
     }
 
     /// Who was refused last, the latest first.
@@ -111,32 +96,6 @@ impl Refused {
         let retry_after = (!decision.is_blocked()).then(|| Micros::from_duration(decision.retry_after()));
         let capacity = decision.limit();
         self.count(&Refusal { rule: *rule, key, cost: *cost, capacity, inline, retry_after, at: *at });
-    }
-}
-
-impl Counts {
-    fn add(&mut self, hash: u64, rule: Name, key: &Key<'_>) {
-        if let Some(place) = self.places.get(&hash).copied() {
-            let entry = &mut self.entries[place];
-            self.order.remove(&(entry.count, place));
-            entry.count += 1;
-            self.order.insert((entry.count, place));
-            return;
-        }
-        let key = key.clone().into_owned();
-        if self.entries.len() < MOST_REFUSED {
-            let place = self.entries.len();
-            self.entries.push(Entry { hash, rule, key, count: 1, error: 0 });
-            self.places.insert(hash, place);
-            self.order.insert((1, place));
-            return;
-        }
-        let Some((error, place)) = self.order.pop_first() else { return };
-        let entry = Entry { hash, rule, key, count: error + 1, error };
-        self.order.insert((entry.count, place));
-        let before = std::mem::replace(&mut self.entries[place], entry);
-        self.places.remove(&before.hash);
-        self.places.insert(hash, place);
     }
 }
 

@@ -18,6 +18,8 @@ pub use network::Network;
 pub use rule::{KeyAttribute, Missing, Rule, Setting};
 pub(crate) use succession::Lineage;
 
+use std::collections::BTreeSet;
+
 use crate::limit::Limit;
 use crate::store::Meter;
 
@@ -86,6 +88,22 @@ impl Policy {
     pub fn allow(mut self, attribute: impl Into<String>, condition: Condition) -> Policy {
         self.allowed.push((attribute.into(), condition));
         self
+    }
+
+    /// The attributes that any rule or list asks for, in the order of their
+    /// names: whoever makes requests need not give any other.
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Policy, Rule};
+    ///
+    /// let orders = Rule::new("orders", Limit::per_minute(10)).key(["user"]).tier("plan", "pro", Limit::per_minute(99));
+    /// let policy = Policy::new().rule(orders).deny("ip", Condition::Equals("192.0.2.1".into()));
+    /// assert!(policy.attributes().into_iter().eq(["ip", "plan", "user"]));
+    /// ```
+    #[must_use]
+    pub fn attributes(&self) -> BTreeSet<&str> {
+        let lists = self.denied.iter().chain(&self.allowed).map(|(attribute, _)| attribute.as_str());
+        self.rules().flat_map(Rule::attributes).chain(lists).collect()
     }
 
     /// The rules in their order, the one for all others last.

@@ -21,7 +21,8 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/algorithms.md"];
+const DOCUMENTS: [&str; 6] =
+    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/replay.md"];
 
 #[test]
 fn one_hello_program_greets_everywhere() {
@@ -72,6 +73,7 @@ fn the_map_shows_every_file() {
         ("crates/tidegate-config/src", "crates/tidegate-config"),
         ("crates/tidegate-tower/src", "crates/tidegate-tower"),
         ("crates/tidegate-simulate/src", "crates/tidegate-simulate"),
+        ("crates/tidegate-replay/src", "crates/tidegate-replay"),
         ("crates/tidegate-server/src", "crates/tidegate-server/src"),
     ];
     let mut missing = Vec::new();
@@ -95,6 +97,7 @@ fn the_map_shows_every_file() {
             "crates/tidegate-config",
             "crates/tidegate-tower",
             "crates/tidegate-simulate",
+            "crates/tidegate-replay",
             "crates/tidegate-server/src",
             "crates",
             ".",

@@ -12,6 +12,7 @@ mod drain;
 mod hostile;
 mod openapi;
 mod questions;
+mod replay;
 mod running;
 mod same_as_library;
 mod simulate;

@@ -321,6 +321,17 @@ impl Rule {
         }
     }
 
+    /// The attributes that this rule asks for, some of them perhaps twice.
+    pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
+        let key: &[KeyAttribute] = match &self.key {
+            RuleKey::Request => &[],
+            RuleKey::Attributes(attributes) => attributes,
+        };
+        let conditions = self.conditions.iter().map(|(attribute, _)| attribute.as_str());
+        let settings = self.overrides.iter().chain(&self.tiers).map(|setting| setting.attribute.as_str());
+        conditions.chain(key.iter().map(|attribute| attribute.name.as_str())).chain(settings)
+    }
+
     /// A meter as it is used by this rule.
     pub(super) fn made_ready(&self, meter: Meter) -> Meter {
         let meter = match self.warm_up {

@@ -1,0 +1,196 @@
+//! Where lines are decided, in the log's own time, and everything is counted.
+
+use std::time::Duration;
+
+use tidegate::{ConfigError, Key, KeyPart, ManualClock, Micros, Policy, Request};
+
+use crate::batch::Record;
+use crate::bins::Bins;
+use crate::draft::shown;
+use crate::mapping::Plan;
+use crate::processor;
+use crate::report::{Example, MOST_EXAMPLES};
+use crate::search::{self, SearchError, Smallest};
+use crate::share::Share;
+use crate::spool::Spool;
+use crate::tally::{Outcome, Refusal, Refusals, Side};
+use crate::when::Utc;
+
+pub(crate) struct Court {
+    clock: ManualClock,
+    plan: Plan,
+    sources: Vec<String>,
+    pub(crate) side: Side,
+    pub(crate) old: Option<Side>,
+    pub(crate) bins: Bins,
+    pub(crate) decided: u64,
+    /// The first and the last instant.
+    pub(crate) span: Option<(Micros, Micros)>,
+    /// Lines that came too late to be decided at their time, and by how much at
+    /// most.
+    pub(crate) late: u64,
+    pub(crate) latest_by: Micros,
+    /// Whether any line had each attribute.
+    present: Vec<bool>,
+    pub(crate) examples: Vec<Example>,
+    pub(crate) newly_refused: Changes,
+    pub(crate) newly_admitted: Changes,
+    /// Processor time of the decisions, and of counting them.
+    pub(crate) took: Duration,
+}
+
+/// Requests that two policies decide differently.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) refusals: Refusals,
+    pub(crate) examples: Vec<Example>,
+}
+
+/// What the search found for each limit, and whether it had all to go by.
+pub(crate) type Found = (Vec<Option<Smallest>>, bool);
+
+impl Court {
+    pub(crate) fn new(
+        (policy, against): (Policy, Option<Policy>),
+        plan: &Plan,
+        sources: Vec<String>,
+        (max_keys, spool): (usize, Option<Spool>),
+    ) -> Result<Court, ConfigError> {
+        let clock = ManualClock::default();
+        let old = against.map(|policy| Side::new(policy, &clock, max_keys, None)).transpose()?;
+        Ok(Court {
+            side: Side::new(policy, &clock, max_keys, spool)?,
+            old,
+            clock,
+            sources,
+            bins: Bins::default(),
+            decided: 0,
+            span: None,
+            late: 0,
+            latest_by: Micros::ZERO,
+            present: vec![false; plan.attributes.len()],
+            plan: plan.clone(),
+            examples: Vec::new(),
+            newly_refused: Changes::default(),
+            newly_admitted: Changes::default(),
+            took: Duration::ZERO,
+        })
+    }
+
+    /// Does something that counts as deciding.
+    pub(crate) fn timed(&mut self, work: impl FnOnce(&mut Court)) {
+        let began = processor::time();
+        work(self);
+        self.took += processor::time().saturating_sub(began);
+    }
+
+    pub(crate) fn decide(&mut self, record: Record<'_>) {
+        let at = self.reach(record.head.at);
+        self.decided += 1;
+        let own_key = record.key().map_or_else(|| Key::from(()), Key::from);
+        let mut request = Request::new(own_key.clone()).cost(record.head.cost);
+        for (number, (name, _)) in self.plan.attributes.iter().enumerate() {
+            if let Some(value) = record.value(number) {
+                self.present[number] = true;
+                request = request.with(name, part(name, value));
+            }
+        }
+        if let Some(id) = record.id().and_then(|id| std::str::from_utf8(id).ok()) {
+            request = request.id(id);
+        }
+        let old = self.old.as_mut().map(|old| old.decide(request.clone(), &own_key));
+        let outcome = self.side.decide(request, &own_key);
+        let bin = self.bins.at(at);
+        match (&outcome, &old) {
+            (Outcome::Refused(refusal), Some(Outcome::Admitted)) => {
+                bin.newly_refused += 1;
+                self.newly_refused.refusals.count(refusal);
+            }
+            (Outcome::Admitted, Some(Outcome::Refused(refusal))) => {
+                bin.newly_admitted += 1;
+                self.newly_admitted.refusals.count(refusal);
+            }
+            _ => {}
+        }
+        match &outcome {
+            Outcome::Admitted => bin.admitted += 1,
+            Outcome::Refused(refusal) => bin.refuse(self.side.refused.count(refusal)),
+            Outcome::Unanswered => {}
+        }
+        if let (Some(Outcome::Refused(refusal)), Some(side)) = (&old, &mut self.old) {
+            side.refused.count(refusal);
+        }
+        self.show(record, at, (&outcome, old.as_ref()));
+    }
+
+    /// Moves the time, which never goes back.
+    fn reach(&mut self, at: Micros) -> Micros {
+        match &mut self.span {
+            None => {
+                self.clock.set(at);
+                self.span = Some((at, at));
+            }
+            Some((_, now)) if at > *now => {
+                self.clock.set(at);
+                *now = at;
+            }
+            Some((_, now)) if at < *now => {
+                self.late += 1;
+                self.latest_by = self.latest_by.max(now.saturating_since(at));
+                return *now;
+            }
+            Some(_) => {}
+        }
+        at
+    }
+
+    /// Keeps the first few as examples.
+    fn show(&mut self, record: Record<'_>, at: Micros, (outcome, old): (&Outcome, Option<&Outcome>)) {
+        let (examples, refusal) = match (outcome, old) {
+            (Outcome::Refused(refusal), Some(Outcome::Admitted)) => (&mut self.newly_refused.examples, refusal),
+            (Outcome::Admitted, Some(Outcome::Refused(refusal))) => (&mut self.newly_admitted.examples, refusal),
+            (Outcome::Refused(refusal), None) => (&mut self.examples, refusal),
+            _ => return,
+        };
+        if examples.len() < MOST_EXAMPLES {
+            examples.push(example(&self.plan, &self.sources, record, at, refusal));
+        }
+    }
+
+    /// Attributes that a policy asks for, and no line has.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let missing =
+            self.plan.attributes.iter().zip(&self.present).filter(|(_, present)| !**present && self.decided > 0);
+        missing.map(|((name, _), _)| name.clone()).collect()
+    }
+
+    pub(crate) fn search(&mut self, at_most: Option<Share>, max_keys: usize) -> Result<Found, SearchError> {
+        let seen = &mut *self.side.limiter.store().seen();
+        match (at_most, &mut seen.spool) {
+            (Some(share), Some(spool)) => {
+                Ok((search::smallest(spool, &seen.limits, share, max_keys)?, spool.is_full()))
+            }
+            _ => Ok((Vec::new(), false)),
+        }
+    }
+}
+
+/// A value as the tower layer has it: an address of IPv6 is one, so that it is
+/// known by its network. One of IPv4 is the same key as its text.
+fn part<'r>(name: &str, value: &'r [u8]) -> KeyPart<'r> {
+    let is_ipv6 = name == "ip" && value.contains(&b':');
+    let address = || std::str::from_utf8(value).ok()?.parse().ok();
+    is_ipv6.then(address).flatten().map_or(KeyPart::Bytes(value), KeyPart::Address)
+}
+
+fn example(plan: &Plan, sources: &[String], record: Record<'_>, at: Micros, refusal: &Refusal) -> Example {
+    let value = |(number, (name, _)): (usize, &(String, usize))| Some((name.clone(), shown(record.value(number)?)));
+    Example {
+        at: Utc(at),
+        source: sources.get(record.head.source as usize).cloned().unwrap_or_default(),
+        line: record.head.line,
+        rule: refusal.rule.to_string(),
+        key: crate::report::shown_key(&refusal.key),
+        attributes: plan.attributes.iter().enumerate().filter_map(value).collect(),
+    }
+}

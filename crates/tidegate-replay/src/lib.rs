@@ -1,0 +1,88 @@
+//! Access logs, decided by a policy: who would be refused, when, and by which
+//! rule; and what another policy does differently.
+//!
+//! The real [`Limiter`](tidegate::Limiter) decides every line on the real
+//! memory store, in the log's own time. Whatever is counted on the way takes
+//! bounded memory, so a log may be as long as it likes.
+//!
+//! ```
+//! use tidegate::{Limit, Policy, Rule};
+//! use tidegate_replay::{Replay, Source};
+//!
+//! let log = "\
+//! {\"time\": \"2024-02-29T12:00:00Z\", \"user\": \"alice\", \"path\": \"/orders\"}
+//! {\"time\": \"2024-02-29T12:00:01Z\", \"user\": \"alice\", \"path\": \"/orders\"}
+//! ";
+//! let old = Policy::new().rule(Rule::new("user", Limit::per_minute(60)).key(["user"]));
+//! let new = Policy::new().rule(Rule::new("user", Limit::per_minute(1)).key(["user"]));
+//! let report = Replay::new(new)
+//!     .against(old)
+//!     .at_most("10%".parse()?)
+//!     .run([Source::stream("orders", log.as_bytes())])?;
+//! assert_eq!(report.against.as_ref().map(|old| old.newly_refused.count), Some(1));
+//! assert_eq!(report.limits[0].smallest.as_ref().map(|found| &*found.limit), Some("2/min"));
+//! println!("{report}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Logs
+//!
+//! The combined and common formats of Apache and nginx, Envoy's default text,
+//! lines of JSON, and CSV with names of columns: which, the first lines tell.
+//! gzip and zstd are known by their first bytes. Several logs are read side by
+//! side, in the order of their times.
+//!
+//! A request has the attributes that the policies ask for. Each is looked for
+//! under its own name and under those that logs usually give it;
+//! [`Replay::map`] names another field. `docs/replay.md` has the list.
+//!
+//! # Order
+//!
+//! A line is held back until [`HELD_BACK`] later ones have been read, and
+//! then decided at its time. One that comes later than that is counted as
+//! late, and decided at the time that has been reached.
+//!
+//! # Bounds
+//!
+//! No line stops a replay: one that cannot be understood is counted, and the
+//! first few are shown with the reason. A line has at most [`LONGEST_LINE`]
+//! bytes; [`MOST_COUNTED`] keys are counted for each list, by the space-saving
+//! sketch of [`Top`]; how near keys come to a limit is known for 2,048 of them,
+//! drawn fairly; times fall into 240 bins. The search for the smallest limits
+//! keeps 24 bytes for each check in a file without a name, [`MOST_SPOOLED`] at
+//! most.
+
+mod batch;
+mod bins;
+mod busy;
+mod court;
+mod draft;
+mod format;
+mod headroom;
+mod input;
+mod lines;
+mod mapping;
+mod processor;
+mod replay;
+pub mod report;
+mod search;
+mod share;
+mod source;
+mod spool;
+mod tally;
+mod top;
+mod watched;
+mod when;
+
+pub use batch::HELD_BACK;
+pub use format::{Format, UnknownField, UnknownFormat};
+pub use lines::LONGEST_LINE;
+pub use replay::{MOST_SOURCES, Progress, Replay, ReplayError};
+pub use report::Report;
+pub use search::Smallest;
+pub use share::{Share, UnreadableShare};
+pub use source::{Compression, Source};
+pub use spool::MOST_SPOOLED;
+pub use tally::MOST_COUNTED;
+pub use top::{Counted, Top};
+pub use when::Utc;

@@ -1,0 +1,219 @@
+//! From sources to a report: lines are read, held back until they are in
+//! order, and decided by the real limiter in the log's own time.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Instant;
+
+use tidegate::{ConfigError, Policy};
+
+use crate::batch::{Batch, HELD_BACK};
+use crate::court::Court;
+use crate::draft::Draft;
+use crate::format::{Format, UnknownField};
+use crate::input::{Input, Inputs};
+use crate::mapping::{Mapping, Plan};
+use crate::processor;
+use crate::report::{Report, Timings};
+use crate::search::SearchError;
+use crate::share::Share;
+use crate::source::Source;
+use crate::spool::Spool;
+
+/// Sources that are read side by side.
+pub const MOST_SOURCES: usize = 256;
+/// Keys that a policy is decided with unless told otherwise.
+const MAX_KEYS: usize = 1_000_000;
+
+/// A log, decided by a policy.
+///
+/// ```
+/// use tidegate::{Limit, Policy, Rule};
+/// use tidegate_replay::{Replay, Source};
+///
+/// let log = "\
+/// 192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET / HTTP/1.1\" 200 512
+/// 192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] \"GET / HTTP/1.1\" 200 512
+/// 192.0.2.8 - - [10/Oct/2000:13:55:37 +0000] \"GET / HTTP/1.1\" 200 512
+/// ";
+/// let policy = Policy::new().rule(Rule::new("address", Limit::per_minute(1)).key(["ip"]));
+/// let report = Replay::new(policy).run([Source::stream("log", log.as_bytes())])?;
+/// assert_eq!((report.lines, report.admitted, report.refused), (3, 2, 1));
+/// assert_eq!(report.refused_keys[0].key, "192.0.2.7");
+/// # Ok::<(), tidegate_replay::ReplayError>(())
+/// ```
+#[must_use = "a replay does nothing until it is run"]
+pub struct Replay {
+    policy: Policy,
+    against: Option<Policy>,
+    mapping: Mapping,
+    format: Option<Format>,
+    at_most: Option<Share>,
+    held_back: usize,
+    max_keys: usize,
+    progress: Option<Box<dyn FnMut(Progress)>>,
+}
+
+/// How far a replay has come.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes of the sources, as they are stored.
+    pub read: u64,
+    /// Of how many, if all of the sources have a size.
+    pub size: Option<u64>,
+    /// Lines that were read.
+    pub lines: u64,
+    /// Whether all is read, and the smallest limits are searched for.
+    pub searches: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// A source cannot be read at all.
+    #[error("cannot read {name}")]
+    Unreadable {
+        /// The source.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nothing tells what a source's lines are.
+    #[error("cannot tell the format of {name}, which begins {line:?}: say it by --format combined, envoy, json or csv")]
+    UnknownFormat {
+        /// The source.
+        name: String,
+        /// How it begins.
+        line: String,
+    },
+    /// A field was named that the format does not have.
+    #[error(transparent)]
+    UnknownField(#[from] UnknownField),
+    /// More sources than are read side by side.
+    #[error(
+        "{count} logs are too many to read at once: give at most {MOST_SOURCES}, or pipe them in one after the other"
+    )]
+    TooManySources {
+        /// How many.
+        count: usize,
+    },
+    /// The policy, or the number of keys, cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The smallest limits could not be searched for.
+    #[error("the smallest limits could not be searched for")]
+    Search(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<SearchError> for ReplayError {
+    fn from(error: SearchError) -> ReplayError {
+        ReplayError::Search(Box::new(error))
+    }
+}
+
+impl Replay {
+    /// What this policy would have done.
+    pub fn new(policy: impl Into<Policy>) -> Replay {
+        Replay {
+            policy: policy.into(),
+            against: None,
+            mapping: Mapping::default(),
+            format: None,
+            at_most: None,
+            held_back: HELD_BACK,
+            max_keys: MAX_KEYS,
+            progress: None,
+        }
+    }
+
+    /// And what it would have done otherwise than this one.
+    pub fn against(mut self, policy: impl Into<Policy>) -> Replay {
+        self.against = Some(policy.into());
+        self
+    }
+
+    /// Takes a field of the log for an attribute of the requests.
+    pub fn map(mut self, attribute: impl Into<String>, field: impl Into<String>) -> Replay {
+        self.mapping = self.mapping.with(attribute, field);
+        self
+    }
+
+    /// What the lines look like, where the first ones do not tell.
+    pub fn format(mut self, format: Format) -> Replay {
+        self.format = Some(format);
+        self
+    }
+
+    /// Searches, for each limit, the smallest that would refuse at most this
+    /// share of what it is asked.
+    pub fn at_most(mut self, share: Share) -> Replay {
+        self.at_most = Some(share);
+        self
+    }
+
+    /// How many lines are held back so that earlier ones can still come:
+    /// [`HELD_BACK`] unless set.
+    pub fn held_back(mut self, lines: usize) -> Replay {
+        self.held_back = lines.min(1 << 20);
+        self
+    }
+
+    /// How many live keys each policy has room for: 1,000,000 unless set.
+    pub fn max_keys(mut self, keys: usize) -> Replay {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Tells how far it has come, a few thousand lines at a time.
+    pub fn progress(mut self, tell: impl FnMut(Progress) + 'static) -> Replay {
+        self.progress = Some(Box::new(tell));
+        self
+    }
+
+    /// Reads the sources, side by side in the order of their times, and
+    /// decides every line.
+    ///
+    /// # Errors
+    /// If there is nothing to read, or no policy to decide by; never because of
+    /// what a line says.
+    pub fn run(self, sources: impl IntoIterator<Item = Source>) -> Result<Report, ReplayError> {
+        let (began, ran) = (Instant::now(), processor::time());
+        let Replay { policy, against, mapping, format, at_most, held_back, max_keys, mut progress } = self;
+        let attributes: BTreeSet<String> = [Some(&policy), against.as_ref()]
+            .into_iter()
+            .flatten()
+            .flat_map(Policy::attributes)
+            .map(str::to_owned)
+            .collect();
+        let plan = Plan::new(&mapping, &attributes);
+        let sources: Vec<Source> = sources.into_iter().collect();
+        if sources.len() > MOST_SOURCES {
+            return Err(ReplayError::TooManySources { count: sources.len() });
+        }
+        let inputs = sources.into_iter().map(|source| Input::open(source, format, &plan));
+        let mut inputs = Inputs::new(inputs.collect::<Result<_, _>>()?);
+        let spool = at_most.map(|_| Spool::new()).transpose().map_err(SearchError::Spool)?;
+        let mut court = Court::new((policy, against), &plan, inputs.names(), (max_keys, spool))?;
+        let (mut batch, mut later) = (Batch::new(&plan, held_back), Batch::new(&plan, held_back));
+        let mut draft = Draft::new(&plan);
+        while inputs.read(&plan, &mut draft, &mut batch) {
+            court.timed(|court| batch.decide(&mut later, |record| court.decide(record)));
+            if let Some(tell) = &mut progress {
+                tell(inputs.progress(false));
+            }
+        }
+        court.timed(|court| batch.decide_all(|record| court.decide(record)));
+        if let Some(tell) = &mut progress {
+            tell(inputs.progress(at_most.is_some()));
+        }
+        let (searches, ran) = (Instant::now(), processor::time().saturating_sub(ran));
+        let smallest = court.search(at_most, max_keys)?;
+        let timings = Timings::new((court.took, ran), searches.elapsed(), began.elapsed());
+        let mut report = Report::new(&court, smallest, at_most, timings);
+        report.unused = mapping.unused(&attributes);
+        inputs.tell(&mut report);
+        Ok(report)
+    }
+}

@@ -1,0 +1,436 @@
+//! What a replay found: plain data, for people and for machines.
+
+mod chart;
+mod html;
+mod text;
+mod words;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate::{Key, Name};
+
+use crate::court::{Changes, Court, Found};
+use crate::format::Format;
+use crate::headroom::{FULL, OVER, Peak};
+use crate::search::Smallest;
+use crate::share::Share;
+use crate::source::Compression;
+use crate::tally::Refusals;
+use crate::top::Top;
+use crate::watched::LimitUse;
+use crate::when::Utc;
+
+/// Broken lines, refusals and changes that are shown, of each kind.
+pub const MOST_EXAMPLES: usize = 5;
+
+/// Keys that are named, in each list.
+const MOST_NAMED: usize = 20;
+
+/// What a policy would have done.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Lines that were read, the broken ones included.
+    pub lines: u64,
+    /// Lines that could not be understood, and were left out.
+    pub broken: u64,
+    /// The first of those.
+    pub broken_examples: Vec<Broken>,
+    /// Lines that came after later ones by more than are held back: they were
+    /// decided at the time that was reached by then.
+    pub late: u64,
+    /// By how much the latest of them was late.
+    pub late_by_us: u64,
+    /// When the log begins and ends.
+    pub span: Option<Span>,
+    /// What was read.
+    pub sources: Vec<SourceReport>,
+    /// Attributes that a policy asks for, and no line has.
+    pub missing: Vec<String>,
+    /// Attributes that fields were named for, and no policy asks for.
+    pub unused: Vec<String>,
+
+    /// Requests that pass.
+    pub admitted: u64,
+    /// Requests that do not.
+    pub refused: u64,
+    /// Those of them whose cost can never pass.
+    pub impossible: u64,
+    /// Requests whose id was seen before: they pass, and are charged once.
+    pub repeated: u64,
+    /// Requests without an answer: their id was used for another request.
+    pub unanswered: u64,
+    /// Refused, by the rule that bound.
+    pub rules: Vec<RuleReport>,
+    /// Who is refused most.
+    pub refused_keys: Vec<KeyReport>,
+    /// The first that are refused, where there is no other policy.
+    pub refused_examples: Vec<Example>,
+    /// Each limit by itself: how near keys come to it.
+    pub limits: Vec<LimitReport>,
+    /// Requests that shared a state for want of room: above zero, more are
+    /// refused than need be, and there should be room for more keys.
+    pub overflowed: u64,
+
+    /// What differs from the other policy, if there is one.
+    pub against: Option<Against>,
+    /// When it happened.
+    pub timeline: Timeline,
+    /// The share that the smallest limits were searched for.
+    pub at_most: Option<Share>,
+    /// Whether the search had only the first part of the log to go by.
+    pub search_is_partial: bool,
+    /// How long it took.
+    pub timings: Timings,
+}
+
+/// When a log begins and ends.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Span {
+    /// The first instant.
+    pub from: Utc,
+    /// The last.
+    pub to: Utc,
+}
+
+/// A line that was left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Broken {
+    /// Where it is.
+    pub source: String,
+    /// The number of the line.
+    pub line: u64,
+    /// What is wrong.
+    pub reason: String,
+    /// How it begins.
+    pub text: String,
+}
+
+/// A log that was read.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceReport {
+    /// Its name.
+    pub name: String,
+    /// What its lines look like.
+    pub format: Format,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// Its lines.
+    pub lines: u64,
+    /// Those that could not be understood.
+    pub broken: u64,
+    /// Why it could not be read to its end.
+    pub problem: Option<String>,
+}
+
+/// What a rule refused.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleReport {
+    /// Its name.
+    pub rule: String,
+    /// Requests that it refused, when it was the one that bound.
+    pub refused: u64,
+}
+
+/// Whom a rule refused, and how often.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyReport {
+    /// The rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// How often, at most.
+    pub count: u64,
+    /// By how much that may be too high: zero unless very many are refused.
+    pub error: u64,
+}
+
+/// A request, and the rule that refuses it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Example {
+    /// When it was decided.
+    pub at: Utc,
+    /// Where it is.
+    pub source: String,
+    /// The number of its line.
+    pub line: u64,
+    /// The rule.
+    pub rule: String,
+    /// Whose limit it was.
+    pub key: String,
+    /// What the policies know of it.
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// One limit: what it was asked, and how near keys came to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitReport {
+    /// Its rule.
+    pub rule: String,
+    /// In words.
+    pub limit: String,
+    /// Whether it only watches.
+    pub shadow: bool,
+    /// Requests that it applied to.
+    pub asked: u64,
+    /// Those that it refused, whoever else did.
+    pub refused: u64,
+    /// How many keys it had.
+    pub keys: u64,
+    /// Whether that, and the shares of keys, are exact: they are for fewer than 2,048
+    /// keys, and estimated from as many beyond.
+    pub is_exact: bool,
+    /// What the median key used of the limit at its peak, in thousandths; 1001
+    /// is a key that was refused.
+    pub peak_median: u16,
+    /// The same for one key in ten.
+    pub peak_p90: u16,
+    /// The same for one key in a hundred.
+    pub peak_p99: u16,
+    /// The same for the busiest.
+    pub peak_most: u16,
+    /// Thousandths of the keys, by the tenth of the limit that they used at
+    /// their peak; the last are those who were refused.
+    pub peaks: [u16; 11],
+    /// Who came nearest.
+    pub nearest: Vec<NearReport>,
+    /// The smallest limit that would refuse few enough, if one was searched for.
+    pub smallest: Option<Smallest>,
+}
+
+/// A key, and how near it came to its limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct NearReport {
+    /// The key.
+    pub key: String,
+    /// What it used at its peak, in thousandths; 1001 if it was refused.
+    pub peak: u16,
+}
+
+/// What differs from another policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct Against {
+    /// What the other lets pass.
+    pub admitted: u64,
+    /// What it does not.
+    pub refused: u64,
+    /// Requests that used to pass, and would not.
+    pub newly_refused: Change,
+    /// Requests that used to be refused, and would pass.
+    pub newly_admitted: Change,
+}
+
+/// Requests that are decided differently.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// How many.
+    pub count: u64,
+    /// By the rule that refuses or refused them.
+    pub rules: Vec<RuleReport>,
+    /// Whom it concerns most.
+    pub keys: Vec<KeyReport>,
+    /// The first of them.
+    pub examples: Vec<Example>,
+}
+
+/// What happened when, in bins of equal width.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timeline {
+    /// The width of each.
+    pub width_us: u64,
+    /// The rules of `by_rule`, in order.
+    pub rules: Vec<String>,
+    /// The bins, without a gap.
+    pub bins: Vec<BinReport>,
+}
+
+/// One bin.
+#[derive(Clone, Debug, Serialize)]
+pub struct BinReport {
+    /// When it begins.
+    pub at: Utc,
+    /// Requests that pass.
+    pub admitted: u64,
+    /// Requests that do not.
+    pub refused: u64,
+    /// Those that used to pass.
+    pub newly_refused: u64,
+    /// Those that pass and used not to.
+    pub newly_admitted: u64,
+    /// Refused by each rule.
+    pub by_rule: Vec<u64>,
+}
+
+/// How long it took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Timings {
+    /// The decisions, and counting them: processor time, where the system tells it.
+    pub decided_us: u64,
+    /// The same and reading the log.
+    pub processor_us: u64,
+    /// The search for the smallest limits.
+    pub searched_us: u64,
+    /// All of it, on the clock on the wall.
+    pub whole_us: u64,
+}
+
+impl Timings {
+    pub(crate) fn new((decided, processor): (Duration, Duration), searched: Duration, whole: Duration) -> Timings {
+        let micros = |time: Duration| time.as_micros() as u64;
+        let [decided_us, processor_us, searched_us, whole_us] = [decided, processor, searched, whole].map(micros);
+        Timings { decided_us, processor_us, searched_us, whole_us }
+    }
+}
+
+impl Report {
+    pub(crate) fn new(
+        court: &Court,
+        (smallest, is_partial): Found,
+        at_most: Option<Share>,
+        timings: Timings,
+    ) -> Report {
+        let side = &court.side;
+        let store = side.limiter.store();
+        let seen = store.seen();
+        let mut smallest = smallest.into_iter();
+        let limits = seen.limits.iter().map(|limit| LimitReport::new(limit, smallest.next().flatten())).collect();
+        let overflowed = store.overflowed();
+        drop(seen);
+        let against = court.old.as_ref().map(|old| Against {
+            admitted: old.admitted,
+            refused: old.refused.count,
+            newly_refused: Change::new(&court.newly_refused),
+            newly_admitted: Change::new(&court.newly_admitted),
+        });
+        let bins = court.bins.iter().map(|(at, bin)| BinReport {
+            at: Utc(at),
+            admitted: bin.admitted,
+            refused: bin.refused,
+            newly_refused: bin.newly_refused,
+            newly_admitted: bin.newly_admitted,
+            by_rule: (0..side.refused.rules.len()).map(|rule| bin.by_rule.get(rule).copied().unwrap_or(0)).collect(),
+        });
+        let rules = side.refused.rules.iter().map(|(rule, _)| rule.to_string()).collect();
+        Report {
+            lines: 0,
+            broken: 0,
+            broken_examples: Vec::new(),
+            late: court.late,
+            late_by_us: court.latest_by.get(),
+            span: court.span.map(|(from, to)| Span { from: Utc(from), to: Utc(to) }),
+            sources: Vec::new(),
+            missing: court.missing(),
+            unused: Vec::new(),
+            admitted: side.admitted,
+            refused: side.refused.count,
+            impossible: side.impossible,
+            repeated: side.repeated,
+            unanswered: side.unanswered,
+            rules: rules_of(&side.refused),
+            refused_keys: keys_of(&side.refused.keys),
+            refused_examples: court.examples.clone(),
+            limits,
+            overflowed,
+            against,
+            timeline: Timeline { width_us: court.bins.width().get(), rules, bins: bins.collect() },
+            at_most,
+            search_is_partial: is_partial,
+            timings,
+        }
+    }
+
+    /// Requests that were decided.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.admitted + self.refused + self.unanswered
+    }
+
+    /// Whether more is refused than the share that was asked for.
+    #[must_use]
+    pub fn refuses_too_many(&self) -> bool {
+        self.at_most.is_some_and(|share| self.refused > share.of(self.requests()))
+    }
+
+    /// The report as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data has no keys that are not text")
+    }
+
+    /// The report as one page of HTML, with everything in it.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        html::page(self)
+    }
+}
+
+impl LimitReport {
+    fn new(limit: &LimitUse, smallest: Option<Smallest>) -> LimitReport {
+        let peaks = limit.headroom.peaks();
+        let (keys, is_exact) = limit.headroom.keys();
+        // The key that so many thousandths of all keys do not surpass.
+        let quantile =
+            |thousandths: usize| peaks.get((peaks.len() * thousandths / 1_000).min(peaks.len().saturating_sub(1)));
+        let mut tenths = [0_usize; 11];
+        for peak in &peaks {
+            tenths[tenth(*peak)] += 1;
+        }
+        let share = |count: usize| (count * 1_000 / peaks.len().max(1)) as u16;
+        LimitReport {
+            rule: limit.rule.to_string(),
+            limit: limit.meaning.clone(),
+            shadow: limit.is_shadow,
+            asked: limit.asked,
+            refused: limit.refused,
+            keys,
+            is_exact,
+            peak_median: quantile(500).copied().unwrap_or(0),
+            peak_p90: quantile(900).copied().unwrap_or(0),
+            peak_p99: quantile(990).copied().unwrap_or(0),
+            // Beyond the sample, the busiest are known by name.
+            peak_most: limit.headroom.nearest().map(|(_, peak)| peak).max().unwrap_or(0),
+            peaks: tenths.map(share),
+            nearest: limit.headroom.nearest().map(|(key, peak)| NearReport { key: shown_key(key), peak }).collect(),
+            smallest,
+        }
+    }
+}
+
+fn tenth(peak: Peak) -> usize {
+    if peak >= OVER { 10 } else { (usize::from(peak) * 10 / usize::from(FULL)).min(9) }
+}
+
+impl Change {
+    fn new(changes: &Changes) -> Change {
+        Change {
+            count: changes.refusals.count,
+            rules: rules_of(&changes.refusals),
+            keys: keys_of(&changes.refusals.keys),
+            examples: changes.examples.clone(),
+        }
+    }
+}
+
+/// A key as people read it.
+pub(crate) fn shown_key(key: &Key<'_>) -> String {
+    words::key(key)
+}
+
+fn rules_of(refusals: &Refusals) -> Vec<RuleReport> {
+    let mut rules: Vec<RuleReport> =
+        refusals.rules.iter().map(|(rule, refused)| RuleReport { rule: rule.to_string(), refused: *refused }).collect();
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.refused));
+    rules
+}
+
+fn keys_of(keys: &Top<(Name, Key<'static>)>) -> Vec<KeyReport> {
+    let report = |rule: &Name, key: &Key<'_>, count, error| KeyReport {
+        rule: rule.to_string(),
+        key: shown_key(key),
+        count,
+        error,
+    };
+    keys.iter().take(MOST_NAMED).map(|entry| report(&entry.item.0, &entry.item.1, entry.count, entry.error)).collect()
+}

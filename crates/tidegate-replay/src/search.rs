@@ -1,0 +1,244 @@
+//! The smallest limit of a shape that refuses at most a share.
+//!
+//! Each limit is asked alone, whatever else its policy asks: the same requests,
+//! by another count. Candidates run side by side over the spool, on the real
+//! store; each round leaves the gap between the largest that refuses too
+//! many and the smallest that does not, and the next round divides it, until
+//! the two are neighbours.
+//!
+//! Keys that a candidate cannot refuse are known beforehand and passed over,
+//! which are most of them.
+//!
+//! The shape stays: the algorithm, the period, and burst or queue in
+//! proportion to the count, rounded up. Where every request costs the same, more
+//! of a bucket, a fixed window or a log never refuses more, and the answer is
+//! the smallest count there is. Otherwise a large request that newly passes can
+//! crowd out several small ones: the answer refuses few enough, and one less
+//! refuses too many, but a still smaller count might happen to do.
+
+use std::io;
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{AlgorithmKind, Check, ConfigError, ImmediateStore, Key, Limit, ManualClock, MemoryStore, Meter, Name};
+
+use crate::busy::{Busy, MOST_SLOTS};
+use crate::share::Share;
+use crate::spool::{Asked, Spool};
+use crate::watched::LimitUse;
+
+/// Candidates of one limit in one round.
+const LANES: usize = 7;
+
+/// The smallest limit that refuses at most a share.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Smallest {
+    /// The limit, in words.
+    pub limit: String,
+    /// How many requests it would refuse, if it were the only one.
+    pub refused: u64,
+    /// Of how many.
+    pub asked: u64,
+    /// Whether no smaller count can do: not told where costs differ, nor for a
+    /// sliding counter.
+    pub is_least: bool,
+    /// How many requests shared a state for want of room: above zero, the answer is
+    /// larger than need be.
+    pub overflowed: u64,
+}
+
+/// The gap that the answer is in.
+struct Gap {
+    number: usize,
+    limit: Limit,
+    allowed: u64,
+    asked: u64,
+    /// Refuses too many.
+    below: u64,
+    /// Does not, and how many it refuses, once that was tried.
+    above: u64,
+    refuses: Option<u64>,
+    is_least: bool,
+    busy: Busy,
+}
+
+/// A candidate.
+struct Lane {
+    gap: usize,
+    count: u64,
+    meter: Meter,
+    store: usize,
+    refused: u64,
+}
+
+/// The answer for each limit; none where it has no shape to scale, or no count
+/// would do.
+pub(crate) fn smallest(
+    spool: &mut Spool,
+    limits: &[LimitUse],
+    at_most: Share,
+    max_keys: usize,
+) -> Result<Vec<Option<Smallest>>, SearchError> {
+    let mut gaps: Vec<Gap> =
+        limits.iter().enumerate().filter_map(|(number, seen)| Gap::new(number, seen, at_most)).collect();
+    let mut of_limit = vec![None; limits.len()];
+    let most = (MOST_SLOTS / gaps.len().max(1)).max(1_024);
+    for (place, gap) in gaps.iter_mut().enumerate() {
+        of_limit[gap.number] = Some(place);
+        // Four times as many as keys: few have to share.
+        let slots = limits[gap.number].headroom.keys().0.saturating_mul(4).clamp(1_024, most as u64);
+        gap.busy = Busy::new(gap.limit, 1 << slots.ilog2());
+    }
+    spool.for_each(|Asked { at, key, cost, limit }| {
+        if let Some(place) = of_limit[usize::from(limit)] {
+            gaps[place].busy.ask(at, key, cost);
+        }
+    })?;
+    gaps.iter_mut().for_each(Gap::begin);
+    let mut overflowed = 0;
+    loop {
+        let mut lanes = Vec::new();
+        for (place, gap) in gaps.iter().enumerate() {
+            for (store, count) in gap.candidates().into_iter().enumerate() {
+                let name = Name::configured(&format!("limit {}", gap.number))?;
+                let Some(limit) = scaled(gap.limit, count) else { continue };
+                lanes.push(Lane { gap: place, count, meter: Meter::new(name, limit), store, refused: 0 });
+            }
+        }
+        if lanes.is_empty() {
+            break;
+        }
+        overflowed += round(spool, limits.len(), (&gaps, &mut lanes), max_keys)?;
+        gaps.iter_mut().enumerate().for_each(|(place, gap)| gap.close(lanes.iter().filter(|lane| lane.gap == place)));
+    }
+    let mut answers = vec![None; limits.len()];
+    for gap in gaps {
+        let (Some(refused), Some(limit)) = (gap.refuses, scaled(gap.limit, gap.above)) else { continue };
+        let Gap { asked, is_least, .. } = gap;
+        answers[gap.number] = Some(Smallest { limit: limit.to_string(), refused, asked, is_least, overflowed });
+    }
+    Ok(answers)
+}
+
+/// Asks all candidates everything, and says how often a store was full.
+fn round(
+    spool: &mut Spool,
+    limits: usize,
+    (gaps, lanes): (&[Gap], &mut [Lane]),
+    max_keys: usize,
+) -> Result<u64, SearchError> {
+    let clock = ManualClock::default();
+    let stores = (0..LANES).map(|_| MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build());
+    let stores = stores.collect::<Result<Vec<MemoryStore>, ConfigError>>()?;
+    let mut of_limit: Vec<Vec<usize>> = vec![Vec::new(); limits];
+    for (number, lane) in lanes.iter().enumerate() {
+        of_limit[gaps[lane.gap].number].push(number);
+    }
+    let mut failure = None;
+    spool.for_each(|Asked { at, key, cost, limit }| {
+        let asked = &of_limit[usize::from(limit)];
+        if asked.is_empty() {
+            return;
+        }
+        clock.set(at);
+        let bytes = key.to_le_bytes();
+        let enough = asked.first().map_or(0, |number| gaps[lanes[*number].gap].busy.enough_for(key));
+        let key = Key::from(&bytes[..]);
+        for number in asked {
+            let lane = &mut lanes[*number];
+            // Whoever refuses too many already need not be asked any more, nor
+            // about those whom it cannot refuse.
+            if lane.refused > gaps[lane.gap].allowed || enough <= lane.meter.capacity() {
+                continue;
+            }
+            let mut verdict = Verdict::default();
+            // A cost that can never pass is a refusal.
+            let check = Check::new(&lane.meter, &key, Verb::Charge, cost).ok();
+            let decided = check.map(|check| stores[lane.store].decide_one_now(check, &mut verdict));
+            failure = failure.take().or(decided.and_then(Result::err));
+            lane.refused += u64::from(!verdict.allowed);
+        }
+    })?;
+    match failure {
+        Some(error) => Err(SearchError::Store(error)),
+        None => Ok(stores.iter().map(MemoryStore::overflowed).sum()),
+    }
+}
+
+impl Gap {
+    fn new(number: usize, seen: &LimitUse, at_most: Share) -> Option<Gap> {
+        let limit = seen.limit?;
+        let is_even = seen.total_cost == seen.largest_cost.saturating_mul(seen.asked);
+        let is_least = is_even && limit.algorithm() != AlgorithmKind::SlidingCounter;
+        let (asked, allowed) = (seen.asked, at_most.of(seen.asked));
+        let (below, above, refuses, busy) = (0, Limit::MAX_COUNT, None, Busy::new(limit, 1));
+        Some(Gap { number, limit, allowed, asked, below, above, refuses, is_least, busy })
+    }
+
+    /// Some count is known to refuse nobody.
+    fn begin(&mut self) {
+        let enough = u128::from(self.busy.enough_for_all()) * u128::from(self.limit.count());
+        let count = enough.div_ceil(u128::from(self.limit.capacity())).max(1);
+        self.above = u64::try_from(count).unwrap_or(u64::MAX).min(Limit::MAX_COUNT);
+    }
+
+    /// Counts to try next: evenly spread, by ratio while the gap is wide.
+    fn candidates(&self) -> Vec<u64> {
+        let Gap { below, above, .. } = *self;
+        let mut counts: Vec<u64> = Vec::with_capacity(LANES);
+        let (least, gap) = (below.max(1), above - below);
+        if gap <= LANES as u64 {
+            counts.extend(below + 1..above);
+        } else if above / least > LANES as u64 {
+            let ratio = (above as f64 / least as f64).powf(1.0 / (LANES + 1) as f64);
+            counts.extend((1..=LANES).map(|step| (least as f64 * ratio.powi(step as i32)) as u64));
+        } else {
+            counts.extend((1..=LANES as u64).map(|step| below + gap * step / (LANES as u64 + 1)));
+        }
+        counts.retain(|count| (below + 1..above).contains(count));
+        counts.dedup();
+        if counts.is_empty() && self.refuses.is_none() && above > below {
+            counts.push(above);
+        }
+        counts
+    }
+
+    fn close<'l>(&mut self, lanes: impl Iterator<Item = &'l Lane> + Clone) {
+        for lane in lanes.clone().filter(|lane| lane.refused <= self.allowed) {
+            if lane.count < self.above || (lane.count == self.above && self.refuses.is_none()) {
+                (self.above, self.refuses) = (lane.count, Some(lane.refused));
+            }
+        }
+        for lane in lanes.filter(|lane| lane.refused > self.allowed) {
+            if lane.count < self.above {
+                self.below = self.below.max(lane.count);
+            } else if lane.count == self.above {
+                // Not even the largest will do.
+                self.below = self.above;
+            }
+        }
+    }
+}
+
+/// The same shape with another count.
+pub(crate) fn scaled(limit: Limit, count: u64) -> Option<Limit> {
+    let scaled = Limit::from(limit.algorithm(), count, limit.period()).ok()?;
+    let capacity = (u128::from(limit.capacity()) * u128::from(count)).div_ceil(u128::from(limit.count()));
+    let capacity = u64::try_from(capacity).ok()?;
+    match limit.algorithm() {
+        AlgorithmKind::TokenBucket => scaled.try_burst(capacity).ok(),
+        AlgorithmKind::LeakyBucket => scaled.try_queue(capacity).ok(),
+        AlgorithmKind::FixedWindow if limit.starts_with_first_request() => scaled.try_from_first_request().ok(),
+        AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => Some(scaled),
+    }
+}
+
+/// Why there is no smallest limit.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SearchError {
+    #[error("the spool of the search cannot be read or written: make room in the folder for temporary files")]
+    Spool(#[from] io::Error),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Store(tidegate::StoreError),
+}

@@ -1,0 +1,178 @@
+//! The memory store, with an eye on it: a check is data, so whoever stands
+//! before the store sees what each limit is asked and what it answers, while
+//! the limiter decides as it always does.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use tidegate::kernel::Verdict;
+use tidegate::{Check, Clock, ImmediateStore, Key, Limit, MemoryStore, Meter, Micros, Name, Store, StoreError};
+
+use crate::headroom::{FULL, Headroom, OVER, Peak};
+use crate::spool::{Asked, Spool};
+
+/// Limits that are told apart; a policy may have more.
+pub(crate) const MOST_LIMITS: usize = 256;
+
+pub(crate) struct Watched {
+    store: MemoryStore,
+    seen: Mutex<Seen>,
+}
+
+/// What the limits were asked, and answered.
+#[derive(Default)]
+pub(crate) struct Seen {
+    hasher: RandomState,
+    numbers: HashMap<u64, usize, RandomState>,
+    pub(crate) limits: Vec<LimitUse>,
+    pub(crate) spool: Option<Spool>,
+    /// Of the request that is being decided: the limits that were asked, by how
+    /// many calls.
+    asked: Vec<(usize, usize)>,
+    calls: usize,
+    refusals: Vec<(Name, u64, Key<'static>)>,
+}
+
+/// One limit, and what it was asked.
+pub(crate) struct LimitUse {
+    pub(crate) rule: Name,
+    pub(crate) meaning: String,
+    pub(crate) limit: Option<Limit>,
+    pub(crate) is_shadow: bool,
+    pub(crate) asked: u64,
+    pub(crate) refused: u64,
+    pub(crate) total_cost: u64,
+    pub(crate) largest_cost: u64,
+    pub(crate) headroom: Headroom,
+}
+
+impl Watched {
+    pub(crate) fn new(store: MemoryStore, spool: Option<Spool>) -> Watched {
+        Watched { store, seen: Mutex::new(Seen { spool, ..Seen::default() }) }
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.store.overflowed()
+    }
+}
+
+impl Seen {
+    /// Forgets the request, before another one is decided.
+    pub(crate) fn clear(&mut self) {
+        self.asked.clear();
+        self.refusals.clear();
+        self.calls = 0;
+    }
+
+    /// The request has been decided. Where a limit decided, all of those that
+    /// had to be passed were asked by the first call; whoever was asked by
+    /// another only watches.
+    pub(crate) fn end(&mut self, was_limited: bool) {
+        if self.calls > usize::from(was_limited) {
+            for (limit, call) in &self.asked {
+                self.limits[*limit].is_shadow |= *call >= usize::from(was_limited);
+            }
+        }
+    }
+
+    /// Whom a rule has refused, and the hash of both.
+    pub(crate) fn refused_by(&mut self, rule: Name) -> Option<(u64, Key<'static>)> {
+        let place = self.refusals.iter().position(|(known, ..)| *known == rule)?;
+        let (_, hash, key) = self.refusals.swap_remove(place);
+        Some((hash, key))
+    }
+
+    /// The hash of a rule and a key.
+    pub(crate) fn hash(&self, rule: Name, key: &Key<'_>) -> u64 {
+        self.hasher.hash_one((rule.as_str(), key.is_composite(), key.as_bytes()))
+    }
+
+    fn note(&mut self, check: &Check<'_>, verdict: &Verdict, at: Micros) {
+        // What was answered before was noted then.
+        if verdict.repeated {
+            return;
+        }
+        let Some(number) = self.number(check.meter()) else { return };
+        let (key, cost) = (check.key(), check.cost());
+        let hash = self.hash(check.meter().name(), key);
+        let limit = &mut self.limits[number];
+        limit.asked += 1;
+        limit.total_cost = limit.total_cost.saturating_add(cost);
+        limit.largest_cost = limit.largest_cost.max(cost);
+        let used = if verdict.allowed {
+            let capacity = check.meter().capacity();
+            let used = u128::from(capacity.saturating_sub(verdict.remaining)) * u128::from(FULL);
+            (used / u128::from(capacity.max(1))).min(FULL.into()) as Peak
+        } else {
+            limit.refused += 1;
+            self.refusals.push((check.meter().name(), hash, key.clone().into_owned()));
+            OVER
+        };
+        limit.headroom.note(hash, key, used);
+        self.asked.push((number, self.calls));
+        if let Some(spool) = &mut self.spool {
+            spool.push(Asked { at, key: hash, cost, limit: number as u16 });
+        }
+    }
+
+    /// The number of a limit, as long as there is room for another.
+    fn number(&mut self, meter: &Meter) -> Option<usize> {
+        if let Some(number) = self.numbers.get(&meter.identity()) {
+            return Some(*number);
+        }
+        let number = self.limits.len();
+        (number < MOST_LIMITS).then_some(())?;
+        self.numbers.insert(meter.identity(), number);
+        self.limits.push(LimitUse {
+            rule: meter.name(),
+            meaning: meter.meaning().to_owned(),
+            limit: meter.limit(),
+            is_shadow: false,
+            asked: 0,
+            refused: 0,
+            total_cost: 0,
+            largest_cost: 0,
+            headroom: Headroom::default(),
+        });
+        Some(number)
+    }
+}
+
+impl ImmediateStore for Watched {
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let at = self.store.decide_now(checks, verdicts)?;
+        let mut seen = self.seen();
+        checks.iter().zip(&*verdicts).for_each(|(check, verdict)| seen.note(check, verdict, at));
+        seen.calls += 1;
+        Ok(at)
+    }
+
+    fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
+        let at = self.store.decide_one_now(check, verdict)?;
+        let mut seen = self.seen();
+        seen.note(&check, verdict, at);
+        seen.calls += 1;
+        Ok(at)
+    }
+}
+
+impl Store for Watched {
+    fn decide(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
+        std::future::ready(self.decide_now(checks, verdicts))
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
