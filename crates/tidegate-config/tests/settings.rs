@@ -1,5 +1,7 @@
 //! Flat files of settings, and what is told of their mistakes.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::PathBuf;
 
 use tidegate_config::Report;
