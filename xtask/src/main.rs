@@ -6,6 +6,7 @@ mod defects;
 mod fuzz;
 mod lua;
 mod programs;
+mod proof;
 mod run;
 mod servers;
 
@@ -21,6 +22,7 @@ cargo xtask TASK
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
+  proof     the lemmas about the arithmetic, by Z3, each also with a planted mistake: [SUBJECT] [-v]
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         "miri" => ci::miri(),
         "fuzz" => fuzz::run(&rest),
         "lua" => lua::lint(),
+        "proof" => proof::lemmas(&rest),
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
