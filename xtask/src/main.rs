@@ -2,6 +2,7 @@
 
 mod built;
 mod ci;
+mod compare;
 mod defects;
 mod fuzz;
 mod lua;
@@ -19,6 +20,7 @@ cargo xtask TASK
             documents, features, examples, schedules, Miri
   soak      the differential tests, a hundred times longer (TIDEGATE_DECISIONS, TIDEGATE_SEED)
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
+  compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         "ci" => ci::all(),
         "soak" => ci::soak(),
         "bench" => ci::bench(&rest),
+        "compare" => compare::write(),
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
         "fuzz" => fuzz::run(&rest),

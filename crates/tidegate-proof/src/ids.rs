@@ -36,7 +36,7 @@ impl Ids {
     /// Two clients of one id and one of another, or more in a large model.
     #[must_use]
     pub fn new(mistake: Option<Mistake>) -> Ids {
-        let (clients, sends) = if crate::is_large() { (4, 3) } else { (3, 2) };
+        let (clients, sends) = if crate::is_large() { (4, 2) } else { (3, 2) };
         Ids { clients, sends, mistake, meter: Meter::new(1) }
     }
 }

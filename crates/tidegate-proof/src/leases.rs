@@ -37,11 +37,11 @@ pub enum Mistake {
 }
 
 impl Leases {
-    /// Two processes, with more time and more requests in a large model.
+    /// Two processes, with more time and a larger burst in a large model.
     #[must_use]
     pub fn new(mistake: Option<Mistake>) -> Leases {
         let large = crate::is_large();
-        let (processes, burst, time, requests) = if large { (2, 4, 3, 3) } else { (2, 3, 2, 2) };
+        let (processes, burst, time, requests) = if large { (2, 4, 3, 2) } else { (2, 3, 2, 2) };
         Leases { processes, chunk: 2, burst, time, requests, mistake, meter: Meter::new(burst) }
     }
 }

@@ -39,8 +39,6 @@ fn row_26_the_wait_is_right_after_a_limit_was_lowered() {
             returns += 1;
             assert!(returns <= 5, "{to}: told again and again");
         }
-        let waited = limiter.store();
-        assert!(waited.count_keys() > 0);
     }
 }
 
