@@ -5,6 +5,7 @@ use std::fs;
 use crate::built::{self, EVERYTHING};
 use crate::lua;
 use crate::programs;
+use crate::proof;
 use crate::run::{Failure, Step, root};
 use crate::servers;
 
@@ -22,6 +23,7 @@ pub(crate) fn all() -> Result<(), Failure> {
     Step::cargo(&format!("test {EVERYTHING}")).with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
     on_valkey()?;
     lua::lint()?;
+    proof::lemmas(&[])?;
     web()?;
     Step::cargo(&format!("doc {EVERYTHING} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()?;
     features()?;

@@ -2,10 +2,12 @@
 
 mod built;
 mod ci;
+mod compare;
 mod defects;
 mod fuzz;
 mod lua;
 mod programs;
+mod proof;
 mod run;
 mod servers;
 
@@ -18,9 +20,11 @@ cargo xtask TASK
             documents, features, examples, schedules, Miri
   soak      the differential tests, a hundred times longer (TIDEGATE_DECISIONS, TIDEGATE_SEED)
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
+  compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
+  proof     the lemmas about the arithmetic, by Z3, each also with a planted mistake: [SUBJECT] [-v]
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
@@ -38,10 +42,12 @@ fn main() -> ExitCode {
         "ci" => ci::all(),
         "soak" => ci::soak(),
         "bench" => ci::bench(&rest),
+        "compare" => compare::write(),
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
         "fuzz" => fuzz::run(&rest),
         "lua" => lua::lint(),
+        "proof" => proof::lemmas(&rest),
         "defects" => defects::all(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),

@@ -65,8 +65,8 @@ fn playwright() -> Result<(), Failure> {
 }
 
 /// Makes sure that packages of PyPI work, in an environment of their own.
-fn environment(name: &str, packages: &[&str], works: impl Fn(&Path) -> bool) -> Result<(), Failure> {
-    let place = root().join("target/programs").join(name);
+pub(crate) fn environment(name: &str, packages: &[&str], works: impl Fn(&Path) -> bool) -> Result<(), Failure> {
+    let place = place(name);
     if works(&place) {
         return Ok(());
     }
@@ -80,7 +80,12 @@ fn environment(name: &str, packages: &[&str], works: impl Fn(&Path) -> bool) -> 
     if works(&place) { Ok(()) } else { Err(format!("{} do not work in {path}", packages.join(", "))) }
 }
 
-fn program(environment: &Path, name: &str) -> PathBuf {
+/// Where an environment lies.
+pub(crate) fn place(environment: &str) -> PathBuf {
+    root().join("target/programs").join(environment)
+}
+
+pub(crate) fn program(environment: &Path, name: &str) -> PathBuf {
     environment.join("bin").join(name)
 }
 

@@ -9,7 +9,7 @@ use tidegate::{AlgorithmKind, Check, Key, Meter, Micros};
 
 use crate::failure::RedisFailure;
 use crate::key::state_key;
-use crate::ledger::{Lease, Ledger, Return, Taking};
+use crate::ledger::{Grant, Lease, Ledger, Return, Taking};
 use crate::store::Inner;
 
 /// The leases of a store.
@@ -82,8 +82,8 @@ impl Leases {
 
     fn put_back(&self, taken: &[Check<'_>], keys: &[Vec<u8>]) {
         for (check, key) in taken.iter().zip(keys) {
-            if check.verb() == Verb::Charge && self.of(check.meter()).is_some() {
-                self.ledger.put_back(key, check.cost());
+            if let Some(lease) = self.of(check.meter()).filter(|_| check.verb() == Verb::Charge) {
+                self.ledger.put_back(key, check.cost(), lease.chunk);
             }
         }
     }
@@ -118,7 +118,7 @@ impl Inner {
                     verdicts[index] = verdict;
                     now = now.max(at);
                     if verdict.allowed {
-                        taken.push(index);
+                        taken.push((index, lease));
                     } else {
                         refused = true;
                     }
@@ -127,8 +127,8 @@ impl Inner {
             }
         }
         let put_back = || {
-            for index in &taken {
-                leases.ledger.put_back(&keys[*index], checks[*index].cost());
+            for (index, lease) in &taken {
+                leases.ledger.put_back(&keys[*index], checks[*index].cost(), lease.chunk);
             }
         };
         if let Some(failure) = failure {
@@ -217,7 +217,9 @@ impl Inner {
         }
         let now = self.local_now();
         let until = now.saturating_add(Micros::from_duration(lease.ttl));
-        leases.ledger.grant(key, &loan, units, verdict, now, until);
+        // The one who asks takes at once, and leaves a chunk at most.
+        let most = lease.chunk.saturating_add(cost);
+        leases.ledger.grant(key, &loan, Grant { units, most, verdict, at: now, until });
         match leases.ledger.take(key, cost, now) {
             Taking::Taken(verdict) => Ok((verdict, at)),
             // Reset meanwhile: the units are gone, and so is what they were charged to.

@@ -55,6 +55,8 @@ pub(crate) struct Account {
     meter: Meter,
     key: Key<'static>,
     units: u64,
+    /// Units beyond what may be held, to be given back.
+    surplus: u64,
     until: Micros,
     /// What the servers said when they last granted anything.
     granted: Verdict,
@@ -80,6 +82,18 @@ pub(crate) struct Return {
     pub(crate) meter: Meter,
     pub(crate) key: Key<'static>,
     pub(crate) units: u64,
+}
+
+/// Units that the servers have charged.
+#[derive(Clone, Copy)]
+pub(crate) struct Grant {
+    pub(crate) units: u64,
+    /// How many may be held then: what is put back meanwhile may be too much.
+    pub(crate) most: u64,
+    /// What the servers said.
+    pub(crate) verdict: Verdict,
+    pub(crate) at: Micros,
+    pub(crate) until: Micros,
 }
 
 /// A request for units that is under way.
@@ -117,10 +131,11 @@ impl Ledger {
         (account.units >= cost && cost > 0).then(|| account.verdict(now))
     }
 
-    /// Puts back what was taken a moment ago.
-    pub(crate) fn put_back(&self, state_key: &[u8], cost: u64) {
+    /// Puts back what was taken a moment ago. Others may have borrowed since
+    /// then: what is more than a chunk is not held but given back.
+    pub(crate) fn put_back(&self, state_key: &[u8], cost: u64, chunk: u64) {
         if let Some(account) = self.shard(state_key).get_mut(state_key) {
-            account.units += cost;
+            account.hold(cost, chunk);
         }
     }
 
@@ -145,7 +160,7 @@ impl Ledger {
     pub(crate) fn begin(&self, state_key: &[u8], now: Micros) -> Option<(Loan, Option<Return>)> {
         let mut shard = self.shard(state_key);
         let account = shard.get_mut(state_key)?;
-        let over = account.units > 0 && !account.is_current(now);
+        let over = account.units + account.surplus > 0 && !account.is_current(now);
         let left = over.then(|| account.give_up());
         account.requests += 1;
         account.awaited = Some(account.requests);
@@ -154,22 +169,15 @@ impl Ledger {
 
     /// Adds what was granted, if it is what was asked for last: a grant that
     /// comes late or twice is refused.
-    pub(crate) fn grant(
-        &self,
-        state_key: &[u8],
-        loan: &Loan,
-        units: u64,
-        verdict: Verdict,
-        at: Micros,
-        until: Micros,
-    ) -> bool {
+    pub(crate) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> bool {
         let mut shard = self.shard(state_key);
         let Some(account) = shard.get_mut(state_key) else { return false };
         if account.awaited != Some(loan.number) {
             return false;
         }
+        let Grant { units, most, verdict, at, until } = grant;
         account.awaited = None;
-        account.units += units;
+        account.hold(units, most);
         (account.granted, account.granted_at, account.until) = (verdict, at, until);
         true
     }
@@ -177,24 +185,25 @@ impl Ledger {
     /// Gives up the lease of one state without a word: it was reset.
     pub(crate) fn cancel(&self, state_key: &[u8]) {
         if let Some(account) = self.shard(state_key).get_mut(state_key) {
-            account.units = 0;
-            account.awaited = None;
+            (account.units, account.surplus, account.awaited) = (0, 0, None);
         }
     }
 
-    /// Gives up the leases that are over at `now`, and forgets idle states.
+    /// Gives up the leases that are over at `now` and what is too much of
+    /// others, and forgets idle states.
     pub(crate) fn expired(&self, now: Micros) -> Vec<Return> {
         let mut returns = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.retain(|_, account| {
-                if account.is_current(now) || account.awaited.is_some() || Arc::strong_count(&account.turn) > 1 {
-                    return true;
-                }
-                if account.units > 0 {
+                let is_needed =
+                    account.is_current(now) || account.awaited.is_some() || Arc::strong_count(&account.turn) > 1;
+                let kept = if is_needed { std::mem::take(&mut account.units) } else { 0 };
+                if account.units + account.surplus > 0 {
                     returns.push(account.give_up());
                 }
-                false
+                account.units = kept;
+                is_needed
             });
         }
         returns
@@ -204,7 +213,7 @@ impl Ledger {
     pub(crate) fn units(&self) -> u64 {
         let units = self.shards.iter().map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.values().map(|account| account.units).sum::<u64>()
+            shard.values().map(|account| account.units + account.surplus).sum::<u64>()
         });
         units.sum()
     }
@@ -216,6 +225,7 @@ impl Account {
             meter,
             key,
             units: 0,
+            surplus: 0,
             until: Micros::ZERO,
             granted: Verdict::default(),
             granted_at: Micros::ZERO,
@@ -240,8 +250,15 @@ impl Account {
         }
     }
 
+    /// Adds units, of which no more than `most` are held.
+    fn hold(&mut self, units: u64, most: u64) {
+        let held = self.units + units;
+        self.units = held.min(most.max(self.units));
+        self.surplus += held - self.units;
+    }
+
     fn give_up(&mut self) -> Return {
-        let units = std::mem::take(&mut self.units);
+        let units = std::mem::take(&mut self.units) + std::mem::take(&mut self.surplus);
         Return { meter: self.meter.clone(), key: self.key.clone(), units }
     }
 }
@@ -263,9 +280,13 @@ mod tests {
         ledger
     }
 
+    fn grant(units: u64) -> Grant {
+        Grant { units, most: 100, verdict: Verdict::default(), at: NOW, until: UNTIL }
+    }
+
     fn borrow(ledger: &Ledger, units: u64) -> Loan {
         let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
-        assert!(ledger.grant(STATE, &loan, units, Verdict::default(), NOW, UNTIL));
+        assert!(ledger.grant(STATE, &loan, grant(units)));
         loan
     }
 
@@ -285,11 +306,11 @@ mod tests {
     fn a_grant_that_comes_twice_or_late_is_refused() {
         let ledger = ledger();
         let first = borrow(&ledger, 3);
-        assert!(!ledger.grant(STATE, &first, 3, Verdict::default(), NOW, UNTIL), "twice");
+        assert!(!ledger.grant(STATE, &first, grant(3)), "twice");
         let (late, _) = ledger.begin(STATE, NOW).expect("the account is there");
         let (current, _) = ledger.begin(STATE, NOW).expect("the account is there");
-        assert!(!ledger.grant(STATE, &late, 3, Verdict::default(), NOW, UNTIL), "late");
-        assert!(ledger.grant(STATE, &current, 3, Verdict::default(), NOW, UNTIL));
+        assert!(!ledger.grant(STATE, &late, grant(3)), "late");
+        assert!(ledger.grant(STATE, &current, grant(3)));
         assert_eq!(ledger.units(), 6);
     }
 
@@ -318,7 +339,28 @@ mod tests {
         borrow(&ledger, 3);
         let (under_way, _) = ledger.begin(STATE, NOW).expect("the account is there");
         ledger.cancel(STATE);
-        assert!(!ledger.grant(STATE, &under_way, 3, Verdict::default(), NOW, UNTIL));
+        assert!(!ledger.grant(STATE, &under_way, grant(3)));
         assert!(!taken(&ledger, 1, NOW));
+    }
+
+    /// Requests of several limits take, borrow beside each other, and put back
+    /// when another limit refuses: a chunk is all that is held then.
+    #[test]
+    fn what_is_put_back_beyond_a_chunk_is_given_back() {
+        let (ledger, chunk) = (ledger(), 3);
+        borrow(&ledger, chunk);
+        assert!(taken(&ledger, 3, NOW));
+        borrow(&ledger, chunk);
+        ledger.put_back(STATE, 2, chunk);
+        assert_eq!(ledger.units(), 5, "two of them to be given back");
+        assert!(!taken(&ledger, 4, NOW) && taken(&ledger, 1, NOW), "no more than a chunk can be taken");
+        let returned: Vec<u64> = ledger.expired(NOW).iter().map(|left| left.units).collect();
+        assert_eq!((returned, ledger.units()), (vec![2], 2), "the lease itself goes on");
+        // The other way round: what was put back first leaves less room for the grant.
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        ledger.put_back(STATE, 1, chunk);
+        assert!(ledger.grant(STATE, &loan, Grant { most: chunk + 1, ..grant(chunk) }));
+        assert!(taken(&ledger, 1, NOW));
+        assert!(!taken(&ledger, 4, NOW) && taken(&ledger, 3, NOW), "the one who asked had one, a chunk is left");
     }
 }

@@ -54,7 +54,9 @@
 //!   whose history is not the one that the store knows is taken to have forgotten
 //!   charges: every key there starts used up, and recovers as its limit allows.
 //!   That also holds for the first start, and costs the server about 4 µs more
-//!   for each check.
+//!   for each check. Two things it cannot see: a primary that was replaced and
+//!   still answers somebody, which admits at the rate beside the new one for as
+//!   long; and a single key that the server evicts, so set `noeviction`.
 //! - In a **cluster** the first part of a key is its hash tag: all limits of one
 //!   caller are in one slot, and one script call decides them. Checks that span
 //!   slots go from slot to slot, and what was charged is undone when one refuses:

@@ -156,7 +156,9 @@ fn a_grant_whose_reply_is_lost_is_not_used() {
             Err(error) => Err(error.to_string()),
         }
     });
-    assert_eq!(admitted, 90, "the lost chunk stays charged");
+    // One reply was swallowed; on a busy machine others may have come too late, and be lost as well.
+    let failures = limiter.store().statistics().failures;
+    assert!(failures >= 1 && admitted <= 90 && admitted + 10 * failures >= 100, "{admitted} after {failures} failures");
 }
 
 #[test]

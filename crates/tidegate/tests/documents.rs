@@ -21,8 +21,17 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 6] =
-    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/algorithms.md", "docs/replay.md"];
+const DOCUMENTS: [&str; 9] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "PROMISES.md",
+    "docs/algorithms.md",
+    "docs/compare.md",
+    "docs/evidence.md",
+    "docs/replay.md",
+];
 
 #[test]
 fn one_hello_program_greets_everywhere() {
@@ -75,13 +84,17 @@ fn the_map_shows_every_file() {
         ("crates/tidegate-simulate/src", "crates/tidegate-simulate"),
         ("crates/tidegate-replay/src", "crates/tidegate-replay"),
         ("crates/tidegate-server/src", "crates/tidegate-server/src"),
+        ("crates/tidegate-proof/src", "."),
+        ("proof", "."),
     ];
     let mut missing = Vec::new();
     for (place, base) in places {
         let base = root().join(base);
         for file in files_below(root().join(place)) {
             let name = file.strip_prefix(&base).expect("it lies below").display().to_string().replace('\\', "/");
-            let hidden = name.split('/').any(|part| part.starts_with('.') || part == "generated" || part == "tests.rs");
+            let hidden = name.split('/').any(|part| {
+                part.starts_with('.') || part == "generated" || part == "tests.rs" || part == "__pycache__"
+            });
             if !hidden && !map.contains(&format!("`{name}`")) {
                 missing.push(name);
             }

@@ -9,6 +9,7 @@ mod commands;
 mod dashboard;
 mod deploy;
 mod drain;
+mod hall_of_bugs;
 mod hostile;
 mod openapi;
 mod questions;

@@ -1,0 +1,95 @@
+//! Every state of every model is visited: as it is, nothing is found; with a
+//! mistake, that is.
+//!
+//! `TIDEGATE_MODEL=large cargo test --release -p tidegate-proof -- --nocapture` visits larger ones.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use stateright::{Checker, HasDiscoveries, Model};
+use tidegate_proof::failover::{self, Failover, Mode};
+use tidegate_proof::ids::{self, Ids};
+use tidegate_proof::leases::{self, Leases};
+
+/// Where the search for a mistake ends that is not found: some of them never end.
+const MOST_STATES: usize = 5_000_000;
+
+/// Visits every state, and sees that all properties hold.
+fn holds<M>(name: &str, model: M)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let checker = model.checker().threads(2).spawn_bfs().join();
+    checker.assert_properties();
+    println!("{name}: {} states, nothing found", checker.unique_state_count());
+}
+
+/// Looks for a state in which the property does not hold, and finds one.
+fn is_found<M>(name: &str, model: M, property: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let found = HasDiscoveries::AllOf([property].into());
+    // One thread, so that the shortest way there is found.
+    let checker = model.checker().finish_when(found).target_state_count(MOST_STATES).spawn_bfs().join();
+    let path = checker.discovery(property).unwrap_or_else(|| panic!("{name} is not noticed by: {property}"));
+    println!("{name}: {:?}", path.into_actions());
+}
+
+#[test]
+fn leases_hand_out_what_was_charged_and_no_process_holds_more_than_a_chunk() {
+    holds("leases", Leases::new(None));
+}
+
+#[test]
+fn mistakes_with_leases_are_found() {
+    use leases::Mistake::{AcceptsEveryGrant, GivesBackWhatWasUsed, PutsBackBeyondTheChunk};
+    let paid = "since the start no more is admitted than the limit allows";
+    is_found("a grant that counts twice", Leases::new(Some(AcceptsEveryGrant)), paid);
+    is_found("a lease given back whole", Leases::new(Some(GivesBackWhatWasUsed)), paid);
+    let held = "no process holds more than a chunk";
+    is_found("units put back without end", Leases::new(Some(PutsBackBeyondTheChunk)), held);
+}
+
+#[test]
+fn a_lost_server_costs_a_burst_and_in_strict_mode_nothing() {
+    holds("failover", Failover::new(Mode::Usual, 0, None));
+    holds("failover, strict", Failover::new(Mode::Strict, 0, None));
+}
+
+/// The honest exception: while two servers both take themselves for the
+/// primary, both admit at the rate of the limit.
+#[test]
+fn a_primary_that_has_not_heard_costs_its_rate_for_as_long() {
+    holds("two primaries", Failover::new(Mode::Usual, 1, None));
+    holds("two primaries, strict", Failover::new(Mode::Strict, 1, None));
+}
+
+#[test]
+fn mistakes_with_histories_are_found() {
+    use failover::Mistake::{ForgetsSince, TrustsAnyHistory, TrustsTheFirstLook};
+    for mistake in [TrustsAnyHistory, TrustsTheFirstLook, ForgetsSince] {
+        let model = Failover::new(Mode::Strict, 0, Some(mistake));
+        is_found(&format!("{mistake:?}"), model, "the bound");
+    }
+}
+
+#[test]
+fn a_request_with_an_id_is_charged_once_however_often_it_is_sent() {
+    holds("ids", Ids::new(None));
+}
+
+#[test]
+fn mistakes_with_ids_are_found() {
+    use ids::Mistake::{LooksFirst, NotesLater, RemembersRefusals};
+    let once = "a server that knows an id charged it once";
+    is_found("an id that is looked up first", Ids::new(Some(LooksFirst)), once);
+    is_found("an id that is noted later", Ids::new(Some(NotesLater)), once);
+    let checker = Ids::new(Some(RemembersRefusals)).checker().spawn_bfs().join();
+    let later = checker.discovery("whoever was refused is admitted later");
+    assert!(later.is_none(), "whoever was refused stays refused: {later:?}");
+}

@@ -1,0 +1,148 @@
+//! Servers that hang, go away and come back: rows 52 and 56 to 60.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tidegate::{CountingObserver, FailureMode, Limit, Limiter};
+use tidegate_testkit::servers::{ChaosProxy, Fault, Server};
+
+use crate::support::RUNTIME;
+use crate::{DEADLINE, impatient, limiter, on, passes};
+
+/// getsentry/sentry#122038: the server evicted keys, and limits were gone without
+/// a word. Ours cannot know either: a key that was evicted is one that lost its
+/// state, and costs one burst, which is what `PROMISES.md` says.
+#[test]
+fn row_52_an_evicted_key_costs_one_burst() {
+    let server = Server::start();
+    let limiter = limiter(&server.url(), "5/h");
+    for loss in 1..=3 {
+        assert_eq!(passes(&limiter, 20), 5, "loss {loss}");
+        let name = server.command(&["KEYS", "*"]).items()[0].text();
+        server.command(&["DEL", &name]);
+    }
+}
+
+/// envoyproxy/ratelimit#462, #978 and #1188, redis-rs/redis-rs#395: a server that
+/// hung held every request for ten seconds, or for ever.
+#[test]
+fn row_56_a_server_that_hangs_costs_a_deadline() {
+    let server = Server::start();
+    let limiter = on(impatient(&server.url()), Limit::per_hour(100));
+    assert_eq!(passes(&limiter, 1), 1);
+    server.pause();
+    for _ in 0..20 {
+        let began = Instant::now();
+        assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err());
+        assert!(began.elapsed() < DEADLINE + Duration::from_secs(3), "{:?}", began.elapsed());
+    }
+    server.resume();
+}
+
+/// envoyproxy/ratelimit#1018, go-redis/redis_rate#60: when the server was slow,
+/// each request opened a connection of its own.
+#[test]
+fn row_57_a_slow_server_is_not_stormed() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let limiter = on(impatient(&proxy.url()), Limit::per_hour(1_000_000));
+    assert_eq!(passes(&limiter, 1), 1);
+    let before = proxy.connections();
+    proxy.set(Fault::Stall);
+    RUNTIME.block_on(async {
+        let asks: Vec<_> = (0..500)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move { limiter.check_async("alice").await.is_ok() })
+            })
+            .collect();
+        for ask in asks {
+            assert!(!ask.await.expect("it ran"), "no answer");
+        }
+    });
+    let opened = proxy.connections() - before;
+    assert!(opened <= 5, "{opened} connections for five hundred requests");
+}
+
+/// hiero-ledger/hiero-json-rpc-relay#5684 (100 of 100 admitted by a limit of 3),
+/// pschlan/cron-job.org#446: errors were swallowed, everything passed, and nobody
+/// knew.
+#[test]
+fn row_58_an_outage_is_told_with_every_answer() {
+    let server = Server::start();
+    let counts = Arc::new(CountingObserver::default());
+    let limiter = Limiter::builder(Limit::per_hour(3)).store(impatient(&server.url())).observer(counts.clone());
+    let limiter = limiter.on_failure(FailureMode::Open).build().expect("a valid policy");
+    server.kill();
+    for _ in 0..10 {
+        let decision = RUNTIME.block_on(limiter.check_async("alice")).expect("a stand-in answers");
+        assert!(decision.is_allowed() && decision.is_degraded());
+    }
+    assert_eq!(counts.degraded(), 10);
+    let statistics = limiter.store().statistics();
+    assert!(statistics.outages == 1 && statistics.failures > 0, "{statistics:?}");
+    // Where nobody chose, there is no answer at all.
+    let strict = on(impatient(&server.url()), Limit::per_hour(3));
+    assert!(RUNTIME.block_on(strict.check_async("alice")).is_err());
+}
+
+/// go-chi/httprate-redis#15, JhaSourav07/commitpulse#6138: each of N instances
+/// fell back to the whole limit.
+#[test]
+fn row_59_in_an_outage_each_process_keeps_its_share() {
+    let server = Server::start();
+    server.kill();
+    let admitted: u64 = (0..4)
+        .map(|_| {
+            let limiter = Limiter::builder(Limit::per_hour(10)).store(impatient(&server.url()));
+            let limiter = limiter.on_failure(FailureMode::local(4)).build().expect("a valid policy");
+            passes(&limiter, 20)
+        })
+        .sum();
+    assert_eq!(admitted, 8, "four processes with two each, of ten");
+}
+
+/// Counts what is said aloud.
+struct Listener(&'static AtomicU64);
+
+impl tracing::Subscriber for Listener {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO && metadata.target().starts_with("tidegate")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// openlinker-project/openlinker#2019: an outage filled the logs with a line for
+/// each request.
+#[test]
+fn row_60_an_outage_is_said_once_and_not_for_each_request() {
+    static SAID: AtomicU64 = AtomicU64::new(0);
+    let server = Server::start();
+    let limiter = on(impatient(&server.url()), Limit::per_hour(100));
+    assert_eq!(passes(&limiter, 1), 1);
+    server.kill();
+    // By this thread, which is the one that asks.
+    tracing::subscriber::with_default(Listener(&SAID), || {
+        for _ in 0..2_000 {
+            assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err());
+        }
+    });
+    let said = SAID.load(Ordering::Relaxed);
+    assert!((1..=20).contains(&said), "{said} lines for two thousand requests");
+}

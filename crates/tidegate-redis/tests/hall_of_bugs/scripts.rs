@@ -1,0 +1,270 @@
+//! Keys, expiries and scripts on the server: rows 43 to 51, 53 to 55 and 61.
+
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate::{Limit, ManualClock, Micros, Policy, Request};
+use tidegate_testkit::servers::{ChaosProxy, Cluster, Fault, Server, eventually, slot_of};
+
+use crate::support::{RUNTIME, SERVER, build, builder};
+use crate::{RECOVERY, ask, failure, impatient, limiter, on, passes, remaining};
+
+const KINDS: [&str; 6] =
+    ["5/10s", "leaky 5/10s", "fixed 5/10s", "fixed 5/10s from-first", "sliding 5/10s", "sliding-log 5/10s"];
+
+/// One cluster for those who need it, one at a time.
+static CLUSTER: LazyLock<Mutex<Cluster>> =
+    LazyLock::new(|| Mutex::new(Cluster::start_with(&[("cluster-node-timeout", "15000")])));
+
+fn cluster() -> MutexGuard<'static, Cluster> {
+    let cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.wait_until_healthy();
+    cluster
+}
+
+fn url_of(cluster: &Cluster) -> String {
+    let hosts: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    format!("redis+cluster://{}", hosts.join(","))
+}
+
+/// redis/redis#4548, Tabcorp/redis-rate-limiter#1: the count was raised and the
+/// expiry was not set, so a user was blocked for ever.
+#[test]
+fn row_43_no_key_is_left_without_an_expiry() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    for words in KINDS {
+        let limiter = on(impatient(&proxy.url()), words.parse::<Limit>().expect(words));
+        for round in 0..4 {
+            let _ = eventually("an answer", RECOVERY, || RUNTIME.block_on(limiter.peek_async("alice")));
+            // Whatever happens on the way, with an id and without.
+            match round % 2 {
+                0 => proxy.reset_after_next_request(),
+                _ => proxy.set(Fault::SwallowReplies),
+            }
+            let (key, id) = (format!("key{round}"), format!("id{round}"));
+            let request = Request::new(key.as_str());
+            let request = if round < 2 { request } else { request.id(&id) };
+            let _ = RUNTIME.block_on(limiter.check_async(request));
+            proxy.set(Fault::None);
+        }
+    }
+    let keys = server.command(&["KEYS", "*"]);
+    assert!(keys.items().len() >= 12, "{} keys: they were charged, though the replies were lost", keys.items().len());
+    for key in keys.items() {
+        let name = key.text();
+        assert!(server.command(&["PTTL", &name]).integer() > 0, "{name} lives for ever");
+    }
+}
+
+/// apache/apisix#12605, cristipufu/aspnetcore-redis-rate-limiting#46: the expiry
+/// was shorter than the state mattered, and a bucket was full again too soon.
+#[test]
+fn row_44_a_key_outlives_what_it_remembers() {
+    for words in KINDS {
+        let server = Server::start();
+        let limiter = limiter(&server.url(), words);
+        for cost in [1, 3] {
+            let decision = ask(&limiter, Request::new("alice").cost(cost));
+            let name = server.command(&["KEYS", "*"]).items()[0].text();
+            let left = server.command(&["PTTL", &name]).integer();
+            let needed = decision.reset_after().as_millis() as i64;
+            assert!(left + 900 >= needed, "{words}: {left} ms for {needed}");
+        }
+    }
+}
+
+/// throttled/throttled#27, brandur/redis-cell#50: for fast rates the expiry was
+/// rounded to zero, which is none, or an error.
+#[test]
+fn row_45_fast_rates_have_an_expiry_too() {
+    for words in ["1000000/s", "1000000/s burst 1", "fixed 1000/ms", "sliding 1000/ms", "sliding-log 10/us"] {
+        let server = Server::start();
+        let limiter = limiter(&server.url(), words);
+        assert!(ask(&limiter, "alice".into()).is_allowed(), "{words}");
+        let keys = server.command(&["KEYS", "*"]);
+        for key in keys.items() {
+            let left = server.command(&["PTTL", &key.text()]).integer();
+            assert!((1..60_000).contains(&left), "{words}: {left} ms");
+        }
+    }
+}
+
+/// spring-cloud/spring-cloud-gateway#248, BerriAI/litellm#14968: a script whose
+/// keys lay in two slots was an error, the error was swallowed, and everything
+/// passed.
+#[test]
+fn row_46_a_cluster_keeps_limits_that_lie_in_several_slots() {
+    let cluster = cluster();
+    let url = url_of(&cluster);
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let by_ip = tidegate::Rule::new("ip", Limit::per_hour(3)).key(["ip"]);
+    let by_user = tidegate::Rule::new("user", Limit::per_hour(2)).key(["user"]);
+    let limiter = on(build(builder(&url).clock(clock)), Policy::new().rule(by_ip).rule(by_user));
+    let users: Vec<String> = (0..8).map(|number| format!("user{number}")).collect();
+    let slots: std::collections::BTreeSet<u16> = users.iter().map(|user| slot_of(user.as_bytes())).collect();
+    assert!(slots.len() > 4, "in many slots: {slots:?}");
+    let mut admitted = 0;
+    for user in users.iter().cycle().take(40) {
+        let request = Request::new("").with("ip", "192.0.2.1").with("user", user.as_str());
+        admitted += u64::from(ask(&limiter, request).is_allowed());
+    }
+    assert_eq!(admitted, 3, "neither all nor none");
+}
+
+/// valkey-io/valkey-swift#326, redis/ioredis#2075, redis-rs/redis-rs#1814: what
+/// followed a redirect was carried out twice, or out of order.
+#[test]
+fn row_54_a_redirect_repeats_nothing() {
+    let cluster = cluster();
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let limiter = on(build(builder(&url_of(&cluster)).clock(clock)), Limit::per_hour(100));
+    let mut charged = 0;
+    for _ in 0..3 {
+        let master = cluster.master_of(slot_of(b"alice"));
+        charged += passes(&limiter, 10);
+        // The slot's master changes, by agreement: nothing is lost, and the client does not know yet.
+        cluster.failover(master);
+        charged += passes(&limiter, 5);
+        assert_eq!(remaining(&limiter), 100 - charged, "each was charged once");
+    }
+}
+
+/// vutran1710/PyrateLimiter#182, upstash/ratelimit-js#122: after a restart or a
+/// flush the script was gone, and stayed gone.
+#[test]
+fn row_47_a_script_that_was_forgotten_is_sent_again() {
+    let server = Server::start();
+    let limiter = limiter(&server.url(), "100/h");
+    for number in 1..=5 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(ask(&limiter, "alice".into()).remaining(), 100 - number);
+    }
+}
+
+/// express-rate-limit/rate-limit-redis#251 and #252: any error was taken for a
+/// missing script, so the call was made again and counted twice.
+#[test]
+fn row_48_what_may_have_been_done_is_not_done_again() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let limiter = on(impatient(&proxy.url()), Limit::per_hour(100));
+    for number in 1..=4 {
+        let _ = eventually("an answer", RECOVERY, || RUNTIME.block_on(limiter.peek_async("alice")));
+        proxy.reset_after_next_request();
+        assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err(), "nobody knows whether it was charged");
+        let left = eventually("an answer", RECOVERY, || RUNTIME.block_on(limiter.peek_async("alice"))).remaining();
+        assert_eq!(left, 100 - number, "once");
+    }
+}
+
+/// spring-cloud/spring-cloud-gateway#1688: each client sent its own time, and
+/// clocks that differed refilled twice. Ours send none: time is the server's.
+#[test]
+fn row_49_no_clock_of_a_client_reaches_the_server() {
+    let server = Server::start();
+    let limiter = limiter(&server.url(), "5/h");
+    let mut monitor = tidegate_testkit::servers::Connection::open(server.address(), RECOVERY).expect("a connection");
+    assert!(!monitor.command(&["MONITOR"]).expect("a reply").is_error());
+    assert_eq!(passes(&limiter, 7), 5);
+    let decision = ask(&limiter, "alice".into());
+    let time = server.command(&["TIME"]);
+    let state = server.command(&["GET", &server.command(&["KEYS", "*"]).items()[0].text()]).text();
+    // The state is when the bucket will be empty, by the server's clock: in an hour.
+    let empty_at: i64 = state.split(':').next().and_then(|at| at.parse().ok()).expect("an instant");
+    let now = time.items()[0].text().parse::<i64>().expect("seconds") * 1_000_000;
+    assert!((empty_at - now - 3_600_000_000).abs() < 5_000_000, "{state} at {now}");
+    assert!(decision.retry_after() <= Duration::from_secs(720));
+    // What was sent: a script, a key and a limit.
+    let seen = monitor.receive().expect("a command").text();
+    let (_, sent) = seen.split_once(']').expect("the server's own time comes first");
+    assert!(sent.contains("EVAL") && !sent.contains(&now.to_string()[..6]), "{sent}");
+}
+
+/// redis/redis#1118, nrk/redis-lua#30: numbers beyond 2^53 lost their last digits
+/// in Lua, or were written as 1e+14.
+#[test]
+fn row_50_large_numbers_are_whole_on_the_server() {
+    for words in ["999999937/h burst 900000000", "fixed 1000000000000/day", "sliding 1000000007/h", "1/day burst 20000"]
+    {
+        let server = Server::start();
+        let (clock, start) = (ManualClock::default(), 1_700_000_003_123_457);
+        clock.set(Micros::new(start));
+        let limit: Limit = words.parse().expect(words);
+        let here = tidegate::MemoryStore::builder().max_keys(10).clock(clock.clone()).build().expect("valid settings");
+        let here = tidegate::Limiter::with_store(limit, here).expect("a valid policy");
+        let there = on(build(builder(&server.url()).clock(clock.clone())), limit);
+        for step in 1..40_u64 {
+            let cost = (limit.capacity() / 7 * (step % 5) + step).min(limit.capacity());
+            let request = || Request::new("alice").cost(cost);
+            assert_eq!(ask(&there, request()), here.check(request()).expect("an answer"), "{words}: step {step}");
+            for key in server.command(&["KEYS", "*"]).items() {
+                let state = server.command(&["GET", &key.text()]).text();
+                assert!(state.chars().all(|letter| letter.is_ascii_digit() || letter == ':'), "{words}: {state}");
+            }
+            clock.set(Micros::new(start + step * 3_333_333_331));
+        }
+    }
+}
+
+/// brandur/redis-cell#91: a value that it had not written made the module abort
+/// the whole server.
+#[test]
+fn row_51_a_value_of_somebody_else_is_an_error_and_is_left_alone() {
+    let server = Server::start();
+    let limiter = limiter(&server.url(), "5/h");
+    assert_eq!(passes(&limiter, 1), 1);
+    let name = server.command(&["KEYS", "*"]).items()[0].text();
+    for foreign in ["hello", "", "-1", "1:2:3", "99999999999999999999", "1.5", "nan"] {
+        server.command(&["SET", &name, foreign]);
+        let said = failure(&limiter).to_string();
+        assert!(said.contains("delete it"), "{foreign:?}: {said}");
+        assert_eq!(server.command(&["GET", &name]).text(), foreign);
+    }
+    assert!(server.is_running());
+}
+
+/// redis/lettuce#1244, sidekiq/sidekiq#5271: scripts went to replicas, which
+/// cannot write.
+#[test]
+fn row_53_a_replica_is_not_asked_to_decide() {
+    let (master, server) = (Server::start(), Server::start());
+    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    let limiter = on(impatient(&server.url()), Limit::per_hour(3));
+    for _ in 0..5 {
+        assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err(), "a failure, and not an answer");
+    }
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    let _ = eventually("an answer", RECOVERY, || RUNTIME.block_on(limiter.peek_async("alice")));
+    assert_eq!(passes(&limiter, 9), 3);
+}
+
+/// redis/redis-py#2624, redis-rs/redis-rs#325: a call that was cancelled left its
+/// reply in the socket, and the next caller got somebody else's answer.
+#[test]
+fn row_55_nobody_gets_the_answer_to_a_question_that_was_given_up() {
+    let limiter = limiter(&SERVER.url(), "1000/h");
+    RUNTIME.block_on(async {
+        for round in 0..60_u64 {
+            // Given up at a random place on the way.
+            let cancelled = limiter.check_async(Request::new("eve").cost(100));
+            let _ = tokio::time::timeout(Duration::from_micros(round * 11), cancelled).await;
+            let key = format!("key{round}");
+            let cost = 1 + round % 7;
+            let decision = limiter.check_async(Request::new(key.as_str()).cost(cost)).await.expect("an answer");
+            assert_eq!((decision.is_allowed(), decision.remaining()), (true, 1_000 - cost), "round {round}");
+        }
+    });
+}
+
+/// rails/rails#32643, rhubarbgroup/redis-cache#537: a script went through a set
+/// that grew with every request.
+#[test]
+fn row_61_a_log_is_no_longer_than_its_limit() {
+    let server = Server::start();
+    let limiter = limiter(&server.url(), "sliding-log 100/h");
+    assert_eq!(passes(&limiter, 1_000), 100);
+    let name = server.command(&["KEYS", "*"]).items()[0].text();
+    let length = server.command(&["LLEN", &name]).integer();
+    assert!(length <= 201, "a time and a sum for each: {length}");
+}
