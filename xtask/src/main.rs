@@ -9,6 +9,7 @@ mod lua;
 mod programs;
 mod proof;
 mod run;
+mod sanitize;
 mod servers;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ cargo xtask TASK
   compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
   miri      the tests of the unsafe code under Miri
+  sanitize  the library's tests under ThreadSanitizer and AddressSanitizer, on nightly: [thread|address]
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
   proof     the lemmas about the arithmetic, by Z3, each also with a planted mistake: [SUBJECT] [-v]
   lua       luacheck over the scripts that run inside the servers
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "compare" => compare::write(),
         "loom" => ci::loom(None),
         "miri" => ci::miri(),
+        "sanitize" => sanitize::all(&rest),
         "fuzz" => fuzz::run(&rest),
         "lua" => lua::lint(),
         "proof" => proof::lemmas(&rest),

@@ -192,7 +192,8 @@ mod tests {
         frame(&mut grpc, DATA, 0, &[0; 7]);
         frame(&mut grpc, HEADERS, END_HEADERS | END_STREAM, &[0x88]);
         assert_eq!(Wire::Grpc.answers(&grpc), Ok((1, grpc.len())));
-        assert_eq!(Wire::Grpc.answers(&grpc[..grpc.len() - 1]), Ok((0, 0)), "the rest comes later");
+        let some = Wire::Grpc.answers(&grpc[..grpc.len() - 1]).map(|(answers, _)| answers);
+        assert_eq!(some, Ok(0), "the rest comes later");
     }
 
     #[test]
