@@ -9,9 +9,11 @@ mod connection;
 mod dashboard;
 pub(crate) mod fields;
 mod live;
+mod plain;
 mod playground;
 mod problem;
 mod question;
+mod reply;
 
 use std::sync::Arc;
 
@@ -20,18 +22,18 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::routing::{MethodRouter, get, post};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{Request, Response, StatusCode};
 use tidegate::kernel::Verb;
-use tower::ServiceExt;
+use tracing::debug;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
 pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
+use self::plain::Then;
 use self::problem::Problem;
 use crate::app::App;
 use crate::grpc;
-use crate::listen::Listener;
+use crate::listen::{Listener, Stream};
 use crate::metrics::Protocol;
 
 /// The document that says what there is: written by hand, held to be true by
@@ -43,22 +45,17 @@ const CHECK: &str = "/v1/check";
 /// Serves HTTP on a listener until the server closes.
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let router = router(Arc::clone(&app));
-    let serve = move |stream, app: Arc<App>| {
-        let (router, of_service) = (router.clone(), Arc::clone(&app));
-        // What is asked most need not be looked up among all that can be.
-        let service = tower::service_fn(move |request: Request<Incoming>| {
-            let is_check = request.uri().path() == CHECK && request.method() == Method::POST;
-            let (router, app) = (router.clone(), Arc::clone(&of_service));
-            async move {
-                if is_check {
-                    return Ok(ask::ask(app, Ask::Verb(Verb::Charge), request).await);
-                }
-                router.oneshot(request).await
-            }
-        });
-        serve_connection(stream, app, service)
-    };
+    let serve = move |stream, app| serve_all(stream, app, router.clone());
     listener.serve_each(app, Protocol::Http, serve).await;
+}
+
+/// Serves a connection: plain questions first, and by hyper from anything else on.
+async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
+    match plain::answer_all(&mut stream, &app).await {
+        Ok(Then::Hyper) => serve_connection(stream, app, router).await,
+        Ok(Then::End) => {}
+        Err(error) => debug!(%error, "a connection ended badly"),
+    }
 }
 
 fn router(app: Arc<App>) -> Router {

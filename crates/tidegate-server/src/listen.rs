@@ -279,6 +279,8 @@ pub enum Peer {
 pub struct Stream {
     io: Box<dyn Io>,
     peer: Peer,
+    /// What was read and is to be read again, before anything else.
+    put_back: Vec<u8>,
 }
 
 /// What all kinds of connections can do.
@@ -287,19 +289,30 @@ trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Stream {
-    fn new(io: impl Io + 'static, peer: Peer) -> Stream {
-        Stream { io: Box::new(io), peer }
+    pub(crate) fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) -> Stream {
+        Stream { io: Box::new(io), peer, put_back: Vec::new() }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
         self.peer
     }
+
+    /// Lets the next reader begin with these bytes.
+    pub(crate) fn put_back(&mut self, bytes: Vec<u8>) {
+        self.put_back.splice(..0, bytes);
+    }
 }
 
 impl AsyncRead for Stream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        if self.put_back.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        }
+        let length = self.put_back.len().min(buf.remaining());
+        buf.put_slice(&self.put_back[..length]);
+        self.put_back.drain(..length);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -120,6 +120,34 @@ fn the_map_shows_every_file() {
     }
 }
 
+/// Whoever adds to these argues for it in the code, here and in the map.
+#[test]
+fn unsafe_code_is_counted_and_every_piece_of_it_argued() {
+    let known = [
+        ("crates/tidegate/src/store/memory/lines.rs", 7),
+        // Of the benchmark only: the thread's core, and a fence.
+        ("crates/tidegate-bench/src/affinity.rs", 1),
+        ("crates/tidegate-bench/src/contestants.rs", 1),
+    ];
+    let mut found = Vec::new();
+    for file in files_below(root().join("crates")).into_iter().filter(|file| file.extension() == Some("rs".as_ref())) {
+        let name = file.strip_prefix(root()).expect("it lies below").display().to_string();
+        let source = fs::read_to_string(&file).expect("source is text");
+        let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+        let is_unsafe = |line: &str| ["{", "impl", "fn"].iter().any(|what| line.contains(&format!("unsafe {what} ")));
+        let count = lines.iter().filter(|line| !line.starts_with("//") && is_unsafe(line)).count();
+        if count > 0 && !name.ends_with("tests/documents.rs") {
+            let argued = lines.iter().filter(|line| line.starts_with("// SAFETY: ")).count();
+            assert!(argued >= count, "{name} has {count} pieces of unsafe code and {argued} arguments");
+            found.push((name, count));
+        }
+    }
+    found.sort();
+    let mut known = known.map(|(name, count)| (name.to_owned(), count));
+    known.sort();
+    assert_eq!(found, known);
+}
+
 fn files_below(folder: PathBuf) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
     let mut folders = vec![folder];

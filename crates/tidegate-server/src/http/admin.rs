@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_config::{Format, Mistake};
 
 use super::problem::Problem;
-use super::{answer, ask, body, live, playground, wrong_method};
+use super::reply::Reply;
+use super::{ask, body, live, playground, wrong_method};
 use crate::app::App;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
@@ -64,10 +65,10 @@ struct PolicyDocument {
     text: String,
 }
 
-async fn policy(State(app): State<Arc<App>>) -> Response<Body> {
+async fn policy(State(app): State<Arc<App>>) -> Reply {
     let PolicyText { file, format, text } = app.policy.text();
     let file = file.map(|path| path.display().to_string());
-    answer::json(&PolicyDocument { file, format: name(format), text })
+    Reply::json(&PolicyDocument { file, format: name(format), text })
 }
 
 fn name(format: Format) -> &'static str {
@@ -77,16 +78,16 @@ fn name(format: Format) -> &'static str {
     }
 }
 
-async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     let put = async {
         let (format, text) = policy_text(&app, request).await?;
         if let Some(path) = app.policy.text().file {
             return Err(Problem::PolicyFromFile { path: path.display().to_string() });
         }
         app.put_policy(text, format)?;
-        Ok(answer::json(&Validated { valid: true, mistakes: Vec::new() }))
+        Ok(Reply::json(&Validated { valid: true, mistakes: Vec::new() }))
     };
-    put.await.unwrap_or_else(|problem: Problem| problem.response())
+    Reply::of(put.await)
 }
 
 #[derive(Serialize)]
@@ -118,16 +119,16 @@ impl From<&Mistake> for MistakeDocument {
     }
 }
 
-async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     let validated = async {
         let (format, text) = policy_text(&app, request).await?;
         let mistakes = match tidegate_config::parse(&text, format, Path::new("policy")) {
             Ok(_) => Vec::new(),
             Err(report) => report.mistakes().iter().map(MistakeDocument::from).collect(),
         };
-        Ok(answer::json(&Validated { valid: mistakes.is_empty(), mistakes }))
+        Ok(Reply::json(&Validated { valid: mistakes.is_empty(), mistakes }))
     };
-    validated.await.unwrap_or_else(|problem: Problem| problem.response())
+    Reply::of(validated.await)
 }
 
 /// A policy as it comes: text of one format or the other.
@@ -170,14 +171,14 @@ struct Refused {
     error: u64,
 }
 
-async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     let Top { top } = match Query::<Top>::try_from_uri(request.uri()) {
         Ok(Query(top)) if (1..=MOST_REFUSED).contains(&top.top) => top,
         Ok(Query(top)) => {
             let problem = format!("top is {}: give 1 to {MOST_REFUSED}", top.top);
-            return Problem::Query(problem).response();
+            return Problem::Query(problem).reply();
         }
-        Err(rejection) => return Problem::Query(rejection.body_text()).response(),
+        Err(rejection) => return Problem::Query(rejection.body_text()).reply(),
     };
     let of = |(rule, key, refused, error): (tidegate::Name, String, u64, u64)| Refused {
         rule: rule.as_str(),
@@ -185,17 +186,17 @@ async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Respons
         refused,
         error,
     };
-    answer::json(&app.refused.top(top).into_iter().map(of).collect::<Vec<_>>())
+    Reply::json(&app.refused.top(top).into_iter().map(of).collect::<Vec<_>>())
 }
 
-async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     let inspected = async { ask::explain(&app, &json_body(&app, request).await?).await };
-    inspected.await.unwrap_or_else(|problem| problem.response())
+    Reply::of(inspected.await)
 }
 
-async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     let reset = async { ask::reset(&app, &json_body(&app, request).await?).await };
-    reset.await.unwrap_or_else(|problem| problem.response())
+    Reply::of(reset.await)
 }
 
 /// A body that no page of another origin can send unasked.

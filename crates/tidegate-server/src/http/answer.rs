@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
+use http::StatusCode;
 use serde::Serialize;
 use tidegate::{Decision, Explanation, Limit, RuleExplanation, Say};
 
 use super::fields;
-use super::problem::{Document, PROBLEM_JSON};
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+use super::problem::Document;
+use super::reply::{PROBLEM_JSON, Reply};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -72,10 +69,10 @@ pub(super) enum Item {
 }
 
 /// The answer to one question that is about passing: 429 if it may not.
-pub(super) fn admission(decision: &Decision, limit: Option<Limit>) -> Response<Body> {
+pub(super) fn admission(decision: &Decision, limit: Option<Limit>) -> Reply {
     let answer = Answer::from(decision);
-    let mut response = if decision.is_allowed() {
-        json(&answer)
+    let mut reply = if decision.is_allowed() {
+        Reply::json(&answer)
     } else {
         let refusal = Refusal {
             r#type: QUOTA_EXCEEDED,
@@ -84,28 +81,17 @@ pub(super) fn admission(decision: &Decision, limit: Option<Limit>) -> Response<B
             violated_policies: [answer.rule],
             answer,
         };
-        let mut response = json(&refusal);
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-        response
+        Reply { status: StatusCode::TOO_MANY_REQUESTS, kind: PROBLEM_JSON, ..Reply::json(&refusal) }
     };
-    fields::add_to(response.headers_mut(), decision, limit);
-    response
+    fields::add_to(&mut reply.fields, decision, limit);
+    reply
 }
 
 /// The answer to one question that is about anything else.
-pub(super) fn reading(decision: &Decision, limit: Option<Limit>) -> Response<Body> {
-    let mut response = json(&Answer::from(decision));
-    fields::add_to(response.headers_mut(), decision, limit);
-    response
-}
-
-pub(super) fn json(value: &impl Serialize) -> Response<Body> {
-    // Our own types have text for names, so they are always JSON.
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut response = Response::new(Body::from(body));
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+pub(super) fn reading(decision: &Decision, limit: Option<Limit>) -> Reply {
+    let mut reply = Reply::json(&Answer::from(decision));
+    fields::add_to(&mut reply.fields, decision, limit);
+    reply
 }
 
 /// What every rule says, for programs and, as `text`, for people.
@@ -132,9 +118,9 @@ struct ExplainedRule {
     answer: Option<Answer>,
 }
 
-pub(super) fn explanation(explanation: &Explanation) -> Response<Body> {
+pub(super) fn explanation(explanation: &Explanation) -> Reply {
     let rules = explanation.rules.iter().map(explained).collect();
-    json(&Explained { decision: Answer::from(&explanation.decision), text: explanation.to_string(), rules })
+    Reply::json(&Explained { decision: Answer::from(&explanation.decision), text: explanation.to_string(), rules })
 }
 
 fn explained(explanation: &RuleExplanation) -> ExplainedRule {

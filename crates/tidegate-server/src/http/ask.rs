@@ -13,6 +13,7 @@ use super::answer::{self, Answer, Item};
 use super::body::{self, ReadableBody};
 use super::problem::Problem;
 use super::question::{Question, Questions};
+use super::reply::Reply;
 use crate::app::App;
 use crate::metrics::Protocol;
 
@@ -38,15 +39,14 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
             Ask::Explain => explain(&app, &body).await,
         },
     };
-    let response = answered.unwrap_or_else(|problem| problem.response());
     // A wait says nothing of how fast the server is.
     if ask != Ask::Acquire {
         app.metrics.answered(Protocol::Http, began.elapsed());
     }
-    response
+    Reply::of(answered).response()
 }
 
-pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Response<Body>, Problem> {
+pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
     match Questions::parse(body, app)? {
         Questions::One(question) => {
             question.without_patience()?;
@@ -75,7 +75,7 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Respons
                     Err(problem) => Item::Problem(problem.document()),
                 })
                 .collect();
-            Ok(answer::json(&items))
+            Ok(Reply::json(&items))
         }
     }
 }
@@ -104,7 +104,7 @@ async fn known_rule(app: &App, question: &Question<'_>) -> Result<(), Problem> {
     if known { Ok(()) } else { Err(Problem::UnknownRule { rule: rule.to_owned() }) }
 }
 
-async fn acquire(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
+async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     let patience = question.patience()?;
     let limit = question.limit()?;
@@ -142,7 +142,7 @@ fn binding(app: &App, question: &Question<'_>, decision: &Decision) -> Option<Li
     binding
 }
 
-pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
+pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     question.without_patience()?;
     let limiter = question.limiter(question.limit()?, app)?;
@@ -151,7 +151,7 @@ pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Response<Body>, Pr
 }
 
 /// Forgets all that a question's keys were charged.
-pub(super) async fn reset(app: &App, body: &[u8]) -> Result<Response<Body>, Problem> {
+pub(super) async fn reset(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     decide(app, Verb::Reset, body).await
 }
 

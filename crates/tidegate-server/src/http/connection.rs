@@ -60,6 +60,8 @@ where
     let (mut is_watched, mut is_closing) = (true, false);
     let served = loop {
         tokio::select! {
+            // What has arrived is read before the server closes.
+            biased;
             served = connection.as_mut() => break served,
             () = app.drain.closing(), if !is_closing => {
                 connection.as_mut().graceful_shutdown();

@@ -7,36 +7,43 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use tidegate::{Decision, Limit};
-
-pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(super) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// The largest integer of a structured field: fifteen digits.
 pub(crate) const LARGEST: u64 = 999_999_999_999_999;
+const LARGEST_DIGITS: usize = 15;
 
 /// Adds the fields of a decision. The window is known where the limit is.
-pub(super) fn add_to(headers: &mut HeaderMap, decision: &Decision, limit: Option<Limit>) {
-    if !decision.is_allowed() && !decision.is_blocked() {
-        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(decision)));
-    }
+pub(super) fn add_to(fields: &mut Vec<(&'static str, String)>, decision: &Decision, limit: Option<Limit>) {
     if decision.is_unlimited() || decision.is_blocked() {
         return;
     }
+    if !decision.is_allowed() {
+        fields.push(("retry-after", retry_after_seconds(decision).to_string()));
+    }
     let name = quoted(decision.rule().as_str());
-    let mut policy = format!("{name};q={}", decision.limit().min(LARGEST));
+    let mut policy = with_room_for_numbers(&name);
+    add_number(&mut policy, ";q=", decision.limit().min(LARGEST));
     if let Some(limit) = limit {
-        // Writing to a String cannot fail.
-        let _ = write!(policy, ";w={}", whole_seconds(window(limit)).max(1));
+        add_number(&mut policy, ";w=", whole_seconds(window(limit)).max(1));
     }
     let more = if decision.is_allowed() { decision.reset_after() } else { decision.retry_after() };
-    let limit = format!("{name};r={};t={}", decision.remaining().min(LARGEST), whole_seconds(more));
-    for (field, value) in [(RATELIMIT_POLICY, policy), (RATELIMIT, limit)] {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(field, value);
-        }
-    }
+    let mut limit = with_room_for_numbers(&name);
+    add_number(&mut limit, ";r=", decision.remaining().min(LARGEST));
+    add_number(&mut limit, ";t=", whole_seconds(more));
+    fields.extend([("ratelimit-policy", policy), ("ratelimit", limit)]);
+}
+
+/// The text, with room for two parameters.
+fn with_room_for_numbers(text: &str) -> String {
+    let mut roomy = String::with_capacity(text.len() + 2 * (";q=".len() + LARGEST_DIGITS));
+    roomy.push_str(text);
+    roomy
+}
+
+fn add_number(text: &mut String, name: &str, number: u64) {
+    text.push_str(name);
+    text.push_str(itoa::Buffer::new().format(number));
 }
 
 /// At least one: a caller that was refused is never told to come at once.
@@ -86,10 +93,11 @@ mod tests {
     fn fields(limit: Limit, checks: usize) -> (String, i64, i64, i64, i64, Option<String>) {
         let limiter = Limiter::new(Policy::new().limit("per \"user\" é", limit));
         let decision = *limiter.check_many(vec!["alice"; checks]).unwrap().last().unwrap();
-        let mut headers = HeaderMap::new();
-        add_to(&mut headers, &decision, Some(limit));
-        let item = |name: HeaderName| {
-            let list: sfv::List = Parser::new(headers[name].to_str().unwrap()).parse().unwrap();
+        let mut fields = Vec::new();
+        add_to(&mut fields, &decision, Some(limit));
+        let value = |name| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone());
+        let item = |name| {
+            let list: sfv::List = Parser::new(&value(name).unwrap()).parse().unwrap();
             let [ListEntry::Item(item)] = &list[..] else { panic!("one member") };
             item.clone()
         };
@@ -98,12 +106,11 @@ mod tests {
             let BareItem::Integer(number) = item.params[key] else { panic!("an integer") };
             i64::from(number)
         };
-        let (policy, service) = (item(RATELIMIT_POLICY), item(RATELIMIT));
+        let (policy, service) = (item("ratelimit-policy"), item("ratelimit"));
         assert_eq!(policy.bare_item, service.bare_item);
         let BareItem::String(name) = &policy.bare_item else { panic!("a string") };
-        let retry_after = headers.get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
         let (q, w) = (number(&policy, "q"), number(&policy, "w"));
-        (name.as_str().to_owned(), q, w, number(&service, "r"), number(&service, "t"), retry_after)
+        (name.as_str().to_owned(), q, w, number(&service, "r"), number(&service, "t"), value("retry-after"))
     }
 
     #[test]
@@ -134,9 +141,9 @@ mod tests {
             .allow("user", tidegate::Condition::Equals("root".into()));
         let limiter = Limiter::new(policy);
         for user in ["mallory", "root"] {
-            let mut headers = HeaderMap::new();
-            add_to(&mut headers, &limiter.check(tidegate::Request::user(user)).unwrap(), None);
-            assert!(headers.is_empty(), "{user}: {headers:?}");
+            let mut fields = Vec::new();
+            add_to(&mut fields, &limiter.check(tidegate::Request::user(user)).unwrap(), None);
+            assert!(fields.is_empty(), "{user}: {fields:?}");
         }
     }
 }

@@ -7,15 +7,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError, StoreError};
 use tidegate_simulate::{ScenarioError, TrafficError};
 
+use super::reply::{PROBLEM_JSON, Reply};
 use crate::policy::PolicyError;
-
-pub(super) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -164,26 +162,24 @@ impl Problem {
     }
 
     /// The field by which HTTP says what to do, where it has one.
-    fn remedy(&self) -> Option<(HeaderName, &'static str)> {
+    fn remedy(&self) -> Option<(&'static str, &'static str)> {
         if let Problem::Method { allowed, .. } = self {
-            return Some((ALLOW, allowed));
+            return Some(("allow", allowed));
         }
         match self.status() {
-            StatusCode::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
-            StatusCode::SERVICE_UNAVAILABLE => Some((RETRY_AFTER, "1")),
+            StatusCode::UNAUTHORIZED => Some(("www-authenticate", "Bearer")),
+            StatusCode::SERVICE_UNAVAILABLE => Some(("retry-after", "1")),
             _ => None,
         }
     }
 
+    pub(super) fn reply(&self) -> Reply {
+        let fields = self.remedy().into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+        Reply { status: self.status(), kind: PROBLEM_JSON, fields, ..Reply::json(&self.document()) }
+    }
+
     pub(super) fn response(&self) -> Response<Body> {
-        let body = serde_json::to_vec(&self.document()).unwrap_or_default();
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = self.status();
-        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-        if let Some((name, value)) = self.remedy() {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
-        response
+        self.reply().response()
     }
 }
 

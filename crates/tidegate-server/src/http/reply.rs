@@ -1,0 +1,76 @@
+//! An answer before it is on the wire: by hyper, or [plainly](super::plain).
+
+use axum::body::Body;
+use axum::response::IntoResponse;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+use super::problem::Problem;
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// An answer that is known whole.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) kind: &'static str,
+    /// What else its head says; names in small letters.
+    pub(super) fields: Vec<(&'static str, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Reply {
+    /// What is said where there is an answer, and where there is none.
+    pub(super) fn of(answered: Result<Reply, Problem>) -> Reply {
+        answered.unwrap_or_else(|problem| problem.reply())
+    }
+
+    /// A value as JSON.
+    pub(super) fn json(value: &impl Serialize) -> Reply {
+        // Our own types have text for names, so they are always JSON.
+        let body = serde_json::to_vec(value).unwrap_or_default();
+        Reply { status: StatusCode::OK, kind: JSON, fields: Vec::new(), body }
+    }
+
+    pub(super) fn response(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        for (name, value) in self.fields {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+
+    /// Writes it as HTTP/1.1 has it, on a connection that stays open.
+    pub(super) fn write(&self, date: &str, bytes: &mut Vec<u8>) {
+        let mut number = itoa::Buffer::new();
+        bytes.extend_from_slice(b"HTTP/1.1 ");
+        bytes.extend_from_slice(self.status.as_str().as_bytes());
+        bytes.push(b' ');
+        bytes.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
+        let mut field = |name: &str, value: &str| {
+            for part in ["\r\n", name, ": ", value] {
+                bytes.extend_from_slice(part.as_bytes());
+            }
+        };
+        field("content-type", self.kind);
+        for (name, value) in &self.fields {
+            field(name, value);
+        }
+        field("content-length", number.format(self.body.len()));
+        field("date", date);
+        bytes.extend_from_slice(b"\r\n\r\n");
+        bytes.extend_from_slice(&self.body);
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response<Body> {
+        self.response()
+    }
+}
