@@ -28,8 +28,8 @@ use tracing::debug;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
-pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::plain::Then;
+pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
 use crate::app::App;
 use crate::grpc;

@@ -11,34 +11,36 @@ use tidegate::{Decision, Limit};
 
 /// The largest integer of a structured field: fifteen digits.
 pub(crate) const LARGEST: u64 = 999_999_999_999_999;
-const LARGEST_DIGITS: usize = 15;
+
+/// All that a decision adds.
+const MOST_FIELDS: usize = 3;
+/// Two quotes and two numbers with their names.
+const ROOM: usize = 2 + 2 * (3 + 15);
 
 /// Adds the fields of a decision. The window is known where the limit is.
 pub(super) fn add_to(fields: &mut Vec<(&'static str, String)>, decision: &Decision, limit: Option<Limit>) {
     if decision.is_unlimited() || decision.is_blocked() {
         return;
     }
+    fields.reserve_exact(MOST_FIELDS);
     if !decision.is_allowed() {
         fields.push(("retry-after", retry_after_seconds(decision).to_string()));
     }
-    let name = quoted(decision.rule().as_str());
-    let mut policy = with_room_for_numbers(&name);
+    let name = decision.rule().as_str();
+    let mut policy = String::with_capacity(name.len() + ROOM);
+    add_quoted(&mut policy, name);
+    // It stands at the beginning of both.
+    let mut limit_field = String::with_capacity(policy.len() + ROOM);
+    limit_field.push_str(&policy);
     add_number(&mut policy, ";q=", decision.limit().min(LARGEST));
     if let Some(limit) = limit {
         add_number(&mut policy, ";w=", whole_seconds(window(limit)).max(1));
     }
     let more = if decision.is_allowed() { decision.reset_after() } else { decision.retry_after() };
-    let mut limit = with_room_for_numbers(&name);
-    add_number(&mut limit, ";r=", decision.remaining().min(LARGEST));
-    add_number(&mut limit, ";t=", whole_seconds(more));
-    fields.extend([("ratelimit-policy", policy), ("ratelimit", limit)]);
-}
-
-/// The text, with room for two parameters.
-fn with_room_for_numbers(text: &str) -> String {
-    let mut roomy = String::with_capacity(text.len() + 2 * (";q=".len() + LARGEST_DIGITS));
-    roomy.push_str(text);
-    roomy
+    add_number(&mut limit_field, ";r=", decision.remaining().min(LARGEST));
+    add_number(&mut limit_field, ";t=", whole_seconds(more));
+    fields.push(("ratelimit-policy", policy));
+    fields.push(("ratelimit", limit_field));
 }
 
 fn add_number(text: &mut String, name: &str, number: u64) {
@@ -66,7 +68,18 @@ fn window(limit: Limit) -> Duration {
 /// else is written as in a URL.
 pub(crate) fn quoted(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
+    add_quoted(&mut text, name);
+    text
+}
+
+fn add_quoted(text: &mut String, name: &str) {
     text.push('"');
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b' ' | b'/')) {
+        // As almost all are.
+        text.push_str(name);
+        text.push('"');
+        return;
+    }
     for byte in name.bytes() {
         match byte {
             b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
@@ -77,7 +90,6 @@ pub(crate) fn quoted(name: &str) -> String {
         }
     }
     text.push('"');
-    text
 }
 
 #[cfg(test)]

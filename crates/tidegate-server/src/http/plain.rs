@@ -77,11 +77,11 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
             return Ok(Then::End);
         }
         heard = Instant::now();
-        date.set(SystemTime::now());
+        date.set(heard);
         let (mut at, mut began) = (0, heard);
         while let Some((body, length)) = question(&arrived[at..], app) {
             let reply = Reply::of(ask::decide(app, Verb::Charge, body).await);
-            reply.write(date.text(), &mut answers);
+            reply.write(&date.text, &mut answers);
             at += length;
             if answers.len() >= MOST_UNSENT {
                 send(stream, &mut answers).await?;
@@ -174,21 +174,18 @@ async fn send(stream: &mut Stream, answers: &mut Vec<u8>) -> io::Result<()> {
 /// The time as HTTP writes it, written anew when the second has changed.
 #[derive(Default)]
 struct Date {
-    second: Option<u64>,
     text: String,
+    until: Option<Instant>,
 }
 
 impl Date {
-    fn set(&mut self, now: SystemTime) {
-        let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        if self.second != Some(second) {
-            self.second = Some(second);
-            self.text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+    fn set(&mut self, now: Instant) {
+        if self.until.is_none_or(|until| now >= until) {
+            let time = SystemTime::now();
+            let past = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.text = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + past);
+            self.until = Some(now + Duration::from_secs(1) - Duration::from_nanos(past.subsec_nanos().into()));
         }
-    }
-
-    fn text(&self) -> &str {
-        &self.text
     }
 }
 

@@ -55,8 +55,10 @@ fn one() -> u64 {
 
 /// One question or several.
 #[derive(Debug)]
+// One is what most are: it is decided where it was read.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Questions<'a> {
-    One(Box<Question<'a>>),
+    One(Question<'a>),
     Batch(Vec<Question<'a>>),
 }
 
@@ -64,7 +66,7 @@ impl<'a> Questions<'a> {
     pub(super) fn parse(body: &'a [u8], app: &App) -> Result<Questions<'a>, Problem> {
         let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         if !is_batch {
-            return Ok(Questions::One(Box::new(Question::parse(body)?)));
+            return Question::parse(body).map(Questions::One);
         }
         let questions: Vec<FromObject<Question<'a>>> = serde_json::from_slice(body).map_err(Problem::Json)?;
         let questions: Vec<Question<'a>> = questions.into_iter().map(|question| question.0).collect();

@@ -30,7 +30,11 @@ impl Reply {
     /// A value as JSON.
     pub(super) fn json(value: &impl Serialize) -> Reply {
         // Our own types have text for names, so they are always JSON.
-        let body = serde_json::to_vec(value).unwrap_or_default();
+        Reply::written(serde_json::to_vec(value).unwrap_or_default())
+    }
+
+    /// JSON that is written already.
+    pub(super) fn written(body: Vec<u8>) -> Reply {
         Reply { status: StatusCode::OK, kind: JSON, fields: Vec::new(), body }
     }
 
