@@ -51,11 +51,13 @@ fn a_head_or_a_body_that_never_ends_is_not_waited_for() {
     let mut slow_head = Connection::open(server.address());
     slow_head.send(b"POST /v1/check HTTP/1.1\r\nhost: x\r\n").unwrap();
     let mut silent = Connection::open(server.address());
+    let mut silent_again = Connection::open(server.address());
+    assert_eq!(silent_again.post("/v1/check", "{}").unwrap().status, 200);
     let mut slow_body = Connection::open(server.address());
     slow_body.send(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{").unwrap();
     let answer = slow_body.answer().unwrap();
     assert_eq!(answer.status, 408);
-    assert!(slow_head.is_closed() && silent.is_closed() && slow_body.is_closed());
+    assert!(slow_head.is_closed() && silent.is_closed() && silent_again.is_closed() && slow_body.is_closed());
 }
 
 #[test]
