@@ -138,17 +138,32 @@ fn answers_by_resp(arrived: &[u8]) -> Result<(usize, usize), String> {
 }
 
 fn answers_by_http(arrived: &[u8]) -> Result<(usize, usize), String> {
+    const LENGTH: &[u8] = b"content-length:";
     let (mut count, mut taken) = (0, 0);
     loop {
-        let rest = &arrived[taken..];
-        let Some(head) = rest.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok((count, taken)) };
-        let text = String::from_utf8_lossy(&rest[..head]).to_ascii_lowercase();
-        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        let (true, Some(length)) = (text.starts_with("http/1.1 200"), length) else { return Err(text) };
-        if rest.len() < head + 4 + length {
+        // Line by line to the end of the head, which is an empty one.
+        let (mut at, mut length) = (taken, None);
+        loop {
+            let Some(line) = memchr::memchr(b'\n', &arrived[at..]).map(|end| &arrived[at..at + end]) else {
+                return Ok((count, taken));
+            };
+            at += line.len() + 1;
+            if line == b"\r" {
+                break;
+            }
+            if let Some((_, digits)) =
+                line.split_at_checked(LENGTH.len()).filter(|(name, _)| name.eq_ignore_ascii_case(LENGTH))
+            {
+                length = str::from_utf8(digits).ok().and_then(|digits| digits.trim().parse::<usize>().ok());
+            }
+        }
+        let (true, Some(length)) = (arrived[taken..].starts_with(b"HTTP/1.1 200"), length) else {
+            return Err(String::from_utf8_lossy(&arrived[taken..at]).into_owned());
+        };
+        if arrived.len() < at + length {
             return Ok((count, taken));
         }
-        (count, taken) = (count + 1, taken + head + 4 + length);
+        (count, taken) = (count + 1, at + length);
     }
 }
 
