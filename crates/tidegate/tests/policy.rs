@@ -147,6 +147,9 @@ fn costs_are_by_rule() {
     let outcome = limiter.check(Request::new("alice").cost(34));
     assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: 102, capacity: 100, .. })), "{outcome:?}");
     assert_eq!((left("requests"), left("units")), (9, 40), "nothing was charged");
+    let explanation = limiter.explain(Request::new("alice").cost(34)).expect("an answer");
+    assert!(explanation.decision.is_blocked() && explanation.decision.rule() == "units", "{explanation}");
+    assert!(explanation.to_string().contains("100/h can never let a cost of 102 pass  <- binds"), "{explanation}");
 }
 
 #[test]

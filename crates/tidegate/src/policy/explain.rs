@@ -13,7 +13,8 @@ use crate::request::{KeyPart, Request};
 #[non_exhaustive]
 #[must_use]
 pub struct Explanation {
-    /// What the request would be answered now.
+    /// What the request would be answered now. One whose cost can never pass,
+    /// which a check says by an error, is refused for good.
     pub decision: Decision,
     /// The rules, in the policy's order.
     pub rules: Vec<RuleExplanation>,
@@ -154,13 +155,15 @@ impl Explanation {
             Say::Answers { answer, .. } => Some(*answer),
             _ => None,
         });
-        let decision = match blocked_by {
+        // No waiting helps whoever asks for more than can ever pass.
+        let never = |rule: &&RuleExplanation| !rule.shadow && matches!(rule.say, Say::Unsatisfiable { .. });
+        let decision = match blocked_by.or_else(|| Some(rules.iter().find(never)?.rule)) {
             Some(rule) => Decision::blocked(rule),
             None => answers.reduce(Decision::and).unwrap_or_else(Decision::unlimited),
         };
         let mut explanation = Explanation { decision, rules };
         for rule in &mut explanation.rules {
-            let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked);
+            let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked | Say::Unsatisfiable { .. });
             rule.binds = speaks && !rule.shadow && rule.rule == decision.rule();
         }
         explanation
