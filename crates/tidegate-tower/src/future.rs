@@ -167,8 +167,8 @@ impl<S, B> Waiting<S, B> {
                 Err(refused) => return Poll::Ready(Err((refused, Arc::clone(settings)))),
             };
             let sleep = settings.gate.sleep(admission.delay);
-            let after =
-                After { settings: Arc::clone(settings), standing: admission.standing, question: question.take() };
+            let question = question.take().filter(|_| !admission.is_repeated);
+            let after = After { settings: Arc::clone(settings), standing: admission.standing, question };
             self.stage = Stage::Delayed { sleep, after: Some(after) };
         }
         match &mut self.stage {

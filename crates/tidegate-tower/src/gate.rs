@@ -58,7 +58,8 @@ impl Gate {
         let answer = answer(decided, |decision| {
             settings.standing(decision, &question, |request, show| at_once.for_each_meter(request, show))
         });
-        let is_to_be_settled = settings.settle.is_some() && answer.is_ok();
+        let was_charged = answer.as_ref().is_ok_and(|admission| !admission.is_repeated);
+        let is_to_be_settled = settings.settle.is_some() && was_charged;
         let kept = is_to_be_settled.then(|| Arc::new(question.into_owned()));
         Asked::Now(answer, kept)
     }
@@ -128,7 +129,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
         let limiter = self.clone();
         Box::pin(async move {
             let mut text = Text::default();
-            let request = question.request(&settings, &mut text);
+            let request = question.settling(&settings, &mut text);
             match settlement {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.

@@ -87,7 +87,7 @@ pub enum Value<'r> {
     All(Vec<Value<'r>>),
 }
 
-impl Value<'_> {
+impl<'v> Value<'v> {
     pub(crate) fn into_owned(self) -> Value<'static> {
         match self {
             Value::Bytes(bytes) => Value::Bytes(bytes.into_owned().into()),
@@ -97,10 +97,27 @@ impl Value<'_> {
         }
     }
 
+    /// The text that this is; several values make none.
+    pub(crate) fn into_text(self) -> Option<Cow<'v, str>> {
+        match self {
+            Value::Bytes(Cow::Borrowed(bytes)) => Some(match str::from_utf8(bytes) {
+                Ok(text) => text.into(),
+                Err(_) => bytes.escape_ascii().to_string().into(),
+            }),
+            Value::Bytes(Cow::Owned(bytes)) => Some(match String::from_utf8(bytes) {
+                Ok(text) => text.into(),
+                Err(error) => error.as_bytes().escape_ascii().to_string().into(),
+            }),
+            Value::Number(number) => Some(number.to_string().into()),
+            Value::Address(address) => Some(address.to_string().into()),
+            Value::All(_) => None,
+        }
+    }
+
     /// The key that this is, addresses of IPv6 taken by their first bits. The
     /// text of one of IPv4 is written to `text`.
     #[inline]
-    pub(crate) fn to_key<'v>(&'v self, ipv6_bits: u8, text: &'v mut Text) -> Key<'v> {
+    pub(crate) fn to_key<'k>(&'k self, ipv6_bits: u8, text: &'k mut Text) -> Key<'k> {
         match self {
             Value::Bytes(bytes) => Key::from(&**bytes),
             Value::Number(number) => Key::from(*number),
@@ -114,7 +131,7 @@ impl Value<'_> {
         }
     }
 
-    fn collect_parts<'v>(&'v self, ipv6_bits: u8, parts: &mut Vec<KeyPart<'v>>) {
+    fn collect_parts<'k>(&'k self, ipv6_bits: u8, parts: &mut Vec<KeyPart<'k>>) {
         match self {
             Value::Bytes(bytes) => parts.push(KeyPart::Bytes(bytes)),
             Value::Number(number) => parts.push(KeyPart::Number(*number)),

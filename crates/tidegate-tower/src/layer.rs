@@ -53,6 +53,7 @@ impl RateLimitLayer {
             attributes: Vec::new(),
             rule: None,
             cost: None,
+            id: None,
             styles: vec![HeaderStyle::Draft10],
             secret: None,
             respond: None,
@@ -167,6 +168,25 @@ impl<A> RateLimitLayer<A> {
     /// What a request costs: 1, unless set.
     pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.settings_mut().cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// What names a request, so that one that is sent again is charged once:
+    /// see [`Request::id`](tidegate::Request::id). Without a name it is charged
+    /// each time; a name that belongs to another request is refused with 422.
+    ///
+    /// A request that comes again passes, and its response settles nothing.
+    /// Whoever can choose names can have requests pass unpaid: take them from
+    /// clients you trust.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter};
+    /// # use tidegate_tower::{RateLimitLayer, by};
+    /// let limiter = Limiter::new(Limit::per_minute(60));
+    /// let layer = RateLimitLayer::new(limiter).key(by::api_key()).id(by::header("idempotency-key"));
+    /// ```
+    pub fn id(mut self, id: impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static) -> Self {
+        self.settings_mut().id = Some(Arc::new(id));
         self
     }
 

@@ -1,5 +1,6 @@
 //! A request as the limiter is asked about it, and the answer.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use tidegate::{CheckError, Decision, Request};
@@ -16,6 +17,8 @@ pub(crate) struct Question<'r> {
     /// One for each attribute of the settings, in their order.
     pub(crate) attributes: Vec<Option<Value<'r>>>,
     pub(crate) cost: u64,
+    /// What names the request, if anything does.
+    pub(crate) id: Option<Cow<'r, str>>,
 }
 
 impl Question<'_> {
@@ -25,12 +28,23 @@ impl Question<'_> {
             key: self.key.into_owned(),
             attributes: self.attributes.into_iter().map(owned).collect(),
             cost: self.cost,
+            id: self.id.map(|id| Cow::Owned(id.into_owned())),
         }
     }
 
     /// The question in the limiter's own words.
     #[inline]
     pub(crate) fn request<'q>(&'q self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
+        let request = self.settling(settings, text);
+        match &self.id {
+            Some(id) => request.id(id),
+            None => request,
+        }
+    }
+
+    /// The same without a name: what settles a request is no repetition of it.
+    #[inline]
+    pub(crate) fn settling<'q>(&'q self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
         let mut request = Request::new(self.key.to_key(settings.ipv6_bits, text)).cost(self.cost);
         for ((name, _), value) in settings.attributes.iter().zip(&self.attributes) {
             if let Some(part) = value.as_ref().and_then(Value::to_attribute) {
@@ -65,6 +79,8 @@ pub(crate) type Answer = Result<Admission, Box<Refused>>;
 pub(crate) struct Admission {
     /// How long it is to be held back.
     pub(crate) delay: Duration,
+    /// Whether it was charged before, and not this time.
+    pub(crate) is_repeated: bool,
     pub(crate) standing: Option<Standing>,
 }
 
@@ -82,7 +98,9 @@ pub(crate) fn answer(
     stand: impl FnOnce(Decision) -> Option<Standing>,
 ) -> Answer {
     match decided {
-        Ok(decision) if decision.is_allowed() => Ok(Admission { delay: decision.delay(), standing: stand(decision) }),
+        Ok(decision) if decision.is_allowed() => {
+            Ok(Admission { delay: decision.delay(), is_repeated: decision.is_repeated(), standing: stand(decision) })
+        }
         Ok(decision) => Err(Box::new(Refused { refusal: Refusal::by(decision), standing: stand(decision) })),
         Err(error) => Err(Box::new(Refused { refusal: Refusal::new(Reason::NoAnswer(error)), standing: None })),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use tidegate::{CheckError, Decision};
+use tidegate::{CheckError, Decision, StoreError};
 
 use crate::fields::seconds;
 
@@ -25,7 +25,7 @@ pub enum Reason {
     /// The store is away or full, and its stand-in lets nothing pass: 503.
     Degraded(Decision),
     /// There is no answer, and nobody to stand in: 503. A cost that can never
-    /// pass: 400.
+    /// pass: 400. An [id](crate::RateLimitLayer::id) of another request: 422.
     NoAnswer(CheckError),
     /// Nobody knows whose request it is: as [`Keyless`](crate::Keyless) says.
     Keyless(StatusCode),
@@ -36,6 +36,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 /// Ours: no waiting helps.
 const COST_ABOVE_LIMIT: &str = "urn:tidegate:cost-above-limit";
+const ID_REUSED: &str = "urn:tidegate:id-reused";
 
 /// What callers are told to wait for an answer.
 const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
@@ -78,6 +79,7 @@ impl Refusal {
             Reason::OverLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             Reason::Blocked(_) => StatusCode::FORBIDDEN,
             Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => StatusCode::BAD_REQUEST,
+            Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => StatusCode::UNPROCESSABLE_ENTITY,
             Reason::Degraded(_) | Reason::NoAnswer(_) => StatusCode::SERVICE_UNAVAILABLE,
             Reason::Keyless(status) => status,
         }
@@ -93,7 +95,7 @@ impl Refusal {
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self.reason {
             Reason::OverLimit(decision) | Reason::Degraded(decision) => Some(decision.retry_after()),
-            Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => None,
+            Reason::NoAnswer(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. })) => None,
             Reason::NoAnswer(_) => Some(NO_ANSWER_WAIT),
             Reason::Blocked(_) | Reason::Keyless(_) => None,
         }
@@ -106,6 +108,7 @@ impl Refusal {
             Reason::OverLimit(_) => "Request cannot be satisfied as assigned quota has been exceeded",
             Reason::Degraded(_) => "Request cannot be satisfied due to temporary server capacity constraints",
             Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => "Request costs more than its limit can ever allow",
+            Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => "Request id belongs to another request",
             Reason::NoAnswer(_) => "Request cannot be satisfied due to temporary server capacity constraints",
             Reason::Blocked(_) | Reason::Keyless(_) => self.status().canonical_reason().unwrap_or("Refused"),
         }
@@ -119,6 +122,9 @@ impl Refusal {
             Reason::Degraded(_) => (REDUCED_CAPACITY, None),
             Reason::NoAnswer(CheckError::Unsatisfiable { cost, capacity, .. }) => {
                 (COST_ABOVE_LIMIT, Some(format!("a cost of {cost} can never fit a limit of {capacity}")))
+            }
+            Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => {
+                (ID_REUSED, Some("the id came before with another key, attribute or cost".into()))
             }
             Reason::NoAnswer(_) => (REDUCED_CAPACITY, None),
             Reason::Blocked(_) => ("about:blank", None),

@@ -49,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) attributes: Vec<(Box<str>, Extract)>,
     pub(crate) rule: Option<Box<str>>,
     pub(crate) cost: Option<CostFn>,
+    pub(crate) id: Option<Extract>,
     pub(crate) styles: Vec<HeaderStyle>,
     pub(crate) secret: Option<Secret>,
     pub(crate) respond: Option<RespondFn>,
@@ -83,7 +84,8 @@ impl Settings {
         };
         let attributes = self.attributes.iter().map(|(_, extract)| extract(head)).collect();
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
-        Described::Ask(Question { key, attributes, cost })
+        let id = self.id.as_ref().and_then(|id| id(head)?.into_text());
+        Described::Ask(Question { key, attributes, cost, id })
     }
 
     /// What the caller is told of the limits that a request has met.

@@ -441,6 +441,31 @@ mod costs {
     }
 
     #[tokio::test]
+    async fn a_request_that_is_sent_again_is_charged_and_settled_once() {
+        for asynchronous in [false, true] {
+            let slow = Slow { store: Arc::default(), answers: Arc::new(Semaphore::new(100)) };
+            let layer = match asynchronous {
+                false => RateLimitLayer::new(limiter(Limit::per_hour(10)).0),
+                true => RateLimitLayer::new(Limiter::with_store(Limit::per_hour(10), slow).expect("a valid policy")),
+            };
+            let layer = layer.id(by::header("idempotency-key")).settle(settle::only_successes());
+            let named = |name: &str| with_header("idempotency-key", name);
+            let left = |response: &Response<String>| response.headers()["ratelimit"].to_str().expect("text").to_owned();
+            assert!(left(&ask(&layer, named("a"), 200).await).contains(";r=9"));
+            assert!(left(&ask(&layer, named("a"), 200).await).contains(";r=9"), "sent again");
+            assert!(left(&ask(&layer, named("b"), 200).await).contains(";r=8"));
+            assert!(left(&ask(&layer, named("b"), 500).await).contains(";r=8"), "nothing to give back a second time");
+            assert!(left(&ask(&layer, from(ALICE), 200).await).contains(";r=7"), "without a name");
+            assert!(left(&ask(&layer, from(ALICE), 200).await).contains(";r=6"));
+            let layer = layer.cost(|_| 2);
+            let reused = ask(&layer, named("a"), 200).await;
+            assert_eq!(reused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+            assert!(reused.body().contains("urn:tidegate:id-reused"), "{}", reused.body());
+            assert!(!reused.headers().contains_key(RETRY_AFTER), "no waiting helps");
+        }
+    }
+
+    #[tokio::test]
     async fn a_service_that_fails_without_a_response_is_no_success() {
         let (limiter, _) = limiter(Limit::per_hour(10));
         let broken = || service_fn(|_: Request<String>| async { Err::<Response<String>, _>("broken") });
