@@ -90,6 +90,14 @@ impl App {
         self.inline.get(limit)
     }
 
+    /// The same, for a limit in words.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn inline_words(&self, words: &str) -> Result<Arc<Inline>, ConfigError> {
+        self.inline.read(words)
+    }
+
     /// Puts a policy in the place of the one that applies: whole, or not at all.
     pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
         let put = tidegate_config::parse(&text, format, Path::new("policy"))

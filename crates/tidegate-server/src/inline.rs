@@ -6,6 +6,7 @@
 //! under the same limit is one state, whichever protocol asks.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tidegate::{ConfigError, FailureMode, Limit, Limiter, Meter, Name, Policy};
@@ -21,8 +22,13 @@ pub const INLINE_RULE: Name = Name::literal("inline");
 /// more, all are let go and nothing is lost but the time to make them.
 const MOST_LIMITS: usize = 10_000;
 
+/// Words that are remembered: longer ones are read each time.
+const LONGEST_WORDS: usize = 64;
+
 /// A limit that came with a request, ready to be asked in two ways.
 pub struct Inline {
+    /// What came.
+    pub limit: Limit,
     /// For those who ask the store themselves, many at a time.
     pub meter: Meter,
     /// For everyone else: all verbs, failure mode, metrics.
@@ -31,6 +37,8 @@ pub struct Inline {
 
 pub(crate) struct InlineLimits {
     known: RwLock<HashMap<Limit, Arc<Inline>>>,
+    /// The same by the words that they came in, which need not be read again.
+    by_words: RwLock<HashMap<Box<str>, Arc<Inline>>>,
     store: AnyStore,
     on_failure: Option<FailureMode>,
     metrics: Arc<Metrics>,
@@ -44,7 +52,19 @@ impl InlineLimits {
         metrics: Arc<Metrics>,
         refused: Arc<Refused>,
     ) -> InlineLimits {
-        InlineLimits { known: RwLock::default(), store, on_failure, metrics, refused }
+        InlineLimits { known: RwLock::default(), by_words: RwLock::default(), store, on_failure, metrics, refused }
+    }
+
+    /// The limit that these words are.
+    pub(crate) fn read(&self, words: &str) -> Result<Arc<Inline>, ConfigError> {
+        if let Some(known) = self.by_words.read().unwrap_or_else(PoisonError::into_inner).get(words) {
+            return Ok(Arc::clone(known));
+        }
+        let inline = self.get(words.parse()?)?;
+        if words.len() <= LONGEST_WORDS {
+            remember(&self.by_words, words.into(), &inline);
+        }
+        Ok(inline)
     }
 
     pub(crate) fn get(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
@@ -58,14 +78,18 @@ impl InlineLimits {
         }
         let limiter =
             builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused).by(limit)).build()?;
-        let inline = Arc::new(Inline { meter, limiter });
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_LIMITS {
-            known.clear();
-        }
-        known.insert(limit, Arc::clone(&inline));
+        let inline = Arc::new(Inline { limit, meter, limiter });
+        remember(&self.known, limit, &inline);
         Ok(inline)
     }
+}
+
+fn remember<K: Eq + Hash>(known: &RwLock<HashMap<K, Arc<Inline>>>, name: K, inline: &Arc<Inline>) {
+    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MOST_LIMITS {
+        known.clear();
+    }
+    known.insert(name, Arc::clone(inline));
 }
 
 #[cfg(test)]
@@ -94,5 +118,23 @@ mod tests {
         assert!(limits.known.read().unwrap().len() <= MOST_LIMITS);
         assert!(!limits.known.read().unwrap().contains_key(&first));
         assert!(!ask(first));
+    }
+
+    #[test]
+    fn words_are_read_once_and_bounded_as_well() {
+        let limits = InlineLimits::new(AnyStore::from(MemoryStore::default()), None, Arc::default(), Arc::default());
+        let first = limits.read("5/min").unwrap();
+        assert_eq!(first.limit, "5/min".parse().unwrap());
+        assert!(Arc::ptr_eq(&first, &limits.read("5/min").unwrap()));
+        assert!(Arc::ptr_eq(&first, &limits.read(" 5/min ").unwrap()), "the same limit in other words");
+        assert!(limits.read("five a minute").is_err());
+        let many = " ".repeat(LONGEST_WORDS) + "5/min";
+        assert!(Arc::ptr_eq(&first, &limits.read(&many).unwrap()));
+        assert!(!limits.by_words.read().unwrap().contains_key(&*many), "who pads words fills no memory");
+        for count in 0..=MOST_LIMITS {
+            limits.read(&format!("5/min{:1$}", "", count % 50)).unwrap();
+            limits.read(&format!("{}/min", count + 1)).unwrap();
+        }
+        assert!(limits.by_words.read().unwrap().len() <= MOST_LIMITS);
     }
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Decision, Limit};
+use tidegate::{CheckError, Decision, Limit, Limiter};
 
 use super::answer::{self, Answer, Item};
 use super::body::{self, ReadableBody};
@@ -15,7 +15,9 @@ use super::problem::Problem;
 use super::question::{Question, Questions};
 use super::reply::Reply;
 use crate::app::App;
+use crate::inline::Inline;
 use crate::metrics::Protocol;
+use crate::store::AnyStore;
 
 /// What a path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +52,9 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, 
     match Questions::parse(body, app)? {
         Questions::One(question) => {
             question.without_patience()?;
-            let limit = question.limit()?;
-            let decision = decision(app, verb, &question, limit).await?;
-            let limit = limit.or_else(|| binding(app, &question, &decision));
+            let inline = question.inline(app)?;
+            let decision = decision(app, verb, &question, inline.as_deref()).await?;
+            let limit = binding(app, &question, inline.as_deref(), &decision);
             Ok(match verb {
                 Verb::Charge => answer::admission(&decision, limit),
                 Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, limit),
@@ -63,10 +65,10 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, 
             // All are understood before any is decided.
             for question in &questions {
                 question.without_patience()?;
-                asked.push((question, question.limit()?));
+                asked.push((question, question.inline(app)?));
             }
             // Side by side, so that a store that is far away is asked all at once.
-            let answers = asked.into_iter().map(|(question, limit)| decision(app, verb, question, limit));
+            let answers = asked.iter().map(|(question, inline)| decision(app, verb, question, inline.as_deref()));
             let items: Vec<Item> = join_all(answers)
                 .await
                 .into_iter()
@@ -80,8 +82,13 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, 
     }
 }
 
-async fn decision(app: &App, verb: Verb, question: &Question<'_>, limit: Option<Limit>) -> Result<Decision, Problem> {
-    let limiter = question.limiter(limit, app)?;
+async fn decision(
+    app: &App,
+    verb: Verb,
+    question: &Question<'_>,
+    inline: Option<&Inline>,
+) -> Result<Decision, Problem> {
+    let limiter = limiter(app, inline);
     let request = question.request();
     let decided = match verb {
         Verb::Charge => limiter.check_async(request).await,
@@ -107,8 +114,8 @@ async fn known_rule(app: &App, question: &Question<'_>) -> Result<(), Problem> {
 async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     let patience = question.patience()?;
-    let limit = question.limit()?;
-    let limiter = question.limiter(limit, app)?;
+    let inline = question.inline(app)?;
+    let limiter = limiter(app, inline.as_deref());
     let acquired = tokio::select! {
         acquired = limiter.acquire(question.request(), patience) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
@@ -127,12 +134,21 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
             None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
         },
     };
-    let limit = limit.or_else(|| binding(app, &question, &decision));
+    let limit = binding(app, &question, inline.as_deref(), &decision);
     Ok(answer::admission(&decision, limit))
 }
 
-/// The limit that binds, of those that the policy has for the question.
-fn binding(app: &App, question: &Question<'_>, decision: &Decision) -> Option<Limit> {
+/// Who decides.
+fn limiter<'a>(app: &'a App, inline: Option<&'a Inline>) -> &'a Limiter<AnyStore> {
+    inline.map_or(&app.limiter, |inline| &inline.limiter)
+}
+
+/// The limit that binds: the one that came, or one of those that the policy has
+/// for the question.
+fn binding(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Option<Limit> {
+    if let Some(inline) = inline {
+        return Some(inline.limit);
+    }
     let mut binding = None;
     app.limiter.for_each_meter(question.request(), |meter| {
         if meter.name() == decision.rule() {
@@ -145,8 +161,8 @@ fn binding(app: &App, question: &Question<'_>, decision: &Decision) -> Option<Li
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     question.without_patience()?;
-    let limiter = question.limiter(question.limit()?, app)?;
-    let explained = limiter.explain_async(question.request()).await;
+    let inline = question.inline(app)?;
+    let explained = limiter(app, inline.as_deref()).explain_async(question.request()).await;
     Ok(answer::explanation(&explained.map_err(|error| failed(app, error))?))
 }
 

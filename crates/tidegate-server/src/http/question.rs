@@ -2,16 +2,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use tidegate::{Limit, Limiter, Request};
+use tidegate::Request;
 
 use super::problem::Problem;
 use crate::app::App;
+use crate::inline::Inline;
 use crate::object::{FromObject, Shape};
-use crate::store::AnyStore;
 
 /// The longest key, name or value.
 const LONGEST_TEXT: usize = 4096;
@@ -121,17 +122,9 @@ impl<'a> Question<'a> {
         Ok(())
     }
 
-    /// The limit that came with the question.
-    pub(super) fn limit(&self) -> Result<Option<Limit>, Problem> {
-        self.limit.as_ref().map(|words| words.0.parse()).transpose().map_err(Problem::Limit)
-    }
-
-    /// Who decides.
-    pub(super) fn limiter(&self, limit: Option<Limit>, app: &App) -> Result<Limiter<AnyStore>, Problem> {
-        match limit {
-            None => Ok(app.limiter.clone()),
-            Some(limit) => Ok(app.inline(limit)?.limiter.clone()),
-        }
+    /// The limit that came with the question; without one, the policy decides.
+    pub(super) fn inline(&self, app: &App) -> Result<Option<Arc<Inline>>, Problem> {
+        self.limit.as_ref().map(|words| app.inline_words(&words.0)).transpose().map_err(Problem::Limit)
     }
 
     /// The question in the library's words. Its key, if left out, is the
