@@ -139,6 +139,15 @@ impl Ledger {
         }
     }
 
+    /// Keeps what was taken for somebody who has left, as far as it fits into a
+    /// chunk. The rest is lost: given back later, it would let more pass in an
+    /// interval than a chunk.
+    pub(crate) fn keep(&self, state_key: &[u8], cost: u64, chunk: u64) {
+        if let Some(account) = self.shard(state_key).get_mut(state_key) {
+            account.units = account.units.saturating_add(cost).min(chunk.max(account.units));
+        }
+    }
+
     /// The turn of whoever asks the servers for this state; `None` if too
     /// many states are on lease.
     pub(crate) fn turn(&self, state_key: &[u8], meter: &Meter, key: &Key<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
@@ -190,7 +199,8 @@ impl Ledger {
     }
 
     /// Gives up the leases that are over at `now` and what is too much of
-    /// others, and forgets idle states.
+    /// others, and forgets idle states. In the order of the keys, which does
+    /// not depend on how they are hashed.
     pub(crate) fn expired(&self, now: Micros) -> Vec<Return> {
         let mut returns = Vec::new();
         for shard in &self.shards {
@@ -206,6 +216,7 @@ impl Ledger {
                 is_needed
             });
         }
+        returns.sort_by(|one: &Return, other| one.key.as_bytes().cmp(other.key.as_bytes()));
         returns
     }
 
@@ -341,6 +352,16 @@ mod tests {
         ledger.cancel(STATE);
         assert!(!ledger.grant(STATE, &under_way, grant(3)));
         assert!(!taken(&ledger, 1, NOW));
+    }
+
+    #[test]
+    fn of_what_nobody_waits_for_a_chunk_is_kept() {
+        let (ledger, chunk) = (ledger(), 3);
+        borrow(&ledger, 7);
+        assert!(taken(&ledger, 7, NOW));
+        ledger.keep(STATE, 7, chunk);
+        assert_eq!(ledger.units(), chunk);
+        assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
     }
 
     /// Requests of several limits take, borrow beside each other, and put back

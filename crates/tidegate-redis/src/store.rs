@@ -179,6 +179,10 @@ impl Inner {
         &self.runtime
     }
 
+    pub(crate) fn deadline(&self) -> Duration {
+        self.settings.deadline
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.settings.prefix
     }
@@ -394,7 +398,7 @@ impl Store for RedisStore {
                 return Ok(now);
             }
             if leases.concern(checks) {
-                return Ok(inner.runtime.run(self.inner.decide_leased(leases, checks, keys, verdicts)).await?);
+                return Ok(inner.runtime.run(self.inner.decide_leased_in_time(leases, checks, keys, verdicts)).await?);
             }
         }
         let Some(refusals) = &inner.refusals else {
