@@ -13,6 +13,9 @@ use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
 use tidegate::{Key, Meter, Micros};
 
+#[cfg(test)]
+use crate::simulation::{Mistake, is_planted};
+
 /// Lets a process borrow units of a limit and answer by itself while they last.
 ///
 /// # Bound
@@ -187,6 +190,10 @@ impl Ledger {
         let Grant { units, most, verdict, at, until } = grant;
         account.awaited = None;
         account.hold(units, most);
+        #[cfg(test)]
+        if is_planted(Mistake::GrantsTwice) {
+            account.hold(units, u64::MAX);
+        }
         (account.granted, account.granted_at, account.until) = (verdict, at, until);
         true
     }
@@ -269,6 +276,10 @@ impl Account {
     }
 
     fn give_up(&mut self) -> Return {
+        #[cfg(test)]
+        if is_planted(Mistake::KeepsWhatItGaveBack) {
+            return Return { meter: self.meter.clone(), key: self.key.clone(), units: self.units };
+        }
         let units = std::mem::take(&mut self.units) + std::mem::take(&mut self.surplus);
         Return { meter: self.meter.clone(), key: self.key.clone(), units }
     }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisResult, Value};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Clock, Micros, Store, StoreError, SystemClock};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::breaker::Breaker;
 use crate::builder::{Builder, Settings};
@@ -209,7 +209,7 @@ impl Inner {
     }
 
     pub(crate) fn call<'a>(&self, turns: Vec<Turn<'a>>) -> Call<'a> {
-        let now = self.settings.clock.as_ref().map(|clock| clock.now().min(Micros::LATEST));
+        let now = self.settings.clock_decides.then(|| self.local_now().min(Micros::LATEST));
         let kept_longer_ms = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK_MS } else { USUALLY_KEPT_LONGER_MS };
         let genesis = turns.first().filter(|_| self.settings.strict).map(|turn| {
             let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
