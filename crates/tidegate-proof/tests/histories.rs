@@ -165,12 +165,15 @@ where
     tester.is_consistent()
 }
 
+/// A limit of so many units.
+type LimitOf = fn(u64) -> Limit;
+
 /// Whom threads ask.
 struct Asked {
     limiter: Limiter,
     clock: ManualClock,
     /// What a changed limit is like.
-    limit_of: fn(u64) -> Limit,
+    limit_of: LimitOf,
 }
 
 impl Asked {
@@ -315,7 +318,7 @@ fn rounds(
 /// the limit in force would not let pass.
 #[test]
 fn a_limit_that_changes_lets_nobody_pass_beside_it() {
-    let kinds: [(&str, fn(u64) -> Limit); 4] = [
+    let kinds: [(&str, LimitOf); 4] = [
         ("token bucket", bucket),
         ("fixed window", |count| Limit::fixed_window(count, MINUTE)),
         ("sliding counter", |count| Limit::sliding_counter(count, MINUTE)),

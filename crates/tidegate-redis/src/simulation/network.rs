@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::mistake::{Mistake, is_planted};
@@ -91,7 +91,7 @@ impl Dialer {
         let (ours, theirs) = duplex(IN_FLIGHT);
         let wire = Arc::new(Wire { process: *process, server, tasks: Mutex::default() });
         world.lock().wires.push(Arc::clone(&wire));
-        serve(Arc::clone(world), wire, theirs);
+        serve(Arc::clone(world), &wire, theirs);
         Ok(ours)
     }
 }
@@ -150,16 +150,16 @@ impl State {
     }
 }
 
-fn serve(world: Arc<World>, wire: Arc<Wire>, stream: DuplexStream) {
+fn serve(world: Arc<World>, wire: &Arc<Wire>, stream: DuplexStream) {
     let (from_client, to_client) = split(stream);
     let (arrivals, arriving) = channel(MOST_COMMANDS);
     let (replies, replying) = channel(MOST_COMMANDS);
     let tasks = [
         tokio::spawn(receive(Arc::clone(&world), wire.process, from_client, arrivals)),
-        tokio::spawn(carry_out(Arc::clone(&world), Arc::clone(&wire), arriving, replies)),
+        tokio::spawn(carry_out(Arc::clone(&world), Arc::clone(wire), arriving, replies)),
         tokio::spawn(answer(world, to_client, replying)),
     ];
-    wire.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks.iter().map(|task| task.abort_handle()));
+    wire.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks.iter().map(JoinHandle::abort_handle));
 }
 
 /// Something, and when it is there.
@@ -219,7 +219,7 @@ async fn carry_out(
                     }
                 }
                 wire.cut();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
         let reply = world.lock().execute(process, server, &command);

@@ -23,7 +23,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn tell(seed: u64, telling: Telling) -> Result<Tally, Box<Broken>> {
     let told = simulate(seed, None, telling);
     let tally = told.or_else(|_| simulate(seed, None, Telling::Aloud))?;
-    if seed % REPLAYED == 0 {
+    if seed.is_multiple_of(REPLAYED) {
         assert_eq!(simulate(seed, None, Telling::Silently).ok(), Some(tally), "seed {seed} tells two stories");
     }
     Ok(tally)
