@@ -11,6 +11,7 @@ mod proof;
 mod run;
 mod sanitize;
 mod servers;
+mod simulation;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,10 @@ cargo xtask TASK
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
   compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
+  simulation
+            processes, leases and servers with faults in virtual time: [COUNT] [--seed FIRST], 100,000 seeds unless
+            told; one seed is told aloud
+  histories threads at once and waiters poll by poll: [COUNT] [--seed FIRST], a million unless told
   miri      the tests of the unsafe code under Miri
   sanitize  the library's tests under ThreadSanitizer and AddressSanitizer, on nightly: [thread|address]
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
@@ -46,6 +51,8 @@ fn main() -> ExitCode {
         "bench" => ci::bench(&rest),
         "compare" => compare::write(),
         "loom" => ci::loom(None),
+        "simulation" => simulation::tell(&simulation::SIMULATION, &rest),
+        "histories" => simulation::tell(&simulation::HISTORIES, &rest),
         "miri" => ci::miri(),
         "sanitize" => sanitize::all(&rest),
         "fuzz" => fuzz::run(&rest),

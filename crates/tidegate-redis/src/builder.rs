@@ -25,8 +25,10 @@ pub(crate) struct Settings {
     /// How long opening a connection may take.
     pub(crate) patience: Duration,
     pub(crate) breaker: BreakerSettings,
-    /// The time to decide by, if it is not the server's.
+    /// The time of this process, if it is not the system's.
     pub(crate) clock: Option<Arc<dyn Clock>>,
+    /// Whether that time also decides, in place of the servers' own.
+    pub(crate) clock_decides: bool,
     pub(crate) strict: bool,
     pub(crate) refusals: Option<RefusalCache>,
     pub(crate) leases: HashMap<String, Lease>,
@@ -41,6 +43,7 @@ impl Builder {
             patience: Duration::from_secs(1),
             breaker: BreakerSettings::default(),
             clock: None,
+            clock_decides: false,
             strict: false,
             refusals: None,
             leases: HashMap::new(),
@@ -78,6 +81,14 @@ impl Builder {
     /// Decides by this clock in place of the server's: for tests. All stores
     /// that share a prefix must have the same one.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
+        self.settings.clock = Some(Arc::new(clock));
+        self.settings.clock_decides = true;
+        self
+    }
+
+    /// Waits by this clock, and lets the servers decide by theirs.
+    #[cfg(test)]
+    pub(crate) fn local_clock(mut self, clock: impl Clock) -> Builder {
         self.settings.clock = Some(Arc::new(clock));
         self
     }

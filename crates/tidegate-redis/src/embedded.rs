@@ -6,8 +6,8 @@
 
 mod account;
 mod expiry;
-mod host;
-mod keyspace;
+pub(crate) mod host;
+pub(crate) mod keyspace;
 mod store;
 mod strict;
 mod swap;

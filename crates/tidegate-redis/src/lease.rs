@@ -6,6 +6,8 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{AlgorithmKind, Check, Key, Meter, Micros};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::failure::RedisFailure;
 use crate::key::state_key;
@@ -89,72 +91,90 @@ impl Leases {
     }
 }
 
+/// Units that were taken for a request that is not decided yet: put back
+/// unless they are kept, also if nobody waits for the decision any more.
+struct Taken<'l> {
+    ledger: &'l Ledger,
+    /// The state, the units, and the chunk of its lease.
+    units: Vec<(&'l [u8], u64, u64)>,
+}
+
+impl Taken<'_> {
+    fn keep(mut self) {
+        self.units.clear();
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for (key, cost, chunk) in self.units.drain(..) {
+            self.ledger.put_back(key, cost, chunk);
+        }
+    }
+}
+
 impl Inner {
-    /// Decides checks of which some are under a lease that does not suffice:
-    /// borrows for those, asks the servers about the others.
-    pub(crate) async fn decide_leased(
+    /// [`decide_leased`](Inner::decide_leased), within one deadline however
+    /// many calls it takes and however many wait for the same units.
+    pub(crate) async fn decide_leased_in_time(
         self: &Arc<Self>,
         leases: &Leases,
         checks: &[Check<'_>],
         keys: Vec<Vec<u8>>,
         verdicts: &mut [Verdict],
     ) -> Result<Micros, RedisFailure> {
-        let mut taken = Vec::new();
+        let deadline = self.deadline();
+        let decided = timeout(deadline, self.decide_leased(leases, checks, &keys, verdicts)).await;
+        decided.unwrap_or_else(|_| Err(RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() }))
+    }
+
+    /// Decides checks of which some are under a lease that does not suffice:
+    /// borrows for those, asks the servers about the others.
+    async fn decide_leased(
+        self: &Arc<Self>,
+        leases: &Leases,
+        checks: &[Check<'_>],
+        keys: &[Vec<u8>],
+        verdicts: &mut [Verdict],
+    ) -> Result<Micros, RedisFailure> {
+        let mut taken = Taken { ledger: &leases.ledger, units: Vec::new() };
         let mut others = Vec::new();
         let mut refused = false;
-        let mut failure = None;
         let mut now = self.local_now();
-        for (index, (check, key)) in checks.iter().zip(&keys).enumerate() {
+        for (index, (check, key)) in checks.iter().zip(keys).enumerate() {
             let lease = leases.of(check.meter()).filter(|_| check.verb() == Verb::Charge && check.cost() > 0);
-            let Some(lease) = lease.filter(|_| !refused && failure.is_none()) else {
+            let Some(lease) = lease.filter(|_| !refused) else {
                 if check.verb() == Verb::Reset {
                     leases.ledger.cancel(key);
                 }
                 others.push(index);
                 continue;
             };
-            match self.take_or_borrow(leases, lease, check, key).await {
-                Ok((verdict, at)) => {
-                    verdicts[index] = verdict;
-                    now = now.max(at);
-                    if verdict.allowed {
-                        taken.push((index, lease));
-                    } else {
-                        refused = true;
-                    }
-                }
-                Err(error) => failure = Some(error),
+            let (verdict, at) = self.take_or_borrow(leases, lease, check, key).await?;
+            verdicts[index] = verdict;
+            now = now.max(at);
+            if verdict.allowed {
+                taken.units.push((key, check.cost(), lease.chunk));
+            } else {
+                refused = true;
             }
         }
-        let put_back = || {
-            for (index, lease) in &taken {
-                leases.ledger.put_back(&keys[*index], checks[*index].cost(), lease.chunk);
+        if !others.is_empty() {
+            // Whoever is refused already only wants to know the rest.
+            let rest = others.iter().map(|index| if refused { checks[*index].as_peek() } else { checks[*index] });
+            let rest: Vec<Check<'_>> = rest.collect();
+            let rest_keys = others.iter().map(|index| keys[*index].clone()).collect();
+            let mut answers = vec![Verdict::default(); rest.len()];
+            now = now.max(self.decide_by_slot(&rest, rest_keys, &mut answers).await?);
+            refused |= rest.iter().zip(&answers).any(|(check, answer)| check.verb() == Verb::Charge && !answer.allowed);
+            for (index, answer) in others.iter().zip(answers) {
+                verdicts[*index] = answer;
             }
-        };
-        if let Some(failure) = failure {
-            put_back();
-            return Err(failure);
         }
-        if others.is_empty() {
-            if refused {
-                put_back();
-            }
-            return Ok(now);
+        if !refused {
+            taken.keep();
         }
-        // Whoever is refused already only wants to know the rest.
-        let rest = others.iter().map(|index| if refused { checks[*index].as_peek() } else { checks[*index] });
-        let rest: Vec<Check<'_>> = rest.collect();
-        let rest_keys = others.iter().map(|index| keys[*index].clone()).collect();
-        let mut answers = vec![Verdict::default(); rest.len()];
-        let decided = self.decide_by_slot(&rest, rest_keys, &mut answers).await.inspect_err(|_| put_back())?;
-        refused |= rest.iter().zip(&answers).any(|(check, answer)| check.verb() == Verb::Charge && !answer.allowed);
-        for (index, answer) in others.iter().zip(answers) {
-            verdicts[*index] = answer;
-        }
-        if refused {
-            put_back();
-        }
-        Ok(now.max(decided))
+        Ok(now)
     }
 
     /// Takes from the lease, which is made larger if need be.
@@ -181,9 +201,15 @@ impl Inner {
         let inner = Arc::clone(self);
         let (meter, owner) = (check.meter().clone(), Key::from(check.key()).into_owned());
         let key = key.to_vec();
-        let borrowing =
-            self.runtime().handle().spawn(async move { inner.borrow(lease, &meter, &owner, &key, short, cost).await });
-        borrowing.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }))
+        let (tell, told) = oneshot::channel();
+        self.runtime().handle().spawn(async move {
+            let borrowed = inner.borrow(lease, &meter, &owner, &key, short, cost).await;
+            let (Err(Ok((verdict, _))), Some(leases)) = (tell.send(borrowed), inner.leases()) else { return };
+            if verdict.allowed {
+                leases.ledger.keep(&key, cost, lease.chunk);
+            }
+        });
+        told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }))
     }
 
     /// Asks for a chunk, or for what there is of it, and takes `cost` if it

@@ -13,6 +13,9 @@ use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
 use tidegate::{Key, Meter, Micros};
 
+#[cfg(test)]
+use crate::simulation::{Mistake, is_planted};
+
 /// Lets a process borrow units of a limit and answer by itself while they last.
 ///
 /// # Bound
@@ -20,7 +23,9 @@ use tidegate::{Key, Meter, Micros};
 /// start, therefore, no more is admitted than the limit allows. In any one
 /// interval up to [`excess`](Lease::excess) more can be: units that were
 /// borrowed before it began. A process that dies keeps what it had borrowed
-/// from being used, at most one chunk for each key.
+/// from being used, at most one chunk for each key. Where a request of several
+/// limits borrows more than a chunk and another limit refuses it, the rest
+/// goes back up to a second later, and counts beside the chunk until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Units to borrow at a time; no more than the limit holds.
@@ -139,6 +144,15 @@ impl Ledger {
         }
     }
 
+    /// Keeps what was taken for somebody who has left, as far as it fits into a
+    /// chunk. The rest is lost: given back later, it would let more pass in an
+    /// interval than a chunk.
+    pub(crate) fn keep(&self, state_key: &[u8], cost: u64, chunk: u64) {
+        if let Some(account) = self.shard(state_key).get_mut(state_key) {
+            account.units = account.units.saturating_add(cost).min(chunk.max(account.units));
+        }
+    }
+
     /// The turn of whoever asks the servers for this state; `None` if too
     /// many states are on lease.
     pub(crate) fn turn(&self, state_key: &[u8], meter: &Meter, key: &Key<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
@@ -178,6 +192,10 @@ impl Ledger {
         let Grant { units, most, verdict, at, until } = grant;
         account.awaited = None;
         account.hold(units, most);
+        #[cfg(test)]
+        if is_planted(Mistake::GrantsTwice) {
+            account.hold(units, u64::MAX);
+        }
         (account.granted, account.granted_at, account.until) = (verdict, at, until);
         true
     }
@@ -190,7 +208,8 @@ impl Ledger {
     }
 
     /// Gives up the leases that are over at `now` and what is too much of
-    /// others, and forgets idle states.
+    /// others, and forgets idle states. In the order of the keys, which does
+    /// not depend on how they are hashed.
     pub(crate) fn expired(&self, now: Micros) -> Vec<Return> {
         let mut returns = Vec::new();
         for shard in &self.shards {
@@ -206,6 +225,7 @@ impl Ledger {
                 is_needed
             });
         }
+        returns.sort_by(|one: &Return, other| one.key.as_bytes().cmp(other.key.as_bytes()));
         returns
     }
 
@@ -258,6 +278,10 @@ impl Account {
     }
 
     fn give_up(&mut self) -> Return {
+        #[cfg(test)]
+        if is_planted(Mistake::KeepsWhatItGaveBack) {
+            return Return { meter: self.meter.clone(), key: self.key.clone(), units: self.units };
+        }
         let units = std::mem::take(&mut self.units) + std::mem::take(&mut self.surplus);
         Return { meter: self.meter.clone(), key: self.key.clone(), units }
     }
@@ -341,6 +365,16 @@ mod tests {
         ledger.cancel(STATE);
         assert!(!ledger.grant(STATE, &under_way, grant(3)));
         assert!(!taken(&ledger, 1, NOW));
+    }
+
+    #[test]
+    fn of_what_nobody_waits_for_a_chunk_is_kept() {
+        let (ledger, chunk) = (ledger(), 3);
+        borrow(&ledger, 7);
+        assert!(taken(&ledger, 7, NOW));
+        ledger.keep(STATE, 7, chunk);
+        assert_eq!(ledger.units(), chunk);
+        assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
     }
 
     /// Requests of several limits take, borrow beside each other, and put back

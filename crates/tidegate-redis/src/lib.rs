@@ -99,6 +99,8 @@ mod refusals;
 mod runtime;
 mod script;
 mod servers;
+#[cfg(test)]
+mod simulation;
 mod slots;
 mod state;
 mod store;

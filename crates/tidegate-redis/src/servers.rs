@@ -23,6 +23,9 @@ pub(crate) enum Origin {
     Server(Box<ConnectionInfo>),
     /// Whichever server is the master. Each client knows one sentinel or more.
     Sentinels(Vec<Mutex<SentinelClient>>),
+    /// Whichever server a simulated network leads to.
+    #[cfg(test)]
+    Simulated(crate::simulation::Dialer),
 }
 
 /// Why a store cannot be made. That the servers are away is no reason.
@@ -149,11 +152,20 @@ impl From<SentinelClient> for Servers {
     }
 }
 
+#[cfg(test)]
+impl From<crate::simulation::Dialer> for Servers {
+    fn from(dialer: crate::simulation::Dialer) -> Servers {
+        Servers(Topology::One(Origin::Simulated(dialer)))
+    }
+}
+
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Topology::One(Origin::Server(_)) => "Servers(one)",
             Topology::One(Origin::Sentinels(_)) => "Servers(sentinel set)",
+            #[cfg(test)]
+            Topology::One(Origin::Simulated(_)) => "Servers(simulated)",
             Topology::Cluster(_) => "Servers(cluster)",
         })
     }
@@ -202,6 +214,14 @@ impl Origin {
                 });
                 select_ok(opening).await.map(|(connection, _)| connection)
             }
+            #[cfg(test)]
+            Origin::Simulated(dialer) => {
+                let stream = dialer.dial().await?;
+                let info = redis::RedisConnectionInfo::default();
+                let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, settings).await?;
+                tokio::spawn(driver);
+                Ok(connection)
+            }
         }
     }
 
@@ -212,6 +232,8 @@ impl Origin {
                 _ => None,
             },
             Origin::Sentinels(_) => None,
+            #[cfg(test)]
+            Origin::Simulated(_) => None,
         }
     }
 }

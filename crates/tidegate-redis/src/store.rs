@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisResult, Value};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Clock, Micros, Store, StoreError, SystemClock};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::breaker::Breaker;
 use crate::builder::{Builder, Settings};
@@ -179,6 +179,10 @@ impl Inner {
         &self.runtime
     }
 
+    pub(crate) fn deadline(&self) -> Duration {
+        self.settings.deadline
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.settings.prefix
     }
@@ -205,7 +209,7 @@ impl Inner {
     }
 
     pub(crate) fn call<'a>(&self, turns: Vec<Turn<'a>>) -> Call<'a> {
-        let now = self.settings.clock.as_ref().map(|clock| clock.now().min(Micros::LATEST));
+        let now = self.settings.clock_decides.then(|| self.local_now().min(Micros::LATEST));
         let kept_longer_ms = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK_MS } else { USUALLY_KEPT_LONGER_MS };
         let genesis = turns.first().filter(|_| self.settings.strict).map(|turn| {
             let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
@@ -394,7 +398,7 @@ impl Store for RedisStore {
                 return Ok(now);
             }
             if leases.concern(checks) {
-                return Ok(inner.runtime.run(self.inner.decide_leased(leases, checks, keys, verdicts)).await?);
+                return Ok(inner.runtime.run(self.inner.decide_leased_in_time(leases, checks, keys, verdicts)).await?);
             }
         }
         let Some(refusals) = &inner.refusals else {

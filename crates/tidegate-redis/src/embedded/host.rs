@@ -11,7 +11,15 @@ use super::keyspace::{Answer, Keyspace};
 use crate::script::scripts;
 
 thread_local! {
-    static HOST: Host = Host::new().expect("Lua starts and the scripts compile");
+    /// One for the scripts as they are, and one for each change to them.
+    static HOSTS: RefCell<Vec<(Option<Planted>, Rc<Host>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A mistake in the scripts, to see that it is found: one text for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Planted {
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
 }
 
 /// Runs a command that calls the script, on a keyspace.
@@ -19,12 +27,38 @@ thread_local! {
 /// # Errors
 /// The text of the error that a server would answer.
 pub(super) fn run(command: &Cmd, keyspace: &mut Keyspace) -> Result<redis::Value, String> {
-    HOST.with(|host| {
-        // The functions that Lua calls can only own what they use.
-        std::mem::swap(&mut *host.keyspace.borrow_mut(), keyspace);
-        let outcome = host.run(command);
-        std::mem::swap(&mut *host.keyspace.borrow_mut(), keyspace);
-        outcome.map_err(|error| error.to_string())
+    let words: Vec<&[u8]> = command
+        .args_iter()
+        .map(|word| match word {
+            Arg::Simple(bytes) => bytes,
+            _ => panic!("a call of the script holds plain arguments"),
+        })
+        .collect();
+    run_words(&words, keyspace, None)
+}
+
+/// The same by the words of the command, by scripts that may have a mistake.
+pub(crate) fn run_words(
+    words: &[&[u8]],
+    keyspace: &mut Keyspace,
+    planted: Option<Planted>,
+) -> Result<redis::Value, String> {
+    let host = host(planted);
+    // The functions that Lua calls can only own what they use.
+    std::mem::swap(&mut *host.keyspace.borrow_mut(), keyspace);
+    let outcome = host.run(words);
+    std::mem::swap(&mut *host.keyspace.borrow_mut(), keyspace);
+    outcome.map_err(|error| error.to_string())
+}
+
+fn host(planted: Option<Planted>) -> Rc<Host> {
+    HOSTS.with_borrow_mut(|hosts| {
+        if let Some((_, host)) = hosts.iter().find(|(other, _)| *other == planted) {
+            return Rc::clone(host);
+        }
+        let host = Rc::new(Host::new(planted).expect("Lua starts and the scripts compile"));
+        hosts.push((planted, Rc::clone(&host)));
+        host
     })
 }
 
@@ -38,12 +72,14 @@ struct Host {
     keyspace: Rc<RefCell<Keyspace>>,
 }
 
-/// The script; or, for a campaign that plants mistakes, the one with a mistake
-/// in it, so that the tests need not be compiled for each.
-fn planted(text: &str) -> String {
-    match (std::env::var("TIDEGATE_PLANTED_FROM"), std::env::var("TIDEGATE_PLANTED_TO")) {
-        (Ok(from), Ok(to)) => text.replace(&from, &to),
-        _ => text.to_owned(),
+/// The script; or the one with a mistake in it, if there is one to plant. A
+/// campaign that plants many names them in the environment, so that the tests
+/// need not be compiled for each.
+fn with_mistake(text: &str, planted: Option<Planted>) -> String {
+    match (planted, std::env::var("TIDEGATE_PLANTED_FROM"), std::env::var("TIDEGATE_PLANTED_TO")) {
+        (Some(Planted { from, to }), ..) => text.replace(from, to),
+        (None, Ok(from), Ok(to)) => text.replace(&from, &to),
+        (None, ..) => text.to_owned(),
     }
 }
 
@@ -56,7 +92,7 @@ const STRICT_GLOBALS: &str = "
 ";
 
 impl Host {
-    fn new() -> mlua::Result<Host> {
+    fn new(planted: Option<Planted>) -> mlua::Result<Host> {
         let lua = Lua::new_with(StdLib::STRING | StdLib::MATH | StdLib::TABLE, LuaOptions::default())?;
         let keyspace = Rc::new(RefCell::new(Keyspace::default()));
         let (keys, arguments) = (Slots::new(&lua)?, Slots::new(&lua)?);
@@ -71,18 +107,15 @@ impl Host {
         globals.set("ARGV", &arguments.table)?;
         lua.load(STRICT_GLOBALS).exec()?;
         let compile = |(name, text): (&str, &str)| {
-            let script = lua.load(planted(text)).set_name(format!("={name}")).into_function()?;
+            let script = lua.load(with_mistake(text, planted)).set_name(format!("={name}")).into_function()?;
             Ok((redis::Script::new(text).get_hash().to_owned(), script))
         };
         let scripts = scripts().into_iter().map(compile).collect::<mlua::Result<Vec<_>>>()?;
         Ok(Host { lua, scripts, keys, arguments, keyspace })
     }
 
-    fn run(&self, command: &Cmd) -> mlua::Result<redis::Value> {
-        let mut words = command.args_iter().map(|word| match word {
-            Arg::Simple(bytes) => bytes,
-            _ => panic!("a call of the script holds plain arguments"),
-        });
+    fn run(&self, words: &[&[u8]]) -> mlua::Result<redis::Value> {
+        let mut words = words.iter().copied();
         // After EVALSHA, the digest and how many keys there are.
         let digest = words.nth(1).unwrap_or_default();
         let known = self.scripts.iter().find(|(known, _)| known.as_bytes() == digest);

@@ -9,18 +9,19 @@ use tidegate::Micros;
 
 use crate::script::numbers;
 
-pub(super) struct Keyspace {
+#[derive(Clone)]
+pub(crate) struct Keyspace {
     entries: HashMap<Vec<u8>, Entry>,
     /// The server's time.
-    pub(super) now: Micros,
+    pub(crate) now: Micros,
     /// The history that the server says it goes on with.
-    pub(super) history: String,
+    pub(crate) history: String,
     /// Whether a key is gone when its time is over. By a clock that leaps
     /// ahead and comes back, it would be gone for those who are not there yet.
-    pub(super) expires: bool,
+    pub(crate) expires: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     value: Value,
     /// In milliseconds.
@@ -30,7 +31,7 @@ struct Entry {
     is_written: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Value {
     String(Vec<u8>),
     List(VecDeque<Vec<u8>>),
@@ -38,7 +39,7 @@ enum Value {
 
 /// What a command answers.
 #[derive(Debug)]
-pub(super) enum Answer<'k> {
+pub(crate) enum Answer<'k> {
     Nothing,
     Done,
     Number(f64),
@@ -48,7 +49,7 @@ pub(super) enum Answer<'k> {
 }
 
 /// In the server's words.
-pub(super) type Refusal = &'static str;
+pub(crate) type Refusal = &'static str;
 
 const WRONG_TYPE: Refusal = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NO_INTEGER: Refusal = "ERR value is not an integer or out of range";
@@ -64,7 +65,12 @@ impl Default for Keyspace {
 }
 
 impl Keyspace {
-    pub(super) fn call(&mut self, command: &[u8], arguments: &[&[u8]]) -> Result<Answer<'_>, Refusal> {
+    /// An empty one, in which keys expire.
+    pub(crate) fn of_a_server() -> Keyspace {
+        Keyspace { expires: true, ..Keyspace::default() }
+    }
+
+    pub(crate) fn call(&mut self, command: &[u8], arguments: &[&[u8]]) -> Result<Answer<'_>, Refusal> {
         if let [key, ..] = arguments {
             self.forget(key);
         }
@@ -129,7 +135,7 @@ impl Keyspace {
     }
 
     /// The bytes of a string.
-    pub(super) fn string(&self, key: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn string(&self, key: &[u8]) -> Option<&[u8]> {
         match &self.entries.get(key)?.value {
             Value::String(bytes) => Some(bytes),
             Value::List(_) => None,
@@ -137,7 +143,7 @@ impl Keyspace {
     }
 
     /// The time of the newest entry of a log.
-    pub(super) fn newest(&self, key: &[u8]) -> Option<u64> {
+    pub(crate) fn newest(&self, key: &[u8]) -> Option<u64> {
         match &self.entries.get(key)?.value {
             Value::String(_) => None,
             Value::List(list) => numbers(list.get(list.len().checked_sub(2)?)?).map(|[at]| at),
@@ -145,16 +151,16 @@ impl Keyspace {
     }
 
     /// Whether a key was written since this was last asked.
-    pub(super) fn was_written(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn was_written(&mut self, key: &[u8]) -> bool {
         self.entries.get_mut(key).is_some_and(|entry| std::mem::take(&mut entry.is_written))
     }
 
     /// Until when a key is kept, if not for ever.
-    pub(super) fn kept_until(&self, key: &[u8]) -> Option<Micros> {
+    pub(crate) fn kept_until(&self, key: &[u8]) -> Option<Micros> {
         self.entries.get(key)?.kept_until
     }
 
-    pub(super) fn holds(&self, key: &[u8]) -> bool {
+    pub(crate) fn holds(&self, key: &[u8]) -> bool {
         self.entries.contains_key(key)
     }
 

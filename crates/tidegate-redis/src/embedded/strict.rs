@@ -69,3 +69,18 @@ fn nothing_is_given_back_while_a_history_is_new() {
         assert!(!strict.peek(START, 1).allowed, "{limit}: undo");
     }
 }
+
+/// A clock that is set back finds a history that has not begun yet: it begins
+/// now, and everybody recovers from there.
+#[test]
+fn a_clock_that_is_set_back_locks_nobody_out() {
+    const HOUR: u64 = 3_600_000_000;
+    for limit in LIMITS {
+        let strict = Account::new(limit, SETTINGS);
+        strict.charge(START, 1);
+        let mut random = Random::new(limit.capacity());
+        all_charged_at(limit, &strict, START - HOUR, &mut random);
+        let later = START - HOUR + 100 * limit.period().as_micros() as u64;
+        assert!(strict.charge(later, limit.capacity()).allowed, "{limit}: never recovers");
+    }
+}

@@ -305,4 +305,52 @@ mod schedules {
             next.join().expect("the next in line comes up");
         });
     }
+
+    /// Whoever is dropped after its first poll, while the clock moves and the
+    /// next in line waits for both.
+    #[test]
+    fn a_waiter_who_is_dropped_charges_nothing_and_holds_up_nobody() {
+        loom::model(|| {
+            let clock = ManualClock::default();
+            let store = MemoryStore::builder().max_keys(1).clock(clock.clone()).build().expect("valid settings");
+            let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
+            assert!(limiter.is_allowed("alice"));
+            let leaver = limiter.clone();
+            let mut leaver = Box::pin(async move { leaver.acquire("alice", Duration::from_secs(10)).await });
+            let poll = leaver.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(poll.is_pending());
+            let next = thread::spawn({
+                let limiter = limiter.clone();
+                move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok()
+            });
+            let leaving = thread::spawn(move || drop(leaver));
+            clock.set(Micros::new(1_000_000));
+            leaving.join().expect("it leaves");
+            assert!(next.join().expect("the waiter ends"), "it is admitted");
+            assert!(!limiter.is_allowed("alice"), "one of them was charged");
+            clock.set(Micros::new(2_000_000));
+            assert!(limiter.is_allowed("alice"), "and the other was not");
+        });
+    }
+
+    /// A policy takes over while somebody is decided: by the old one or by the
+    /// new one, and what was used stays used.
+    #[test]
+    fn a_policy_that_takes_over_mints_nothing() {
+        loom::model(|| {
+            let store = MemoryStore::builder().max_keys(1).clock(ManualClock::default()).build();
+            let limiter = Limiter::with_store(Limit::per_second(1), store.expect("valid settings"));
+            let limiter = limiter.expect("a valid policy");
+            let asking = thread::spawn({
+                let limiter = limiter.clone();
+                move || limiter.is_allowed("alice")
+            });
+            limiter.set_policy(Limit::per_second(2)).expect("a valid policy");
+            let mine = limiter.is_allowed("alice");
+            let other = asking.join().expect("the thread ends");
+            assert!(mine, "there is room for both in the new limit");
+            let left = limiter.peek("alice").expect("an answer").remaining();
+            assert!(u64::from(mine) + u64::from(other) + left <= 2, "{left} are left");
+        });
+    }
 }
