@@ -80,6 +80,11 @@ impl Cluster {
         self.link_in(&mut self.map(), address)
     }
 
+    /// All nodes that are known.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        self.map().nodes.values().cloned().collect()
+    }
+
     /// The master of a slot, if the cluster knows one.
     pub(crate) async fn master(self: &Arc<Self>, slot: u16) -> Result<Option<Arc<Link>>, RedisFailure> {
         let look = {

@@ -78,7 +78,7 @@
 //!
 //! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +incrby
 //! +llen +lindex +lrange +ltrim +lset +rpush +pexpire`, and `+info` for the strict
-//! mode, on `~prefix:*`.
+//! mode and [`RedisStore::evictions`], on `~prefix:*`.
 //!
 //! A kernel of your own ([`Meter::custom`](tidegate::Meter::custom)) works as it is: its
 //! state is read, decided on here, and written if nobody was faster, in two round
@@ -90,6 +90,7 @@ mod cluster;
 mod counters;
 #[cfg(test)]
 mod embedded;
+mod eviction;
 mod failure;
 mod key;
 mod lease;
@@ -109,6 +110,7 @@ mod swap;
 pub use breaker::BreakerSettings;
 pub use builder::Builder;
 pub use counters::Statistics;
+pub use eviction::Eviction;
 pub use failure::RedisFailure;
 pub use ledger::Lease;
 pub use refusals::RefusalCache;

@@ -122,6 +122,10 @@ impl RedisStore {
         self.inner.leases.as_ref()?.of_rule(rule)
     }
 
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Gives back all that is on lease: for the end of a process.
     pub async fn close(&self) {
         let inner = &*self.inner;
@@ -177,6 +181,18 @@ impl Inner {
 
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    /// All servers, as far as they are known.
+    pub(crate) async fn links(&self) -> Vec<Arc<Link>> {
+        match &self.home {
+            Home::One(link) => vec![Arc::clone(link)],
+            Home::Cluster(cluster) => {
+                // Those that were named are known even if they say nothing of the rest.
+                let _ = timeout(self.settings.deadline, cluster.look()).await;
+                cluster.links()
+            }
+        }
     }
 
     pub(crate) fn deadline(&self) -> Duration {

@@ -136,3 +136,21 @@ fn every_key_expires_and_not_before_it_is_fresh() {
         assert!(server.command(&["KEYS", "*"]).items().is_empty(), "{words}: a reset leaves nothing");
     }
 }
+
+#[test]
+fn a_server_that_throws_states_away_is_found_out() {
+    let evictions = |server: &Server| {
+        let store = support::build(support::builder(&server.url()));
+        RUNTIME.block_on(store.evictions())
+    };
+    let forgetful = Server::start_with(&[("maxmemory", "100mb"), ("maxmemory-policy", "volatile-lru")]);
+    let found = evictions(&forgetful);
+    assert_eq!((found.len(), &*found[0].policy, found[0].memory), (1, "volatile-lru", 100 << 20));
+    assert!(evictions(&Server::start_with(&[("maxmemory", "100mb"), ("maxmemory-policy", "noeviction")])).is_empty());
+    let unbounded = Server::start();
+    assert!(evictions(&unbounded).is_empty());
+    // What cannot be asked is no reason to wait, or to fail.
+    let store = support::build(support::builder(&unbounded.url()));
+    unbounded.kill();
+    assert!(RUNTIME.block_on(store.evictions()).is_empty());
+}

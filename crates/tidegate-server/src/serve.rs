@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::{ConfigError, Limit, Limiter, MemoryStore, Meter};
 use tidegate_config::Report;
-use tidegate_redis::{ConnectError, RedisStore, Servers};
+use tidegate_redis::{ConnectError, Eviction, RedisStore, Servers};
 use tracing::{error, info, warn};
 
 use crate::app::App;
@@ -275,6 +275,13 @@ async fn meet(store: &RedisStore) {
         && let Err(error) = limiter.peek_async(()).await
     {
         warn!(%error, source = ?error.source(), "the store does not answer yet");
+    }
+    if let Some(Eviction { memory, policy, .. }) = store.evictions().await.first() {
+        warn!(
+            maxmemory = memory,
+            "maxmemory-policy" = policy,
+            "the store throws keys away when its memory is full, and their limits begin anew: set maxmemory-policy noeviction"
+        );
     }
 }
 
