@@ -8,12 +8,12 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::load::{Load, SLACK, Tally, failure_of};
+use support::load::{SLACK, failure_of, load};
 use support::{RUNTIME, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
 use tidegate_redis::{Builder, RedisFailure, RedisStore};
-use tidegate_testkit::servers::{Cluster, eventually, slot_of};
+use tidegate_testkit::servers::{Cluster, Load, Tally, eventually, slot_of};
 
 /// For tests that do it no harm. Its nodes are slow to give each other up, so
 /// that a busy machine is no reason for a failover.
@@ -332,7 +332,7 @@ mod moving_slots {
         let cluster = rough();
         for limits in [&[LIMIT][..], &[LIMIT, Limit::fixed_window(BURST + 1, Duration::from_secs(86_400))]] {
             let (store, _) = store_on(&cluster, |builder| builder);
-            let load = Load::start(&store, CALLERS, "alice", limits);
+            let load = load(&store, CALLERS, "alice", limits);
             let slot = slot_of(b"alice");
             for moves in 1..=3 {
                 load.wait_for_admitted(moves * BURST / 5);
@@ -354,7 +354,7 @@ mod moving_slots {
     fn a_flushed_script_is_sent_again() {
         let cluster = rough();
         let (store, _) = store_on(&cluster, |builder| builder);
-        let load = Load::start(&store, CALLERS, "alice", &[LIMIT]);
+        let load = load(&store, CALLERS, "alice", &[LIMIT]);
         for flush in 1..=3 {
             load.wait_for_admitted(flush * BURST / 5);
             for node in 0..cluster.size() {
@@ -379,7 +379,7 @@ mod faults {
     fn befalls(what: &str, happens: impl FnOnce(&Cluster, usize)) -> Tally {
         let cluster = rough();
         let (store, _) = store_on(&cluster, |builder| builder.deadline(DEADLINE));
-        let load = Load::start(&store, CALLERS, "alice", &[LIMIT]);
+        let load = load(&store, CALLERS, "alice", &[LIMIT]);
         load.wait_for_admitted(BURST / 3);
         let began = Instant::now();
         happens(&cluster, cluster.master_of(slot_of(b"alice")));
@@ -429,7 +429,7 @@ mod faults {
         let (store, _) = store_on(&cluster, |builder| builder.deadline(DEADLINE));
         let hanging = cluster.masters()[0];
         let (waiting, served) = (caller_on(&cluster, hanging), caller_on(&cluster, cluster.masters()[1]));
-        let loads = [&waiting, &served].map(|caller| Load::start(&store, CALLERS / 2, caller, &[LIMIT]));
+        let loads = [&waiting, &served].map(|caller| load(&store, CALLERS / 2, caller, &[LIMIT]));
         loads.iter().for_each(|load| load.wait_for_admitted(20));
         // Its replica as well, so that nobody takes its place.
         let replica = cluster.replica_of(hanging);

@@ -5,12 +5,12 @@ mod support;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::load::{Load, SLACK, Tally, failure_of};
+use support::load::{SLACK, failure_of, load};
 use support::{RUNTIME, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
 use tidegate_redis::{RedisFailure, RedisStore};
-use tidegate_testkit::servers::{SentinelSet, Server, eventually};
+use tidegate_testkit::servers::{SentinelSet, Server, Tally, eventually};
 
 /// One for all tests, one at a time: they end masters.
 static SET: LazyLock<Mutex<SentinelSet>> = LazyLock::new(|| {
@@ -56,7 +56,7 @@ fn store_on(set: &SentinelSet) -> RedisStore {
 fn befalls(what: &str, happens: impl FnOnce(&SentinelSet, usize)) -> Tally {
     let set = set();
     let store = store_on(&set);
-    let load = Load::start(&store, CALLERS as usize, "alice", &[LIMIT]);
+    let load = load(&store, CALLERS as usize, "alice", &[LIMIT]);
     load.wait_for_admitted(BURST / 3);
     let began = Instant::now();
     happens(&set, set.current_master());

@@ -11,6 +11,8 @@
 //!   migrations of slots, step by step.
 //! - [`SentinelSet`]: a master, two replicas and three sentinels.
 //! - [`ChaosProxy`]: a connection that delays, stalls, loses replies or breaks.
+//! - [`Load`]: callers that ask without end, and what became of them.
+//! - [`Process`] and [`Directory`]: any other program, for as long as it is needed.
 //! - [`Connection`] and [`Reply`]: as much of the protocol as tests need.
 //!
 //! Nothing here listens beyond loopback, and nothing is kept: the directories
@@ -28,6 +30,7 @@
 
 mod cluster;
 mod connection;
+mod load;
 mod process;
 mod program;
 mod proxy;
@@ -42,6 +45,8 @@ use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, Migration};
 pub use connection::{Connection, Reply};
+pub use load::{Admission, Load, Outcome, Tally, Turn};
+pub use process::{Directory, Process};
 pub use program::Program;
 pub use proxy::{ChaosProxy, Fault};
 pub use sentinel::SentinelSet;

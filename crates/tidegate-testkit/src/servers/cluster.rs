@@ -8,7 +8,7 @@ mod migration;
 mod view;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,32 @@ impl Cluster {
 
     /// Starts one of a given program.
     pub fn start_on(program: &Program, directives: &[(&str, &str)]) -> Cluster {
-        let directives = [&DIRECTIVES[..], directives].concat();
-        let start = |_| Server::launch(program, Role::Server, Directory::create(), &directives);
+        Cluster::launch(program, |_| directives.to_vec())
+    }
+
+    /// Starts one whose nodes call each other from an address of their own each,
+    /// [`Cluster::source`], so that a packet filter can tell a node from others and
+    /// from clients.
+    pub fn start_with_sources() -> Cluster {
+        let sources: Vec<String> = (0..NODES).map(|node| Cluster::source(node).to_string()).collect();
+        let program = Program::from_environment();
+        // Who calls from an address is otherwise taken to listen there.
+        Cluster::launch(&program, |node| {
+            vec![("bind-source-addr", sources[node].as_str()), ("cluster-announce-ip", "127.0.0.1")]
+        })
+    }
+
+    /// Where a node calls others from, if it was started
+    /// [with sources](Cluster::start_with_sources).
+    pub fn source(node: usize) -> Ipv4Addr {
+        Ipv4Addr::new(127, 0, 1, u8::try_from(node + 1).expect("fewer nodes than addresses"))
+    }
+
+    fn launch<'d>(program: &Program, directives: impl Fn(usize) -> Vec<(&'d str, &'d str)>) -> Cluster {
+        let start = |node| {
+            let directives = [&DIRECTIVES[..], &directives(node)].concat();
+            Server::launch(program, Role::Server, Directory::create(), &directives)
+        };
         let nodes: Vec<Server> = (0..NODES).map(start).collect();
         let ids = nodes.iter().map(|node| node.command(&["CLUSTER", "MYID"]).text()).collect();
         let cluster = Cluster { nodes, ids, elections: Mutex::default() };
@@ -160,6 +184,17 @@ impl Cluster {
     /// When it has no replica, or the takeover does not come about.
     pub fn takeover(&self, master: usize) -> usize {
         self.replace(master, &["CLUSTER", "FAILOVER", "TAKEOVER"])
+    }
+
+    /// Makes the replica of a master the master by the votes of the others, without
+    /// waiting for the old one: what it has not yet been told of is lost. Returns the
+    /// new master when the cluster is healthy again.
+    ///
+    /// # Panics
+    ///
+    /// When it has no replica, or the failover does not come about.
+    pub fn force_failover(&self, master: usize) -> usize {
+        self.replace(master, &["CLUSTER", "FAILOVER", "FORCE"])
     }
 
     /// Waits until the nodes that run agree that every slot has a master among

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{env, process};
@@ -38,10 +38,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory of its own, removed when dropped.
 #[derive(Debug)]
-pub(super) struct Directory(PathBuf);
+pub struct Directory(PathBuf);
 
 impl Directory {
-    pub(super) fn create() -> Directory {
+    /// A new and empty one.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be made.
+    pub fn create() -> Directory {
         static CREATED: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = CREATED.fetch_add(1, Ordering::Relaxed);
@@ -56,11 +61,17 @@ impl Directory {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
+    /// Writes a file in it.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
         path
@@ -79,17 +90,35 @@ impl Drop for Directory {
 }
 
 /// A running process, or what is left of one; killed when dropped.
+///
+/// ```no_run
+/// use std::path::Path;
+/// use tidegate_testkit::servers::{Directory, Process};
+///
+/// let directory = Directory::create();
+/// let log = directory.path().join("log");
+/// let mut sleeper = Process::start(Path::new("sleep"), &["60"], &directory, &log);
+/// sleeper.pause();
+/// sleeper.resume();
+/// sleeper.kill();
+/// ```
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     child: Child,
     guard: ChildStdin,
+    status: Option<ExitStatus>,
     has_ended: bool,
     is_paused: bool,
 }
 
 impl Process {
-    /// Starts a program whose output goes to `log`.
-    pub(super) fn start(program: &Path, arguments: &[&str], directory: &Directory, log: &Path) -> Process {
+    /// Starts a program whose output goes to `log`. The directory goes with it,
+    /// should these tests be killed.
+    ///
+    /// # Panics
+    ///
+    /// When there is no shell to start it, or the log cannot be written.
+    pub fn start(program: &Path, arguments: &[&str], directory: &Directory, log: &Path) -> Process {
         let opened = File::options().create(true).append(true).open(log).and_then(|log| Ok((log.try_clone()?, log)));
         let (output, errors) = opened.unwrap_or_else(|error| panic!("cannot open {}: {error}", log.display()));
         let mut command = Command::new("sh");
@@ -99,18 +128,29 @@ impl Process {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
         // Taken out, since waiting for the child would close it.
         let guard = child.stdin.take().expect("the input is a pipe");
-        Process { child, guard, has_ended: false, is_paused: false }
+        Process { child, guard, status: None, has_ended: false, is_paused: false }
     }
 
-    pub(super) fn id(&self) -> u32 {
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn has_ended(&mut self) -> bool {
-        if !self.has_ended && !matches!(self.child.try_wait(), Ok(None)) {
-            self.ended();
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        if !self.has_ended {
+            match self.child.try_wait() {
+                Ok(None) => {}
+                Ok(status) => self.ended(status),
+                Err(_) => self.ended(None),
+            }
         }
         self.has_ended
+    }
+
+    /// How it has ended, once it has.
+    pub fn status(&self) -> Option<ExitStatus> {
+        self.status
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -118,23 +158,28 @@ impl Process {
     }
 
     /// Ends it at once, and waits until it has ended.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if !self.has_ended {
             // Fails only when the process has ended by itself.
             let _ = self.child.kill();
-            let _ = self.child.wait();
-            self.ended();
+            let status = self.child.wait().ok();
+            self.ended(status);
         }
     }
 
     /// Asks it to end, and waits until it has ended.
-    pub(super) fn terminate(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// When it does not, or had ended before. The latter is true of all that
+    /// signal it.
+    pub fn terminate(&mut self) {
         self.signal("TERM");
         eventually("a server to terminate", PATIENCE, || if self.has_ended() { Ok(()) } else { Err("it still runs") });
     }
 
     /// Stops it in its tracks; its connections stay open.
-    pub(super) fn pause(&mut self) {
+    pub fn pause(&mut self) {
         self.signal("STOP");
         // The signal is delivered a little later than sent; where there is a /proc, be sure.
         let status = PathBuf::from(format!("/proc/{}/stat", self.id()));
@@ -145,7 +190,8 @@ impl Process {
         self.is_paused = true;
     }
 
-    pub(super) fn resume(&mut self) {
+    /// Lets it go on after a [`pause`](Process::pause).
+    pub fn resume(&mut self) {
         self.signal("CONT");
         self.is_paused = false;
     }
@@ -156,14 +202,16 @@ impl Process {
         let _ = self.guard.write_all(b"\n");
     }
 
-    fn ended(&mut self) {
+    fn ended(&mut self, status: Option<ExitStatus>) {
+        self.status = status;
         self.has_ended = true;
         self.is_paused = false;
         // Without the guard there is nobody to tell.
         let _ = self.guard.write_all(b"\n");
     }
 
-    fn signal(&self, name: &str) {
+    /// Sends it a signal, by its name without `SIG`.
+    pub fn signal(&self, name: &str) {
         assert!(!self.has_ended, "the server has ended: restart it first");
         let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &self.id().to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "cannot send {name} to the process {}", self.id());

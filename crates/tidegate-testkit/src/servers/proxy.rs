@@ -65,10 +65,10 @@ impl ChaosProxy {
     pub fn start(server: SocketAddr) -> ChaosProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
         let address = listener.local_addr().expect("a listener has an address");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(server));
         let acceptor = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || accept(&shared, &listener, server)
+            move || accept(&shared, &listener)
         });
         ChaosProxy { address, shared, acceptor: Some(acceptor) }
     }
@@ -93,6 +93,12 @@ impl ChaosProxy {
             Fault::None | Fault::Delay(_) | Fault::Stall | Fault::SwallowReplies | Fault::Drip(_) => {}
         }
         self.shared.changed.notify_all();
+    }
+
+    /// Leads to another server from now on: connections that are open are reset.
+    pub fn redirect(&self, server: SocketAddr) {
+        self.shared.lock().server = server;
+        self.reset_connections();
     }
 
     /// Lets the next request through, and resets its connection in place of
@@ -149,7 +155,7 @@ impl Drop for ChaosProxy {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -160,16 +166,11 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
+    server: SocketAddr,
     fault: Fault,
     resets_next: bool,
     is_closed: bool,
     links: Vec<Weak<Link>>,
-}
-
-impl Default for State {
-    fn default() -> State {
-        State { fault: Fault::None, resets_next: false, is_closed: false, links: Vec::new() }
-    }
 }
 
 impl State {
@@ -261,6 +262,12 @@ impl Link {
 }
 
 impl Shared {
+    fn new(server: SocketAddr) -> Shared {
+        let state = State { server, fault: Fault::None, resets_next: false, is_closed: false, links: Vec::new() };
+        let [connections, bytes_to_server, bytes_to_clients] = [const { AtomicU64::new(0) }; 3];
+        Shared { state: Mutex::new(state), changed: Condvar::new(), connections, bytes_to_server, bytes_to_clients }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -350,14 +357,17 @@ impl Shared {
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &TcpListener, server: SocketAddr) {
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for client in listener.incoming() {
         if shared.lock().is_closed {
             return;
         }
         let Ok(client) = client else { continue };
         shared.connections.fetch_add(1, Ordering::Relaxed);
-        let is_reset = shared.lock().fault == Fault::Reset;
+        let (server, is_reset) = {
+            let state = shared.lock();
+            (state.server, state.fault == Fault::Reset)
+        };
         match if is_reset { Err(ErrorKind::ConnectionReset.into()) } else { connect(server) } {
             Ok(server) => serve(shared, client, server),
             Err(_) => reset_on_close(&client),

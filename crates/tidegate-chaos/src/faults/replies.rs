@@ -1,0 +1,275 @@
+//! A server that answers, but not as one would wish: full, busy, locked, wiped.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use tidegate_testkit::servers::{Connection, Reply, Server, eventually};
+
+use crate::bound::Damage;
+use crate::fault::Fault;
+use crate::findings::Findings;
+use crate::pressure::Pressure;
+use crate::trial::{PATIENCE, Trial, build};
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault::new("script-flush", "SCRIPT FLUSH, again and again", "nothing, and no error", script_flush).quick(),
+    Fault::new("flushall", "FLUSHALL", "one burst", flushall).quick(),
+    Fault::new("flushall-strict", "FLUSHALL, in strict mode", "nothing", flushall_strict).quick(),
+    Fault::new("full-noeviction", "OOM: no memory left, and nothing may be evicted", "nothing", full).quick(),
+    Fault::new(
+        "evicting-lru",
+        "too little memory, and keys are evicted (allkeys-lru)",
+        "a burst for each eviction",
+        evicting,
+    ),
+    Fault::new("wrong-type", "somebody puts a hash where a state was", "one burst, once it is deleted", wrong_type)
+        .quick(),
+    Fault::new(
+        "garbage-value",
+        "somebody puts other text where a state was",
+        "one burst, once it is deleted",
+        garbage_value,
+    )
+    .quick(),
+    Fault::new(
+        "readonly",
+        "READONLY: the server is made a replica of an empty one, then promoted",
+        "one burst",
+        readonly,
+    )
+    .quick(),
+    Fault::new("loading", "LOADING: the server reads its data for a second", "nothing", loading).quick(),
+    Fault::new("busy", "BUSY: somebody's script does not end", "nothing", busy).quick(),
+    Fault::new("asleep", "the server does nothing for a while (DEBUG SLEEP)", "nothing", asleep).quick(),
+    Fault::new("misconf", "MISCONF: it cannot save, and refuses to write", "nothing", misconf).quick(),
+    Fault::new("noreplicas", "NOREPLICAS: too few replicas to write", "nothing", noreplicas).quick(),
+    Fault::new("noauth", "NOAUTH: a password is set, and clients do not know it", "nothing", noauth).quick(),
+    Fault::new("acl-withdrawn", "NOPERM: the right to run scripts is taken away", "nothing", acl_withdrawn).quick(),
+    Fault::new("client-kill", "CLIENT KILL of all connections, again and again", "nothing", client_kill).quick(),
+    Fault::new("client-pause", "CLIENT PAUSE: nobody is served for a while", "nothing", client_pause).quick(),
+    Fault::new(
+        "maxclients",
+        "clients are thrown out, and others take all connections that there may be",
+        "nothing",
+        maxclients,
+    )
+    .quick(),
+];
+
+/// A server of its own, and something that is done to it under load.
+fn befalls(
+    trial: &mut Trial,
+    directives: &[(&str, &str)],
+    damage: Damage,
+    harm: impl FnOnce(&mut Trial, &Server, &Pressure),
+) -> Findings {
+    let server = Server::start_with(directives);
+    let pressure = Pressure::start(trial, &trial.store(&server.url()));
+    pressure.settle();
+    harm(trial, &server, &pressure);
+    pressure.recover();
+    pressure.judge(damage)
+}
+
+fn script_flush(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        for _ in 0..10 {
+            server.command(&["SCRIPT", "FLUSH"]);
+            pressure.endure(trial.about(Duration::from_millis(50)));
+        }
+    })
+    .without_errors()
+}
+
+fn flushall(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::losses(1), |_, server, _| _ = server.command(&["FLUSHALL"]))
+}
+
+fn flushall_strict(trial: &mut Trial) -> Findings {
+    let server = Server::start();
+    let store = build(trial.builder(&server.url()).strict());
+    let mode = trial.failure_mode();
+    let pressure = Pressure::greedy(trial, &store, mode);
+    pressure.settle();
+    server.command(&["FLUSHALL"]);
+    pressure.recover();
+    pressure.judge(Damage::NONE)
+}
+
+fn full(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    })
+}
+
+fn evicting(trial: &mut Trial) -> Findings {
+    const EVICTED: &str = "__keyevent@0__:evicted";
+    let server = Server::start_with(&[("maxmemory-policy", "allkeys-lru"), ("notify-keyspace-events", "Ee")]);
+    let mode = trial.failure_mode();
+    let pressure = Pressure::greedy(trial, &trial.store(&server.url()), mode);
+    pressure.settle();
+    let mut listener = Connection::open(server.address(), Duration::from_millis(300)).expect("a connection");
+    listener.command(&["SUBSCRIBE", EVICTED]).expect("a reply");
+    let used: u64 = server.info("memory", "used_memory").parse().expect("a number");
+    server.command(&["CONFIG", "SET", "maxmemory", &(used + 100_000).to_string()]);
+    let filler = "x".repeat(10_000);
+    for number in 0..300 {
+        // Refused where nothing is left to evict.
+        let _ = server.try_command(&["SET", &format!("filler{number}"), &filler]);
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let evicted: Vec<Reply> = std::iter::from_fn(|| listener.receive().ok()).collect();
+    let ours = evicted.iter().filter(|event| event.items()[2].text().contains("greedy")).count() as u64;
+    pressure.recover();
+    let mut findings = pressure.judge(Damage::losses(ours));
+    findings.claim(!evicted.is_empty(), || "nothing was evicted".into());
+    findings.notes.push(format!("{} evictions, {ours} of them of the state", evicted.len()));
+    findings
+}
+
+/// Puts something else where the state is, and deletes it after a while.
+fn replaced(trial: &mut Trial, foreign: &[&str]) -> Findings {
+    befalls(trial, &[], Damage::losses(1), |trial, server, pressure| {
+        let keys = server.command(&["KEYS", "chaos:*greedy*"]);
+        let name = keys.items().first().expect("a state").text();
+        server.command(foreign);
+        server.command(&["RENAME", "foreign", &name]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(200)));
+        server.command(&["DEL", &name]);
+    })
+}
+
+fn wrong_type(trial: &mut Trial) -> Findings {
+    replaced(trial, &["HSET", "foreign", "field", "value"])
+}
+
+fn garbage_value(trial: &mut Trial) -> Findings {
+    replaced(trial, &["SET", "foreign", "this is no state"])
+}
+
+fn readonly(trial: &mut Trial) -> Findings {
+    let master = Server::start();
+    befalls(trial, &[], Damage::losses(1), |trial, server, pressure| {
+        server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+    })
+}
+
+fn loading(trial: &mut Trial) -> Findings {
+    let directives = [("enable-debug-command", "yes"), ("loading-process-events-interval-bytes", "1024")];
+    befalls(trial, &directives, Damage::NONE, |_, server, pressure| {
+        server.command(&["DEBUG", "POPULATE", "5000"]);
+        // Microseconds a key: a second of loading, and longer where sleeps are coarse.
+        server.command(&["CONFIG", "SET", "key-load-delay", "100"]);
+        thread::scope(|scope| {
+            scope.spawn(|| server.try_command(&["DEBUG", "RELOAD"]));
+            pressure.suffer();
+        });
+    })
+}
+
+fn busy(trial: &mut Trial) -> Findings {
+    befalls(trial, &[("busy-reply-threshold", "20")], Damage::NONE, |trial, server, pressure| {
+        let mut other = Connection::open(server.address(), PATIENCE).expect("a connection");
+        other.send(&["EVAL", "while true do end", "0"]).expect("sent");
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        eventually("the script to be killed", PATIENCE, || match server.try_command(&["SCRIPT", "KILL"]) {
+            Ok(reply) if !reply.is_error() => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    })
+}
+
+fn asleep(trial: &mut Trial) -> Findings {
+    befalls(trial, &[("enable-debug-command", "yes")], Damage::NONE, |_, server, pressure| {
+        thread::scope(|scope| {
+            scope.spawn(|| server.try_command(&["DEBUG", "SLEEP", "1.2"]));
+            pressure.suffer();
+        });
+    })
+}
+
+fn misconf(trial: &mut Trial) -> Findings {
+    let directives = [("dbfilename", "taken"), ("save", "3600 1")];
+    befalls(trial, &directives, Damage::NONE, |trial, server, pressure| {
+        let directory = server.command(&["CONFIG", "GET", "dir"]).items()[1].text();
+        let taken = PathBuf::from(directory).join("taken");
+        // A folder of that name is in the way of the file.
+        fs::create_dir(&taken).expect("a folder");
+        server.command(&["BGSAVE"]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        fs::remove_dir(&taken).expect("an empty folder");
+        server.command(&["BGSAVE"]);
+    })
+}
+
+fn noreplicas(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    })
+}
+
+fn noauth(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        let mut admin = Connection::open(server.address(), PATIENCE).expect("a connection");
+        let mut say = |words: &[&str]| admin.command(words).expect("a reply");
+        say(&["CONFIG", "SET", "requirepass", "secret"]);
+        say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        say(&["CONFIG", "SET", "requirepass", ""]);
+    })
+}
+
+fn acl_withdrawn(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        server.command(&["ACL", "SETUSER", "default", "-eval", "-evalsha"]);
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        server.command(&["ACL", "SETUSER", "default", "+eval", "+evalsha"]);
+    })
+}
+
+fn client_kill(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        for _ in 0..8 {
+            server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            pressure.endure(trial.about(Duration::from_millis(100)));
+        }
+    })
+}
+
+fn client_pause(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |_, server, pressure| {
+        server.command(&["CLIENT", "PAUSE", "800", "ALL"]);
+        pressure.suffer();
+    })
+}
+
+fn maxclients(trial: &mut Trial) -> Findings {
+    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+        let mut admin = Connection::open(server.address(), PATIENCE).expect("a connection");
+        admin.command(&["CONFIG", "SET", "maxclients", "8"]).expect("a reply");
+        admin.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("a reply");
+        // Those who were thrown out wait a moment before they try again: others are faster.
+        let others: Vec<Connection> =
+            (0..20).filter_map(|_| Connection::open(server.address(), PATIENCE).ok()).collect();
+        pressure.suffer();
+        pressure.endure(trial.about(Duration::from_millis(300)));
+        drop(others);
+        admin.command(&["CONFIG", "SET", "maxclients", "1000"]).expect("a reply");
+    })
+}

@@ -1,0 +1,122 @@
+//! One attempt at a fault: what chance decides, and what faults are built with.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::time::Duration;
+
+use tidegate::{FailureMode, Limit, Limiter};
+use tidegate_redis::{BreakerSettings, Builder, RedisStore, Servers};
+use tidegate_testkit::Random;
+
+use crate::fault::{Fault, Needs};
+use crate::findings::Findings;
+use crate::report::Verdict;
+use crate::{namespace, shim, tidegate_process};
+
+/// How long the store may take: short enough to be waited for many times, long
+/// enough for a busy machine.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(250);
+
+/// What a busy machine may add to a deadline.
+pub(crate) const SLACK: Duration = Duration::from_secs(3);
+
+/// How long anything may take that comes about by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// What a fault is given: chance that repeats itself.
+#[derive(Debug)]
+pub struct Trial {
+    pub(crate) random: Random,
+}
+
+/// Makes a fault once, by chance of this seed.
+pub fn attempt(fault: &Fault, seed: u64) -> Verdict {
+    if let Err(reason) = possible(fault.needs) {
+        return Verdict::NotRun { reason };
+    }
+    // The same fault meets the same chance, whichever others are run.
+    let name = fault.name.bytes().fold(seed, |sum, byte| Random::new(sum ^ u64::from(byte)).number());
+    let mut trial = Trial { random: Random::new(name) };
+    match panic::catch_unwind(AssertUnwindSafe(|| (fault.happens)(&mut trial))) {
+        Ok(findings) => Verdict::Run(Box::new(findings)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+            let broken = vec![format!("it did not come to its end: {text}")];
+            Verdict::Run(Box::new(Findings { broken, ..Findings::default() }))
+        }
+    }
+}
+
+/// Whether this machine has what a fault needs; why not, if not.
+fn possible(needs: Needs) -> Result<(), String> {
+    match needs {
+        Needs::Nothing => Ok(()),
+        Needs::Namespace => namespace::is_ready(),
+        Needs::Compiler => shim::is_ready(),
+        Needs::Tidegate => tidegate_process::is_ready(),
+        Needs::TidegateInNamespace => namespace::is_ready().and_then(|()| tidegate_process::is_ready()),
+        Needs::TidegateAndCompiler => shim::is_ready().and_then(|()| tidegate_process::is_ready()),
+    }
+}
+
+impl Trial {
+    /// A limit of any algorithm, whose horizon is a second or two.
+    pub(crate) fn limit(&mut self) -> Limit {
+        let (count, second) = (self.random.within(40..=120), Duration::from_secs(1));
+        let burst = self.random.within(20..=2 * count);
+        match self.random.within(0..=4) {
+            0 => Limit::token_bucket(count, second).burst(burst),
+            1 => Limit::leaky_bucket(count, second).queue(burst),
+            2 => Limit::fixed_window(count, second),
+            3 => Limit::sliding_log(count, second),
+            _ => Limit::sliding_counter(count, second),
+        }
+    }
+
+    /// Who answers while the store is away, if anyone.
+    pub(crate) fn failure_mode(&mut self) -> Option<FailureMode> {
+        let modes = [None, Some(FailureMode::Closed), Some(FailureMode::Open), Some(FailureMode::local(2))];
+        self.random.choose(&modes)
+    }
+
+    /// So long, more or less.
+    pub(crate) fn about(&mut self, length: Duration) -> Duration {
+        length * u32::try_from(self.random.within(80..=120)).unwrap_or(100) / 100
+    }
+
+    /// Settings of a store that gives up soon and tries again soon.
+    pub(crate) fn builder(&self, url: &str) -> Builder {
+        let servers = Servers::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let breaker = BreakerSettings {
+            first_pause: Duration::from_millis(20),
+            longest_pause: Duration::from_millis(100),
+            ..BreakerSettings::default()
+        };
+        RedisStore::builder(servers).prefix("chaos").deadline(DEADLINE).breaker(breaker)
+    }
+
+    pub(crate) fn store(&self, url: &str) -> RedisStore {
+        build(self.builder(url))
+    }
+}
+
+/// A store with a thread of its own for its connections.
+pub(crate) fn build(builder: Builder) -> RedisStore {
+    builder.build().expect("valid settings")
+}
+
+/// A limiter of one limit.
+pub(crate) fn limiter(
+    store: &RedisStore,
+    name: &'static str,
+    limit: Limit,
+    mode: Option<FailureMode>,
+) -> Limiter<RedisStore> {
+    let policy = tidegate::Policy::new().limit(name, limit);
+    let builder = Limiter::builder(policy).store(store.clone());
+    let builder = match mode {
+        Some(mode) => builder.on_failure(mode),
+        None => builder,
+    };
+    builder.build().expect("a valid policy")
+}
