@@ -82,6 +82,8 @@ fn list(options: &Options) {
 
 fn make_all(options: &Options) -> io::Result<ExitCode> {
     enter_namespace();
+    // A line is enough: what was thrown ends up in the report, and callers tell no more than that they fell.
+    std::panic::set_hook(Box::new(|panic| eprintln!("    {panic}")));
     if !is_own_namespace() {
         println!("without namespaces of our own: some faults cannot be made");
     }

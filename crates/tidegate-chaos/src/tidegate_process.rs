@@ -66,6 +66,9 @@ impl Tidegate {
     /// Starts it on the port that it had, and waits until it answers.
     pub(crate) fn start_again_by(&mut self, command: &[&str]) {
         self.starts += 1;
+        if let Some(former) = self.process.take() {
+            former.make_way();
+        }
         let (binary, address) = (binary().display().to_string(), self.address.to_string());
         // Nothing of this environment is the server's business, but where programs are.
         let mut words = vec!["env", "-u", VARIABLE];

@@ -183,14 +183,14 @@ fn disk_full(trial: &mut Trial) -> Findings {
 }
 
 fn policy_broken(trial: &mut Trial) -> Findings {
-    const POLICY: &str = "[[rule]]\nname = \"all\"\nkey = [\"user\"]\nlimit = \"1000/s\"\n";
+    const POLICY: &str = "[rules.all]\nkey = [\"user\"]\nlimit = \"1000/s\"\n";
     let folder = Directory::create();
     let path = folder.write("policy.toml", POLICY);
     let mut tidegate = Tidegate::start(&["--policy", &path.display().to_string()]);
     let limit = trial.limit();
     let load = press(&tidegate, limit);
     for round in 0..20 {
-        folder.write("policy.toml", if round % 2 == 0 { "[[rule]\nname = " } else { POLICY });
+        folder.write("policy.toml", if round % 2 == 0 { "[rules.all\nkey = " } else { POLICY });
         tidegate.process().signal("HUP");
         thread::sleep(trial.about(Duration::from_millis(40)));
     }

@@ -197,7 +197,7 @@ impl Process {
     }
 
     /// Ends it, and keeps its directory for a successor.
-    pub(super) fn make_way(mut self) {
+    pub fn make_way(mut self) {
         self.kill();
         let _ = self.guard.write_all(b"\n");
     }
