@@ -27,6 +27,14 @@ pub(crate) fn tests(package: &str, names: &[&str]) -> Result<Vec<Program>, Failu
     }
 }
 
+/// The binaries of packages, built together and as `cargo build` does.
+pub(crate) fn binaries(packages: &[&str]) -> Result<Vec<Program>, Failure> {
+    let named: Vec<String> = packages.iter().map(|package| format!("--package {package}")).collect();
+    Step::cargo(&format!("build {}", named.join(" "))).run()?;
+    let printed = Step::cargo(&format!("build {} --quiet --message-format json", named.join(" "))).read()?;
+    Ok(printed.lines().filter_map(program).filter(|program| program.kind == "bin").collect())
+}
+
 /// The examples of a package, in the order of their names.
 pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
     let mut found = all()?;
@@ -38,6 +46,11 @@ pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
 impl Program {
     fn is_of(&self, package: &str) -> bool {
         self.folder.ends_with(package)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Runs it as cargo would.

@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask ci` is the one to remember.
 
 mod built;
+mod chaos;
 mod ci;
 mod compare;
 mod defects;
@@ -22,6 +23,7 @@ cargo xtask TASK
             documents, features, examples, schedules, Miri
   soak      the differential tests, a hundred times longer (TIDEGATE_DECISIONS, TIDEGATE_SEED)
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
+  chaos     faults under load, each with its bound; options are passed on (--list, --only WORD, --repeat N, --seed N)
   compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
   simulation
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         "ci" => ci::all(),
         "soak" => ci::soak(),
         "bench" => ci::bench(&rest),
+        "chaos" => chaos::run(&rest),
         "compare" => compare::write(),
         "loom" => ci::loom(None),
         "simulation" => simulation::tell(&simulation::SIMULATION, &rest),

@@ -52,6 +52,15 @@ pub(crate) fn npm() -> Result<(), Failure> {
     if runs(Path::new("npm")) { Ok(()) } else { install(&["nodejs", "npm"]) }
 }
 
+/// Makes sure that packets can be dropped, in a network of one's own.
+pub(crate) fn packet_filter() -> Result<(), Failure> {
+    if runs(Path::new("iptables")) && Step::new("ip", &["-V"]).ask().is_ok() {
+        Ok(())
+    } else {
+        install(&["iptables", "iproute2"])
+    }
+}
+
 fn playwright() -> Result<(), Failure> {
     let place = root().join("target/programs/playwright");
     let installed = place.join("node_modules/playwright-core/package.json");

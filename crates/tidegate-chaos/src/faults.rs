@@ -9,7 +9,13 @@ mod replies;
 mod sentinel;
 mod server;
 
+use tidegate_testkit::servers::Server;
+
+use crate::bound::Damage;
 use crate::fault::{Family, Fault};
+use crate::findings::Findings;
+use crate::pressure::Pressure;
+use crate::trial::Trial;
 
 /// Every fault, in the order of reports.
 #[must_use]
@@ -28,6 +34,21 @@ pub fn all() -> Vec<(Family, Fault)> {
         faults.iter().map(move |fault| (family, *fault))
     };
     Family::ALL.into_iter().flat_map(of).collect()
+}
+
+/// A server of its own, something that befalls it under load, and what that may cost.
+fn befalls_server(
+    trial: &mut Trial,
+    directives: &[(&str, &str)],
+    damage: Damage,
+    harm: impl FnOnce(&mut Trial, &Server, &Pressure),
+) -> Findings {
+    let server = Server::start_with(directives);
+    let pressure = Pressure::start(trial, &trial.store(&server.url()));
+    pressure.settle();
+    harm(trial, &server, &pressure);
+    pressure.recover();
+    pressure.judge(damage)
 }
 
 #[cfg(test)]

@@ -72,9 +72,7 @@ impl Findings {
         self.notes.extend(other.notes);
         self
     }
-}
 
-impl Findings {
     /// Where not even an error is to be expected.
     pub(crate) fn without_errors(mut self) -> Findings {
         let (errors, degraded) = (self.errors, self.degraded);

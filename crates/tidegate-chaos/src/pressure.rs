@@ -17,7 +17,7 @@ use tidegate_testkit::servers::{Admission, Load, Outcome, Tally, Turn, eventuall
 use crate::bound::{Damage, allowance, tightest};
 use crate::findings::Findings;
 use crate::tidegate_process::HTTP_PATIENCE;
-use crate::trial::{DEADLINE, PATIENCE, SLACK, Trial, limiter};
+use crate::trial::{DEADLINE, PATIENCE, SLACK, Trial, build, limiter};
 
 pub(crate) const KEY: &str = "alice";
 
@@ -70,6 +70,13 @@ impl Pressure {
     pub(crate) fn greedy(trial: &mut Trial, store: &RedisStore, mode: Option<FailureMode>) -> Pressure {
         let limit = trial.limit();
         Pressure::on(limit, mode, limiter(store, "greedy", limit, mode))
+    }
+
+    /// The same on a store in strict mode.
+    pub(crate) fn strict(trial: &mut Trial, url: &str) -> Pressure {
+        let store = build(trial.builder(url).strict());
+        let mode = trial.failure_mode();
+        Pressure::greedy(trial, &store, mode)
     }
 
     /// The greedy load alone, by a limit of one's own.
@@ -273,4 +280,51 @@ pub(crate) fn measure<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
     let made = act();
     (made, began.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::Random;
+    use tidegate_testkit::servers::Server;
+
+    use super::*;
+
+    /// A limit whose bound leaves no room for a mistake.
+    const LIMIT: Limit = Limit::per_second(50).burst(200);
+
+    fn judged(harm: impl FnOnce(&Server), damage: Damage) -> Vec<String> {
+        let mut trial = Trial { random: Random::new(1) };
+        let server = Server::start();
+        let store = trial.store(&server.url());
+        let mut pressure = Pressure::start(&mut trial, &store);
+        // In place of a limit by chance.
+        let by_chance = std::mem::replace(
+            &mut pressure.greedy,
+            Pressure::on(LIMIT, None, limiter(&store, "tight", LIMIT, None)).greedy,
+        );
+        by_chance.finish();
+        (pressure.limit, pressure.mode) = (LIMIT, None);
+        pressure.settle();
+        harm(&server);
+        pressure.recover();
+        pressure.judge(damage).broken
+    }
+
+    fn delete(server: &Server, pattern: &str) {
+        let keys = server.command(&["KEYS", pattern]);
+        server.command(&["DEL", &keys.items().first().expect("a state").text()]);
+    }
+
+    #[test]
+    fn a_burst_too_many_is_noticed() {
+        let broken = judged(|server| delete(server, "*tight*"), Damage::NONE);
+        assert!(broken.len() == 1 && broken[0].contains("were admitted within"), "{broken:?}");
+        assert_eq!(judged(|server| delete(server, "*tight*"), Damage::losses(1)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_charge_that_was_forgotten_is_noticed() {
+        let broken = judged(|server| delete(server, "*counted*"), Damage::NONE);
+        assert!(broken.len() == 1 && broken[0].contains("and"), "{broken:?}");
+    }
 }

@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
@@ -121,6 +122,7 @@ pub(crate) struct HttpCallers {
     address: SocketAddr,
     question: String,
     connections: Mutex<Vec<Option<HttpConnection>>>,
+    cut_off: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -138,12 +140,20 @@ impl HttpCallers {
     pub(crate) fn new(address: SocketAddr, limit: Limit) -> HttpCallers {
         let body = format!(r#"{{"key": "{KEY}", "limit": "{limit}"}}"#);
         let question = format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        HttpCallers { address, question, connections: Mutex::default() }
+        HttpCallers { address, question, connections: Mutex::default(), cut_off: AtomicU64::new(0) }
+    }
+
+    /// How many had no answer on a connection on which they had had one before, and on which they were not told
+    /// that it was the last.
+    pub(crate) fn cut_off(&self) -> u64 {
+        self.cut_off.load(Ordering::Relaxed)
     }
 
     /// One question of one caller.
     pub(crate) fn ask(&self, turn: Turn) -> Outcome {
-        let mut connection = match self.take(turn.caller).map_or_else(|| HttpConnection::open(self.address), Ok) {
+        let kept = self.take(turn.caller);
+        let was_kept = kept.is_some();
+        let mut connection = match kept.map_or_else(|| HttpConnection::open(self.address), Ok) {
             Ok(connection) => connection,
             Err(error) => return Outcome::TurnedAway { why: error.to_string() },
         };
@@ -160,7 +170,10 @@ impl HttpCallers {
                     other => panic!("no fault explains a {other}: {}", answer.body),
                 }
             }
-            Err(error) => Outcome::InDoubt { why: error.to_string() },
+            Err(error) => {
+                self.cut_off.fetch_add(u64::from(was_kept), Ordering::Relaxed);
+                Outcome::InDoubt { why: error.to_string() }
+            }
         }
     }
 

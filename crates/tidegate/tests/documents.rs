@@ -21,13 +21,14 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "PROMISES.md",
     "docs/algorithms.md",
+    "docs/chaos.md",
     "docs/compare.md",
     "docs/evidence.md",
     "docs/replay.md",
@@ -84,6 +85,7 @@ fn the_map_shows_every_file() {
         ("crates/tidegate-simulate/src", "crates/tidegate-simulate"),
         ("crates/tidegate-replay/src", "crates/tidegate-replay"),
         ("crates/tidegate-server/src", "crates/tidegate-server/src"),
+        ("crates/tidegate-chaos/src", "crates/tidegate-chaos"),
         ("crates/tidegate-proof/src", "."),
         ("proof", "."),
     ];
@@ -112,6 +114,7 @@ fn the_map_shows_every_file() {
             "crates/tidegate-simulate",
             "crates/tidegate-replay",
             "crates/tidegate-server/src",
+            "crates/tidegate-chaos",
             "crates",
             ".",
         ];

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use tidegate_testkit::servers::{Cluster, eventually, slot_of};
+use tidegate_testkit::servers::{Cluster, Server, eventually, slot_of};
 
 use crate::bound::Damage;
 use crate::fault::{Fault, Needs};
 use crate::findings::Findings;
 use crate::namespace::Cut;
 use crate::pressure::{KEY, Pressure, measure};
-use crate::trial::{PATIENCE, Trial, build};
+use crate::trial::{PATIENCE, Trial};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("cluster-failover", "CLUSTER FAILOVER: the master hands over", "nothing", failover),
@@ -112,9 +112,7 @@ fn master_killed(trial: &mut Trial) -> Findings {
 
 fn master_killed_strict(trial: &mut Trial) -> Findings {
     let cluster = Cluster::start();
-    let store = build(trial.builder(&url(&cluster)).strict());
-    let mode = trial.failure_mode();
-    let pressure = Pressure::greedy(trial, &store, mode);
+    let pressure = Pressure::strict(trial, &url(&cluster));
     pressure.settle();
     cluster.node(cluster.master_of(slot_of(KEY.as_bytes()))).kill();
     cluster.wait_until_healthy();
@@ -163,9 +161,9 @@ fn all_killed(trial: &mut Trial) -> Findings {
     let cluster = Cluster::start();
     befalls(trial, &cluster, |_, _, pressure| {
         let nodes = || (0..cluster.size()).map(|node| cluster.node(node));
-        nodes().for_each(tidegate_testkit::servers::Server::kill);
+        nodes().for_each(Server::kill);
         pressure.suffer();
-        nodes().for_each(tidegate_testkit::servers::Server::restart);
+        nodes().for_each(Server::restart);
         cluster.wait_until_healthy();
         Damage::losses(1)
     })

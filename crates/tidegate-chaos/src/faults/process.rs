@@ -6,12 +6,13 @@ use tidegate::Limit;
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Admission, ChaosProxy, Fault as Spoil, Server, Tally, eventually};
 
+use super::befalls_server;
 use crate::bound::Damage;
 use crate::client::{CALLERS, Client, Diary, RULE};
 use crate::fault::Fault;
 use crate::findings::Findings;
 use crate::pressure::{KEY, Pressure, judge_admissions, span};
-use crate::trial::{PATIENCE, Trial, build, limiter};
+use crate::trial::{PATIENCE, Trial, limiter};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("primary-killed", "the server gets kill -9 and comes back empty", "one burst", primary_killed).quick(),
@@ -46,7 +47,8 @@ pub(super) const FAULTS: &[Fault] = &[
         "kill -9 of a client that has units on lease",
         "at most its lease is lost; a lease for each client beside the bound",
         client_killed_with_lease,
-    ),
+    )
+    .quick(),
     Fault::new(
         "client-paused-with-lease",
         "SIGSTOP of a client until its lease is over, then SIGCONT",
@@ -54,21 +56,6 @@ pub(super) const FAULTS: &[Fault] = &[
         client_paused_with_lease,
     ),
 ];
-
-/// A server of its own, and something that befalls it under load.
-fn befalls(
-    trial: &mut Trial,
-    directives: &[(&str, &str)],
-    damage: Damage,
-    harm: impl FnOnce(&mut Trial, &Server, &Pressure),
-) -> Findings {
-    let server = Server::start_with(directives);
-    let pressure = Pressure::start(trial, &trial.store(&server.url()));
-    pressure.settle();
-    harm(trial, &server, &pressure);
-    pressure.recover();
-    pressure.judge(damage)
-}
 
 fn kill_for_a_while(trial: &mut Trial, server: &Server, pressure: &Pressure) {
     server.kill();
@@ -78,11 +65,11 @@ fn kill_for_a_while(trial: &mut Trial, server: &Server, pressure: &Pressure) {
 }
 
 fn primary_killed(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::losses(1), kill_for_a_while)
+    befalls_server(trial, &[], Damage::losses(1), kill_for_a_while)
 }
 
 fn primary_killed_thrice(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::losses(3), |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::losses(3), |trial, server, pressure| {
         for _ in 0..3 {
             kill_for_a_while(trial, server, pressure);
             pressure.recover();
@@ -91,14 +78,12 @@ fn primary_killed_thrice(trial: &mut Trial) -> Findings {
 }
 
 fn primary_killed_with_file(trial: &mut Trial) -> Findings {
-    befalls(trial, &[("appendonly", "yes"), ("appendfsync", "always")], Damage::NONE, kill_for_a_while)
+    befalls_server(trial, &[("appendonly", "yes"), ("appendfsync", "always")], Damage::NONE, kill_for_a_while)
 }
 
 fn primary_killed_strict(trial: &mut Trial) -> Findings {
     let server = Server::start();
-    let store = build(trial.builder(&server.url()).strict());
-    let mode = trial.failure_mode();
-    let pressure = Pressure::greedy(trial, &store, mode);
+    let pressure = Pressure::strict(trial, &server.url());
     pressure.settle();
     kill_for_a_while(trial, &server, &pressure);
     pressure.recover();
@@ -106,7 +91,7 @@ fn primary_killed_strict(trial: &mut Trial) -> Findings {
 }
 
 fn primary_restarted(trial: &mut Trial) -> Findings {
-    befalls(trial, &[("save", "3600 1")], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[("save", "3600 1")], Damage::NONE, |trial, server, pressure| {
         server.terminate();
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
@@ -115,7 +100,7 @@ fn primary_restarted(trial: &mut Trial) -> Findings {
 }
 
 fn primary_paused(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         server.pause();
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(600)));

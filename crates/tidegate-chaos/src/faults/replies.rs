@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use tidegate_testkit::servers::{Connection, Reply, Server, eventually};
 
+use super::befalls_server;
 use crate::bound::Damage;
 use crate::fault::Fault;
 use crate::findings::Findings;
 use crate::pressure::Pressure;
-use crate::trial::{PATIENCE, Trial, build};
+use crate::trial::{PATIENCE, Trial};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("script-flush", "SCRIPT FLUSH, again and again", "nothing, and no error", script_flush).quick(),
@@ -58,23 +59,8 @@ pub(super) const FAULTS: &[Fault] = &[
     .quick(),
 ];
 
-/// A server of its own, and something that is done to it under load.
-fn befalls(
-    trial: &mut Trial,
-    directives: &[(&str, &str)],
-    damage: Damage,
-    harm: impl FnOnce(&mut Trial, &Server, &Pressure),
-) -> Findings {
-    let server = Server::start_with(directives);
-    let pressure = Pressure::start(trial, &trial.store(&server.url()));
-    pressure.settle();
-    harm(trial, &server, &pressure);
-    pressure.recover();
-    pressure.judge(damage)
-}
-
 fn script_flush(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         for _ in 0..10 {
             server.command(&["SCRIPT", "FLUSH"]);
             pressure.endure(trial.about(Duration::from_millis(50)));
@@ -84,14 +70,12 @@ fn script_flush(trial: &mut Trial) -> Findings {
 }
 
 fn flushall(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::losses(1), |_, server, _| _ = server.command(&["FLUSHALL"]))
+    befalls_server(trial, &[], Damage::losses(1), |_, server, _| _ = server.command(&["FLUSHALL"]))
 }
 
 fn flushall_strict(trial: &mut Trial) -> Findings {
     let server = Server::start();
-    let store = build(trial.builder(&server.url()).strict());
-    let mode = trial.failure_mode();
-    let pressure = Pressure::greedy(trial, &store, mode);
+    let pressure = Pressure::strict(trial, &server.url());
     pressure.settle();
     server.command(&["FLUSHALL"]);
     pressure.recover();
@@ -99,7 +83,7 @@ fn flushall_strict(trial: &mut Trial) -> Findings {
 }
 
 fn full(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
@@ -134,7 +118,7 @@ fn evicting(trial: &mut Trial) -> Findings {
 
 /// Puts something else where the state is, and deletes it after a while.
 fn replaced(trial: &mut Trial, foreign: &[&str]) -> Findings {
-    befalls(trial, &[], Damage::losses(1), |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::losses(1), |trial, server, pressure| {
         let keys = server.command(&["KEYS", "chaos:*greedy*"]);
         let name = keys.items().first().expect("a state").text();
         server.command(foreign);
@@ -155,7 +139,7 @@ fn garbage_value(trial: &mut Trial) -> Findings {
 
 fn readonly(trial: &mut Trial) -> Findings {
     let master = Server::start();
-    befalls(trial, &[], Damage::losses(1), |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::losses(1), |trial, server, pressure| {
         server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
@@ -165,7 +149,7 @@ fn readonly(trial: &mut Trial) -> Findings {
 
 fn loading(trial: &mut Trial) -> Findings {
     let directives = [("enable-debug-command", "yes"), ("loading-process-events-interval-bytes", "1024")];
-    befalls(trial, &directives, Damage::NONE, |_, server, pressure| {
+    befalls_server(trial, &directives, Damage::NONE, |_, server, pressure| {
         server.command(&["DEBUG", "POPULATE", "5000"]);
         // Microseconds a key: a second of loading, and longer where sleeps are coarse.
         server.command(&["CONFIG", "SET", "key-load-delay", "100"]);
@@ -177,7 +161,7 @@ fn loading(trial: &mut Trial) -> Findings {
 }
 
 fn busy(trial: &mut Trial) -> Findings {
-    befalls(trial, &[("busy-reply-threshold", "20")], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[("busy-reply-threshold", "20")], Damage::NONE, |trial, server, pressure| {
         let mut other = Connection::open(server.address(), PATIENCE).expect("a connection");
         other.send(&["EVAL", "while true do end", "0"]).expect("sent");
         pressure.suffer();
@@ -190,7 +174,7 @@ fn busy(trial: &mut Trial) -> Findings {
 }
 
 fn asleep(trial: &mut Trial) -> Findings {
-    befalls(trial, &[("enable-debug-command", "yes")], Damage::NONE, |_, server, pressure| {
+    befalls_server(trial, &[("enable-debug-command", "yes")], Damage::NONE, |_, server, pressure| {
         thread::scope(|scope| {
             scope.spawn(|| server.try_command(&["DEBUG", "SLEEP", "1.2"]));
             pressure.suffer();
@@ -200,7 +184,7 @@ fn asleep(trial: &mut Trial) -> Findings {
 
 fn misconf(trial: &mut Trial) -> Findings {
     let directives = [("dbfilename", "taken"), ("save", "3600 1")];
-    befalls(trial, &directives, Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &directives, Damage::NONE, |trial, server, pressure| {
         let directory = server.command(&["CONFIG", "GET", "dir"]).items()[1].text();
         let taken = PathBuf::from(directory).join("taken");
         // A folder of that name is in the way of the file.
@@ -214,7 +198,7 @@ fn misconf(trial: &mut Trial) -> Findings {
 }
 
 fn noreplicas(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
@@ -223,7 +207,7 @@ fn noreplicas(trial: &mut Trial) -> Findings {
 }
 
 fn noauth(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         let mut admin = Connection::open(server.address(), PATIENCE).expect("a connection");
         let mut say = |words: &[&str]| admin.command(words).expect("a reply");
         say(&["CONFIG", "SET", "requirepass", "secret"]);
@@ -235,7 +219,7 @@ fn noauth(trial: &mut Trial) -> Findings {
 }
 
 fn acl_withdrawn(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         server.command(&["ACL", "SETUSER", "default", "-eval", "-evalsha"]);
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
@@ -244,7 +228,7 @@ fn acl_withdrawn(trial: &mut Trial) -> Findings {
 }
 
 fn client_kill(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         for _ in 0..8 {
             server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             pressure.endure(trial.about(Duration::from_millis(100)));
@@ -253,14 +237,14 @@ fn client_kill(trial: &mut Trial) -> Findings {
 }
 
 fn client_pause(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |_, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |_, server, pressure| {
         server.command(&["CLIENT", "PAUSE", "800", "ALL"]);
         pressure.suffer();
     })
 }
 
 fn maxclients(trial: &mut Trial) -> Findings {
-    befalls(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         let mut admin = Connection::open(server.address(), PATIENCE).expect("a connection");
         admin.command(&["CONFIG", "SET", "maxclients", "8"]).expect("a reply");
         admin.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("a reply");

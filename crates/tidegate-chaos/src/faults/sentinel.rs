@@ -9,7 +9,7 @@ use crate::fault::{Fault, Needs};
 use crate::findings::Findings;
 use crate::namespace::Cut;
 use crate::pressure::{Pressure, measure};
-use crate::trial::{Trial, build};
+use crate::trial::Trial;
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("sentinel-failover", "SENTINEL FAILOVER", "one burst, and both for a moment", failover),
@@ -80,9 +80,7 @@ fn master_killed(trial: &mut Trial) -> Findings {
 
 fn master_killed_strict(trial: &mut Trial) -> Findings {
     let set = SentinelSet::start();
-    let store = build(trial.builder(&url(&set)).strict());
-    let mode = trial.failure_mode();
-    let pressure = Pressure::greedy(trial, &store, mode);
+    let pressure = Pressure::strict(trial, &url(&set));
     pressure.settle();
     let master = set.current_master();
     set.server(master).kill();

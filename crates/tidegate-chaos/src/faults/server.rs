@@ -21,7 +21,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "server-terminated",
         "SIGTERM under load, and a start from the snapshot",
-        "nothing, and no answer that was begun is lost",
+        "nothing, and nobody is cut off without a warning",
         terminated,
     )
     .needs(Needs::Tidegate),
@@ -69,14 +69,14 @@ const CALLERS: usize = 6;
 
 /// Callers over HTTP who want more than there is.
 fn press(tidegate: &Tidegate, limit: Limit) -> Load {
-    let callers = Arc::new(HttpCallers::new(tidegate.address(), limit));
-    let load = Load::start(CALLERS, Duration::from_millis(4), move |turn| callers.ask(turn));
-    settle(&load);
-    load
+    press_by(&Arc::new(HttpCallers::new(tidegate.address(), limit)))
 }
 
-fn settle(load: &Load) {
+fn press_by(callers: &Arc<HttpCallers>) -> Load {
+    let callers = Arc::clone(callers);
+    let load = Load::start(CALLERS, Duration::from_millis(4), move |turn| callers.ask(turn));
     load.wait_until("the limit to be used up", |tally| tally.admitted > 0 && tally.refused > 20);
+    load
 }
 
 fn suffer(load: &Load) {
@@ -95,14 +95,16 @@ fn terminated(trial: &mut Trial) -> Findings {
     let folder = Directory::create();
     let mut tidegate = with_snapshot(&folder);
     let limit = trial.limit();
-    let load = press(&tidegate, limit);
+    let callers = Arc::new(HttpCallers::new(tidegate.address(), limit));
+    let load = press_by(&callers);
     let status = tidegate.terminate();
-    let after = load.tally();
+    // Whoever comes back by a new connection may find the door just closing.
+    let cut_off = callers.cut_off();
     suffer(&load);
     tidegate.start_again();
     recover(&load);
     let mut findings = judge_load(load, &limit, Damage::NONE);
-    findings.claim(after.in_doubt == 0, || format!("answers were lost: {after}"));
+    findings.claim(cut_off == 0, || format!("{cut_off} lost their answers without a warning"));
     findings.claim(status.is_some_and(|status| status.success()), || format!("it ended as {status:?}"));
     findings
 }
