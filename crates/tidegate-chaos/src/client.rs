@@ -97,6 +97,7 @@ fn say(asked: SystemTime, outcome: &Outcome) -> io::Result<()> {
 pub(crate) struct Client {
     process: Process,
     directory: Directory,
+    words: Vec<String>,
 }
 
 /// What a client has written down.
@@ -115,16 +116,23 @@ impl Client {
     pub(crate) fn start_by(command: &[&str], url: &str, limit: Limit, lease: Option<u64>) -> Client {
         let directory = Directory::create();
         let until = directory.path().join("until").display().to_string();
-        let (words, lease) = (limit.to_string(), lease.map(|chunk| chunk.to_string()));
-        let program = program().display().to_string();
-        let mut arguments = [command.get(1..).unwrap_or_default(), &[&program]].concat();
-        arguments.extend(["client", "--url", url, "--limit", &words, "--until", &until]);
+        let (program, limit) = (program().display().to_string(), limit.to_string());
+        let mut words = [command, &[&program, "client", "--url", url, "--limit", &limit, "--until", &until]].concat();
+        let lease = lease.map(|chunk| chunk.to_string());
         if let Some(lease) = &lease {
-            arguments.extend(["--lease", lease]);
+            words.extend(["--lease", lease]);
         }
-        let first = Path::new(command.first().copied().unwrap_or("env"));
-        let process = Process::start(first, &arguments, &directory, &directory.path().join("log"));
-        Client { process, directory }
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let process = launch(&words, &directory);
+        Client { process, directory, words }
+    }
+
+    /// Lets it end in good order, and starts it again.
+    pub(crate) fn restart(&mut self) {
+        self.finish();
+        fs::remove_file(self.directory.path().join("until")).expect("it was just written");
+        let successor = launch(&self.words, &self.directory);
+        std::mem::replace(&mut self.process, successor).make_way();
     }
 
     pub(crate) fn kill(&mut self) {
@@ -180,6 +188,13 @@ impl Client {
         }
         diary
     }
+}
+
+/// Starts a command whose words go to a log beside those of its predecessors.
+fn launch(words: &[String], directory: &Directory) -> Process {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (first, rest) = words.split_first().expect("there are words");
+    Process::start(Path::new(first), rest, directory, &directory.path().join("log"))
 }
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -19,6 +19,8 @@ pub struct Findings {
     pub degraded: u64,
     /// How many could have passed at most.
     pub bound: u64,
+    /// Of those whose every charge is accounted for, how many charges were forgotten.
+    pub lost: u64,
     /// The longest that a question took.
     pub slowest: Duration,
     /// The longest time without an answer of the store.
@@ -65,11 +67,19 @@ impl Findings {
         self.errors += other.errors;
         self.degraded += other.degraded;
         self.bound = self.bound.saturating_add(other.bound);
+        self.lost += other.lost;
         self.slowest = self.slowest.max(other.slowest);
         self.gap = self.gap.max(other.gap);
         self.claims += other.claims;
         self.broken.extend(other.broken);
         self.notes.extend(other.notes);
+        self
+    }
+
+    /// Where there is no fault unless something was forgotten.
+    pub(crate) fn with_losses(mut self) -> Findings {
+        let lost = self.lost;
+        self.claim(lost > 0, || "nothing was lost: this was not the fault that it is meant to be".into());
         self
     }
 

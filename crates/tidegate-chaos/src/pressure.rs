@@ -17,7 +17,7 @@ use tidegate_testkit::servers::{Admission, Load, Outcome, Tally, Turn, eventuall
 use crate::bound::{Damage, allowance, tightest};
 use crate::findings::Findings;
 use crate::tidegate_process::HTTP_PATIENCE;
-use crate::trial::{DEADLINE, PATIENCE, SLACK, Trial, build, limiter};
+use crate::trial::{PATIENCE, SLACK, Trial, build, limiter};
 
 pub(crate) const KEY: &str = "alice";
 
@@ -52,38 +52,39 @@ type Ids = Mutex<[Option<String>; COUNTED_CALLERS]>;
 impl Pressure {
     /// Both loads, by a limit and a failure mode of chance.
     pub(crate) fn start(trial: &mut Trial, store: &RedisStore) -> Pressure {
-        let mode = trial.failure_mode();
-        let mut pressure = Pressure::greedy(trial, store, mode);
-        let ids = trial.random.percent(50).then(Arc::<Ids>::default);
-        pressure.notes.push(if ids.is_some() { "with request ids".into() } else { "without request ids".into() });
-        let counted = limiter(store, "counted", COUNTED, None);
-        let (asks, known) = (counted.clone(), ids.clone());
-        let load = Load::start(COUNTED_CALLERS, COUNTED_PAUSE, move |turn| match &known {
-            None => outcome(block_on(asks.check_async(KEY))),
-            Some(ids) => ask_by_id(&asks, ids, turn),
-        });
-        pressure.counted = Some(Counted { load, limiter: counted, ids });
-        pressure
+        Pressure::greedy(trial, store).and_counted(trial, store)
     }
 
     /// The greedy load alone, for where a limit of a day would stay used up.
-    pub(crate) fn greedy(trial: &mut Trial, store: &RedisStore, mode: Option<FailureMode>) -> Pressure {
-        let limit = trial.limit();
-        Pressure::on(limit, mode, limiter(store, "greedy", limit, mode))
+    pub(crate) fn greedy(trial: &mut Trial, store: &RedisStore) -> Pressure {
+        let (limit, mode) = (trial.limit(), trial.failure_mode());
+        Pressure::on(trial, store, limit, mode)
     }
 
     /// The same on a store in strict mode.
     pub(crate) fn strict(trial: &mut Trial, url: &str) -> Pressure {
         let store = build(trial.builder(url).strict());
-        let mode = trial.failure_mode();
-        Pressure::greedy(trial, &store, mode)
+        Pressure::greedy(trial, &store)
     }
 
-    /// The greedy load alone, by a limit of one's own.
-    pub(crate) fn on(limit: Limit, mode: Option<FailureMode>, limiter: Limiter<RedisStore>) -> Pressure {
+    fn on(trial: &Trial, store: &RedisStore, limit: Limit, mode: Option<FailureMode>) -> Pressure {
+        let limiter = limiter(store, "greedy", limit, mode);
         let greedy = Load::start(GREEDY_CALLERS, GREEDY_PAUSE, move |_| outcome(block_on(limiter.check_async(KEY))));
         let notes = vec![format!("{limit}, when away: {}", mode.map_or("an error".into(), |mode| format!("{mode:?}")))];
-        Pressure { greedy, limit, mode, counted: None, deadline: DEADLINE, notes }
+        Pressure { greedy, limit, mode, counted: None, deadline: trial.deadline, notes }
+    }
+
+    fn and_counted(mut self, trial: &mut Trial, store: &RedisStore) -> Pressure {
+        let ids = trial.random.percent(50).then(Arc::<Ids>::default);
+        self.notes.push(if ids.is_some() { "with request ids".into() } else { "without request ids".into() });
+        let limiter = limiter(store, "counted", COUNTED, None);
+        let (asks, known) = (limiter.clone(), ids.clone());
+        let load = Load::start(COUNTED_CALLERS, COUNTED_PAUSE, move |turn| match &known {
+            None => outcome(block_on(asks.check_async(KEY))),
+            Some(ids) => ask_by_id(&asks, ids, turn),
+        });
+        self.counted = Some(Counted { load, limiter, ids });
+        self
     }
 
     /// Waits until the limit is used up, and everybody is at work.
@@ -160,6 +161,7 @@ impl Counted {
         let left = eventually("what is left of a limit", PATIENCE, || block_on(limiter.peek_async(KEY)));
         let charged = COUNTED.capacity() - left.remaining();
         findings.count_calls(&tally);
+        findings.lost = admitted.saturating_sub(charged);
         findings.claim(tally.refused == 0, || format!("{} were refused though there was room", tally.refused));
         findings.claim(charged <= admitted + in_doubt, || {
             format!("{charged} were charged, though only {admitted} were admitted and {in_doubt} in doubt")
@@ -275,7 +277,7 @@ pub(crate) fn outcome(answer: Result<Decision, CheckError>) -> Outcome {
     }
 }
 
-/// When the fault began, for those whose cost depends on how long it lasted.
+/// Does something, and says how long it took: some faults cost by how long they last.
 pub(crate) fn measure<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
     let made = act();
@@ -284,7 +286,6 @@ pub(crate) fn measure<T>(act: impl FnOnce() -> T) -> (T, Duration) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_testkit::Random;
     use tidegate_testkit::servers::Server;
 
     use super::*;
@@ -293,17 +294,9 @@ mod tests {
     const LIMIT: Limit = Limit::per_second(50).burst(200);
 
     fn judged(harm: impl FnOnce(&Server), damage: Damage) -> Vec<String> {
-        let mut trial = Trial { random: Random::new(1) };
-        let server = Server::start();
+        let (mut trial, server) = (Trial::new(1), Server::start());
         let store = trial.store(&server.url());
-        let mut pressure = Pressure::start(&mut trial, &store);
-        // In place of a limit by chance.
-        let by_chance = std::mem::replace(
-            &mut pressure.greedy,
-            Pressure::on(LIMIT, None, limiter(&store, "tight", LIMIT, None)).greedy,
-        );
-        by_chance.finish();
-        (pressure.limit, pressure.mode) = (LIMIT, None);
+        let pressure = Pressure::on(&trial, &store, LIMIT, None).and_counted(&mut trial, &store);
         pressure.settle();
         harm(&server);
         pressure.recover();
@@ -317,14 +310,14 @@ mod tests {
 
     #[test]
     fn a_burst_too_many_is_noticed() {
-        let broken = judged(|server| delete(server, "*tight*"), Damage::NONE);
+        let broken = judged(|server| delete(server, "*greedy*"), Damage::NONE);
         assert!(broken.len() == 1 && broken[0].contains("were admitted within"), "{broken:?}");
-        assert_eq!(judged(|server| delete(server, "*tight*"), Damage::losses(1)), Vec::<String>::new());
+        assert_eq!(judged(|server| delete(server, "*greedy*"), Damage::losses(1)), Vec::<String>::new());
     }
 
     #[test]
     fn a_charge_that_was_forgotten_is_noticed() {
         let broken = judged(|server| delete(server, "*counted*"), Damage::NONE);
-        assert!(broken.len() == 1 && broken[0].contains("and"), "{broken:?}");
+        assert!(broken.len() == 1 && broken[0].contains("were admitted, and"), "{broken:?}");
     }
 }

@@ -53,11 +53,22 @@ impl Run {
             Verdict::NotRun { reason } => format!("{head} not run: {reason}"),
             Verdict::Run(findings) => {
                 let Findings {
-                    calls, admitted, refused, errors, degraded, bound, slowest, gap, claims, broken, ..
+                    calls,
+                    admitted,
+                    refused,
+                    errors,
+                    degraded,
+                    bound,
+                    lost,
+                    slowest,
+                    gap,
+                    claims,
+                    broken,
+                    ..
                 } = &**findings;
                 let mut line = format!(
                     "{head} {:>5} s  {calls:>6} calls  {admitted:>5} of {bound:<6} {refused:>6} refused  {errors:>5} errors  \
-                     {degraded:>5} degraded  slowest {:>5}  gap {:>6}  ",
+                     {degraded:>5} degraded  {lost:>5} lost  slowest {:>5}  gap {:>6}  ",
                     seconds(*took),
                     ms(*slowest),
                     ms(*gap),
@@ -120,7 +131,7 @@ impl Report {
             }
             let _ = write!(
                 text,
-                "\n## {family}\n\n| fault | may cost | seed | calls | admitted | bound | refused | errors | degraded | slowest | longest gap | |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+                "\n## {family}\n\n| fault | may cost | seed | calls | admitted | bound | refused | errors | degraded | charges lost | slowest | longest gap | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
             );
             for run in runs {
                 text.push_str(&run.row());
@@ -141,20 +152,21 @@ impl Run {
     fn row(&self) -> String {
         let head = format!("| {}: {} | {} | {} ", self.fault.name, self.fault.what, self.fault.costs, self.seed);
         match &self.verdict {
-            Verdict::NotRun { reason } => format!("{head}|||||||||not run: {reason} |\n"),
+            Verdict::NotRun { reason } => format!("{head}||||||||||not run: {reason} |\n"),
             Verdict::Run(findings) => {
                 let outcome = match findings.broken.is_empty() {
                     true => format!("{} claims hold", findings.claims),
                     false => format!("**broken**: {}", findings.broken.join("; ")),
                 };
                 format!(
-                    "{head}| {} | {} | {} | {} | {} | {} | {} | {} | {outcome} |\n",
+                    "{head}| {} | {} | {} | {} | {} | {} | {} | {} | {} | {outcome} |\n",
                     findings.calls,
                     findings.admitted,
                     findings.bound,
                     findings.refused,
                     findings.errors,
                     findings.degraded,
+                    findings.lost,
                     ms(findings.slowest),
                     ms(findings.gap),
                 )

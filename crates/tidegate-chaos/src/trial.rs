@@ -26,6 +26,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub struct Trial {
     pub(crate) random: Random,
+    /// How long the store may take.
+    pub(crate) deadline: Duration,
 }
 
 /// Makes a fault once, by chance of this seed.
@@ -35,7 +37,7 @@ pub fn attempt(fault: &Fault, seed: u64) -> Verdict {
     }
     // The same fault meets the same chance, whichever others are run.
     let name = fault.name.bytes().fold(seed, |sum, byte| Random::new(sum ^ u64::from(byte)).number());
-    let mut trial = Trial { random: Random::new(name) };
+    let mut trial = Trial::new(name);
     match panic::catch_unwind(AssertUnwindSafe(|| (fault.happens)(&mut trial))) {
         Ok(findings) => Verdict::Run(Box::new(findings)),
         Err(panic) => {
@@ -60,6 +62,16 @@ fn possible(needs: Needs) -> Result<(), String> {
 }
 
 impl Trial {
+    pub(crate) fn new(seed: u64) -> Trial {
+        Trial { random: Random::new(seed), deadline: DEADLINE }
+    }
+
+    /// Gives the store all the time it may need: where not even one error is to be expected, a
+    /// busy machine must not cause any.
+    pub(crate) fn be_patient(&mut self) {
+        self.deadline = SLACK;
+    }
+
     /// A limit of any algorithm, whose horizon is a second or two.
     pub(crate) fn limit(&mut self) -> Limit {
         let (count, second) = (self.random.within(40..=120), Duration::from_secs(1));
@@ -92,7 +104,7 @@ impl Trial {
             longest_pause: Duration::from_millis(100),
             ..BreakerSettings::default()
         };
-        RedisStore::builder(servers).prefix("chaos").deadline(DEADLINE).breaker(breaker)
+        RedisStore::builder(servers).prefix("chaos").deadline(self.deadline).breaker(breaker)
     }
 
     pub(crate) fn store(&self, url: &str) -> RedisStore {

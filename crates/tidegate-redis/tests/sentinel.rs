@@ -175,7 +175,10 @@ fn a_server_that_loads_its_data_is_waited_for_within_the_deadline() {
     server.command(&["DEBUG", "POPULATE", "10000"]);
     // Microseconds a key: a second of loading, and longer where sleeps are coarse.
     server.command(&["CONFIG", "SET", "key-load-delay", "200"]);
-    let before = charge(&store).expect("an answer").remaining;
+    // More than comes back while a busy machine loads: a unit in 3.6 s.
+    for _ in 0..50 {
+        charge(&store).expect("an answer");
+    }
     std::thread::scope(|scope| {
         scope.spawn(|| server.try_command(&["DEBUG", "RELOAD"]));
         let failure = eventually("the server to load", PATIENCE, || match charge(&store) {
@@ -185,5 +188,5 @@ fn a_server_that_loads_its_data_is_waited_for_within_the_deadline() {
         println!("loading: {failure}");
     });
     let after = eventually("an answer", PATIENCE, || charge(&store).map_err(|failure| failure.to_string()));
-    assert!(after.remaining < before, "nothing was forgotten: {} after {before}", after.remaining);
+    assert!(after.remaining < BURST - 25, "nothing was forgotten: {} are left of {BURST}", after.remaining);
 }

@@ -81,8 +81,7 @@ fn stepped(trial: &mut Trial, set: fn(i64, i64) -> i64, damage: impl Fn(Duration
     let mut shift = 0;
     let steps = STEPS.map(|step| {
         server.command(&["FLUSHALL"]);
-        let mode = trial.failure_mode();
-        let pressure = Pressure::greedy(trial, &trial.store(&server.url()), mode);
+        let pressure = Pressure::greedy(trial, &trial.store(&server.url()));
         pressure.settle();
         shift = set(shift, micros(step));
         clock.set(shift);

@@ -24,7 +24,12 @@ pub(super) const FAULTS: &[Fault] = &[
         "one burst, and both for a moment",
         master_paused,
     ),
-    Fault::new("cluster-replica-killed", "kill -9 of the master's replica", "nothing, and no error", replica_killed),
+    Fault::new(
+        "cluster-replica-killed",
+        "kill -9 of the master's replica, which comes back",
+        "nothing, and no error",
+        replica_killed,
+    ),
     Fault::new(
         "cluster-replica-paused",
         "SIGSTOP and SIGCONT of the master's replica",
@@ -136,16 +141,21 @@ fn master_paused(trial: &mut Trial) -> Findings {
 }
 
 fn replica_killed(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     let cluster = Cluster::start();
     befalls(trial, &cluster, |trial, master, pressure| {
-        cluster.node(cluster.replica_of(master)).kill();
+        let replica = cluster.replica_of(master);
+        cluster.node(replica).kill();
         pressure.endure(trial.about(Duration::from_millis(1_500)));
+        cluster.node(replica).restart();
+        cluster.wait_until_healthy();
         Damage::NONE
     })
     .without_errors()
 }
 
 fn replica_paused(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     let cluster = Cluster::start();
     befalls(trial, &cluster, |trial, master, pressure| {
         let replica = cluster.replica_of(master);
@@ -199,6 +209,7 @@ fn slot_moves(trial: &mut Trial) -> Findings {
 }
 
 fn script_flush(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     let cluster = Cluster::start();
     befalls(trial, &cluster, |trial, _, pressure| {
         for _ in 0..5 {
@@ -224,6 +235,7 @@ fn lagged_replica(trial: &mut Trial) -> Findings {
         cluster.wait_until_healthy();
         Damage::losses(1)
     })
+    .with_losses()
 }
 
 fn wait_for_master(cluster: &Cluster, replica: usize) {

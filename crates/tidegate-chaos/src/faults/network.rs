@@ -69,6 +69,7 @@ fn spoiled(trial: &mut Trial, spoil: Spoil) -> Findings {
 }
 
 fn delay(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     befalls(trial, |trial, proxy, pressure| {
         proxy.set(Spoil::Delay(DEADLINE / 10));
         pressure.endure(trial.about(Duration::from_millis(900)));

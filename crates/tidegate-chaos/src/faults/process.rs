@@ -50,6 +50,12 @@ pub(super) const FAULTS: &[Fault] = &[
     )
     .quick(),
     Fault::new(
+        "client-restarted-with-lease",
+        "a client ends in good order, gives back its lease, and is started again",
+        "nothing is lost; a lease for each client beside the bound",
+        client_restarted_with_lease,
+    ),
+    Fault::new(
         "client-paused-with-lease",
         "SIGSTOP of a client until its lease is over, then SIGCONT",
         "a lease for each client beside the bound",
@@ -145,7 +151,7 @@ fn replica_promoted(trial: &mut Trial) -> Findings {
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     proxy.redirect(replica.address());
     pressure.recover();
-    pressure.judge(Damage::losses(1))
+    pressure.judge(Damage::losses(1)).with_losses()
 }
 
 const CLIENTS: u64 = 3;
@@ -200,6 +206,11 @@ fn client_killed_with_lease(trial: &mut Trial) -> Findings {
     let chunk = trial.random.within(10..=40);
     // What it was about to write down, and what it held or was about to be given.
     befalls_client(trial, Some(chunk), CALLERS + chunk, Client::kill)
+}
+
+fn client_restarted_with_lease(trial: &mut Trial) -> Findings {
+    let chunk = trial.random.within(10..=40);
+    befalls_client(trial, Some(chunk), 0, Client::restart)
 }
 
 fn client_paused_with_lease(trial: &mut Trial) -> Findings {

@@ -60,6 +60,7 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 fn script_flush(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
         for _ in 0..10 {
             server.command(&["SCRIPT", "FLUSH"]);
@@ -94,8 +95,7 @@ fn full(trial: &mut Trial) -> Findings {
 fn evicting(trial: &mut Trial) -> Findings {
     const EVICTED: &str = "__keyevent@0__:evicted";
     let server = Server::start_with(&[("maxmemory-policy", "allkeys-lru"), ("notify-keyspace-events", "Ee")]);
-    let mode = trial.failure_mode();
-    let pressure = Pressure::greedy(trial, &trial.store(&server.url()), mode);
+    let pressure = Pressure::greedy(trial, &trial.store(&server.url()));
     pressure.settle();
     let mut listener = Connection::open(server.address(), Duration::from_millis(300)).expect("a connection");
     listener.command(&["SUBSCRIBE", EVICTED]).expect("a reply");

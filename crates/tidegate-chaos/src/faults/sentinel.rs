@@ -16,7 +16,12 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("sentinel-master-killed", "kill -9 of the master", "one burst", master_killed),
     Fault::new("sentinel-master-killed-strict", "the same, in strict mode", "nothing", master_killed_strict),
     Fault::new("sentinel-master-paused", "SIGSTOP of the master until it is replaced", "one burst", master_paused),
-    Fault::new("sentinel-replica-killed", "kill -9 of a replica", "nothing, and no error", replica_killed),
+    Fault::new(
+        "sentinel-replica-killed",
+        "kill -9 of a replica, which comes back",
+        "nothing, and no error",
+        replica_killed,
+    ),
     Fault::new("sentinel-killed", "kill -9 of a sentinel, and then of the master", "one burst", sentinel_killed),
     Fault::new(
         "sentinel-paused",
@@ -26,7 +31,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     Fault::new(
         "sentinel-all-killed",
-        "kill -9 of all sentinels: the master goes on",
+        "kill -9 of all sentinels, which come back: the master goes on",
         "nothing, and no error",
         all_killed,
     ),
@@ -99,10 +104,14 @@ fn master_paused(trial: &mut Trial) -> Findings {
 }
 
 fn replica_killed(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     let set = SentinelSet::start();
     befalls(trial, &set, |trial, master, pressure| {
-        set.server((master + 1) % 3).kill();
-        pressure.endure(trial.about(Duration::from_millis(1_500)));
+        let replica = set.server((master + 1) % 3);
+        replica.kill();
+        pressure.endure(trial.about(Duration::from_millis(1_000)));
+        replica.restart();
+        pressure.endure(trial.about(Duration::from_millis(500)));
         Damage::NONE
     })
     .without_errors()
@@ -129,10 +138,13 @@ fn sentinel_paused(trial: &mut Trial) -> Findings {
 }
 
 fn all_killed(trial: &mut Trial) -> Findings {
+    trial.be_patient();
     let set = SentinelSet::start();
     befalls(trial, &set, |trial, _, pressure| {
         (0..3).for_each(|sentinel| set.sentinel(sentinel).kill());
-        pressure.endure(trial.about(Duration::from_millis(1_500)));
+        pressure.endure(trial.about(Duration::from_millis(1_000)));
+        (0..3).for_each(|sentinel| set.sentinel(sentinel).restart());
+        pressure.endure(trial.about(Duration::from_millis(500)));
         Damage::NONE
     })
     .without_errors()
@@ -151,4 +163,5 @@ fn lagged(trial: &mut Trial) -> Findings {
         drop(cut);
         Damage::losses(1)
     })
+    .with_losses()
 }

@@ -6,6 +6,7 @@
 //! bound on what passes in an interval can be held against every interval.
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -180,7 +181,7 @@ impl Load {
     ///
     /// # Panics
     ///
-    /// When a caller has panicked, or its question never ends.
+    /// When a caller has panicked, in its words; or when its question never ends.
     pub fn finish(self) -> Tally {
         self.finish_with_admissions().0
     }
@@ -193,7 +194,9 @@ impl Load {
             if busy == 0 { Ok(()) } else { Err(format!("{busy} wait for ever")) }
         });
         for caller in self.callers {
-            caller.join().expect("a caller does not panic");
+            if let Err(panic) = caller.join() {
+                resume_unwind(panic);
+            }
         }
         let mut log = self.seen.log();
         log.note_gap(Instant::now());
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a caller does not panic")]
+    #[should_panic(expected = "planted")]
     fn a_caller_that_panics_is_heard_of() {
         Load::start(1, Duration::from_millis(1), |_| panic!("planted")).finish();
     }
