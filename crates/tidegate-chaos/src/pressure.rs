@@ -70,7 +70,11 @@ impl Pressure {
     fn on(trial: &Trial, store: &RedisStore, limit: Limit, mode: Option<FailureMode>) -> Pressure {
         let limiter = limiter(store, "greedy", limit, mode);
         let greedy = Load::start(GREEDY_CALLERS, GREEDY_PAUSE, move |_| outcome(block_on(limiter.check_async(KEY))));
-        let notes = vec![format!("{limit}, when away: {}", mode.map_or("an error".into(), |mode| format!("{mode:?}")))];
+        let mut notes =
+            vec![format!("{limit}, when away: {}", mode.map_or("an error".into(), |mode| format!("{mode:?}")))];
+        if trial.remembers_refusals {
+            notes.push("refusals are remembered".into());
+        }
         Pressure { greedy, limit, mode, counted: None, deadline: trial.deadline, notes }
     }
 
@@ -295,6 +299,7 @@ mod tests {
 
     fn judged(harm: impl FnOnce(&Server), damage: Damage) -> Vec<String> {
         let (mut trial, server) = (Trial::new(1), Server::start());
+        trial.remembers_refusals = false;
         let store = trial.store(&server.url());
         let pressure = Pressure::on(&trial, &store, LIMIT, None).and_counted(&mut trial, &store);
         pressure.settle();

@@ -4,7 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use tidegate::{FailureMode, Limit, Limiter};
-use tidegate_redis::{BreakerSettings, Builder, RedisStore, Servers};
+use tidegate_redis::{BreakerSettings, Builder, RedisStore, RefusalCache, Servers};
 use tidegate_testkit::Random;
 
 use crate::fault::{Fault, Needs};
@@ -28,6 +28,8 @@ pub struct Trial {
     pub(crate) random: Random,
     /// How long the store may take.
     pub(crate) deadline: Duration,
+    /// Whether the store remembers refusals: then it asks less, and must keep the same bounds.
+    pub(crate) remembers_refusals: bool,
 }
 
 /// Makes a fault once, by chance of this seed.
@@ -63,7 +65,9 @@ fn possible(needs: Needs) -> Result<(), String> {
 
 impl Trial {
     pub(crate) fn new(seed: u64) -> Trial {
-        Trial { random: Random::new(seed), deadline: DEADLINE }
+        let mut random = Random::new(seed);
+        let remembers_refusals = random.percent(25);
+        Trial { random, deadline: DEADLINE, remembers_refusals }
     }
 
     /// Gives the store all the time it may need: where not even one error is to be expected, a
@@ -104,7 +108,8 @@ impl Trial {
             longest_pause: Duration::from_millis(100),
             ..BreakerSettings::default()
         };
-        RedisStore::builder(servers).prefix("chaos").deadline(self.deadline).breaker(breaker)
+        let builder = RedisStore::builder(servers).prefix("chaos").deadline(self.deadline).breaker(breaker);
+        if self.remembers_refusals { builder.remember_refusals(RefusalCache::default()) } else { builder }
     }
 
     pub(crate) fn store(&self, url: &str) -> RedisStore {
