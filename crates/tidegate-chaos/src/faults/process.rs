@@ -189,7 +189,7 @@ fn befalls_client(trial: &mut Trial, lease: Option<u64>, lost: u64, harm: impl F
     let counted = Limit::fixed_window(1_000_000, Duration::from_secs(86_400)).from_first_request();
     let (tally, _) = clients_of(&server, counted, lease, &harm);
     let limiter = limiter(&trial.store(&server.url()), RULE, counted, None);
-    let left = block_on(limiter.peek_async(KEY)).expect("the server is well");
+    let left = eventually("what is left of a limit", PATIENCE, || block_on(limiter.peek_async(KEY)));
     let (charged, admitted) = (counted.capacity() - left.remaining(), tally.admitted);
     let most = admitted + tally.in_doubt + lost;
     findings.count_calls(&tally);
