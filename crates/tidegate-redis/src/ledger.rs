@@ -23,7 +23,8 @@ use crate::simulation::{Mistake, is_planted};
 /// start, therefore, no more is admitted than the limit allows. In any one
 /// interval up to [`excess`](Lease::excess) more can be: units that were
 /// borrowed before it began. A process that dies keeps what it had borrowed
-/// from being used, at most one chunk for each key. Where a request of several
+/// from being used, at most one chunk for each key, and so does a lost reply to
+/// a request for more. Where a request of several
 /// limits borrows more than a chunk and another limit refuses it, the rest
 /// goes back up to a second later, and counts beside the chunk until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -259,7 +259,7 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Load, Outcome, Turn};
+    use super::{Duration, Load, Outcome, PATIENCE, Turn, eventually};
 
     #[test]
     fn what_came_of_it_is_counted_and_admissions_have_their_times() {
@@ -281,6 +281,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "planted")]
     fn a_caller_that_panics_is_heard_of() {
-        Load::start(1, Duration::from_millis(1), |_| panic!("planted")).finish();
+        let load = Load::start(1, Duration::from_millis(1), |_| panic!("planted"));
+        // It must have asked before it is told to finish.
+        eventually("the panic", PATIENCE, || if load.callers[0].is_finished() { Ok(()) } else { Err("it asks on") });
+        load.finish();
     }
 }
