@@ -145,15 +145,22 @@ impl Listener {
         F: Future<Output = ()> + Send + 'static,
     {
         let drain = app.drain.clone();
+        let mut has_warned = false;
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
                 () = drain.closing() => break,
             };
             match accepted {
-                Ok(accepted) => self.begin(accepted, &app, protocol, serve.clone()),
+                Ok(accepted) => {
+                    has_warned = false;
+                    self.begin(accepted, &app, protocol, serve.clone());
+                }
                 Err(error) => {
-                    warn!(address = %self.address, %error, "cannot accept a connection");
+                    // Once for all of a row of failures.
+                    if !std::mem::replace(&mut has_warned, true) {
+                        warn!(address = %self.address, %error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
                 }
             }
