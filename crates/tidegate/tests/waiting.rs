@@ -7,7 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::{AcquireError, CheckError, Decision, Limit, Limiter, ManualClock, MemoryStore, Request};
+use tidegate::kernel::Verdict;
+use tidegate::{
+    AcquireError, Check, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Store,
+    StoreError,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(1_000);
@@ -137,6 +141,39 @@ fn patience_that_cannot_suffice_is_not_tried() {
     assert!(enough.poll().is_none());
     clock.advance(SECOND);
     assert!(enough.poll().is_some_and(|outcome| outcome.is_ok()));
+}
+
+/// A store that takes its time to answer.
+struct Slow {
+    store: MemoryStore,
+    clock: ManualClock,
+}
+
+impl Store for Slow {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let decided = self.store.decide(checks, verdicts).await;
+        self.clock.advance(3 * SECOND);
+        decided
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+}
+
+#[test]
+fn patience_ends_while_the_store_answers_too() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(Limit::per_second(1), Slow { store, clock: clock.clone() }).expect("a policy");
+    let mut first = pin!(limiter.check_async("alice"));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(first.as_mut().poll(&mut context), Poll::Ready(Ok(decision)) if decision.is_allowed()));
+    clock.set(Micros::ZERO);
+    // Told to come back after a second, when three have passed.
+    let mut second = pin!(limiter.acquire("alice", SECOND));
+    let outcome = second.as_mut().poll(&mut context);
+    assert!(matches!(outcome, Poll::Ready(Err(AcquireError::OutOfPatience { .. }))), "{outcome:?}");
 }
 
 #[test]

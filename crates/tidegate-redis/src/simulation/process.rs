@@ -9,7 +9,7 @@ use tidegate::{
     AlgorithmKind, Check, Clock, Decision, FailureMode, Limiter, MemoryStore, Micros, Request, Store, StoreError,
 };
 use tidegate_testkit::Random;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::mistake::{Mistake, is_planted};
@@ -32,6 +32,8 @@ struct Inner {
 struct Process {
     limiter: Limiter<Watched>,
     callers: Vec<JoinHandle<()>>,
+    /// Ends the callers, also those whom somebody waits for already.
+    ends: Vec<AbortHandle>,
 }
 
 /// A hundred times what any story needs.
@@ -76,15 +78,17 @@ impl Processes {
         let former = {
             let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
             let former = &mut list[number];
-            former.callers.drain(..).for_each(|caller| caller.abort());
+            former.ends.iter().for_each(AbortHandle::abort);
             former.limiter.clone()
         };
         if gracefully {
             former.store().close().await;
         }
         let life = world.lock().random.number();
-        let process = self.0.born(number, life);
-        self.0.list()[number] = process;
+        let mut process = self.0.born(number, life);
+        let mut list = self.0.list();
+        process.callers.append(&mut list[number].callers);
+        list[number] = process;
     }
 }
 
@@ -97,19 +101,23 @@ impl Inner {
         let Inner { world, end, .. } = self;
         let scenario = &world.scenario;
         let limiter = limiter(world, number);
-        let callers = (0..scenario.callers).map(|caller| {
-            let random = Random::new(scenario.seed ^ life.wrapping_mul(31) ^ (caller as u64) << 32);
-            let caller = Caller {
-                world: Arc::clone(world),
-                limiter: limiter.clone(),
-                process: number,
-                life,
-                name: format!("{number}.{life:x}.{caller}"),
-                random,
-            };
-            tokio::spawn(caller.live(*end))
-        });
-        Process { callers: callers.collect(), limiter }
+        let numbers = 0..scenario.callers;
+        let callers: Vec<JoinHandle<()>> = numbers
+            .map(|caller| {
+                let random = Random::new(scenario.seed ^ life.wrapping_mul(31) ^ (caller as u64) << 32);
+                let caller = Caller {
+                    world: Arc::clone(world),
+                    limiter: limiter.clone(),
+                    process: number,
+                    life,
+                    name: format!("{number}.{life:x}.{caller}"),
+                    random,
+                };
+                tokio::spawn(caller.live(*end))
+            })
+            .collect();
+        let ends = callers.iter().map(JoinHandle::abort_handle).collect();
+        Process { callers, ends, limiter }
     }
 }
 

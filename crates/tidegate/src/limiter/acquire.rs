@@ -80,7 +80,8 @@ impl<S: Store> Limiter<S> {
                 return Ok(decision);
             }
             let next_try = asked.saturating_add(decision.wait());
-            if next_try > deadline {
+            // The answer itself may have taken longer than there was patience.
+            if next_try.max(clock.now()) > deadline {
                 return Err(out_of_patience());
             }
             sleep_until(next_try, clock).await;
