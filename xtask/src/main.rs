@@ -7,6 +7,7 @@ mod compare;
 mod defects;
 mod fuzz;
 mod lua;
+mod mutants;
 mod programs;
 mod proof;
 mod run;
@@ -37,6 +38,8 @@ cargo xtask TASK
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
+  mutants   makes every small mistake there is in the code that decides and in the scripts, and sees the tests
+            notice: [rust [--all] [--missed] [--thorough] [--const] [FILE..]|lua]
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             Chromium
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         "lua" => lua::lint(),
         "proof" => proof::lemmas(&rest),
         "defects" => defects::all(&rest),
+        "mutants" => mutants::all(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
         "web" => ci::web(),

@@ -22,7 +22,6 @@
       if at < full_until or (at == full_until and fraction < full % drain) then
         at, fraction = full_until, full % drain
         state = string.format('%d:%d', at, fraction)
-        stored = nil
       end
     end
     if at > tick + horizon then
@@ -32,7 +31,6 @@
         if verb == RESET or (verb ~= PEEK and cost > 0) then
           local healed = string.format(fraction > 0 and '%d:%d' or '%d', at, fraction)
           call('SET', key, healed, 'PX', -floor((now - (at + horizon) * size) / 1000) + kept_longer)
-          stored = nil
         end
       end
     end
@@ -77,7 +75,7 @@
       -- The expiry is set for a cell of time as long as the horizon, and
       -- holds while the state stays within the cell.
       local cell = at - at % horizon
-      local same_cell = stored and state and cell == stored - stored % horizon
+      local same_cell = state and cell == stored - stored % horizon
       if same_cell and drain == 1 then
         -- Mostly it moves by the cost, which is at hand as text.
         write, value = 'INCRBY', at - stored == cost and string.sub(spec, 43) or at - stored

@@ -11,7 +11,8 @@ local function custom(key, is_list, spec, done, forget, forget_healed, known, af
   local function put(from, length, last)
     if last < 0 then
       return
-    elseif length == 0 then
+    end
+    if length == 0 then
       call('DEL', key)
     else
       local lifetime = (last > now and -floor((now - last) / 1000) or 0) + kept_longer

@@ -35,8 +35,7 @@ local function log(key, verb, cost, count, period)
   local function expire(from, to)
     local cell = to - to % period
     if not from or from - from % period ~= cell then
-      local lasts = cell + 2 * period
-      call('PEXPIRE', key, (lasts > now and -floor((now - lasts) / 1000) or 0) + kept_longer)
+      call('PEXPIRE', key, -floor((now - cell - 2 * period) / 1000) + kept_longer)
     end
   end
 
@@ -118,7 +117,7 @@ local function log(key, verb, cost, count, period)
       return answer(time, used + cost, 0)
     end
   end
-  return true, unchanged, not only and entries > 0 and function()
+  return true, unchanged, not only and function()
     if verb == REFUND then
       local left = used - cost
       if left <= 0 then
@@ -147,7 +146,6 @@ local function log(key, verb, cost, count, period)
     end
     if used == taken then
       call('DEL', key)
-      return answer(0, 0, 0)
     end
     return answer(last_at, used - taken, 0)
   end

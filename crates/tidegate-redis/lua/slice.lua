@@ -57,7 +57,7 @@ for index = 1, slice do
 --[[long]] elseif write == 'CALL' then
 --[[long]]   state = value()
     elseif lasts then
-      call('SET', key, value, 'PX', (lasts > now and -floor((now - lasts) / 1000) or 0) + kept_longer)
+      call('SET', key, value, 'PX', -floor((now - lasts) / 1000) + kept_longer)
     else
       call('SET', key, value, 'KEEPTTL')
     end

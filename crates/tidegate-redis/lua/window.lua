@@ -27,18 +27,15 @@
           previous = count
         end
         state = string.format('%d:%d:%d', start, current, previous)
-        stored = nil
       end
     end
     if start > tick then
       local grace = -floor(-LEAST_GRACE / size)
       if start > tick + (horizon > grace and horizon or grace) then
         start, current, previous = from_first and tick or tick - tick % period, count, 0
-        stored = nil
         if verb == RESET or (verb ~= PEEK and cost > 0) then
           local healed = string.format('%d:%d:%d', start, current, previous)
           call('SET', key, healed, 'PX', -floor((now - (start + horizon) * size) / 1000) + kept_longer)
-          stored = start
         end
       end
     end

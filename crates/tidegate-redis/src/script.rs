@@ -33,37 +33,42 @@ struct Text {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Length {
+pub(crate) enum Length {
     Short,
     Long,
 }
 
 impl Text {
     fn assembled(length: Length) -> Text {
-        let text: &'static str = assemble(length).leak();
+        let text: &'static str = assemble(length, &PARTS.map(|(_, text)| text)).leak();
         Text { text, digest: Script::new(text).get_hash().to_owned() }
     }
 }
 
+/// What the scripts are made of, by file.
+pub(crate) const PARTS: [(&str, &str); 7] = [
+    ("head.lua", include_str!("../lua/head.lua")),
+    ("bucket.lua", include_str!("../lua/bucket.lua")),
+    ("window.lua", include_str!("../lua/window.lua")),
+    ("once.lua", include_str!("../lua/once.lua")),
+    ("log.lua", include_str!("../lua/log.lua")),
+    ("custom.lua", include_str!("../lua/custom.lua")),
+    ("slice.lua", include_str!("../lua/slice.lua")),
+];
+
 /// Puts the parts together. A mark stands for a kernel, and others before what
 /// belongs to one of the scripts only.
-fn assemble(length: Length) -> String {
-    const HEAD: &str = include_str!("../lua/head.lua");
-    const BUCKET: &str = include_str!("../lua/bucket.lua");
-    const WINDOW: &str = include_str!("../lua/window.lua");
-    const LOG: &str = include_str!("../lua/log.lua");
-    const CUSTOM: &str = include_str!("../lua/custom.lua");
-    const ONCE: &str = include_str!("../lua/once.lua");
-    const SLICE: &str = include_str!("../lua/slice.lua");
+pub(crate) fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
+    let [head, bucket, window, once, log, custom, slice] = *parts;
     let (own, other, more) = match length {
         Length::Short => ("--[[short]]", "--[[long]]", &[][..]),
-        Length::Long => ("--[[long]]", "--[[short]]", &[ONCE, LOG, CUSTOM][..]),
+        Length::Long => ("--[[long]]", "--[[short]]", &[once, log, custom][..]),
     };
     let mut text = String::new();
-    for line in [&[HEAD], more, &[SLICE]].concat().into_iter().flat_map(str::lines) {
+    for line in [&[head], more, &[slice]].concat().into_iter().flat_map(str::lines) {
         match line.trim_start() {
-            "--[[bucket]]" => text.push_str(BUCKET),
-            "--[[window]]" => text.push_str(WINDOW),
+            "--[[bucket]]" => text.push_str(bucket),
+            "--[[window]]" => text.push_str(window),
             marked if marked.starts_with(other) => {}
             marked => text.extend([marked.strip_prefix(own).unwrap_or(line), "\n"]),
         }

@@ -89,6 +89,11 @@ macro_rules! conformance {
         fn $promise() {
             $crate::conformance::$promise(&$make);
         })+
+
+        /// All of them, for those who run them by other means.
+        #[cfg(test)]
+        #[allow(dead_code)]
+        pub(super) const ALL: &[(&str, fn())] = &[$((stringify!($promise), $promise)),+];
     };
 }
 

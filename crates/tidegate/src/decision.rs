@@ -147,3 +147,64 @@ impl Decision {
         Decision { verdict, ..binding }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(rule: &'static str, verdict: Verdict) -> Decision {
+        Decision::new(Name::literal(rule), 10, verdict)
+    }
+
+    fn allowed(remaining: u64, delay: u64) -> Verdict {
+        Verdict { allowed: true, remaining, delay: Micros::new(delay), ..Verdict::default() }
+    }
+
+    fn refused(retry_after: u64) -> Verdict {
+        Verdict { retry_after: Micros::new(retry_after), ..Verdict::default() }
+    }
+
+    #[test]
+    fn of_two_decisions_the_one_that_binds_speaks_and_of_equals_the_first() {
+        let cases = [
+            (allowed(3, 0), allowed(2, 0), "second"),
+            (allowed(2, 0), allowed(2, 0), "first"),
+            (allowed(2, 0), refused(1), "second"),
+            (refused(1), allowed(0, 0), "first"),
+            (refused(1), refused(2), "second"),
+            (refused(2), refused(2), "first"),
+        ];
+        for (first, second, binds) in cases {
+            let both = decision("first", first).and(decision("second", second));
+            assert_eq!(both.rule(), binds, "{first:?} and {second:?}");
+            assert_eq!(both.is_allowed(), first.allowed && second.allowed);
+            assert_eq!(both.wait(), first.retry_after.max(second.retry_after));
+            assert_eq!(both.remaining(), first.remaining.min(second.remaining));
+        }
+    }
+
+    #[test]
+    fn the_longest_delay_holds_for_whoever_passes_and_none_for_whoever_does_not() {
+        let both = |first, second| decision("first", first).and(decision("second", second)).delay().as_micros();
+        assert_eq!((both(allowed(1, 5), allowed(2, 7)), both(allowed(1, 7), allowed(2, 5))), (7, 7));
+        assert_eq!((both(allowed(1, 5), refused(1)), both(refused(1), allowed(1, 5))), (0, 0));
+    }
+
+    #[test]
+    fn a_fallback_is_told_whichever_limit_it_answered_for() {
+        let fallback = Verdict { degraded: true, ..allowed(5, 0) };
+        for (first, second) in [(fallback, allowed(1, 0)), (allowed(1, 0), fallback)] {
+            assert!(decision("first", first).and(decision("second", second)).is_degraded());
+        }
+        assert!(!decision("first", allowed(1, 0)).and(decision("second", allowed(1, 0))).is_degraded());
+    }
+
+    #[test]
+    fn only_what_no_rule_limits_is_unlimited_and_only_what_is_denied_blocked() {
+        let usual = decision("rule", allowed(1, 0));
+        assert!(!usual.is_unlimited() && !usual.is_blocked());
+        assert!(Decision::unlimited().is_unlimited() && !Decision::unlimited().is_blocked());
+        let blocked = Decision::blocked(Name::literal("rule"));
+        assert!(blocked.is_blocked() && !blocked.is_unlimited());
+    }
+}

@@ -271,3 +271,65 @@ pub(crate) fn apply<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: M
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_to_be_written_for_whoever_only_looks() {
+        let bucket = Bucket::new(5, 1_000_000, 5, false).expect("a bucket");
+        let looks = [(Verb::Peek, 0), (Verb::Peek, 1), (Verb::Charge, 0), (Verb::Refund, 0)];
+        let changes = [(Verb::Charge, 1), (Verb::Refund, 1), (Verb::Reset, 0)];
+        let cases = looks.map(|look| (look, false)).into_iter().chain(changes.map(|change| (change, true)));
+        for ((verb, cost), writes) in cases {
+            let (_, written) = decide(&bucket, &mut BucketState::default(), Micros::new(1), verb, cost);
+            assert_eq!(written, writes, "{verb:?} {cost}");
+        }
+    }
+
+    /// A kernel that leaves everything to the provided methods that it can.
+    struct Plain;
+
+    impl Kernel for Plain {
+        type State = u64;
+
+        fn capacity(&self) -> u64 {
+            5
+        }
+
+        fn admit(&self, state: &u64, _: Micros, cost: u64) -> Admission {
+            let retry_after = Micros::new(1);
+            if state + cost <= 5 { Admission::PASS } else { Admission::Wait { retry_after } }
+        }
+
+        fn charge(&self, state: &mut u64, now: Micros, cost: u64) -> Reading {
+            *state += cost;
+            self.read(state, now)
+        }
+
+        fn refund(&self, state: &mut u64, _: Micros, cost: u64) {
+            *state -= cost.min(*state);
+        }
+
+        fn read(&self, state: &u64, _: Micros) -> Reading {
+            // More than there is, as a kernel may say that grants a bonus.
+            Reading { remaining: 7 - state, reset_after: Micros::ZERO }
+        }
+
+        fn forget_at(&self, _: &u64) -> Micros {
+            Micros::MAX
+        }
+
+        fn encode(&self, _: &u64, _: &mut Vec<u8>) {}
+
+        fn decode(&self, _: &[u8]) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_is_used_is_what_does_not_remain_and_never_below_nothing() {
+        assert_eq!([0, 2, 3, 7].map(|state| Plain.used(&state, Micros::ZERO)), [0, 0, 1, 5]);
+    }
+}

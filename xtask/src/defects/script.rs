@@ -20,8 +20,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: lifetimes rounded down: floor for ceil",
         file: "crates/tidegate-redis/lua/slice.lua",
-        from: "(lasts > now and -floor((now - lasts) / 1000) or 0)",
-        to: "(lasts > now and floor((lasts - now) / 1000) or 0)",
+        from: "-floor((now - lasts) / 1000)",
+        to: "floor((lasts - now) / 1000)",
     },
     Defect {
         name: "script: a new state is kept for ever",
@@ -38,8 +38,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: a bucket's expiry holds for every cell",
         file: "crates/tidegate-redis/lua/bucket.lua",
-        from: "local same_cell = stored and state and cell == stored - stored % horizon",
-        to: "local same_cell = stored and state",
+        from: "local same_cell = state and cell == stored - stored % horizon",
+        to: "local same_cell = state",
     },
     Defect {
         name: "script: a bucket is forgotten with its cell",
@@ -164,8 +164,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: strict mode trusts whichever history it finds",
         file: "crates/tidegate-redis/lua/head.lua",
-        from: "if known == history then",
-        to: "if known then",
+        from: "if known == history and tonumber(at) <= now then",
+        to: "if known and tonumber(at) <= now then",
     },
     Defect {
         name: "script: a state that was overtaken is overwritten",

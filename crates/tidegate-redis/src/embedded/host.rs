@@ -1,10 +1,13 @@
 //! What a server is to the script: an interpreter with `redis`, `struct`,
 //! `KEYS` and `ARGV`, and replies turned into the protocol's values.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::env;
 use std::rc::Rc;
 
-use mlua::{BorrowedBytes, Function, Lua, LuaOptions, LuaString, StdLib, Table, Value, Variadic};
+use mlua::{
+    BorrowedBytes, Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, Variadic, VmState,
+};
 use redis::{Arg, Cmd};
 
 use super::keyspace::{Answer, Keyspace};
@@ -56,31 +59,58 @@ fn host(planted: Option<Planted>) -> Rc<Host> {
         if let Some((_, host)) = hosts.iter().find(|(other, _)| *other == planted) {
             return Rc::clone(host);
         }
-        let host = Rc::new(Host::new(planted).expect("Lua starts and the scripts compile"));
+        let host = Rc::new(Host::new(texts(planted)).expect("Lua starts and the scripts compile"));
         hosts.push((planted, Rc::clone(&host)));
         host
     })
 }
 
+/// From now on this thread runs other texts in place of the scripts.
+///
+/// # Errors
+/// If one of them is no Lua.
+pub(super) fn replace(texts: [String; 2]) -> mlua::Result<()> {
+    let other = Rc::new(Host::new(texts)?);
+    HOSTS.with_borrow_mut(|hosts| {
+        hosts.retain(|(planted, _)| planted.is_some());
+        hosts.push((None, other));
+    });
+    Ok(())
+}
+
+/// How often the scripts may be called on this thread from now on: with one
+/// that refuses nobody, some tests would ask for ever. Returns what was left.
+pub(super) fn allow_calls(most: u64) -> u64 {
+    host(None).calls_left.replace(most)
+}
+
 /// One interpreter, with the scripts compiled.
 struct Host {
     lua: Lua,
-    /// By their digests.
+    /// By the digests of the scripts that they stand for.
     scripts: Vec<(String, Function)>,
     keys: Slots,
     arguments: Slots,
     keyspace: Rc<RefCell<Keyspace>>,
+    calls_left: Cell<u64>,
+    /// Of this call, in thousands of instructions.
+    spent: Rc<Cell<u32>>,
 }
 
-/// The script; or the one with a mistake in it, if there is one to plant. A
+/// In thousands of instructions: no script comes near it, unless it goes round in circles.
+const LONGEST_CALL: u32 = 1_000;
+
+/// The scripts; or those with a mistake in them, if there is one to plant. A
 /// campaign that plants many names them in the environment, so that the tests
 /// need not be compiled for each.
-fn with_mistake(text: &str, planted: Option<Planted>) -> String {
-    match (planted, std::env::var("TIDEGATE_PLANTED_FROM"), std::env::var("TIDEGATE_PLANTED_TO")) {
+fn texts(planted: Option<Planted>) -> [String; 2] {
+    let with_mistake = |text: &str| match (planted, env::var("TIDEGATE_PLANTED_FROM"), env::var("TIDEGATE_PLANTED_TO"))
+    {
         (Some(Planted { from, to }), ..) => text.replace(from, to),
         (None, Ok(from), Ok(to)) => text.replace(&from, &to),
         (None, ..) => text.to_owned(),
-    }
+    };
+    scripts().map(|(_, text)| with_mistake(text))
 }
 
 /// As on a server, no script makes or misses a global variable.
@@ -92,7 +122,7 @@ const STRICT_GLOBALS: &str = "
 ";
 
 impl Host {
-    fn new(planted: Option<Planted>) -> mlua::Result<Host> {
+    fn new(texts: [String; 2]) -> mlua::Result<Host> {
         let lua = Lua::new_with(StdLib::STRING | StdLib::MATH | StdLib::TABLE, LuaOptions::default())?;
         let keyspace = Rc::new(RefCell::new(Keyspace::default()));
         let (keys, arguments) = (Slots::new(&lua)?, Slots::new(&lua)?);
@@ -106,12 +136,21 @@ impl Host {
         globals.set("KEYS", &keys.table)?;
         globals.set("ARGV", &arguments.table)?;
         lua.load(STRICT_GLOBALS).exec()?;
-        let compile = |(name, text): (&str, &str)| {
-            let script = lua.load(with_mistake(text, planted)).set_name(format!("={name}")).into_function()?;
-            Ok((redis::Script::new(text).get_hash().to_owned(), script))
+        let compile = |((name, known), text): ((&str, &str), String)| {
+            let script = lua.load(text).set_name(format!("={name}")).into_function()?;
+            Ok((redis::Script::new(known).get_hash().to_owned(), script))
         };
-        let scripts = scripts().into_iter().map(compile).collect::<mlua::Result<Vec<_>>>()?;
-        Ok(Host { lua, scripts, keys, arguments, keyspace })
+        let scripts = scripts().into_iter().zip(texts).map(compile).collect::<mlua::Result<Vec<_>>>()?;
+        let spent = Rc::new(Cell::new(0));
+        let clock = Rc::clone(&spent);
+        lua.set_hook(HookTriggers::new().every_nth_instruction(1_000), move |_, _| {
+            clock.set(clock.get() + 1);
+            match clock.get() > LONGEST_CALL {
+                true => Err(mlua::Error::runtime("BUSY the script does not end")),
+                false => Ok(VmState::Continue),
+            }
+        })?;
+        Ok(Host { lua, scripts, keys, arguments, keyspace, calls_left: Cell::new(u64::MAX), spent })
     }
 
     fn run(&self, words: &[&[u8]]) -> mlua::Result<redis::Value> {
@@ -123,6 +162,9 @@ impl Host {
         let count = words.next().and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
         self.keys.fill(&self.lua, words.by_ref().take(count.expect("a number of keys")))?;
         self.arguments.fill(&self.lua, words)?;
+        assert!(self.calls_left.get() > 0, "the script is called again and again");
+        self.calls_left.set(self.calls_left.get() - 1);
+        self.spent.set(0);
         to_protocol(&script.call(())?)
     }
 }

@@ -19,6 +19,9 @@ pub(crate) struct Keyspace {
     /// Whether a key is gone when its time is over. By a clock that leaps
     /// ahead and comes back, it would be gone for those who are not there yet.
     pub(crate) expires: bool,
+    /// How often a number was only moved, and how often an expiry was only set.
+    pub(super) increments: u64,
+    pub(super) expiries: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +63,14 @@ const NO_COMMAND: Refusal = "ERR unknown command, or arguments that it does not 
 
 impl Default for Keyspace {
     fn default() -> Keyspace {
-        Keyspace { entries: HashMap::new(), now: Micros::ZERO, history: "a1b2c3".into(), expires: false }
+        Keyspace {
+            entries: HashMap::new(),
+            now: Micros::ZERO,
+            history: "a1b2c3".into(),
+            expires: false,
+            increments: 0,
+            expiries: 0,
+        }
     }
 }
 
@@ -102,6 +112,7 @@ impl Keyspace {
                 Ok(Answer::Done)
             }
             (b"INCRBY", [key, increment]) => self.increase(key, integer(increment)?),
+            (b"EXISTS", [key]) => Ok(Answer::Number(f64::from(self.holds(key)))),
             (b"DEL", [key]) => Ok(Answer::Number(f64::from(self.entries.remove(*key).is_some()))),
             (b"PEXPIRE", [key, lifetime]) => self.expire(key, integer(lifetime)?),
             (b"LLEN", [key]) => Ok(Answer::Number(self.list(key)?.map_or(0, |list| list.len()) as f64)),
@@ -189,6 +200,7 @@ impl Keyspace {
             Some(Entry { value: Value::List(_), .. }) => return Err(WRONG_TYPE),
             Some(Entry { value: Value::String(bytes), is_written, .. }) => {
                 let number = integer(bytes)?.checked_add(increment).ok_or(NO_INTEGER)?;
+                self.increments += 1;
                 (*bytes, *is_written) = (number.to_string().into(), true);
                 number
             }
@@ -198,6 +210,7 @@ impl Keyspace {
 
     fn expire(&mut self, key: &[u8], lifetime: i64) -> Result<Answer<'_>, Refusal> {
         let Some(entry) = self.entries.get_mut(key) else { return Ok(Answer::Number(0.0)) };
+        self.expiries += 1;
         match lifetime {
             1.. => entry.keep(self.now, lifetime as u64),
             _ => drop(self.entries.remove(key)),

@@ -130,6 +130,10 @@ impl Store for EmbeddedStore {
 
 /// What the store makes of a server's error.
 fn failure(error: String) -> RedisFailure {
+    // A server's clients know an error by its first word.
+    if let Some(at) = error.find("TG") {
+        assert!(error[..at].ends_with("runtime error: "), "not the first word: {error}");
+    }
     let error = redis::RedisError::from((redis::ErrorKind::Extension, "the script failed", error));
     match Remedy::of(&error) {
         Remedy::GiveUp(failure) => failure,
@@ -150,7 +154,7 @@ fn examine(keyspace: &Keyspace, turn: &Turn<'_>, kept_longer_ms: u64) {
     assert!(kept_until.get() >= least, "{name}: matters until {forget_at}, kept until {kept_until}");
 }
 
-fn forget_at(keyspace: &Keyspace, key: &[u8], limit: Limit) -> Option<Micros> {
+pub(super) fn forget_at(keyspace: &Keyspace, key: &[u8], limit: Limit) -> Option<Micros> {
     Some(match limit.kernel() {
         LimitKernel::Bucket(bucket) => bucket.forget_at(&read_bucket(&bucket, Some(keyspace.string(key)?))?),
         LimitKernel::Window(window) => window.forget_at(&read_window(&window, Some(keyspace.string(key)?))?),

@@ -30,17 +30,28 @@ fn all_charged_at(limit: Limit, strict: &Account, since: u64, random: &mut Rando
         let cost = random.magnitude(1..=limit.capacity());
         let verb = if random.percent(80) { Verb::Charge } else { Verb::Peek };
         assert_eq!(strict.ask(now, verb, cost), charged.ask(now, verb, cost), "{limit}: {cost} at {now}");
-        now += random.magnitude(1..=period / 4);
+        now += random.magnitude(1..=period / 2);
     }
 }
 
 #[test]
 fn a_new_history_uses_every_limit_up_and_then_it_recovers() {
+    play(20);
+}
+
+/// So many times with each limit.
+pub(super) fn play(seeds: u64) {
     for limit in LIMITS {
-        for seed in 0..40 {
+        for seed in 0..seeds {
             let mut random = Random::new(seed);
             let strict = Account::new(limit, SETTINGS);
-            let first = START + random.magnitude(1..=limit.period().as_micros() as u64);
+            let period = limit.period().as_micros() as u64;
+            let first = match seed % 3 {
+                0 => random.magnitude(1..=period),
+                // The last microsecond of a window.
+                1 => START.next_multiple_of(period) - 1,
+                _ => START + random.magnitude(1..=period),
+            };
             all_charged_at(limit, &strict, first, &mut random);
             // Long after, with a history as it was, all is well.
             let later = first + 100 * limit.period().as_micros() as u64;
@@ -56,8 +67,40 @@ fn a_new_history_uses_every_limit_up_and_then_it_recovers() {
     }
 }
 
+/// A state that is ahead of a new history, as a clock that was ahead leaves it,
+/// counts as it is, and as if everything had been charged when the history began.
 #[test]
-fn nothing_is_given_back_while_a_history_is_new() {
+pub(super) fn a_state_ahead_of_a_new_history_grants_nothing() {
+    for limit in LIMITS {
+        let period = limit.period().as_micros() as u64;
+        let since = START.next_multiple_of(period) + period / 2;
+        for ahead in [0, 1, period / 4, period / 2 + 1, period, 2 * period] {
+            let [strict, plain, charged] = [true, false, false].map(|strict| {
+                let account = Account::new(limit, Settings { strict, ..SETTINGS });
+                account.peek(START - 100 * period, 0);
+                account
+            });
+            charged.charge(since, limit.capacity());
+            for (at, cost) in [(since - period, 2), (since + ahead, 1)] {
+                let [one, other] = [&strict, &plain].map(|account| account.charge(at, cost).allowed);
+                assert!(one && other, "{limit}: {cost} at {at}");
+            }
+            strict.store.keyspace().history = "d4e5f6".into();
+            for later in 0..24 {
+                let now = since + later * (period / 8).max(1);
+                for cost in [1, limit.capacity() / 2, limit.capacity()] {
+                    let [granted, by_itself, if_all] = [&strict, &plain, &charged].map(|of| of.peek(now, cost).allowed);
+                    // Before the clock has caught up, only the state itself can tell.
+                    let if_all = if_all || now < since + ahead;
+                    assert!(!granted || (by_itself && if_all), "{limit}: {cost} at {now}, ahead by {ahead}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+pub(super) fn nothing_is_given_back_while_a_history_is_new() {
     for limit in LIMITS {
         let strict = Account::new(limit, SETTINGS);
         strict.charge(START, 1);
@@ -73,7 +116,7 @@ fn nothing_is_given_back_while_a_history_is_new() {
 /// A clock that is set back finds a history that has not begun yet: it begins
 /// now, and everybody recovers from there.
 #[test]
-fn a_clock_that_is_set_back_locks_nobody_out() {
+pub(super) fn a_clock_that_is_set_back_locks_nobody_out() {
     const HOUR: u64 = 3_600_000_000;
     for limit in LIMITS {
         let strict = Account::new(limit, SETTINGS);

@@ -325,3 +325,92 @@ pub(crate) const fn gcd(a: u64, b: u64) -> u64 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Micros = Micros::new(1_700_000_003_123_457);
+    const DAY: u64 = 86_400_000_000;
+
+    /// Count, period and burst, most with different scales; of some, the product of the scales
+    /// is just inexact, or 2^65.
+    fn buckets() -> impl Iterator<Item = Bucket> {
+        let numbers = [(5, 1_000_000, 5), (7, 3_000_000, 4), (1_009, 997_000, 6), (1, DAY, 10), (7, 4, 9)];
+        let inexact = [(1, 1 << 26, 3), (1, 1 << 27, 3), (1, 1 << 32, 3), (1, 1 << 33, 3)];
+        let coarse = [(1_000_003, DAY, 1_000_003)];
+        let all = numbers.into_iter().chain(inexact).chain(coarse);
+        all.filter_map(|(count, period, burst)| Bucket::new(count, period, burst, false))
+    }
+
+    /// A state of a level.
+    fn filled(bucket: &Bucket, level: u64) -> BucketState {
+        let mut state = BucketState::default();
+        bucket.set_level(&mut state, level, bucket.ticks(NOW));
+        state
+    }
+
+    fn level(bucket: &Bucket, state: &BucketState) -> u64 {
+        bucket.level(state, bucket.ticks(NOW)).expect("a level that is not above full")
+    }
+
+    /// Levels of interest.
+    fn levels(bucket: &Bucket) -> [u64; 7] {
+        let Bucket { full, scale, .. } = *bucket;
+        [0, 1, scale, scale + 1, full / 2, full - 1, full]
+    }
+
+    #[test]
+    fn what_was_used_moves_to_another_bucket_as_far_as_it_fits() {
+        for (from, to) in buckets().flat_map(|from| buckets().map(move |to| (from, to))) {
+            for (used, own) in levels(&from).into_iter().flat_map(|used| levels(&to).map(|own| (used, own))) {
+                let words = format!("{used} of {from:?} to {own} of {to:?}");
+                let (mut state, mut left) = (filled(&to, own), filled(&from, used));
+                to.take_over(&mut state, NOW, &from, &mut left);
+                let (moved, left) = (level(&to, &state) - own, level(&from, &left));
+                // In the finest unit of the new one, rounded up; or in whole units.
+                let (scale, former) = (u128::from(to.scale), u128::from(from.scale));
+                let (units, part) = (u128::from(used) / former, u128::from(used) % former);
+                let exact = scale * former < u128::from(EXACT) || scale == former;
+                let part = if exact { (part * scale).div_ceil(former) } else { part.min(1) * scale };
+                let room = u128::from(to.full - own);
+                if units * scale + part <= room {
+                    assert_eq!((u128::from(moved), left), (units * scale + part, 0), "{words}");
+                } else {
+                    let fit = room / scale;
+                    let (moved, taken) = (u128::from(moved), u128::from(used - left));
+                    assert_eq!((moved, taken), (fit * scale, fit * former), "{words}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_is_forgotten_at_the_first_microsecond_without_a_level() {
+        for bucket in buckets() {
+            for filled_to in levels(&bucket) {
+                let state = filled(&bucket, filled_to);
+                let level_at = |now: u64| bucket.level(&state, now / bucket.tick);
+                let forget_at = bucket.forget_at(&state).get();
+                assert_eq!(level_at(forget_at), Some(0), "{filled_to} of {bucket:?}");
+                assert!(filled_to == 0 || level_at(forget_at - 1) != Some(0), "{filled_to} of {bucket:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_part_of_a_tick_waits_for_all_of_it() {
+        for drain in 1..=3 {
+            let bucket = Bucket::new(drain, 1, 9, true).expect("a bucket");
+            let ticks: Vec<u64> = (0..7).map(|level| bucket.ticks_to_drain(level)).collect();
+            assert_eq!(ticks, (0..7).map(|level: u64| level.div_ceil(drain)).collect::<Vec<_>>(), "{drain} a tick");
+        }
+    }
+
+    #[test]
+    fn a_state_far_ahead_has_no_level_and_overflows_nothing() {
+        let bucket = Bucket::new(1 << 40, 1_000_000, 1 << 40, false).expect("it drains in a second");
+        let ahead = BucketState { at: EXACT - 1, fraction: 0 };
+        assert_eq!(bucket.level(&ahead, 0), None);
+    }
+}

@@ -1,0 +1,370 @@
+//! Every small mistake in the code that decides: do the library's tests notice?
+//!
+//! All mistakes are put into one copy of the sources, each behind a number
+//! ([`mutate`]); the tests are compiled once, and run with one number after
+//! the other. A mistake that no test notices is a failure of the tests, unless
+//! [`survivors`] says why it changes nothing.
+
+mod mutate;
+mod survivors;
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use mutate::{Mutant, mutate};
+use survivors::{SURVIVORS, Survivor};
+use tests::{Outcome, Program};
+
+type Failure = String;
+
+const SOURCES: &str = "crates/tidegate/src";
+/// The code that decides. Locks and lines of memory are the model checker's and Miri's.
+const FILES: &[&str] = &[
+    "decision.rs",
+    "kernel.rs",
+    "kernel/bucket.rs",
+    "kernel/log.rs",
+    "kernel/warm_up.rs",
+    "kernel/window.rs",
+    "limit.rs",
+    "store/encoded.rs",
+    "store/erased.rs",
+    "store/memory.rs",
+    "store/memory/few.rs",
+    "store/memory/heap.rs",
+    "store/memory/ids.rs",
+    "store/memory/overflow.rs",
+    "store/memory/pack.rs",
+    "store/memory/several.rs",
+    "store/memory/single.rs",
+    "store/memory/snapshot.rs",
+    "store/memory/succession.rs",
+    "store/memory/table.rs",
+    "store/meter.rs",
+    "store/meter_kernel.rs",
+    "store/succession.rs",
+    "time.rs",
+];
+/// Those of which every survivor has been looked at. The others are made when they are named, or by `--all`.
+const JUDGED: &[&str] = &["decision.rs", "kernel.rs", "kernel/bucket.rs"];
+/// The tests that are asked first, and those that take long and are asked by `--thorough` only.
+const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "ids", "policy"];
+const LONG_TESTS: &[&str] = &["change", "words", "key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
+/// Tests that take long among those that do not.
+const LONG: &[&str] = &["no_more_ids_are_kept_than_fit"];
+/// What a mistake is behind, in the copy.
+const SWITCH: &str = include_str!("switch.rs.in");
+const USAGE: &str = "[--all] [--missed] [--thorough] [--const] [FILE..], parts of paths below crates/tidegate/src";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\n{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is to be done.
+struct Order {
+    words: Vec<String>,
+    /// Also the files that are not judged yet.
+    all: bool,
+    /// Only those that were missed the last time.
+    only_missed: bool,
+    thorough: bool,
+    /// Those in `const fn`, which want a build each.
+    with_const: bool,
+}
+
+fn order() -> Result<Order, Failure> {
+    let mut order = Order { words: Vec::new(), all: false, only_missed: false, thorough: false, with_const: false };
+    for word in std::env::args().skip(1) {
+        match word.as_str() {
+            "--all" => order.all = true,
+            "--missed" => order.only_missed = true,
+            "--thorough" => order.thorough = true,
+            "--const" => order.with_const = true,
+            word if word.starts_with('-') => return Err(format!("{word} is not understood: {USAGE}")),
+            word => order.words.push(word.to_owned()),
+        }
+    }
+    Ok(order)
+}
+
+fn run() -> Result<(), Failure> {
+    let order = order()?;
+    let began = Instant::now();
+    let place = Place::new()?;
+    place.copy_sources()?;
+    let mutants = place.put_in_all()?;
+    let (built, unviable): (Vec<Mutant>, Vec<Mutant>) = mutants;
+    println!("{} mutants, {} more that do not compile ({} s)", built.len(), unviable.len(), began.elapsed().as_secs());
+    let known = place.known_missed();
+    let is_chosen = |mutant: &&Mutant| {
+        let named = match order.words.is_empty() {
+            true => order.all || JUDGED.contains(&mutant.file.as_str()),
+            false => order.words.iter().any(|word| mutant.file.contains(word.as_str())),
+        };
+        named && (!order.only_missed || known.contains(&identity(mutant)))
+    };
+    let chosen: Vec<&Mutant> = built.iter().filter(is_chosen).collect();
+    let (constant, switched): (Vec<&Mutant>, Vec<&Mutant>) = chosen.iter().partition(|mutant| mutant.is_const);
+    let mut programs = place.programs(0, order.thorough)?;
+    println!("built ({} s)", began.elapsed().as_secs());
+    for program in &mut programs {
+        program.record(&place.folder)?;
+        println!("{:>6} ms, {:>5} places  {}", program.takes.as_millis(), program.seen.len(), program.name);
+    }
+    programs.sort_by_key(|program| program.takes);
+    let mut fates = fates(&switched, &programs, began);
+    if order.with_const {
+        for mutant in constant {
+            let outcome = match place.programs(mutant.id, order.thorough) {
+                Ok(mut programs) => {
+                    programs.iter_mut().for_each(|program| program.takes = std::time::Duration::from_secs(3));
+                    first_to_notice(&programs, mutant, |_| true)
+                }
+                // Constants that are wrong do not compile, which is as good.
+                Err(_) => Fate::Caught,
+            };
+            report(mutant, &outcome, began);
+            fates.push((mutant.clone(), outcome));
+        }
+    }
+    place.judge(&fates, &order, unviable.len())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Caught,
+    TimedOut,
+    Missed,
+    /// No test even comes by.
+    Unseen,
+}
+
+fn fates(mutants: &[&Mutant], programs: &[Program], began: Instant) -> Vec<(Mutant, Fate)> {
+    let (next, fates) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let fate = first_to_notice(programs, mutant, |program| program.seen.contains(&mutant.place));
+            report(mutant, &fate, began);
+            fates.lock().expect("nobody panics").push(((*mutant).clone(), fate));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    fates.into_inner().expect("nobody panics")
+}
+
+fn first_to_notice(programs: &[Program], mutant: &Mutant, comes_by: impl Fn(&Program) -> bool) -> Fate {
+    let mut fate = Fate::Unseen;
+    for program in programs.iter().filter(|program| comes_by(program)) {
+        match program.run(if mutant.is_const { 0 } else { mutant.id }) {
+            Outcome::Passed => fate = Fate::Missed,
+            Outcome::Failed(_) => return Fate::Caught,
+            Outcome::TimedOut => return Fate::TimedOut,
+        }
+    }
+    fate
+}
+
+fn report(mutant: &Mutant, fate: &Fate, began: Instant) {
+    match fate {
+        Fate::Caught => {}
+        Fate::TimedOut | Fate::Missed | Fate::Unseen => {
+            println!("{:>5} s {fate:?} {}: {mutant}", began.elapsed().as_secs(), mutant.id);
+        }
+    }
+}
+
+fn identity(mutant: &Mutant) -> String {
+    let Mutant { file, function, from, to, .. } = mutant;
+    format!("{file}\t{function}\t{from}\t{to}")
+}
+
+fn is(mutant: &Mutant, survivor: &Survivor) -> bool {
+    let Survivor { file, function, from, to, .. } = survivor;
+    (mutant.file.as_str(), mutant.function.as_str()) == (*file, *function)
+        && (mutant.from.as_str(), mutant.to.as_str()) == (*from, *to)
+}
+
+/// Where sources are copied to and built.
+struct Place {
+    root: PathBuf,
+    folder: PathBuf,
+    sources: PathBuf,
+}
+
+impl Place {
+    fn new() -> Result<Place, Failure> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("this is nowhere")?.to_path_buf();
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let folder = target.join("mutants");
+        Ok(Place { root, sources: folder.join("sources"), folder })
+    }
+
+    /// Copies what git knows of, and what it does not ignore; what is the same stays
+    /// untouched, and need not be compiled again.
+    fn copy_sources(&self) -> Result<(), Failure> {
+        let listed = Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&self.root)
+            .output()
+            .map_err(|error| format!("git could not be started: {error}"))?;
+        for file in String::from_utf8_lossy(&listed.stdout).lines().filter(|file| !file.starts_with(SOURCES)) {
+            if let Ok(text) = fs::read(self.root.join(file)) {
+                write(&self.sources.join(file), &text)?;
+            }
+        }
+        for file in String::from_utf8_lossy(&listed.stdout).lines().filter(|file| file.starts_with(SOURCES)) {
+            let is_mutated = FILES.iter().any(|known| Path::new(file) == Path::new(SOURCES).join(known));
+            if !is_mutated && !file.ends_with("src/lib.rs") {
+                let text = fs::read(self.root.join(file)).map_err(|error| format!("{file}: {error}"))?;
+                write(&self.sources.join(file), &text)?;
+            }
+        }
+        let lib = Path::new(SOURCES).join("lib.rs");
+        let text = fs::read_to_string(self.root.join(&lib)).map_err(|error| error.to_string())?;
+        write(&self.sources.join(&lib), (text + SWITCH).as_bytes())
+    }
+
+    /// Puts all mistakes in, and takes those out again that do not compile.
+    fn put_in_all(&self) -> Result<(Vec<Mutant>, Vec<Mutant>), Failure> {
+        let mut without: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let mut whole: Vec<Mutant> = Vec::new();
+        for round in 0..12 {
+            let mut mutants: Vec<Mutant> = Vec::new();
+            for file in FILES {
+                let path = Path::new(SOURCES).join(file);
+                let text = fs::read_to_string(self.root.join(&path)).map_err(|error| format!("{file}: {error}"))?;
+                let next = mutants.last().map_or(1, |mutant| mutant.id + 1);
+                let mutated = mutate(file, &text, without.entry(file).or_default(), next);
+                let mutated = mutated.map_err(|error| format!("{file} is no Rust: {error}"))?;
+                write(&self.sources.join(&path), mutated.text.as_bytes())?;
+                mutants.extend(mutated.mutants);
+            }
+            if round == 0 {
+                whole.clone_from(&mutants);
+            }
+            let mut checked = self.cargo("check --package tidegate --lib --message-format short", 0);
+            let checked = checked.output().map_err(|error| format!("cargo could not be started: {error}"))?;
+            if checked.status.success() {
+                let kept: BTreeSet<(&str, usize, &str, &str)> = mutants
+                    .iter()
+                    .map(|mutant| (mutant.file.as_str(), mutant.line, mutant.from.as_str(), mutant.to.as_str()))
+                    .collect();
+                whole.retain(|mutant| {
+                    !kept.contains(&(mutant.file.as_str(), mutant.line, mutant.from.as_str(), mutant.to.as_str()))
+                });
+                return Ok((mutants, whole));
+            }
+            let printed = String::from_utf8_lossy(&checked.stderr).into_owned();
+            let mut found = false;
+            for line in printed.lines().filter(|line| line.contains(": error")) {
+                let mut words = line.split(':');
+                let (path, number) =
+                    (words.next().unwrap_or_default(), words.next().and_then(|word| word.parse().ok()));
+                let known = FILES.iter().find(|file| path.ends_with(&format!("{SOURCES}/{file}")));
+                if let (Some(file), Some(number)) = (known, number) {
+                    println!("left out: {line}");
+                    found |= without.entry(file).or_default().insert(number);
+                }
+            }
+            if !found {
+                return Err(format!("the copy does not compile:\n{printed}"));
+            }
+        }
+        Err("the copy does not compile, whatever is left out".to_owned())
+    }
+
+    fn cargo(&self, arguments: &str, built: u32) -> Command {
+        let mut command = Command::new("cargo");
+        command.args(arguments.split_whitespace()).current_dir(&self.sources);
+        command.env("CARGO_TARGET_DIR", self.folder.join("target")).env("RUSTFLAGS", "-Awarnings");
+        command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "1").env("CARGO_PROFILE_TEST_DEBUG", "0");
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("TIDEGATE_MUTANT_BUILT", built.to_string());
+        command
+    }
+
+    /// The test programs, with a mistake compiled into them, or none.
+    fn programs(&self, built: u32, thorough: bool) -> Result<Vec<Program>, Failure> {
+        let (long, skipped) = if thorough { (LONG_TESTS, &[][..]) } else { (&[][..], LONG) };
+        let tests: String = TESTS.iter().chain(long).map(|test| format!(" --test {test}")).collect();
+        let mut build =
+            self.cargo(&format!("test --package tidegate --lib{tests} --no-run --message-format json"), built);
+        let output = build.output().map_err(|error| format!("cargo could not be started: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("the tests do not compile:\n{}", String::from_utf8_lossy(&output.stderr)));
+        }
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = |message: &str, before: &str| -> Option<String> {
+            let start = message.find(before)? + before.len();
+            message[start..].split('"').next().map(str::to_owned)
+        };
+        let program = |message: &str| {
+            let path = text(message, "\"executable\":\"")?;
+            let name = text(&message[message.find("\"target\":{")?..], "\"name\":\"")?;
+            Some(Program::new(&name, &path, skipped))
+        };
+        Ok(printed.lines().filter_map(program).collect())
+    }
+
+    fn known_missed(&self) -> BTreeSet<String> {
+        fs::read_to_string(self.folder.join("missed")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// Says what has become of them all, and whether that is well.
+    fn judge(&self, fates: &[(Mutant, Fate)], order: &Order, unviable: usize) -> Result<(), Failure> {
+        let count = |wanted: Fate| fates.iter().filter(|(_, fate)| *fate == wanted).count();
+        let missed: Vec<&Mutant> = fates
+            .iter()
+            .filter(|(_, fate)| matches!(fate, Fate::Missed | Fate::Unseen))
+            .map(|(mutant, _)| mutant)
+            .collect();
+        let listed: String = missed.iter().map(|mutant| identity(mutant) + "\n").collect();
+        write(&self.folder.join("missed"), listed.as_bytes())?;
+        let (unjustified, justified): (Vec<&Mutant>, Vec<&Mutant>) =
+            missed.iter().partition(|mutant| !SURVIVORS.iter().any(|survivor| is(mutant, survivor)));
+        println!(
+            "\n{} mutants: {} caught, {} timed out, {} missed ({} of them for a reason, {} never reached), {unviable} do not compile",
+            fates.len(),
+            count(Fate::Caught),
+            count(Fate::TimedOut),
+            missed.len(),
+            justified.len(),
+            count(Fate::Unseen),
+        );
+        let is_whole = order.words.is_empty() && !order.only_missed && order.with_const;
+        for survivor in
+            SURVIVORS.iter().filter(|survivor| is_whole && !missed.iter().any(|mutant| is(mutant, survivor)))
+        {
+            let Survivor { file, function, from, to, why } = survivor;
+            println!("listed ({why}), but noticed or gone: {file}, {function}:\n  - {from}\n  + {to}");
+        }
+        match unjustified.len() {
+            0 => Ok(()),
+            many => Err(format!("{many} that no test notices, and no reason why")),
+        }
+    }
+}
+
+/// Writes a file unless it is the same.
+fn write(path: &Path, text: &[u8]) -> Result<(), Failure> {
+    if fs::read(path).is_ok_and(|known| known == text) {
+        return Ok(());
+    }
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+    made.and_then(|()| fs::write(path, text)).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}

@@ -1,0 +1,111 @@
+//! The test programs of a build, run with a mistake in them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A test program, and what it is known to do without a mistake.
+pub struct Program {
+    pub name: String,
+    path: String,
+    skipped: &'static [&'static str],
+    /// How long it takes.
+    pub takes: Duration,
+    /// The places of mistakes that it comes by.
+    pub seen: BTreeSet<u32>,
+}
+
+/// What a program says to a mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Passed,
+    /// By this test, or in this way.
+    Failed(String),
+    TimedOut,
+}
+
+/// Decisions of the differential tests: few, as there are thousands of runs.
+const DECISIONS: &str = "30000";
+/// No test needs more, and a mistake may want all there is.
+const MOST_KILOBYTES: u32 = 4 << 20;
+/// What a program may take longer than without a mistake.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+impl Program {
+    pub fn new(name: &str, path: &str, skipped: &'static [&'static str]) -> Program {
+        Program { name: name.into(), path: path.into(), skipped, takes: Duration::ZERO, seen: BTreeSet::new() }
+    }
+
+    /// Runs it without a mistake, to know what it comes by and how long it takes.
+    pub fn record(&mut self, folder: &Path) -> Result<(), String> {
+        let file = folder.join(format!("seen-{}", self.name));
+        let _ = fs::remove_file(&file);
+        let mut recorded = self.command(0);
+        recorded.env("TIDEGATE_MUTANT_SEEN", &file);
+        let outcome = watch(recorded, Duration::from_secs(600));
+        if outcome != Outcome::Passed {
+            return Err(format!("{} without a mistake: {outcome:?}", self.name));
+        }
+        let seen = fs::read_to_string(&file).unwrap_or_default();
+        self.seen = seen.lines().filter_map(|line| line.parse().ok()).collect();
+        let began = Instant::now();
+        watch(self.command(0), Duration::from_secs(600));
+        self.takes = began.elapsed();
+        Ok(())
+    }
+
+    pub fn run(&self, mutant: u32) -> Outcome {
+        watch(self.command(mutant), self.takes * 4 + PATIENCE)
+    }
+
+    fn command(&self, mutant: u32) -> Command {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -v {MOST_KILOBYTES}; exec \"$0\" \"$@\"");
+        command.args(["-c", &limited, &self.path, "--test-threads", "1"]);
+        command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
+        command.env("TIDEGATE_MUTANT", mutant.to_string()).env("TIDEGATE_DECISIONS", DECISIONS);
+        command.env("RUST_BACKTRACE", "0").env("PROPTEST_CASES", "64");
+        command
+    }
+}
+
+/// Waits for the first test that fails, or the end.
+fn watch(mut command: Command, patience: Duration) -> Outcome {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut child = child.expect("a test program starts");
+    let (sender, lines) = channel();
+    let output = BufReader::new(child.stdout.take().expect("its output is piped"));
+    let reader = std::thread::spawn(move || {
+        for line in output.split(b'\n').map_while(Result::ok) {
+            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
+        }
+    });
+    let deadline = Instant::now() + patience;
+    let outcome = loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) if line.ends_with("FAILED") && line.starts_with("test ") => {
+                let test = line.trim_start_matches("test ").trim_end_matches("FAILED").trim_end_matches(" ... ");
+                break Outcome::Failed(test.to_owned());
+            }
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => break Outcome::TimedOut,
+            Err(RecvTimeoutError::Disconnected) => break ended(&mut child),
+        }
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    let _ = reader.join();
+    outcome
+}
+
+fn ended(child: &mut Child) -> Outcome {
+    match child.wait() {
+        Ok(status) if status.success() => Outcome::Passed,
+        Ok(status) => Outcome::Failed(format!("{status}")),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
