@@ -361,10 +361,11 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of cases, and nothing but arithmetic")]
     fn what_was_used_moves_to_another_bucket_as_far_as_it_fits() {
         for (from, to) in buckets().flat_map(|from| buckets().map(move |to| (from, to))) {
             for (used, own) in levels(&from).into_iter().flat_map(|used| levels(&to).map(|own| (used, own))) {
-                let words = format!("{used} of {from:?} to {own} of {to:?}");
+                let words = || format!("{used} of {from:?} to {own} of {to:?}");
                 let (mut state, mut left) = (filled(&to, own), filled(&from, used));
                 to.take_over(&mut state, NOW, &from, &mut left);
                 let (moved, left) = (level(&to, &state) - own, level(&from, &left));
@@ -375,11 +376,11 @@ mod tests {
                 let part = if exact { (part * scale).div_ceil(former) } else { part.min(1) * scale };
                 let room = u128::from(to.full - own);
                 if units * scale + part <= room {
-                    assert_eq!((u128::from(moved), left), (units * scale + part, 0), "{words}");
+                    assert_eq!((u128::from(moved), left), (units * scale + part, 0), "{}", words());
                 } else {
                     let fit = room / scale;
                     let (moved, taken) = (u128::from(moved), u128::from(used - left));
-                    assert_eq!((moved, taken), (fit * scale, fit * former), "{words}");
+                    assert_eq!((moved, taken), (fit * scale, fit * former), "{}", words());
                 }
             }
         }
