@@ -190,7 +190,8 @@ impl<S: Store> Limiter<S> {
             }
             let decision = question.decision();
             if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                if let Ok(given_back) = Question::new(&resolution, Verb::Refund, None) {
+                let charged = (verb == Verb::Charge).then(|| Question::new(&resolution, Verb::Refund, None));
+                if let Some(Ok(given_back)) = charged {
                     // If it cannot be given back, it was charged in vain: against the caller.
                     let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
                 }
@@ -207,10 +208,12 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Whether a charge passed by a policy that was no longer in force by then.
+    /// Whether a charge passed, or a peek was answered, by a policy that was no
+    /// longer in force by then.
     #[inline]
     fn is_overtaken(&self, verb: Verb, decision: Decision, current: &Current) -> bool {
-        verb == Verb::Charge && decision.is_allowed() && !self.inner.policies.is_current(current)
+        let matters = verb == Verb::Peek || (verb == Verb::Charge && decision.is_allowed());
+        matters && !self.inner.policies.is_current(current)
     }
 
     /// Shows each limit that the request has to pass, in the policy's order,
@@ -431,10 +434,15 @@ impl<S: ImmediateStore> Limiter<S> {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
-            if inner.policies.is_unchanged() || verb != Verb::Charge || !verdict.allowed {
+            if inner.policies.is_unchanged() || !matches!(verb, Verb::Charge | Verb::Peek) {
                 return Ok(check.decision(verdict));
             }
-            self.give_back_now(check);
+            if verb == Verb::Charge {
+                if !verdict.allowed {
+                    return Ok(check.decision(verdict));
+                }
+                self.give_back_now(check);
+            }
         }
         self.ask_several_now(verb, request).map(Decision::field_by_field)
     }
@@ -454,7 +462,9 @@ impl<S: ImmediateStore> Limiter<S> {
             }
             let decision = question.decision();
             if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                question.checks().iter().for_each(|check| self.give_back_now(*check));
+                if verb == Verb::Charge {
+                    question.checks().iter().for_each(|check| self.give_back_now(*check));
+                }
                 continue;
             }
             self.tell_of(decision, decided, &current, verb, (request, &resolution));
