@@ -2,6 +2,7 @@
 
 mod acquire;
 mod current;
+mod many;
 mod question;
 
 use std::sync::{Arc, OnceLock};
@@ -219,11 +220,16 @@ impl<S: Store> Limiter<S> {
     /// Shows each limit that the request has to pass, in the policy's order,
     /// without asking any of them: for those who tell callers of their limits.
     pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
-        let current = self.inner.policies.current();
-        match &current.only {
-            Some(meter) => show(meter),
-            None => current.policy.resolve(&request.into()).enforced.iter().for_each(|applied| show(applied.meter)),
+        if self.with_only_meter(&mut show).is_none() {
+            let current = self.inner.policies.current();
+            current.policy.resolve(&request.into()).enforced.iter().for_each(|applied| show(applied.meter));
         }
+    }
+
+    /// Shows the one limit that every request has to pass, if there is no other.
+    #[inline]
+    pub fn with_only_meter<R>(&self, show: impl FnOnce(&Meter) -> R) -> Option<R> {
+        self.inner.policies.current().only.as_ref().map(show)
     }
 
     /// What every rule says of a request, and why, without charging anything
@@ -372,61 +378,6 @@ impl<S: ImmediateStore> Limiter<S> {
         acquire::block_on(self.explain_async(request))
     }
 
-    /// Decides a batch of requests, each for itself and 32 at a time at one
-    /// reading of the clock: for 16 and more about twice as fast as one by one.
-    /// Where the policy has several limits, each request is decided as by
-    /// [`check`](Limiter::check).
-    ///
-    /// ```
-    /// use tidegate::{Limit, Limiter};
-    ///
-    /// let limiter = Limiter::new(Limit::per_second(1));
-    /// let decisions = limiter.check_many(["alice", "bob", "alice"])?;
-    /// assert_eq!(decisions.iter().map(|d| d.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
-    /// # Ok::<(), tidegate::CheckError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`CheckError::Unsatisfiable`] if the cost of any can never pass: then
-    /// none is charged. Or whatever kept the store from answering.
-    pub fn check_many<'a, R: Into<Request<'a>>>(
-        &self,
-        requests: impl IntoIterator<Item = R>,
-    ) -> Result<Vec<Decision>, CheckError> {
-        let requests: Vec<Request<'a>> = requests.into_iter().map(Into::into).collect();
-        let current = self.inner.policies.current();
-        let is_known = requests.iter().any(|request| request.id.is_some());
-        let Some(meter) = current.only.as_ref().filter(|_| !is_known) else {
-            for request in &requests {
-                Question::new(&current.policy.resolve(request), Verb::Charge, None)?;
-            }
-            return requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect();
-        };
-        let mut checks = Vec::with_capacity(requests.len());
-        for request in &requests {
-            checks.push(Check::new(meter, &request.key, Verb::Charge, request.cost)?);
-        }
-        let mut decisions = Vec::with_capacity(requests.len());
-        let mut verdicts = [Verdict::default(); BATCH];
-        for (requests, checks) in requests.chunks(BATCH).zip(checks.chunks(BATCH)) {
-            let verdicts = &mut verdicts[..checks.len()];
-            let at = self.inner.store.decide_each_now(checks, verdicts)?;
-            self.inner.policies.settle(&current, at);
-            let is_current = self.inner.policies.is_current(&current);
-            for (request, (check, verdict)) in requests.iter().zip(checks.iter().zip(verdicts)) {
-                if is_current || !verdict.allowed {
-                    let decision = check.decision(*verdict);
-                    self.tell(Verb::Charge, (&request.key, request.cost), decision, at);
-                    decisions.push(decision);
-                } else {
-                    self.give_back_now(*check);
-                    decisions.push(self.ask_several_now(Verb::Charge, request)?);
-                }
-            }
-        }
-        Ok(decisions)
-    }
-
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
@@ -485,9 +436,6 @@ impl<S: ImmediateStore> Limiter<S> {
         let _ = self.inner.store.decide_one_now(check.as_refund(), &mut Verdict::default());
     }
 }
-
-/// Requests of a batch that a store is asked about at a time.
-const BATCH: usize = 32;
 
 impl<S> std::fmt::Debug for Limiter<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

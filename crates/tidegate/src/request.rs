@@ -64,6 +64,7 @@ impl<'a> Request<'a> {
 
     /// Sets the cost. A cost of zero asks without taking anything.
     #[must_use]
+    #[inline]
     pub fn cost(mut self, cost: u64) -> Request<'a> {
         self.cost = cost;
         self
@@ -89,6 +90,7 @@ impl<'a> Request<'a> {
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn id(mut self, id: &'a str) -> Request<'a> {
         self.id = Some(id);
         self
@@ -120,6 +122,7 @@ impl<'a> Request<'a> {
 
     /// Asks one rule, by its name, whatever else matches.
     #[must_use]
+    #[inline]
     pub fn rule(mut self, name: &'a str) -> Request<'a> {
         self.rule = Some(name);
         self

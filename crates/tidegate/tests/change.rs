@@ -1,10 +1,13 @@
 //! Limits changed at run time: what was used stays used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::Duration;
 
 use tidegate::{
-    ConfigError, Decision, Limit, Limiter, ManualClock, MemoryStore, Overflow, Policy, Request, Rule, Setting,
+    Clock, Condition, ConfigError, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy,
+    Request, Rule, Setting,
 };
 use tidegate_testkit::Random;
 
@@ -274,4 +277,47 @@ fn nobody_is_admitted_beside_a_policy_that_took_over_meanwhile() {
         });
         assert!(admitted.into_inner() <= 200, "in round {round}");
     }
+}
+
+/// A clock that does something else first, once it has been told to.
+#[derive(Clone, Default)]
+struct Meddler {
+    clock: ManualClock,
+    first: Arc<Mutex<Option<Deed>>>,
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+impl Clock for Meddler {
+    fn now(&self) -> Micros {
+        let first = self.first.lock().expect("nobody panics").take();
+        first.into_iter().for_each(|first| first());
+        self.clock.now()
+    }
+
+    fn wake_at(&self, at: Micros, waker: &Waker) {
+        self.clock.wake_at(at, waker);
+    }
+}
+
+#[test]
+fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
+    let clock = Meddler::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
+    let changed = limiter.clone();
+    *clock.first.lock().expect("nobody panics") = Some(Box::new(move || {
+        let nobody = Rule::new("closed", Setting::Blocked).when("tenant", Condition::Equals("acme".into()));
+        changed.set_policy(Policy::new().rule(nobody).limit("all", limit("20/h"))).expect("a valid policy");
+    }));
+    let batch = [
+        Request::new("alice"),
+        Request::new("bob").with("tenant", "acme"),
+        Request::new("carol").cost(3),
+        Request::new("dave").with("tenant", "other"),
+        Request::new("erin").rule("closed"),
+    ];
+    let decisions = limiter.check_many(batch).expect("answers");
+    let told = decisions.iter().map(|decision| (decision.rule().as_str(), decision.remaining()));
+    assert_eq!(told.collect::<Vec<_>>(), [("all", 19), ("closed", 0), ("all", 17), ("all", 19), ("closed", 0)]);
 }

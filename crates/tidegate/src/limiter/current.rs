@@ -99,6 +99,7 @@ impl Policies {
     }
 
     /// The policy in force, for a moment.
+    #[inline]
     pub(super) fn current(&self) -> InForce<'_> {
         match self.changed.get() {
             None => InForce::First(&self.first),

@@ -28,7 +28,7 @@ impl MemoryStore {
             // would hold it up if it were read first.
             let approach = self.narrow.approach(fingerprint);
             let now = self.clock.now();
-            *verdict = self.charge_narrow(bucket, check, fingerprint, approach, now);
+            self.charge_narrow(bucket, check, fingerprint, approach, now, verdict);
             return now;
         }
         let (decided, now) = self.decide_otherwise(check, fingerprint);
@@ -70,7 +70,7 @@ impl MemoryStore {
                 match narrow_charge(check) {
                     Some(bucket) => {
                         let approach = self.narrow.reach(*fingerprint);
-                        *verdict = self.charge_narrow(bucket, *check, *fingerprint, approach, now);
+                        self.charge_narrow(bucket, *check, *fingerprint, approach, now, verdict);
                     }
                     None => *verdict = self.decide_at(*check, *fingerprint, now),
                 }
@@ -103,13 +103,14 @@ impl MemoryStore {
         fingerprint: u64,
         approach: Approach<'_>,
         now: Micros,
-    ) -> Verdict {
+        verdict: &mut Verdict,
+    ) {
         match self.charge_at_home(bucket, check.cost(), approach, now) {
             Ok((state, filled)) => {
                 let (admission, reading) = bucket.tell(&state, now, check.cost(), filled);
-                Verdict::new(admission, reading)
+                *verdict = Verdict::new(admission, reading);
             }
-            Err(line) => self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).field_by_field(),
+            Err(line) => *verdict = self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now),
         }
     }
 

@@ -1,0 +1,110 @@
+//! Many questions at once.
+
+use super::Limiter;
+use super::question::Question;
+use crate::decision::Decision;
+use crate::kernel::{Verb, Verdict};
+use crate::request::{Attributes, Key, Request};
+use crate::store::{Check, CheckError, ImmediateStore};
+
+/// Requests of a batch that a store is asked about at a time.
+const BATCH: usize = 32;
+
+/// What matters of many requests where there is one limit: a request is large,
+/// and most of it is room for attributes.
+struct Asked<'a> {
+    keys: Vec<(Key<'a>, u64)>,
+    /// Those of them that have attributes or name a rule, in their order.
+    described: Vec<(usize, Attributes<'a>, Option<&'a str>)>,
+}
+
+impl<'a> Asked<'a> {
+    fn push(&mut self, request: Request<'a>) {
+        let Request { key, cost, attributes, rule, id: _ } = request;
+        if rule.is_some() || !matches!(attributes, Attributes::None) {
+            self.described.push((self.keys.len(), attributes, rule));
+        }
+        self.keys.push((key, cost));
+    }
+
+    /// The request at `index`, as it was.
+    fn request(&self, index: usize) -> Request<'a> {
+        let (key, cost) = &self.keys[index];
+        let mut request = Request::new(key.clone()).cost(*cost);
+        if let Ok(place) = self.described.binary_search_by_key(&index, |(index, ..)| *index) {
+            let (_, attributes, rule) = &self.described[place];
+            (request.attributes, request.rule) = (attributes.clone(), *rule);
+        }
+        request
+    }
+}
+
+impl<S: ImmediateStore> Limiter<S> {
+    /// Decides a batch of requests, each for itself and 32 at a time at one
+    /// reading of the clock: for 16 and more about twice as fast as one by one.
+    /// Where the policy has several limits, each request is decided as by
+    /// [`check`](Limiter::check).
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_second(1));
+    /// let decisions = limiter.check_many(["alice", "bob", "alice"])?;
+    /// assert_eq!(decisions.iter().map(|d| d.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`CheckError::Unsatisfiable`] if the cost of any can never pass: then
+    /// none is charged. Or whatever kept the store from answering.
+    pub fn check_many<'a, R: Into<Request<'a>>>(
+        &self,
+        requests: impl IntoIterator<Item = R>,
+    ) -> Result<Vec<Decision>, CheckError> {
+        let mut requests = requests.into_iter().map(Into::into);
+        let current = self.inner.policies.current();
+        let Some(meter) = &current.only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
+        let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), described: Vec::new() };
+        while let Some(request) = requests.next() {
+            if request.id.is_some() {
+                let before = (0..asked.keys.len()).map(|index| asked.request(index));
+                return self.check_one_by_one(&before.chain([request]).chain(requests).collect::<Vec<_>>());
+            }
+            Check::new(meter, &request.key, Verb::Charge, request.cost)?;
+            asked.push(request);
+        }
+        let mut decisions = Vec::with_capacity(asked.keys.len());
+        let mut checks = Vec::with_capacity(asked.keys.len().min(BATCH));
+        let mut verdicts = [Verdict::default(); BATCH];
+        for keys in asked.keys.chunks(BATCH) {
+            checks.clear();
+            for (key, cost) in keys {
+                checks.push(Check::new(meter, key, Verb::Charge, *cost)?);
+            }
+            let verdicts = &mut verdicts[..checks.len()];
+            let at = self.inner.store.decide_each_now(&checks, verdicts)?;
+            self.inner.policies.settle(&current, at);
+            let is_current = self.inner.policies.is_current(&current);
+            for (check, verdict) in checks.iter().zip(verdicts) {
+                if is_current || !verdict.allowed {
+                    let decision = check.decision(*verdict);
+                    self.tell(Verb::Charge, (check.key(), check.cost()), decision, at);
+                    decisions.push(decision);
+                } else {
+                    self.give_back_now(*check);
+                    decisions.push(self.ask_several_now(Verb::Charge, &asked.request(decisions.len()))?);
+                }
+            }
+        }
+        Ok(decisions)
+    }
+
+    #[inline(never)]
+    fn check_one_by_one(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
+        let current = self.inner.policies.current();
+        for request in requests {
+            Question::new(&current.policy.resolve(request), Verb::Charge, None)?;
+        }
+        requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect()
+    }
+}
