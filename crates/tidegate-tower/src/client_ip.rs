@@ -129,6 +129,7 @@ impl ClientIp {
         }
     }
 
+    #[inline]
     fn peer_of(&self, extensions: &Extensions) -> Option<IpAddr> {
         let address = match &self.peer {
             Some(peer) => peer(extensions)?,
@@ -138,6 +139,7 @@ impl ClientIp {
     }
 }
 
+#[inline]
 fn usual_peer(extensions: &Extensions) -> Option<IpAddr> {
     #[cfg(feature = "axum")]
     if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {

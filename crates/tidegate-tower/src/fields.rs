@@ -9,10 +9,11 @@ mod read;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::{AlgorithmKind, Decision, Limit, Meter};
 
-use crate::line::{Line, Padding};
+use crate::line::{LARGEST, Line, Padding};
 pub(crate) use read::{Report, report_of, retry_after_of};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -24,7 +25,8 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// How responses tell of a limit.
+/// How responses tell of a limit. Where two styles would write the same field,
+/// it is that of the current draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderStyle {
@@ -47,21 +49,24 @@ pub enum HeaderStyle {
 
 /// What a caller is told of the limit that binds.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
-    pub(crate) decision: Decision,
+pub(crate) struct Standing<'s> {
+    pub(crate) decision: &'s Decision,
     /// The limit that binds, unless its kernel is the user's own.
-    pub(crate) limit: Option<Limit>,
+    pub(crate) limit: Option<&'s Limit>,
+    /// The rule's name as it stands in a field, if it was written down before.
+    pub(crate) name: Option<&'s [u8]>,
     /// `RateLimit-Policy` of the current draft.
     pub(crate) policies: Option<HeaderValue>,
     /// The hash of the key, if it is to be told.
     pub(crate) partition: Option<[u8; 8]>,
 }
 
-impl Standing {
+impl Standing<'_> {
     /// Seconds until there is more: until the next unit of a bucket, until
     /// the window of anything else has passed. `None` if nothing was used.
+    #[inline]
     fn more_in(&self) -> Option<u64> {
-        let decision = &self.decision;
+        let decision = self.decision;
         if !decision.is_allowed() {
             return Some(seconds(decision.retry_after()));
         }
@@ -69,9 +74,13 @@ impl Standing {
         if whole.is_zero() {
             return None;
         }
+        // Nothing is told to be sooner than that.
+        if whole <= Duration::from_secs(1) {
+            return Some(1);
+        }
         let wait = match self.limit {
             // A stand-in counts by a share of the limit.
-            Some(limit) if is_bucket(&limit) && !decision.is_degraded() => {
+            Some(limit) if is_bucket(limit) && !decision.is_degraded() => {
                 // Units that are still to come after the next one.
                 let later = limit.capacity().saturating_sub(decision.remaining()).saturating_sub(1);
                 let each = limit.period().as_micros();
@@ -87,86 +96,144 @@ impl Standing {
         self.more_in().unwrap_or(0)
     }
 
-    /// Adds what a response has to say, in each of the styles. One that has
-    /// fields already keeps those of the tighter limit.
-    pub(crate) fn tell(&self, styles: &[HeaderStyle], headers: &mut HeaderMap) {
-        if self.decision.is_unlimited() || self.decision.is_blocked() || styles.is_empty() {
-            return;
-        }
-        let there = (!headers.is_empty()).then(|| report_of(headers)).flatten();
-        let tighter = there.is_none_or(|there| self.decision.remaining() < there.remaining);
-        for style in styles {
-            self.tell_in(*style, headers, tighter);
+    /// What a response has to say, in each of the styles.
+    #[inline]
+    pub(crate) fn fields(self, styles: &[HeaderStyle]) -> Fields {
+        let remaining = self.decision.remaining();
+        match styles {
+            [HeaderStyle::Draft10] => {
+                Fields { remaining, standing: self.current(), policies: self.policies, elder: None }
+            }
+            _ => self.fields_in_all(styles),
         }
     }
 
-    fn tell_in(&self, style: HeaderStyle, headers: &mut HeaderMap, tighter: bool) {
-        let decision = &self.decision;
-        let mut insert = |name: HeaderName, line: &Line| {
-            if let Some(value) = line.to_header().filter(|_| tighter || !headers.contains_key(&name)) {
-                headers.insert(name, value);
-            }
+    #[inline(never)]
+    fn fields_in_all(self, styles: &[HeaderStyle]) -> Fields {
+        let mut elder = Elder::new();
+        styles.iter().for_each(|style| self.write_elder(*style, &mut elder));
+        let remaining = self.decision.remaining();
+        if !styles.contains(&HeaderStyle::Draft10) {
+            return Fields { remaining, standing: None, policies: None, elder: Some(Box::new(elder)) };
+        }
+        elder.retain(|(name, _)| *name != RATELIMIT && *name != RATELIMIT_POLICY);
+        Fields { remaining, standing: self.current(), policies: self.policies, elder: Some(Box::new(elder)) }
+    }
+
+    /// `RateLimit` of the current draft.
+    #[inline]
+    fn current(&self) -> Option<HeaderValue> {
+        let mut line = Line::new();
+        match self.name {
+            Some(name) => line.bytes(name),
+            None => line.quoted(self.decision.rule().as_str()),
         };
-        let number = |number: u64| {
-            let mut line = Line::new();
-            line.number(number);
-            line
-        };
+        line.text(";r=").number(self.decision.remaining());
+        if let Some(seconds) = self.more_in() {
+            line.text(";t=").number(seconds);
+        }
+        if let Some(partition) = &self.partition {
+            write_partition(&mut line, partition);
+        }
+        line.to_header()
+    }
+
+    /// What the older styles have to say.
+    fn write_elder(&self, style: HeaderStyle, fields: &mut Elder) {
+        let decision = self.decision;
+        let (limit, remaining) = (decision.limit().min(LARGEST), decision.remaining().min(LARGEST));
+        let mut add = |name: HeaderName, value: HeaderValue| fields.push((name, value));
         match style {
-            HeaderStyle::Draft10 => {
-                let mut line = Line::new();
-                let name = decision.rule().as_str();
-                match self.policies.as_ref().and_then(|policies| quoted_in(policies.as_bytes(), name)) {
-                    Some(quoted) => line.bytes(quoted),
-                    None => line.quoted(name),
-                };
-                line.text(";r=").number(decision.remaining());
-                if let Some(seconds) = self.more_in() {
-                    line.text(";t=").number(seconds);
-                }
-                self.write_partition(&mut line);
-                insert(RATELIMIT, &line);
-                if let Some(policies) = &self.policies {
-                    // All of them, whichever is the tightest.
-                    headers.append(RATELIMIT_POLICY, policies.clone());
-                }
-            }
+            HeaderStyle::Draft10 => {}
             HeaderStyle::Draft7 => {
                 let mut line = Line::new();
-                line.text("limit=").number(decision.limit()).text(", remaining=").number(decision.remaining());
+                line.text("limit=").number(limit).text(", remaining=").number(remaining);
                 line.text(", reset=").number(self.reset_in());
-                insert(RATELIMIT, &line);
-                insert(RATELIMIT_POLICY, &self.old_policy());
+                line.to_header().into_iter().for_each(|line| add(RATELIMIT, line));
+                self.old_policy().into_iter().for_each(|policy| add(RATELIMIT_POLICY, policy));
             }
             HeaderStyle::Draft6 => {
-                insert(RATELIMIT_LIMIT, &number(decision.limit()));
-                insert(RATELIMIT_REMAINING, &number(decision.remaining()));
-                insert(RATELIMIT_RESET, &number(self.reset_in()));
-                insert(RATELIMIT_POLICY, &self.old_policy());
+                add(RATELIMIT_LIMIT, limit.into());
+                add(RATELIMIT_REMAINING, remaining.into());
+                add(RATELIMIT_RESET, self.reset_in().min(LARGEST).into());
+                self.old_policy().into_iter().for_each(|policy| add(RATELIMIT_POLICY, policy));
             }
             HeaderStyle::XRateLimit | HeaderStyle::XRateLimitUnix => {
                 let since = if style == HeaderStyle::XRateLimitUnix { unix_time() } else { 0 };
-                insert(X_RATELIMIT_LIMIT, &number(decision.limit()));
-                insert(X_RATELIMIT_REMAINING, &number(decision.remaining()));
-                insert(X_RATELIMIT_RESET, &number(self.reset_in().saturating_add(since)));
+                add(X_RATELIMIT_LIMIT, limit.into());
+                add(X_RATELIMIT_REMAINING, remaining.into());
+                add(X_RATELIMIT_RESET, self.reset_in().saturating_add(since).min(LARGEST).into());
             }
         }
     }
 
-    fn write_partition(&self, line: &mut Line) {
-        if let Some(partition) = &self.partition {
-            line.text(";pk=:").base64(partition, Padding::Equals).text(":");
-        }
-    }
-
-    fn old_policy(&self) -> Line {
+    fn old_policy(&self) -> Option<HeaderValue> {
         let mut line = Line::new();
         line.number(self.decision.limit());
-        if let Some(limit) = &self.limit {
+        if let Some(limit) = self.limit {
             line.text(";w=").number(window(limit));
         }
-        line
+        line.to_header()
     }
+}
+
+/// Fields that wait for the response whose they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields {
+    remaining: u64,
+    /// `RateLimit` and `RateLimit-Policy` of the current draft.
+    standing: Option<HeaderValue>,
+    policies: Option<HeaderValue>,
+    /// Those of its elders.
+    elder: Option<Box<Elder>>,
+}
+
+type Elder = Vec<(HeaderName, HeaderValue)>;
+
+impl Fields {
+    /// Adds them to a response. One that has fields already keeps those of the
+    /// tighter limit; policies are all listed.
+    #[inline]
+    pub(crate) fn tell(&mut self, headers: &mut HeaderMap) {
+        match self.elder.take() {
+            None => {
+                if let Some(standing) = self.standing.take() {
+                    tell_standing(standing, self.remaining, headers);
+                }
+            }
+            Some(elder) => tell_all(self.standing.take(), *elder, self.remaining, headers),
+        }
+        if let Some(policies) = self.policies.take() {
+            // No response has as many fields as would be too many.
+            let _ = headers.try_append(RATELIMIT_POLICY, policies);
+        }
+    }
+}
+
+#[inline]
+fn tell_standing(standing: HeaderValue, remaining: u64, headers: &mut HeaderMap) {
+    // Mostly there is none yet, and one look finds the place for it.
+    if let Ok(Entry::Vacant(place)) = headers.try_entry(RATELIMIT) {
+        let _ = place.try_insert(standing);
+    } else if is_tighter(remaining, headers) {
+        let _ = headers.try_insert(RATELIMIT, standing);
+    }
+}
+
+#[cold]
+fn tell_all(standing: Option<HeaderValue>, elder: Elder, remaining: u64, headers: &mut HeaderMap) {
+    let is_tighter = is_tighter(remaining, headers);
+    for (name, value) in elder.into_iter().chain(standing.map(|standing| (RATELIMIT, standing))) {
+        if is_tighter || !headers.contains_key(&name) {
+            let _ = headers.try_insert(name, value);
+        }
+    }
+}
+
+/// Whether so much remaining is less than what the response says.
+#[cold]
+fn is_tighter(remaining: u64, headers: &HeaderMap) -> bool {
+    report_of(headers).is_none_or(|there| remaining < there.remaining)
 }
 
 /// Adds a policy to the list of a `RateLimit-Policy`.
@@ -179,16 +246,12 @@ pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u
         line.text(";w=").number(window(&limit));
     }
     if let Some(partition) = partition {
-        line.text(";pk=:").base64(partition, Padding::Equals).text(":");
+        write_partition(line, partition);
     }
 }
 
-/// A name as it stands at the beginning of a list of policies: most need no
-/// second look at each of their letters.
-fn quoted_in<'f>(policies: &'f [u8], name: &str) -> Option<&'f [u8]> {
-    let (quoted, rest) = policies.split_at_checked(name.len() + 2)?;
-    let inside = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    (inside == name.as_bytes() && rest.starts_with(b";")).then_some(quoted)
+fn write_partition(line: &mut Line, partition: &[u8; 8]) {
+    line.text(";pk=:").base64(partition, Padding::Equals).text(":");
 }
 
 /// Whole seconds, rounded up.

@@ -1,6 +1,7 @@
 //! The response to come: asked for, held back, served, settled.
 
 use std::marker::PhantomData;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -8,13 +9,12 @@ use std::task::{Context, Poll, ready};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tidegate::Decision;
 use tower_service::Service;
 
-use crate::fields::Standing;
+use crate::fields::Fields;
 use crate::gate::{Later, Sleep};
 use crate::grpc;
-use crate::question::{Answer, Question, Refused};
+use crate::question::{Answer, Kept, Refused};
 use crate::service::{Answers, refuse};
 use crate::settings::Settings;
 use crate::settle::{Outcome, Settlement};
@@ -46,12 +46,12 @@ pin_project! {
         Serving {
             #[pin]
             future: S::Future,
-            after: Option<After>,
+            after: After,
         },
         Settling {
-            settling: Later<Option<Decision>>,
+            settling: Later<Option<Fields>>,
             result: Option<Result<S::Response, S::Error>>,
-            after: Option<After>,
+            fields: Option<Fields>,
         },
     }
 }
@@ -64,16 +64,21 @@ struct Waiting<S, B> {
 }
 
 enum Stage {
-    Asking { answer: Later<Answer>, question: Option<Arc<Question<'static>>>, settings: Arc<Settings> },
-    Delayed { sleep: Sleep, after: Option<After> },
+    Asking { answer: Later<Answer>, question: Option<Arc<Kept>>, settings: Arc<Settings> },
+    Delayed { sleep: Sleep, after: After },
 }
 
 /// What is left to do when the response is there.
-pub(crate) struct After {
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) standing: Option<Standing>,
-    /// The question, if it is to be settled.
-    pub(crate) question: Option<Arc<Question<'static>>>,
+pub(crate) enum After {
+    Tell(Option<Fields>),
+    Settle(Box<Unsettled>),
+}
+
+/// A charge that the response may correct, and what it tells if it does not.
+pub(crate) struct Unsettled {
+    settings: Arc<Settings>,
+    question: Arc<Kept>,
+    fields: Option<Fields>,
 }
 
 const DONE: &str = "the future is not polled again once it is done";
@@ -87,18 +92,18 @@ impl<S: Service<Request<B>>, B, A> ResponseFuture<S, B, A> {
         ResponseFuture::new(Step::Refused { response: Some(response) })
     }
 
-    pub(crate) fn serving(future: S::Future, after: Option<After>) -> Self {
+    pub(crate) fn serving(future: S::Future, after: After) -> Self {
         ResponseFuture::new(Step::Serving { future, after })
     }
 
-    pub(crate) fn delayed(sleep: Sleep, after: Option<After>, service: S, request: Request<B>) -> Self {
+    pub(crate) fn delayed(sleep: Sleep, after: After, service: S, request: Request<B>) -> Self {
         let stage = Stage::Delayed { sleep, after };
         ResponseFuture::new(Step::Waiting { waiting: Some(Box::new(Waiting { service, request, stage })) })
     }
 
     pub(crate) fn asking(
         answer: Later<Answer>,
-        question: Option<Arc<Question<'static>>>,
+        question: Option<Arc<Kept>>,
         settings: Arc<Settings>,
         service: S,
         request: Request<B>,
@@ -121,13 +126,24 @@ where
         loop {
             let next = match step.as_mut().project() {
                 StepView::Serving { future, after } => {
-                    let result = ready!(future.poll(context));
-                    match after.take() {
-                        None => return Poll::Ready(result),
-                        Some(after) => match after.settle(&result) {
-                            None => return Poll::Ready(after.tell(result)),
-                            Some(settling) => Step::Settling { settling, result: Some(result), after: Some(after) },
-                        },
+                    let mut polled = future.poll(context);
+                    let Poll::Ready(result) = &mut polled else { return Poll::Pending };
+                    let unsettled = match after {
+                        After::Tell(fields) => {
+                            tell(fields, result);
+                            return polled;
+                        }
+                        After::Settle(unsettled) => unsettled,
+                    };
+                    match unsettled.settle(result) {
+                        None => {
+                            tell(&mut unsettled.fields, result);
+                            return polled;
+                        }
+                        Some(settling) => {
+                            let fields = unsettled.fields.take();
+                            Step::Settling { settling, result: Some(ready!(polled)), fields }
+                        }
                     }
                 }
                 StepView::Refused { response } => return Poll::Ready(Ok(response.take().expect(DONE))),
@@ -137,17 +153,17 @@ where
                         Err((refused, settings)) => {
                             let waiting = waiting.take().expect(DONE);
                             let to_grpc = grpc::is_grpc(waiting.request.headers());
-                            return Poll::Ready(Ok(refuse::<A, R>(&settings, refused, to_grpc)));
+                            return Poll::Ready(Ok(refuse::<A, R>(&settings, *refused, to_grpc)));
                         }
                     };
                     let Waiting { mut service, request, stage: _ } = *waiting.take().expect(DONE);
                     Step::Serving { future: service.call(request), after }
                 }
-                StepView::Settling { settling, result, after } => {
-                    let decision = ready!(settling.as_mut().poll(context));
-                    let mut after = after.take().expect(DONE);
-                    after.now_stands(decision);
-                    return Poll::Ready(after.tell(result.take().expect(DONE)));
+                StepView::Settling { settling, result, fields } => {
+                    let settled = ready!(settling.as_mut().poll(context));
+                    let mut result = result.take().expect(DONE);
+                    tell(&mut settled.or_else(|| fields.take()), &mut result);
+                    return Poll::Ready(result);
                 }
             };
             step.set(next);
@@ -156,7 +172,7 @@ where
 }
 
 /// What became of a wait: what is left to do later, or how to say no.
-type Passed = Result<Option<After>, (Box<Refused>, Arc<Settings>)>;
+type Passed = Result<After, (Box<Refused>, Arc<Settings>)>;
 
 impl<S, B> Waiting<S, B> {
     /// Ready when the request may go on, or may not.
@@ -168,13 +184,13 @@ impl<S, B> Waiting<S, B> {
             };
             let sleep = settings.gate.sleep(admission.delay);
             let question = question.take().filter(|_| !admission.is_repeated);
-            let after = After { settings: Arc::clone(settings), standing: admission.standing, question };
-            self.stage = Stage::Delayed { sleep, after: Some(after) };
+            let after = After::new(settings, admission.fields, question);
+            self.stage = Stage::Delayed { sleep, after };
         }
         match &mut self.stage {
             Stage::Delayed { sleep, after } => {
                 ready!(sleep.poll(context));
-                Poll::Ready(Ok(after.take()))
+                Poll::Ready(Ok(mem::replace(after, After::Tell(None))))
             }
             Stage::Asking { .. } => Poll::Pending,
         }
@@ -182,9 +198,21 @@ impl<S, B> Waiting<S, B> {
 }
 
 impl After {
+    /// What follows from an admission: a question that was kept is to be settled.
+    #[inline]
+    pub(crate) fn new(settings: &Arc<Settings>, fields: Option<Fields>, question: Option<Arc<Kept>>) -> After {
+        match question {
+            None => After::Tell(fields),
+            Some(question) => After::Settle(Box::new(Unsettled { settings: Arc::clone(settings), question, fields })),
+        }
+    }
+}
+
+impl Unsettled {
     /// Begins to settle, if there is anything to be done.
-    fn settle<R: Body, E>(&self, result: &Result<Response<R>, E>) -> Option<Later<Option<Decision>>> {
-        let (settle, question) = (self.settings.settle.as_ref()?, self.question.as_ref()?);
+    fn settle<R: Body, E>(&self, result: &Result<Response<R>, E>) -> Option<Later<Option<Fields>>> {
+        let Unsettled { settings, question, fields: _ } = self;
+        let settle = settings.settle.as_ref()?;
         let nothing = HeaderMap::new();
         let outcome = match result {
             Ok(response) => Outcome {
@@ -197,23 +225,16 @@ impl After {
         match settle(outcome) {
             Settlement::Keep | Settlement::Charge(0) => None,
             settlement @ (Settlement::Refund | Settlement::Charge(_)) => {
-                Some(self.settings.gate.settle(Arc::clone(&self.settings), Arc::clone(question), settlement))
+                Some(settings.gate.settle(Arc::clone(settings), Arc::clone(question), settlement))
             }
         }
     }
+}
 
-    fn now_stands(&mut self, decision: Option<Decision>) {
-        if let (Some(standing), Some(decision)) = (&mut self.standing, decision) {
-            standing.decision = decision;
-        }
-    }
-
-    /// The response, which tells of the limit.
-    fn tell<R, E>(&self, result: Result<Response<R>, E>) -> Result<Response<R>, E> {
-        let mut response = result?;
-        if let Some(standing) = &self.standing {
-            standing.tell(&self.settings.styles, response.headers_mut());
-        }
-        Ok(response)
+/// Has the response, if there is one, tell of the limit.
+#[inline]
+fn tell<R, E>(fields: &mut Option<Fields>, result: &mut Result<Response<R>, E>) {
+    if let (Some(fields), Ok(response)) = (fields, result) {
+        fields.tell(response.headers_mut());
     }
 }

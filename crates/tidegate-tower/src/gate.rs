@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Meter, Micros, Request, Store};
 
+use crate::fields::Fields;
+use crate::future::After;
 use crate::head::Text;
-use crate::question::{Answer, Put, Question, answer};
+use crate::question::{Admission, Answer, Kept, Put, PutPlainly, Question, Refused, answer};
 use crate::settings::Settings;
 use crate::settle::Settlement;
 
@@ -32,10 +34,18 @@ enum AtOnce {
     Shared(Limiter<Arc<MemoryStore>>),
 }
 
-/// What came of asking.
-pub(crate) enum Asked {
-    Now(Answer, Option<Arc<Question<'static>>>),
-    Later(Later<Answer>, Option<Arc<Question<'static>>>),
+/// What came of asking: most requests go straight on, and their responses have
+/// something to tell.
+pub(crate) type Asked = Result<Option<Fields>, Detour>;
+
+/// What keeps a request from going straight on.
+pub(crate) enum Detour {
+    Refused(Box<Refused>),
+    /// It may pass, but not yet.
+    Delayed(Sleep, Box<After>),
+    /// Nothing, but there is more to do when the response is there.
+    None(Box<After>),
+    Later(Later<Answer>, Option<Arc<Kept>>),
 }
 
 impl Gate {
@@ -48,28 +58,48 @@ impl Gate {
 
     /// Asks, and keeps the question if it is to be settled.
     #[inline]
-    pub(crate) fn ask(&self, settings: &Arc<Settings>, question: Question<'_>) -> Asked {
+    pub(crate) fn ask(&self, settings: &Arc<Settings>, question: &Question<'_>) -> Asked {
         let Some(at_once) = &self.at_once else {
-            let question = Arc::new(question.into_owned());
-            let kept = settings.settle.is_some().then(|| Arc::clone(&question));
-            return Asked::Later(self.any.ask(Arc::clone(settings), question), kept);
+            return Err(self.ask_later(settings, question));
         };
-        let decided = at_once.check(question.request(settings, &mut Text::default()));
-        let answer = answer(decided, |decision| {
-            settings.standing(decision, &question, |request, show| at_once.for_each_meter(request, show))
-        });
-        let was_charged = answer.as_ref().is_ok_and(|admission| !admission.is_repeated);
-        let is_to_be_settled = settings.settle.is_some() && was_charged;
-        let kept = is_to_be_settled.then(|| Arc::new(question.into_owned()));
-        Asked::Now(answer, kept)
+        let decided = at_once.check(settings, question);
+        match &decided {
+            Ok(decision) if decision.is_allowed() && decision.delay().is_zero() && settings.settle.is_none() => {
+                Ok(settings.fields(decision, question, at_once))
+            }
+            _ => {
+                let answer = answer(decided, |decision| settings.fields(decision, question, at_once));
+                Err(self.detour(settings, question, answer))
+            }
+        }
     }
 
+    #[cold]
+    fn detour(&self, settings: &Arc<Settings>, question: &Question<'_>, answer: Answer) -> Detour {
+        let Admission { delay, is_repeated, fields } = match answer {
+            Ok(admission) => admission,
+            Err(refused) => return Detour::Refused(refused),
+        };
+        let is_to_be_settled = settings.settle.is_some() && !is_repeated;
+        let kept = is_to_be_settled.then(|| Arc::new(question.keep()));
+        let after = Box::new(After::new(settings, fields, kept));
+        if delay.is_zero() { Detour::None(after) } else { Detour::Delayed(self.sleep(delay), after) }
+    }
+
+    #[cold]
+    fn ask_later(&self, settings: &Arc<Settings>, question: &Question<'_>) -> Detour {
+        let question = Arc::new(question.keep());
+        let kept = settings.settle.is_some().then(|| Arc::clone(&question));
+        Detour::Later(self.any.ask(Arc::clone(settings), question), kept)
+    }
+
+    /// Corrects a charge; what is to be told of it thereafter.
     pub(crate) fn settle(
         &self,
         settings: Arc<Settings>,
-        question: Arc<Question<'static>>,
+        question: Arc<Kept>,
         settlement: Settlement,
-    ) -> Later<Option<Decision>> {
+    ) -> Later<Option<Fields>> {
         self.any.settle(settings, question, settlement)
     }
 
@@ -81,61 +111,83 @@ impl Gate {
 
 impl AtOnce {
     #[inline]
-    fn check(&self, request: Request<'_>) -> Result<Decision, CheckError> {
+    fn check(&self, settings: &Settings, question: &Question<'_>) -> Result<Decision, CheckError> {
+        let put = Put { question, settings, text: &mut Text::default() };
+        if question.is_plain(settings) { self.check_put(PutPlainly(put)) } else { self.check_put(put) }
+    }
+
+    #[inline(always)]
+    fn check_put<'q>(&self, request: impl Into<Request<'q>>) -> Result<Decision, CheckError> {
         match self {
             AtOnce::Own(limiter) => limiter.check(request),
             AtOnce::Shared(limiter) => limiter.check(request),
         }
     }
+}
 
+/// The limits that requests have to pass.
+pub(crate) trait Meters {
+    /// What tells the only one from every other, if there is no other.
+    fn only(&self) -> Option<u64>;
+    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter));
+}
+
+impl<S: Store> Meters for Limiter<S> {
     #[inline]
-    fn for_each_meter(&self, request: Put<'_>, show: impl FnMut(&Meter)) {
+    fn only(&self) -> Option<u64> {
+        self.with_only_meter(Meter::identity)
+    }
+
+    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter)) {
+        self.for_each_meter(request, show);
+    }
+}
+
+impl Meters for AtOnce {
+    #[inline]
+    fn only(&self) -> Option<u64> {
         match self {
-            AtOnce::Own(limiter) => limiter.for_each_meter(request, show),
-            AtOnce::Shared(limiter) => limiter.for_each_meter(request, show),
+            AtOnce::Own(limiter) => limiter.only(),
+            AtOnce::Shared(limiter) => limiter.only(),
+        }
+    }
+
+    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter)) {
+        match self {
+            AtOnce::Own(limiter) => limiter.for_each(request, show),
+            AtOnce::Shared(limiter) => limiter.for_each(request, show),
         }
     }
 }
 
 trait AnyLimiter: Send + Sync {
-    fn ask(&self, settings: Arc<Settings>, question: Arc<Question<'static>>) -> Later<Answer>;
-    fn settle(
-        &self,
-        settings: Arc<Settings>,
-        question: Arc<Question<'static>>,
-        settlement: Settlement,
-    ) -> Later<Option<Decision>>;
+    fn ask(&self, settings: Arc<Settings>, question: Arc<Kept>) -> Later<Answer>;
+    fn settle(&self, settings: Arc<Settings>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
     fn clock(&self) -> &dyn Clock;
 }
 
 impl<S: Store> AnyLimiter for Limiter<S> {
-    fn ask(&self, settings: Arc<Settings>, question: Arc<Question<'static>>) -> Later<Answer> {
+    fn ask(&self, settings: Arc<Settings>, question: Arc<Kept>) -> Later<Answer> {
         let limiter = self.clone();
         Box::pin(async move {
-            let mut text = Text::default();
+            let (question, mut text) = (question.question(), Text::default());
             let decided = limiter.check_async(question.request(&settings, &mut text)).await;
-            answer(decided, |decision| {
-                settings.standing(decision, &question, |request, show| limiter.for_each_meter(request, show))
-            })
+            answer(decided, |decision| settings.fields(decision, &question, &limiter))
         })
     }
 
-    fn settle(
-        &self,
-        settings: Arc<Settings>,
-        question: Arc<Question<'static>>,
-        settlement: Settlement,
-    ) -> Later<Option<Decision>> {
+    fn settle(&self, settings: Arc<Settings>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
         let limiter = self.clone();
         Box::pin(async move {
-            let mut text = Text::default();
+            let (question, mut text) = (question.question(), Text::default());
             let request = question.settling(&settings, &mut text);
-            match settlement {
+            let settled = match settlement {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.
                 Settlement::Refund => limiter.refund_async(request).await.ok(),
                 Settlement::Charge(cost) => charge_up_to(&limiter, request, cost).await,
-            }
+            };
+            settings.fields(&settled?, &question, &limiter)
         })
     }
 

@@ -13,24 +13,34 @@ pub(crate) struct Line {
 const ROOM: usize = 96;
 
 /// The largest integer of a structured field: 15 digits.
-const LARGEST: u64 = 999_999_999_999_999;
+pub(crate) const LARGEST: u64 = 999_999_999_999_999;
 
 impl Line {
     pub(crate) fn new() -> Line {
         Line { buffer: [0; ROOM], length: 0, heap: Vec::new() }
     }
 
+    #[inline]
     pub(crate) fn text(&mut self, text: &str) -> &mut Line {
         self.bytes(text.as_bytes())
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Line {
-        if self.heap.is_empty() {
-            if let Some(room) = self.buffer.get_mut(self.length..self.length + bytes.len()) {
+        let room = self.buffer.get_mut(self.length..self.length + bytes.len());
+        match room.filter(|_| self.heap.is_empty()) {
+            Some(room) => {
                 room.copy_from_slice(bytes);
                 self.length += bytes.len();
-                return self;
+                self
             }
+            None => self.outgrow(bytes),
+        }
+    }
+
+    #[cold]
+    fn outgrow(&mut self, bytes: &[u8]) -> &mut Line {
+        if self.heap.is_empty() {
             self.heap.extend_from_slice(&self.buffer[..self.length]);
         }
         self.heap.extend_from_slice(bytes);
@@ -38,18 +48,12 @@ impl Line {
     }
 
     /// A number, or the largest that fields can have.
+    #[inline]
     pub(crate) fn number(&mut self, number: u64) -> &mut Line {
-        let mut digits = [0; 15];
-        let mut first = digits.len();
-        let mut rest = number.min(LARGEST);
-        loop {
-            first -= 1;
-            digits[first] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                return self.bytes(&digits[first..]);
-            }
+        if number < 10 {
+            return self.bytes(&[b'0' + number as u8]);
         }
+        self.text(itoa::Buffer::new().format(number.min(LARGEST)))
     }
 
     /// A string of a structured field. What such strings cannot have is

@@ -1,52 +1,72 @@
 //! A request as the limiter is asked about it, and the answer.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
+use http::StatusCode;
 use tidegate::{CheckError, Decision, Request};
 
-use crate::fields::Standing;
+use crate::fields::Fields;
 use crate::head::{Text, Value};
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 
 /// What is asked: whose request, what else is known of it, at what cost.
-#[derive(Clone, Debug)]
-pub(crate) struct Question<'r> {
-    pub(crate) key: Value<'r>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'q> {
+    pub(crate) key: &'q Value<'q>,
     /// One for each attribute of the settings, in their order.
-    pub(crate) attributes: Vec<Option<Value<'r>>>,
+    pub(crate) attributes: &'q [Option<Value<'q>>],
     pub(crate) cost: u64,
     /// What names the request, if anything does.
-    pub(crate) id: Option<Cow<'r, str>>,
+    pub(crate) id: Option<&'q str>,
 }
 
-impl Question<'_> {
-    pub(crate) fn into_owned(self) -> Question<'static> {
-        let owned = |value: Option<Value<'_>>| value.map(Value::into_owned);
-        Question {
-            key: self.key.into_owned(),
-            attributes: self.attributes.into_iter().map(owned).collect(),
+/// A question that has outlived its request.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    key: Value<'static>,
+    attributes: Vec<Option<Value<'static>>>,
+    cost: u64,
+    id: Option<Box<str>>,
+}
+
+impl Kept {
+    pub(crate) fn question(&self) -> Question<'_> {
+        let Kept { key, attributes, cost, id } = self;
+        Question { key, attributes, cost: *cost, id: id.as_deref() }
+    }
+}
+
+impl<'q> Question<'q> {
+    pub(crate) fn keep(&self) -> Kept {
+        let keep = |value: &Value<'_>| value.clone().into_owned();
+        Kept {
+            key: keep(self.key),
+            attributes: self.attributes.iter().map(|value| value.as_ref().map(keep)).collect(),
             cost: self.cost,
-            id: self.id.map(|id| Cow::Owned(id.into_owned())),
+            id: self.id.map(Box::from),
         }
     }
 
-    /// The question in the limiter's own words.
+    /// Whether a key and a cost are all there is to it.
     #[inline]
-    pub(crate) fn request<'q>(&'q self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
+    pub(crate) fn is_plain(&self, settings: &Settings) -> bool {
+        self.attributes.is_empty() && self.id.is_none() && settings.rule.is_none()
+    }
+
+    /// The question in the limiter's own words.
+    pub(crate) fn request(&self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
         let request = self.settling(settings, text);
-        match &self.id {
+        match self.id {
             Some(id) => request.id(id),
             None => request,
         }
     }
 
     /// The same without a name: what settles a request is no repetition of it.
-    #[inline]
-    pub(crate) fn settling<'q>(&'q self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
+    pub(crate) fn settling(&self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
         let mut request = Request::new(self.key.to_key(settings.ipv6_bits, text)).cost(self.cost);
-        for ((name, _), value) in settings.attributes.iter().zip(&self.attributes) {
+        for ((name, _), value) in settings.attributes.iter().zip(self.attributes) {
             if let Some(part) = value.as_ref().and_then(Value::to_attribute) {
                 request = request.with(name, part);
             }
@@ -58,7 +78,7 @@ impl Question<'_> {
     }
 }
 
-/// A question that is put into words only if somebody needs them.
+/// A question that is put into words where they are needed, if they are.
 pub(crate) struct Put<'q> {
     pub(crate) question: &'q Question<'q>,
     pub(crate) settings: &'q Settings,
@@ -66,8 +86,19 @@ pub(crate) struct Put<'q> {
 }
 
 impl<'q> From<Put<'q>> for Request<'q> {
-    fn from(put: Put<'q>) -> Request<'q> {
-        put.question.request(put.settings, put.text)
+    fn from(Put { question, settings, text }: Put<'q>) -> Request<'q> {
+        question.request(settings, text)
+    }
+}
+
+/// The same of a question that [is plain](Question::is_plain): a request is
+/// large, and this one is never moved.
+pub(crate) struct PutPlainly<'q>(pub(crate) Put<'q>);
+
+impl<'q> From<PutPlainly<'q>> for Request<'q> {
+    #[inline(always)]
+    fn from(PutPlainly(Put { question, settings, text }): PutPlainly<'q>) -> Request<'q> {
+        Request::new(question.key.to_key(settings.ipv6_bits, text)).cost(question.cost)
     }
 }
 
@@ -81,27 +112,41 @@ pub(crate) struct Admission {
     pub(crate) delay: Duration,
     /// Whether it was charged before, and not this time.
     pub(crate) is_repeated: bool,
-    pub(crate) standing: Option<Standing>,
+    pub(crate) fields: Option<Fields>,
 }
 
 /// A request that may not.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) refusal: Refusal,
-    pub(crate) standing: Option<Standing>,
+    pub(crate) fields: Option<Fields>,
+}
+
+impl Refused {
+    /// Nobody knows whose request it is.
+    pub(crate) fn keyless(status: StatusCode) -> Refused {
+        Refused { refusal: Refusal::new(Reason::Keyless(status)), fields: None }
+    }
+
+    /// What no admission came of.
+    pub(crate) fn new(
+        decided: Result<Decision, CheckError>,
+        tell: impl FnOnce(&Decision) -> Option<Fields>,
+    ) -> Refused {
+        match decided {
+            Ok(decision) => Refused { refusal: Refusal::by(decision), fields: tell(&decision) },
+            Err(error) => Refused { refusal: Refusal::new(Reason::NoAnswer(error)), fields: None },
+        }
+    }
 }
 
 /// The answer that follows from what the limiter decided.
 #[inline]
-pub(crate) fn answer(
-    decided: Result<Decision, CheckError>,
-    stand: impl FnOnce(Decision) -> Option<Standing>,
-) -> Answer {
+pub(crate) fn answer(decided: Result<Decision, CheckError>, tell: impl FnOnce(&Decision) -> Option<Fields>) -> Answer {
     match decided {
         Ok(decision) if decision.is_allowed() => {
-            Ok(Admission { delay: decision.delay(), is_repeated: decision.is_repeated(), standing: stand(decision) })
+            Ok(Admission { delay: decision.delay(), is_repeated: decision.is_repeated(), fields: tell(&decision) })
         }
-        Ok(decision) => Err(Box::new(Refused { refusal: Refusal::by(decision), standing: stand(decision) })),
-        Err(error) => Err(Box::new(Refused { refusal: Refusal::new(Reason::NoAnswer(error)), standing: None })),
+        refused => Err(Box::new(Refused::new(refused, tell))),
     }
 }

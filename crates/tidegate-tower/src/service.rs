@@ -9,14 +9,13 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::fields::Standing;
 use crate::future::{After, ResponseFuture};
-use crate::gate::Asked;
+use crate::gate::Detour;
 use crate::grpc;
 use crate::head::Head;
-use crate::question::{Question, Refused};
-use crate::refusal::{Reason, Refusal};
-use crate::settings::{Described, RespondFn, Settings};
+use crate::question::Refused;
+use crate::refusal::Refusal;
+use crate::settings::{RespondFn, Settings};
 
 /// A service whose requests are limited: made by
 /// [`RateLimitLayer`](crate::RateLimitLayer).
@@ -90,12 +89,12 @@ impl<R: Default> sealed::Answers<R> for Grpc {
 }
 
 /// The response to a request that was refused.
-pub(crate) fn refuse<A: Answers<R>, R>(settings: &Settings, refused: Box<Refused>, to_grpc: bool) -> Response<R> {
-    let Refused { refusal, standing } = *refused;
+pub(crate) fn refuse<A: Answers<R>, R>(settings: &Settings, refused: Refused, to_grpc: bool) -> Response<R> {
+    let Refused { refusal, fields } = refused;
     let mut response = A::response(&refusal, sealed::ToGrpc(to_grpc), settings.respond.as_ref());
     refusal.tell_retry_after(response.headers_mut());
-    if let Some(standing) = standing {
-        standing.tell(&settings.styles, response.headers_mut());
+    if let Some(mut fields) = fields {
+        fields.tell(response.headers_mut());
     }
     response
 }
@@ -115,30 +114,30 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let settings = &self.settings;
-        let refused = |refused| {
-            let to_grpc = grpc::is_grpc(request.headers());
-            ResponseFuture::refused(refuse::<A, R>(settings, refused, to_grpc))
-        };
-        let question = match settings.describe(Head::of(&request, &settings.client_ip)) {
-            Described::Ask(question) => question,
-            Described::Pass => return ResponseFuture::serving(self.inner.call(request), None),
-            Described::Refuse(status) => {
-                return refused(Box::new(Refused { refusal: Refusal::new(Reason::Keyless(status)), standing: None }));
+        match self.settings.ask(Head::of(&request, &self.settings.client_ip)) {
+            Ok(fields) => ResponseFuture::serving(self.inner.call(request), After::Tell(fields)),
+            Err(detour) => self.go_round(detour, request),
+        }
+    }
+}
+
+impl<S, A> RateLimit<S, A> {
+    /// What becomes of a request that does not go straight on.
+    #[inline(never)]
+    fn go_round<B, R>(&mut self, detour: Detour, request: Request<B>) -> ResponseFuture<S, B, A>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Clone,
+        A: Answers<R>,
+    {
+        match detour {
+            Detour::Refused(refused) => {
+                let to_grpc = grpc::is_grpc(request.headers());
+                ResponseFuture::refused(refuse::<A, R>(&self.settings, *refused, to_grpc))
             }
-        };
-        match settings.gate.ask(settings, question) {
-            Asked::Now(Err(no), _) => refused(no),
-            Asked::Now(Ok(admission), kept) => {
-                let after = After::new(settings, admission.standing, kept);
-                if admission.delay.is_zero() {
-                    return ResponseFuture::serving(self.inner.call(request), after);
-                }
-                let sleep = settings.gate.sleep(admission.delay);
-                ResponseFuture::delayed(sleep, after, self.take_ready(), request)
-            }
-            Asked::Later(answer, kept) => {
-                let settings = Arc::clone(settings);
+            Detour::Delayed(sleep, after) => ResponseFuture::delayed(sleep, *after, self.take_ready(), request),
+            Detour::None(after) => ResponseFuture::serving(self.inner.call(request), *after),
+            Detour::Later(answer, kept) => {
+                let settings = Arc::clone(&self.settings);
                 ResponseFuture::asking(answer, kept, settings, self.take_ready(), request)
             }
         }
@@ -150,17 +149,5 @@ impl<S: Clone, A> RateLimit<S, A> {
     fn take_ready(&mut self) -> S {
         let clone = self.inner.clone();
         mem::replace(&mut self.inner, clone)
-    }
-}
-
-impl After {
-    /// What is left to do when the response is there, if anything.
-    fn new(
-        settings: &Arc<Settings>,
-        standing: Option<Standing>,
-        question: Option<Arc<Question<'static>>>,
-    ) -> Option<After> {
-        let any = standing.is_some() || question.is_some();
-        any.then(|| After { settings: Arc::clone(settings), standing, question })
     }
 }

@@ -1,17 +1,18 @@
 //! What a layer was told, and the questions that follow from it.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use http::{HeaderValue, Response, StatusCode};
-use tidegate::{Decision, Meter, Name};
+use tidegate::{Decision, Limit, Name};
 
 use crate::client_ip::ClientIp;
-use crate::fields::{HeaderStyle, Standing, write_policy};
-use crate::gate::Gate;
+use crate::fields::{Fields, HeaderStyle, Standing, write_policy};
+use crate::gate::{Asked, Detour, Gate, Meters};
 use crate::head::{Head, Text, Value};
 use crate::line::Line;
 use crate::partition::{Secret, partition};
-use crate::question::{Put, Question};
+use crate::question::{Put, Question, Refused};
 use crate::refusal::Refusal;
 use crate::settle::{Outcome, Settlement};
 
@@ -60,87 +61,113 @@ pub(crate) struct Settings {
 /// The policy of a limiter that has one limit, written down once.
 #[derive(Clone)]
 pub(crate) struct OnlyPolicy {
-    name: Name,
-    meaning: Box<str>,
+    /// Of the meter whose it is.
+    identity: u64,
+    rule: Name,
+    capacity: u64,
+    limit: Option<Limit>,
+    /// The rule's name, as it stands in a field.
+    name: Box<[u8]>,
     field: HeaderValue,
 }
 
-/// A request, as far as the settings have a say in it.
-pub(crate) enum Described<'r> {
-    Ask(Question<'r>),
-    Pass,
-    Refuse(StatusCode),
-}
+/// Whose requests they are that share a key, because they have none: a key of
+/// no parts at all, which nobody's value is ever taken for.
+static NOBODY: Value<'static> = Value::All(Vec::new());
 
 impl Settings {
+    /// Asks about a request.
     #[inline]
-    pub(crate) fn describe<'r>(&self, head: Head<'r>) -> Described<'r> {
-        let key = match ((self.key)(head), self.keyless) {
+    pub(crate) fn ask(self: &Arc<Self>, head: Head<'_>) -> Asked {
+        let key = (self.key)(head);
+        let key = match (&key, self.keyless) {
             (Some(key), _) => key,
-            (None, Keyless::Refuse(status)) => return Described::Refuse(status),
-            (None, Keyless::Pass) => return Described::Pass,
-            // A key of no parts at all: nobody's value is ever taken for it.
-            (None, Keyless::Share) => Value::All(Vec::new()),
+            (None, Keyless::Refuse(status)) => return Err(Detour::Refused(Box::new(Refused::keyless(status)))),
+            (None, Keyless::Pass) => return Ok(None),
+            (None, Keyless::Share) => &NOBODY,
         };
-        let attributes = self.attributes.iter().map(|(_, extract)| extract(head)).collect();
+        let attributes = (!self.attributes.is_empty()).then(|| self.attributes_of(head));
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         let id = self.id.as_ref().and_then(|id| id(head)?.into_text());
-        Described::Ask(Question { key, attributes, cost, id })
+        self.gate.ask(
+            self,
+            &Question { key, attributes: attributes.as_deref().unwrap_or_default(), cost, id: id.as_deref() },
+        )
+    }
+
+    #[inline(never)]
+    fn attributes_of<'r>(&self, head: Head<'r>) -> Vec<Option<Value<'r>>> {
+        self.attributes.iter().map(|(_, extract)| extract(head)).collect()
     }
 
     /// What the caller is told of the limits that a request has met.
     #[inline]
-    pub(crate) fn standing(
-        &self,
-        decision: Decision,
-        question: &Question<'_>,
-        for_each_meter: impl FnOnce(Put<'_>, &mut dyn FnMut(&Meter)),
-    ) -> Option<Standing> {
+    pub(crate) fn fields(&self, decision: &Decision, question: &Question<'_>, meters: &impl Meters) -> Option<Fields> {
         if self.styles.is_empty() || decision.is_unlimited() || decision.is_blocked() {
             return None;
         }
+        // Mostly there is one limit, and its policy was written down before.
+        if let Some(only) = self.only_policy.get().filter(|only| only.is_all(decision, meters)) {
+            return Some(only.standing(decision).fields(&self.styles));
+        }
+        self.fields_of_any(decision, question, meters)
+    }
+
+    #[inline(never)]
+    fn fields_of_any(&self, decision: &Decision, question: &Question<'_>, meters: &impl Meters) -> Option<Fields> {
         let mut text = Text::default();
         let hash = |secret| partition(secret, &question.key.to_key(self.ipv6_bits, &mut text));
         let partition = self.secret.as_ref().map(hash);
-        let lists_policies = self.styles.contains(&HeaderStyle::Draft10);
-        let mut limit = None;
-        let (mut only, mut all) = (None, Line::new());
-        let put = Put { question, settings: self, text: &mut text };
-        for_each_meter(put, &mut |meter| {
+        let (mut limit, mut line) = (None, Line::new());
+        meters.for_each(Put { question, settings: self, text: &mut text }, &mut |meter| {
             if meter.name() == decision.rule() && meter.capacity() == decision.limit() {
                 limit = meter.limit();
             }
-            if !lists_policies {
-                return;
-            }
-            if only.is_none() && all.as_bytes().is_empty() && partition.is_none() {
-                only = self.field_of(meter);
-            } else {
-                if let Some(first) = only.take() {
-                    all.bytes(first.as_bytes());
-                }
-                write_policy(&mut all, meter, partition.as_ref());
-            }
+            write_policy(&mut line, meter, partition.as_ref());
         });
-        let policies = only.or_else(|| all.to_header().filter(|field| !field.is_empty()));
-        Some(Standing { decision, limit, policies, partition })
+        let policies = line.to_header().filter(|field| !field.is_empty());
+        if let (Some(identity), Some(field), None) = (meters.only(), &policies, &partition) {
+            let (rule, capacity) = (decision.rule(), decision.limit());
+            let (name, field) = (Line::new().quoted(rule.as_str()).as_bytes().into(), lasting(field.clone()));
+            // Whoever was first is kept; both are right.
+            let _ = self.only_policy.set(OnlyPolicy { identity, rule, capacity, limit, name, field });
+        }
+        let standing = Standing { decision, limit: limit.as_ref(), name: None, policies, partition };
+        Some(standing.fields(&self.styles))
+    }
+}
+
+/// How many policies are written down for good.
+const MOST_LASTING: usize = 10_000;
+
+/// The same field for the life of the process, each distinct one once: all
+/// threads can have a copy of it without counting them. One too many is
+/// counted as others are.
+fn lasting(field: HeaderValue) -> HeaderValue {
+    static LASTING: LazyLock<Mutex<HashMap<&'static str, HeaderValue>>> = LazyLock::new(Mutex::default);
+    let Ok(text) = field.to_str() else { return field };
+    let mut lasting = LASTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lasting.get(text) {
+        return known.clone();
+    }
+    if lasting.len() >= MOST_LASTING {
+        return field;
+    }
+    let text: &'static str = Box::leak(text.into());
+    lasting.entry(text).or_insert(HeaderValue::from_static(text)).clone()
+}
+
+impl OnlyPolicy {
+    /// Whether it is the policy of this decision, and there is no other.
+    #[inline]
+    fn is_all(&self, decision: &Decision, meters: &impl Meters) -> bool {
+        (self.rule, self.capacity) == (decision.rule(), decision.limit()) && meters.only() == Some(self.identity)
     }
 
-    /// A policy as a field by itself: that of the first is kept.
-    fn field_of(&self, meter: &Meter) -> Option<HeaderValue> {
-        let write = || {
-            let mut line = Line::new();
-            write_policy(&mut line, meter, None);
-            line.to_header()
-        };
-        if let Some(only) = self.only_policy.get() {
-            let same = only.name == meter.name() && *only.meaning == *meter.meaning();
-            return if same { Some(only.field.clone()) } else { write() };
-        }
-        let field = write()?;
-        let only = OnlyPolicy { name: meter.name(), meaning: meter.meaning().into(), field: field.clone() };
-        // Whoever was first is kept; both are right.
-        let _ = self.only_policy.set(only);
-        Some(field)
+    #[inline]
+    fn standing<'s>(&'s self, decision: &'s Decision) -> Standing<'s> {
+        let OnlyPolicy { limit, name, field, .. } = self;
+        let (limit, name) = (limit.as_ref(), Some(&**name));
+        Standing { decision, limit, name, policies: Some(field.clone()), partition: None }
     }
 }

@@ -21,6 +21,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_test::mock;
 
 const ALICE: &str = "192.0.2.1";
+const BOB: &str = "192.0.2.2";
 
 fn from(address: &str) -> Request<String> {
     let mut request = Request::new(String::new());
@@ -374,6 +375,13 @@ mod rules {
         let response = ask(&layer, from(ALICE), 200).await;
         assert_eq!(response.headers()["ratelimit-policy"], "\"api\";q=2;w=60");
         assert_eq!(response.headers()["ratelimit"], "\"api\";r=0;t=60", "what was used stays used");
+        // Two limits in the place of one, and one again.
+        let policy = Policy::new().limit("api", Limit::per_hour(2)).limit("day", Limit::per_day(9));
+        limiter.set_policy(policy).expect("a valid policy");
+        let listed = ask(&layer, from(BOB), 200).await;
+        assert_eq!(listed.headers()["ratelimit-policy"], "\"api\";q=2;w=3600, \"day\";q=9;w=86400");
+        limiter.set_policy(Policy::new().limit("api", Limit::per_hour(2))).expect("a valid policy");
+        assert_eq!(ask(&layer, from(BOB), 200).await.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
     }
 
     #[tokio::test]
@@ -501,7 +509,7 @@ mod words {
         let (limiter, _) = limiter(Limit::per_minute(10));
         let layer = |secret: u8| RateLimitLayer::new(limiter.clone()).partition_key([secret; 16]);
         let mut hashes = Vec::new();
-        for (secret, address) in [(1, ALICE), (1, "192.0.2.2"), (2, ALICE), (1, ALICE)] {
+        for (secret, address) in [(1, ALICE), (1, BOB), (2, ALICE), (1, ALICE)] {
             let response = ask(&layer(secret), from(address), 200).await;
             let field = response.headers()["ratelimit"].to_str().expect("text").to_owned();
             let hash = field.split(";pk=").nth(1).expect("a partition key").to_owned();

@@ -26,7 +26,7 @@ fn integers(parameters: &[(String, BareItem)]) -> Vec<(&str, i64)> {
 }
 
 /// What is told after so many requests, so long after the first.
-fn standing(words: &str, requests: usize, wait: Duration) -> Standing {
+fn told(words: &str, requests: usize, wait: Duration, style: HeaderStyle) -> HeaderMap {
     let clock = ManualClock::default();
     let store = MemoryStore::builder().max_keys(8).clock(clock.clone()).build().expect("valid settings");
     let limit: Limit = words.parse().expect(words);
@@ -36,7 +36,14 @@ fn standing(words: &str, requests: usize, wait: Duration) -> Standing {
     }
     clock.advance(wait);
     let decision = limiter.check("alice").expect("an answer");
-    Standing { decision, limit: Some(limit), policies: policies(&limiter), partition: None }
+    let standing = Standing {
+        decision: &decision,
+        limit: Some(&limit),
+        name: None,
+        policies: policies(&limiter),
+        partition: None,
+    };
+    headers(standing, &[style])
 }
 
 fn policies(limiter: &Limiter) -> Option<HeaderValue> {
@@ -45,9 +52,9 @@ fn policies(limiter: &Limiter) -> Option<HeaderValue> {
     line.to_header()
 }
 
-fn told(standing: &Standing, style: HeaderStyle) -> HeaderMap {
+fn headers(standing: Standing<'_>, styles: &[HeaderStyle]) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    standing.tell(&[style], &mut headers);
+    standing.fields(styles).tell(&mut headers);
     headers
 }
 
@@ -66,7 +73,7 @@ fn quota_window_remaining_and_time_are_what_each_algorithm_means() {
         ("sliding-log 10/min", 4, 18 * second, [("q", 10), ("w", 60)], vec![("r", 6), ("t", 60)]),
         ("1000/100ms", 1, Duration::ZERO, [("q", 1_000), ("w", 1)], vec![("r", 999), ("t", 1)]),
     ] {
-        let headers = told(&standing(words, requests, wait), HeaderStyle::Draft10);
+        let headers = told(words, requests, wait, HeaderStyle::Draft10);
         let ((name, policies), (bound, states)) =
             (&members(&headers, "ratelimit-policy")[0], &members(&headers, "ratelimit")[0]);
         assert_eq!((name.as_str(), bound.as_str()), ("api", "api"), "{words}");
@@ -80,8 +87,9 @@ fn numbers_are_capped_and_names_survive() {
     let name = Name::configured("50 % \"off\" \\ né").expect("a name");
     let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_day(1_000_000_000_000))));
     let decision = limiter.check("alice").expect("an answer");
-    let standing = Standing { decision, limit: None, policies: policies(&limiter), partition: Some(*b"\0\x01hashed") };
-    let headers = told(&standing, HeaderStyle::Draft10);
+    let partition = Some(*b"\0\x01hashed");
+    let standing = Standing { decision: &decision, limit: None, name: None, policies: policies(&limiter), partition };
+    let headers = headers(standing, &[HeaderStyle::Draft10]);
     let members = members(&headers, "ratelimit");
     assert_eq!(members[0].0, "50 % \"off\" \\ n%C3%A9");
     let partition = members[0].1.iter().find(|(key, _)| key == "pk").map(|(_, value)| value.clone());
@@ -90,9 +98,8 @@ fn numbers_are_capped_and_names_survive() {
 
 #[test]
 fn the_older_styles_are_as_they_were() {
-    let standing = standing("fixed 10/min", 4, Duration::from_secs(18));
     let told = |style| {
-        let headers = told(&standing, style);
+        let headers = told("fixed 10/min", 4, Duration::from_secs(18), style);
         let mut lines: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("text"))).collect();
         lines.sort();
@@ -120,8 +127,14 @@ fn the_tighter_limit_stays_and_all_policies_are_listed() {
         for (name, count) in [("inner", inner), ("outer", outer)] {
             let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_minute(count))));
             let decision = limiter.check("alice").expect("an answer");
-            let standing = Standing { decision, limit: None, policies: policies(&limiter), partition: None };
-            standing.tell(&[HeaderStyle::Draft10, HeaderStyle::XRateLimit], &mut headers);
+            let standing = Standing {
+                decision: &decision,
+                limit: None,
+                name: None,
+                policies: policies(&limiter),
+                partition: None,
+            };
+            standing.fields(&[HeaderStyle::Draft10, HeaderStyle::XRateLimit]).tell(&mut headers);
         }
         let tightest = members(&headers, "ratelimit");
         assert_eq!((tightest.len(), tightest[0].0.as_str()), (1, kept));
@@ -129,6 +142,20 @@ fn the_tighter_limit_stays_and_all_policies_are_listed() {
         assert_eq!(headers["x-ratelimit-limit"], "3");
         let policies: Vec<String> = members(&headers, "ratelimit-policy").into_iter().map(|(name, _)| name).collect();
         assert_eq!(policies, ["inner", "outer"]);
+    }
+}
+
+#[test]
+fn of_two_styles_with_one_field_the_current_draft_writes_it() {
+    let limiter = Limiter::new(Policy::new().rule(Rule::new("api", Limit::per_minute(3))));
+    let decision = limiter.check("alice").expect("an answer");
+    for styles in [[HeaderStyle::Draft10, HeaderStyle::Draft6], [HeaderStyle::Draft7, HeaderStyle::Draft10]] {
+        let policies = policies(&limiter);
+        let standing = Standing { decision: &decision, limit: None, name: None, policies, partition: None };
+        let headers = headers(standing, &styles);
+        assert_eq!(members(&headers, "ratelimit")[0].0, "api");
+        assert_eq!(members(&headers, "ratelimit-policy").len(), 1);
+        assert_eq!(headers.contains_key("ratelimit-remaining"), styles.contains(&HeaderStyle::Draft6));
     }
 }
 
