@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate::{AlgorithmKind, Decision, Limit, Meter};
+use tidegate::{Decision, Limit, Meter};
 
 use crate::line::{LARGEST, Line, Padding};
 pub(crate) use read::{Report, report_of, retry_after_of};
@@ -78,18 +78,7 @@ impl Standing<'_> {
         if whole <= Duration::from_secs(1) {
             return Some(1);
         }
-        let wait = match self.limit {
-            // A stand-in counts by a share of the limit.
-            Some(limit) if is_bucket(limit) && !decision.is_degraded() => {
-                // Units that are still to come after the next one.
-                let later = limit.capacity().saturating_sub(decision.remaining()).saturating_sub(1);
-                let each = limit.period().as_micros();
-                let later = u128::from(later) * each / u128::from(limit.count());
-                whole.saturating_sub(Duration::from_micros(u64::try_from(later).unwrap_or(u64::MAX)))
-            }
-            Some(_) | None => whole,
-        };
-        Some(seconds(wait).max(1))
+        Some(seconds(self.limit.map_or(whole, |limit| limit.more_after(decision))).max(1))
     }
 
     fn reset_in(&self) -> u64 {
@@ -259,22 +248,9 @@ pub(crate) fn seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// The seconds in which the quota comes round: the window, or the time in
-/// which an empty bucket is full again; at least one.
+/// The seconds in which the quota comes round; at least one.
 fn window(limit: &Limit) -> u64 {
-    let micros = if is_bucket(limit) {
-        (limit.period().as_micros() * u128::from(limit.capacity())).div_ceil(u128::from(limit.count()))
-    } else {
-        limit.period().as_micros()
-    };
-    u64::try_from(micros.div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
-}
-
-fn is_bucket(limit: &Limit) -> bool {
-    match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => true,
-        AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => false,
-    }
+    seconds(limit.refill_time()).max(1)
 }
 
 fn unix_time() -> u64 {

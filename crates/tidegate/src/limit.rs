@@ -5,6 +5,7 @@
 //! through the `try_` ones, or through the words that a `Limit` prints and
 //! parses.
 
+mod refill;
 mod words;
 
 use std::time::Duration;

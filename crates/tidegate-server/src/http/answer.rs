@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate::{Decision, Explanation, Limit, RuleExplanation, Say};
+use tidegate::{Decision, Explanation, RuleExplanation, Say};
 
-use super::fields;
+use super::fields::{self, Met};
 use super::problem::Document;
 use super::reply::{PROBLEM_JSON, Reply};
 
@@ -102,7 +102,7 @@ pub(super) enum Item {
 }
 
 /// The answer to one question that is about passing: 429 if it may not.
-pub(super) fn admission(decision: &Decision, limit: Option<Limit>) -> Reply {
+pub(super) fn admission(decision: &Decision, met: Met) -> Reply {
     let answer = Answer::from(decision);
     let mut reply = if decision.is_allowed() {
         Reply::written(answer.to_json())
@@ -116,14 +116,14 @@ pub(super) fn admission(decision: &Decision, limit: Option<Limit>) -> Reply {
         };
         Reply { status: StatusCode::TOO_MANY_REQUESTS, kind: PROBLEM_JSON, ..Reply::json(&refusal) }
     };
-    fields::add_to(&mut reply.fields, decision, limit);
+    fields::add_to(&mut reply.fields, decision, met);
     reply
 }
 
 /// The answer to one question that is about anything else.
-pub(super) fn reading(decision: &Decision, limit: Option<Limit>) -> Reply {
+pub(super) fn reading(decision: &Decision, met: Met) -> Reply {
     let mut reply = Reply::written(Answer::from(decision).to_json());
-    fields::add_to(&mut reply.fields, decision, limit);
+    fields::add_to(&mut reply.fields, decision, met);
     reply
 }
 

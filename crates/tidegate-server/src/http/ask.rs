@@ -7,10 +7,11 @@ use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Decision, Limit, Limiter};
+use tidegate::{CheckError, Decision, Limiter};
 
 use super::answer::{self, Answer, Item};
 use super::body::{self, ReadableBody};
+use super::fields::Met;
 use super::problem::Problem;
 use super::question::{Question, Questions};
 use super::reply::Reply;
@@ -54,10 +55,10 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, 
             question.without_patience()?;
             let inline = question.inline(app)?;
             let decision = decision(app, verb, &question, inline.as_deref()).await?;
-            let limit = binding(app, &question, inline.as_deref(), &decision);
+            let met = met(app, &question, inline.as_deref(), &decision);
             Ok(match verb {
-                Verb::Charge => answer::admission(&decision, limit),
-                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, limit),
+                Verb::Charge => answer::admission(&decision, met),
+                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, met),
             })
         }
         Questions::Batch(questions) => {
@@ -134,8 +135,8 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
             None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
         },
     };
-    let limit = binding(app, &question, inline.as_deref(), &decision);
-    Ok(answer::admission(&decision, limit))
+    let met = met(app, &question, inline.as_deref(), &decision);
+    Ok(answer::admission(&decision, met))
 }
 
 /// Who decides.
@@ -143,19 +144,20 @@ fn limiter<'a>(app: &'a App, inline: Option<&'a Inline>) -> &'a Limiter<AnyStore
     inline.map_or(&app.limiter, |inline| &inline.limiter)
 }
 
-/// The limit that binds: the one that came, or one of those that the policy has
-/// for the question.
-fn binding(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Option<Limit> {
-    if let Some(inline) = inline {
-        return Some(inline.limit);
+/// The limits that the question has met: the one that came with it, or those
+/// that the policy has for it.
+fn met(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Met {
+    let mut met = Met::default();
+    if decision.is_unlimited() || decision.is_blocked() {
+        return met;
     }
-    let mut binding = None;
-    app.limiter.for_each_meter(question.request(), |meter| {
-        if meter.name() == decision.rule() {
-            binding = meter.limit();
-        }
-    });
-    binding
+    match inline {
+        Some(inline) => met.add(decision.rule(), inline.limit.capacity(), Some(inline.limit), decision),
+        None => app.limiter.for_each_meter(question.request(), |meter| {
+            met.add(meter.name(), meter.capacity(), meter.limit(), decision);
+        }),
+    }
+    met
 }
 
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use tidegate::{Decision, Limit};
+use tidegate::{Decision, Limit, Name};
 
 /// The largest integer of a structured field: fifteen digits.
 pub(crate) const LARGEST: u64 = 999_999_999_999_999;
@@ -17,8 +17,37 @@ const MOST_FIELDS: usize = 3;
 /// Two quotes and two numbers with their names.
 const ROOM: usize = 2 + 2 * (3 + 15);
 
-/// Adds the fields of a decision. The window is known where the limit is.
-pub(super) fn add_to(fields: &mut Vec<(&'static str, String)>, decision: &Decision, limit: Option<Limit>) {
+/// What a caller is told of the limits that a question has met.
+#[derive(Debug, Default)]
+pub(super) struct Met {
+    /// `RateLimit-Policy`: all of them.
+    policies: String,
+    /// The one that binds, unless its kernel is the user's own.
+    binding: Option<Limit>,
+}
+
+impl Met {
+    /// Adds a limit, whoever binds.
+    pub(super) fn add(&mut self, name: Name, capacity: u64, limit: Option<Limit>, decision: &Decision) {
+        let policies = &mut self.policies;
+        if policies.is_empty() {
+            policies.reserve_exact(name.as_str().len() + ROOM);
+        } else {
+            policies.push_str(", ");
+        }
+        add_quoted(policies, name.as_str());
+        add_number(policies, ";q=", capacity.min(LARGEST));
+        if let Some(limit) = limit {
+            add_number(policies, ";w=", whole_seconds(limit.refill_time()).max(1));
+        }
+        if name == decision.rule() && capacity == decision.limit() {
+            self.binding = limit;
+        }
+    }
+}
+
+/// Adds the fields of a decision.
+pub(super) fn add_to(fields: &mut Vec<(&'static str, String)>, decision: &Decision, met: Met) {
     if decision.is_unlimited() || decision.is_blocked() {
         return;
     }
@@ -27,20 +56,25 @@ pub(super) fn add_to(fields: &mut Vec<(&'static str, String)>, decision: &Decisi
         fields.push(("retry-after", retry_after_seconds(decision).to_string()));
     }
     let name = decision.rule().as_str();
-    let mut policy = String::with_capacity(name.len() + ROOM);
-    add_quoted(&mut policy, name);
-    // It stands at the beginning of both.
-    let mut limit_field = String::with_capacity(policy.len() + ROOM);
-    limit_field.push_str(&policy);
-    add_number(&mut policy, ";q=", decision.limit().min(LARGEST));
-    if let Some(limit) = limit {
-        add_number(&mut policy, ";w=", whole_seconds(window(limit)).max(1));
+    let mut standing = String::with_capacity(name.len() + ROOM);
+    add_quoted(&mut standing, name);
+    add_number(&mut standing, ";r=", decision.remaining().min(LARGEST));
+    if let Some(more) = more_after(decision, met.binding) {
+        add_number(&mut standing, ";t=", whole_seconds(more).max(1));
     }
-    let more = if decision.is_allowed() { decision.reset_after() } else { decision.retry_after() };
-    add_number(&mut limit_field, ";r=", decision.remaining().min(LARGEST));
-    add_number(&mut limit_field, ";t=", whole_seconds(more));
-    fields.push(("ratelimit-policy", policy));
-    fields.push(("ratelimit", limit_field));
+    if !met.policies.is_empty() {
+        fields.push(("ratelimit-policy", met.policies));
+    }
+    fields.push(("ratelimit", standing));
+}
+
+/// How long until there is more; nothing if nothing is used.
+fn more_after(decision: &Decision, limit: Option<Limit>) -> Option<Duration> {
+    if !decision.is_allowed() {
+        return Some(decision.retry_after());
+    }
+    let whole = Some(decision.reset_after()).filter(|whole| !whole.is_zero())?;
+    Some(limit.map_or(whole, |limit| limit.more_after(decision)))
 }
 
 fn add_number(text: &mut String, name: &str, number: u64) {
@@ -56,12 +90,6 @@ fn retry_after_seconds(decision: &Decision) -> u64 {
 /// Rounded up, so that whoever waits them has waited long enough.
 pub(crate) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).min(LARGEST)
-}
-
-/// In which time the whole capacity comes back.
-fn window(limit: Limit) -> Duration {
-    let refill = limit.period().as_micros() * u128::from(limit.capacity()) / u128::from(limit.count().max(1));
-    Duration::from_micros(u64::try_from(refill).unwrap_or(u64::MAX))
 }
 
 /// A name as a string of a structured field, which is plain ASCII: anything
@@ -106,7 +134,9 @@ mod tests {
         let limiter = Limiter::new(Policy::new().limit("per \"user\" é", limit));
         let decision = *limiter.check_many(vec!["alice"; checks]).unwrap().last().unwrap();
         let mut fields = Vec::new();
-        add_to(&mut fields, &decision, Some(limit));
+        let mut met = Met::default();
+        met.add(decision.rule(), limit.capacity(), Some(limit), &decision);
+        add_to(&mut fields, &decision, met);
         let value = |name| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone());
         let item = |name| {
             let list: sfv::List = Parser::new(&value(name).unwrap()).parse().unwrap();
@@ -131,7 +161,11 @@ mod tests {
         // Twenty come back in 12 s; one in 0.6 s.
         let limit = Limit::per_minute(100).burst(20);
         assert_eq!(fields(limit, 1), (name.clone(), 20, 12, 19, 1, None));
-        assert_eq!(fields(limit, 20), (name.clone(), 20, 12, 0, 12, None));
+        assert_eq!(fields(limit, 20), (name.clone(), 20, 12, 0, 1, None));
+        // One in six seconds.
+        let limit = Limit::per_minute(10);
+        assert_eq!(fields(limit, 4), (name.clone(), 10, 60, 6, 6, None));
+        let limit = Limit::per_minute(100).burst(20);
         assert_eq!(fields(limit, 21), (name.clone(), 20, 12, 0, 1, Some("1".into())));
         let limit = Limit::sliding_log(2, Duration::from_millis(90_500));
         let (.., w, _, t, retry_after) = fields(limit, 3);
@@ -154,7 +188,7 @@ mod tests {
         let limiter = Limiter::new(policy);
         for user in ["mallory", "root"] {
             let mut fields = Vec::new();
-            add_to(&mut fields, &limiter.check(tidegate::Request::user(user)).unwrap(), None);
+            add_to(&mut fields, &limiter.check(tidegate::Request::user(user)).unwrap(), Met::default());
             assert!(fields.is_empty(), "{user}: {fields:?}");
         }
     }

@@ -37,6 +37,17 @@ fn a_refusal_is_429_with_the_wait_in_its_fields() {
 }
 
 #[test]
+fn all_limits_that_were_met_are_listed_and_the_tightest_is_told() {
+    let folder = Folder::new();
+    let policy = "[rules.minute]\nlimit = \"10/min\"\n[rules.day]\nlimit = \"fixed 100/day\"\n";
+    let policy = folder.write("policy.toml", policy);
+    let server = Running::start(&["--policy", &policy]);
+    let answer = post(&server.url("/v1/check"), r#"{"key": "alice", "cost": 4}"#);
+    assert_eq!(answer.header("ratelimit-policy"), Some(r#""minute";q=10;w=60, "day";q=100;w=86400"#));
+    assert_eq!(answer.header("ratelimit"), Some(r#""minute";r=6;t=6"#), "the next unit comes in six seconds");
+}
+
+#[test]
 fn peek_refund_and_reset_do_what_they_say() {
     let server = Running::start(&[]);
     let remaining = |verb: &str, cost: u64| {

@@ -1,0 +1,130 @@
+//! When there is more of a limit, for those who tell callers of it.
+
+use std::time::Duration;
+
+use super::{AlgorithmKind, Limit};
+use crate::decision::Decision;
+
+impl Limit {
+    /// The time in which the whole capacity comes back: the period, or for a
+    /// bucket the time in which an empty one is full again, rounded up.
+    #[must_use]
+    pub fn refill_time(&self) -> Duration {
+        match self.algorithm() {
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+                let whole = self.period().as_micros() * u128::from(self.capacity());
+                micros(whole.div_ceil(u128::from(self.count())))
+            }
+            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => self.period(),
+        }
+    }
+
+    /// How long after a decision by this limit there is more than it said: until
+    /// the next unit of a bucket, until the window of anything else has passed;
+    /// for whoever was refused, until they may come back. Zero if nothing was
+    /// used. Never too early, and for a bucket late by at most twice its
+    /// [resolution](Limit::resolution).
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limit = Limit::per_minute(60).burst(10);
+    /// let limiter = Limiter::new(limit);
+    /// let decision = limiter.check_many(["alice"; 5])?[4];
+    /// assert!(decision.reset_after().as_secs() >= 4);
+    /// assert!(limit.more_after(&decision).as_secs() <= 1);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    #[must_use]
+    pub fn more_after(&self, decision: &Decision) -> Duration {
+        if !decision.is_allowed() {
+            return decision.retry_after();
+        }
+        let whole = decision.reset_after();
+        match self.algorithm() {
+            // A stand-in counts by a share of the limit.
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if !decision.is_degraded() => {
+                // Units that are still to come after the next one.
+                let later = self.capacity().saturating_sub(decision.remaining()).saturating_sub(1);
+                let later = u128::from(later) * self.period().as_micros() / u128::from(self.count());
+                whole.saturating_sub(micros(later))
+            }
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::LeakyBucket
+            | AlgorithmKind::FixedWindow
+            | AlgorithmKind::SlidingLog
+            | AlgorithmKind::SlidingCounter => whole,
+        }
+    }
+}
+
+fn micros(micros: u128) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limiter, ManualClock, MemoryStore};
+
+    fn limiter(limit: Limit) -> (Limiter, ManualClock) {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1_700_000_000));
+        let store = MemoryStore::builder().max_keys(8).clock(clock.clone()).build().expect("valid settings");
+        (Limiter::with_store(limit, store).expect("a valid policy"), clock)
+    }
+
+    fn limit(words: &str) -> Limit {
+        words.parse().expect(words)
+    }
+
+    #[test]
+    fn the_whole_capacity_comes_back_in_the_time_that_is_told() {
+        for (words, micros) in [
+            ("100/min burst 20", 12_000_000),
+            ("3/s burst 1", 333_334),
+            ("leaky 2/s queue 8", 4_000_000),
+            ("fixed 10/min", 60_000_000),
+            ("sliding-log 10/h", 3_600_000_000),
+            ("sliding 10/90500ms", 90_500_000),
+        ] {
+            assert_eq!(limit(words).refill_time().as_micros(), micros, "{words}");
+        }
+    }
+
+    #[test]
+    fn there_is_more_when_it_is_told_and_for_a_bucket_not_long_before() {
+        for words in
+            ["100/min burst 20", "3/s burst 7", "leaky 7/s queue 5", "fixed 5/min", "sliding-log 3/10s", "1/us burst 9"]
+        {
+            let limit = limit(words);
+            for used in 1..=limit.capacity() {
+                let (limiter, clock) = limiter(limit);
+                let mut decision = limiter.peek("alice").expect("an answer");
+                assert_eq!(limit.more_after(&decision), Duration::ZERO, "{words}: nothing is used");
+                for _ in 0..used {
+                    clock.advance(Duration::from_micros(170_001));
+                    decision = limiter.check("alice").expect("an answer");
+                }
+                let more_after = limit.more_after(&decision);
+                let is_bucket = matches!(limit.kernel(), crate::kernel::LimitKernel::Bucket(_));
+                if is_bucket && more_after > Duration::from_micros(2) {
+                    clock.advance(more_after - Duration::from_micros(2));
+                    assert_eq!(limiter.peek("alice").expect("an answer").remaining(), decision.remaining(), "{words}");
+                    clock.advance(Duration::from_micros(2));
+                } else {
+                    clock.advance(more_after);
+                }
+                assert!(limiter.peek("alice").expect("an answer").remaining() > decision.remaining(), "{words}");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_is_refused_is_told_when_to_come_back() {
+        let limit = limit("1/min");
+        let (limiter, _) = limiter(limit);
+        let refused = limiter.check_many(["alice"; 2]).expect("answers")[1];
+        assert_eq!(limit.more_after(&refused), Duration::from_secs(60));
+    }
+}
