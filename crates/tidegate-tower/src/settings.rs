@@ -118,15 +118,18 @@ impl Settings {
         let mut text = Text::default();
         let hash = |secret| partition(secret, &question.key.to_key(self.ipv6_bits, &mut text));
         let partition = self.secret.as_ref().map(hash);
-        let (mut limit, mut line) = (None, Line::new());
+        let (mut limit, mut identity, mut line) = (None, None, Line::new());
         meters.for_each(Put { question, settings: self, text: &mut text }, &mut |meter| {
+            identity = Some(meter.identity());
             if meter.name() == decision.rule() && meter.capacity() == decision.limit() {
                 limit = meter.limit();
             }
             write_policy(&mut line, meter, partition.as_ref());
         });
         let policies = line.to_header().filter(|field| !field.is_empty());
-        if let (Some(identity), Some(field), None) = (meters.only(), &policies, &partition) {
+        // Unless another policy came in between.
+        let only = identity.filter(|identity| meters.only() == Some(*identity));
+        if let (Some(identity), Some(field), None) = (only, &policies, &partition) {
             let (rule, capacity) = (decision.rule(), decision.limit());
             let (name, field) = (Line::new().quoted(rule.as_str()).as_bytes().into(), lasting(field.clone()));
             // Whoever was first is kept; both are right.
