@@ -128,6 +128,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "the timer outlives the tests, which Miri does not allow")]
     fn a_clock_that_only_tells_the_time_wakes_by_the_timer_of_the_process() {
         struct Stopped;
 

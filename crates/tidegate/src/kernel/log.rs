@@ -300,6 +300,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn memory_of_a_burst_long_gone_is_given_back() {
         for (entries, capacity) in [(250, 1_000), (249, 498), (1, 2)] {
             let mut state = LogState { entries: VecDeque::with_capacity(1_000), total: 1_000 };

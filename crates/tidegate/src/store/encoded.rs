@@ -117,6 +117,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn what_was_used_moves_between_states_kept_as_bytes() {
         for (from, to) in LIMITS.iter().flat_map(|from| LIMITS.map(|to| (meter(from), meter(to)))) {
             let words = format!("{} to {}", from.meaning(), to.meaning());

@@ -363,6 +363,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn a_limit_succeeds_no_more_than_can_be_looked_at() {
         let changed = |times: u64| {
             (1..=times).try_fold(meter("fixed 1000/s"), |former, count| {

@@ -137,6 +137,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn units_move_between_limits_of_different_kinds_as_far_as_they_fit() {
         let cases = [(0, 0, 0, 0), (0, 1, 1, 0), (0, 4, 4, 0), (3, 2, 5, 0), (3, 4, 5, 2), (5, 1, 5, 1), (5, 0, 5, 0)];
         for from in ["9/min", "fixed 9/min", "sliding 9/min", "sliding-log 9/min"].map(meter) {
@@ -153,6 +154,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn where_nothing_is_to_be_moved_nothing_changes() {
         let limits = ["9/min", "fixed 9/min", "sliding 9/min", "sliding-log 9/min"];
         for (from, to) in limits.iter().flat_map(|from| limits.map(|to| (meter(from), meter(to)))) {
