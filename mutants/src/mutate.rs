@@ -30,8 +30,6 @@ pub struct Mutant {
     pub from: String,
     pub to: String,
     pub line: usize,
-    /// Whether it is made when the tests are compiled: in a `const fn` nothing can be asked for later.
-    pub is_const: bool,
 }
 
 impl std::fmt::Display for Mutant {
@@ -120,21 +118,16 @@ impl Visitor<'_> {
 
     /// Numbers mistakes of one place: the switch, and the number of each.
     fn enlist(&mut self, node: &impl Spanned, tos: &[String]) -> (String, Vec<u32>) {
-        let Some(function) = self.function.clone() else { return Default::default() };
+        let Some(Function { name, .. }) = self.function.clone() else { return Default::default() };
         let place = self.next;
         let from = one_line(self.source(node));
         let line = self.line(node);
         for to in tos {
-            let (id, file, to) = (self.next, self.file.to_owned(), one_line(to));
-            let Function { name, is_const } = function.clone();
-            self.mutants.push(Mutant { id, place, file, function: name, from: from.clone(), to, line, is_const });
+            let (id, file, function, to) = (self.next, self.file.to_owned(), name.clone(), one_line(to));
+            self.mutants.push(Mutant { id, place, file, function, from: from.clone(), to, line });
             self.next += 1;
         }
-        let switch = match function.is_const {
-            true => "crate::mutant::BUILT".to_owned(),
-            false => format!("crate::mutant::active({place})"),
-        };
-        (switch, (place..self.next).collect())
+        (format!("crate::mutant::active({place})"), (place..self.next).collect())
     }
 
     fn insert(&mut self, at: usize, side: Side, text: String) {
@@ -220,6 +213,7 @@ impl Visitor<'_> {
                     op_kind,
                     BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_)
                 );
+                // A comparison must not move what it compares; but no reference can be compared in a `const fn`.
                 let by_reference = is_compared && !self.function.as_ref().is_some_and(|function| function.is_const);
                 let by = if by_reference { "&" } else { "" };
                 let other =

@@ -68,7 +68,7 @@ impl Program {
         command.args(["-c", &limited, &self.path, "--test-threads", "1"]);
         command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
         command.env("TIDEGATE_MUTANT", mutant.to_string()).env("TIDEGATE_DECISIONS", DECISIONS);
-        command.env("RUST_BACKTRACE", "0").env("PROPTEST_CASES", "64");
+        command.env("RUST_BACKTRACE", "0").env("PROPTEST_CASES", "64").env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
         command
     }
 }

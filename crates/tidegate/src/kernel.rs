@@ -12,12 +12,13 @@
 mod bucket;
 mod log;
 mod warm_up;
+mod warming;
 mod window;
 
 pub use bucket::{Bucket, BucketState};
 pub use log::{Log, LogState};
 pub use warm_up::WarmUp;
-pub(crate) use warm_up::Warming;
+pub(crate) use warming::Warming;
 pub use window::{Style, Window, WindowState};
 
 use crate::time::Micros;

@@ -5,10 +5,13 @@
 //! through the `try_` ones, or through the words that a `Limit` prints and
 //! parses.
 
+mod config_error;
 mod refill;
 mod words;
 
 use std::time::Duration;
+
+pub use config_error::ConfigError;
 
 use crate::kernel::{Bucket, Log, Style, Window};
 use crate::time::Micros;
@@ -61,103 +64,6 @@ impl AlgorithmKind {
         AlgorithmKind::SlidingLog,
         AlgorithmKind::SlidingCounter,
     ];
-}
-
-/// Why a limit, a rule or a store cannot be made of what was given.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A number that must be at least one was zero.
-    #[error("{field} is zero: give at least 1")]
-    Zero {
-        /// Which number.
-        field: &'static str,
-    },
-    /// A number above what is sensible, or what exact arithmetic can hold.
-    #[error("{field} is {value}: give at most {bound}")]
-    TooLarge {
-        /// Which number.
-        field: &'static str,
-        /// What was given.
-        value: u128,
-        /// The largest that is taken.
-        bound: u64,
-    },
-    /// A bucket that would take longer than 71 years to refill.
-    #[error(
-        "a burst of {burst} at {count} per {period:?} takes more than 71 years to refill: lower the burst or raise the rate"
-    )]
-    TooSlow {
-        /// The bucket's size.
-        burst: u64,
-        /// What refills it.
-        count: u64,
-        /// In this time.
-        period: Duration,
-    },
-    /// The algorithm has no such setting.
-    #[error("{field} does not apply to {algorithm}: leave it out, or choose {instead}")]
-    NotApplicable {
-        /// The setting.
-        field: &'static str,
-        /// The algorithm, in the words of the parser.
-        algorithm: AlgorithmKind,
-        /// The algorithm that has it.
-        instead: AlgorithmKind,
-    },
-    /// Words that are no limit.
-    #[error("cannot read {text:?} as a limit: expected {expected}, found {found:?}")]
-    Unreadable {
-        /// The whole text.
-        text: String,
-        /// What could have stood there.
-        expected: &'static str,
-        /// What stood there.
-        found: String,
-    },
-    /// Two rules of one policy with the same name.
-    #[error("two rules are named {name:?}: give each a name of its own")]
-    DuplicateRule {
-        /// The name.
-        name: &'static str,
-    },
-    /// A policy without any limit.
-    #[error("the policy has no limit: give at least one")]
-    EmptyPolicy,
-    /// Words that are no network.
-    #[error("cannot read {text:?} as a network: expected an address and perhaps a length, such as 10.0.0.0/8")]
-    UnreadableNetwork {
-        /// The text.
-        text: String,
-    },
-    /// Words that are no warm-up.
-    #[error("cannot read {text:?} as a warm-up: expected a start and a time, such as 10 over 5min")]
-    UnreadableWarmUp {
-        /// The text.
-        text: String,
-    },
-    /// More attributes in one policy than can be numbered.
-    #[error("a policy cannot ask for more than {bound} different attributes")]
-    TooManyAttributes {
-        /// The number that is allowed.
-        bound: usize,
-    },
-    /// A rule was given too many different limits within too short a time.
-    #[error(
-        "rule {rule:?} had {bound} other limits whose use still counts: change it again when they have been forgotten"
-    )]
-    TooManyChanges {
-        /// The rule.
-        rule: &'static str,
-        /// The number that is allowed.
-        bound: usize,
-    },
-    /// More distinct rule names than a process may ever make.
-    #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
-    TooManyNames {
-        /// The number that is allowed.
-        bound: usize,
-    },
 }
 
 impl Limit {
@@ -429,18 +335,21 @@ impl Limit {
             (_, false) => Style::FixedFromEpoch,
         };
         match self.algorithm {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
-                let queues = matches!(self.algorithm, AlgorithmKind::LeakyBucket);
-                match Bucket::new(self.count, self.period, self.capacity, queues) {
-                    Some(bucket) => LimitKernel::Bucket(bucket),
-                    None => panic!("a limit that exists has been validated"),
-                }
-            }
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => match self.bucket() {
+                Some(bucket) => LimitKernel::Bucket(bucket),
+                None => panic!("a limit that exists has been validated"),
+            },
             AlgorithmKind::FixedWindow | AlgorithmKind::SlidingCounter => {
                 LimitKernel::Window(Window::new(self.count, self.period, style))
             }
             AlgorithmKind::SlidingLog => LimitKernel::Log(Log::new(self.count, self.period)),
         }
+    }
+
+    /// The bucket of these numbers, unless it would take too long to drain.
+    const fn bucket(&self) -> Option<Bucket> {
+        let queues = matches!(self.algorithm, AlgorithmKind::LeakyBucket);
+        Bucket::new(self.count, self.period, self.capacity, queues)
     }
 
     const fn checked(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, Mistake> {
@@ -463,7 +372,7 @@ impl Limit {
             return Err(mistake);
         }
         self.capacity = capacity;
-        match Bucket::new(self.count, self.period, capacity, false) {
+        match self.bucket() {
             Some(_) => Ok(self),
             None => Err(Mistake::TooSlow { burst: capacity, count: self.count, period: self.period() }),
         }
@@ -542,5 +451,93 @@ const fn valid(limit: Result<Limit, Mistake>) -> Limit {
         Err(Mistake::TooLarge { .. }) => panic!("a limit's count, period, burst or queue is too large"),
         Err(Mistake::TooSlow { .. }) => panic!("the bucket takes more than 71 years to refill"),
         Err(Mistake::NotApplicable { .. }) => panic!("the setting does not apply to this algorithm"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = Limit::MAX_COUNT;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_limit_says_what_it_was_made_of() {
+        let made = [
+            (Limit::per_second(7), "7/s"),
+            (Limit::per_minute(7), "7/min"),
+            (Limit::per_hour(7), "7/h"),
+            (Limit::per_day(7), "7/day"),
+            (Limit::token_bucket(7, 2 * SECOND).burst(9), "7/2s burst 9"),
+            (Limit::leaky_bucket(7, 2 * SECOND).queue(9), "leaky 7/2s queue 9"),
+            (Limit::fixed_window(7, 2 * SECOND), "fixed 7/2s"),
+            (Limit::fixed_window(7, 2 * SECOND).from_first_request(), "fixed 7/2s from-first"),
+            (Limit::sliding_log(7, 2 * SECOND), "sliding-log 7/2s"),
+            (Limit::sliding_counter(7, 2 * SECOND), "sliding-counter 7/2s"),
+        ];
+        for (limit, words) in made {
+            assert_eq!(words.parse(), Ok(limit));
+            assert_eq!((limit.to_string().as_str(), limit.count()), (words, 7));
+            assert_eq!(limit.starts_with_first_request(), words.ends_with("from-first"), "{words}");
+            assert_eq!(limit.capacity(), if words.ends_with('9') { 9 } else { 7 }, "{words}");
+        }
+        let periods = made.map(|(limit, _)| limit.period().as_secs());
+        assert_eq!(periods, [1, 60, 3_600, 86_400, 2, 2, 2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_limit_means_what_its_words_say() {
+        let kernels = ["2/s", "leaky 2/s", "fixed 2/s", "fixed 2/s from-first", "sliding 2/s", "sliding-log 2/s"]
+            .map(|words| words.parse::<Limit>().expect("a limit").kernel());
+        let bucket = |queues| LimitKernel::Bucket(Bucket::new(2, 1_000_000, 2, queues).expect("a bucket"));
+        let window = |style| LimitKernel::Window(Window::new(2, 1_000_000, style));
+        let [fixed, from_first, sliding] = [Style::FixedFromEpoch, Style::FixedFromFirst, Style::Sliding].map(window);
+        let log = LimitKernel::Log(Log::new(2, 1_000_000));
+        assert_eq!(kernels, [bucket(false), bucket(true), fixed, from_first, sliding, log]);
+        let resolutions = ["9/s", "999983/day", "sliding 999983/day", "sliding-log 999983/day"];
+        let resolutions = resolutions.map(|words| words.parse::<Limit>().expect("a limit").resolution().as_micros());
+        assert_eq!(resolutions, [1, 10, 100, 1]);
+    }
+
+    #[test]
+    fn the_largest_numbers_are_taken_and_no_larger_ones() {
+        let longest = Limit::MAX_PERIOD;
+        let too_long = longest + Duration::from_micros(1);
+        for algorithm in AlgorithmKind::ALL {
+            for (count, period) in [(1, Duration::from_micros(1)), (MOST, SECOND), (MOST, longest), (1, longest)] {
+                assert!(Limit::from(algorithm, count, period).is_ok(), "{algorithm:?} {count} {period:?}");
+            }
+            let zero = |field| Err(ConfigError::Zero { field });
+            let large = |field, value, bound| Err(ConfigError::TooLarge { field, value, bound });
+            let (period, bound) = ("period in microseconds", 315_360_000_000_000);
+            assert_eq!(Limit::from(algorithm, 0, SECOND), zero("count"));
+            assert_eq!(Limit::from(algorithm, MOST + 1, SECOND), large("count", u128::from(MOST) + 1, MOST));
+            assert_eq!(Limit::from(algorithm, 1, Duration::ZERO), zero(period));
+            assert_eq!(Limit::from(algorithm, 1, Duration::from_nanos(999)), zero(period));
+            assert_eq!(Limit::from(algorithm, 1, too_long), large(period, u128::from(bound) + 1, bound));
+        }
+    }
+
+    #[test]
+    fn only_its_own_settings_apply_to_an_algorithm() {
+        for algorithm in AlgorithmKind::ALL {
+            let limit = Limit::from(algorithm, 1_000_000_000, SECOND).expect("a limit");
+            let other = |field, instead| ConfigError::NotApplicable { field, algorithm, instead };
+            let bursts = limit.try_burst(MOST).map(|limit| limit.capacity());
+            let queues = limit.try_queue(MOST).map(|limit| limit.capacity());
+            let starts = limit.try_from_first_request().map(|limit| limit.starts_with_first_request());
+            let is = |kind| algorithm == kind;
+            let [token, leaky, fixed] =
+                [AlgorithmKind::TokenBucket, AlgorithmKind::LeakyBucket, AlgorithmKind::FixedWindow];
+            assert_eq!(bursts, if is(token) { Ok(MOST) } else { Err(other("burst", token)) });
+            assert_eq!(queues, if is(leaky) { Ok(MOST) } else { Err(other("queue", leaky)) });
+            assert_eq!(starts, if is(fixed) { Ok(true) } else { Err(other("from-first", fixed)) });
+        }
+        let limit = Limit::per_second(7);
+        assert_eq!(limit.try_burst(0), Err(ConfigError::Zero { field: "burst" }));
+        let (value, bound) = (u128::from(MOST) + 1, MOST);
+        assert_eq!(limit.try_burst(MOST + 1), Err(ConfigError::TooLarge { field: "burst", value, bound }));
+        let (burst, count, period) = (MOST, 1, SECOND);
+        assert_eq!(Limit::per_second(1).try_burst(MOST), Err(ConfigError::TooSlow { burst, count, period }));
     }
 }

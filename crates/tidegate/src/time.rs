@@ -100,3 +100,55 @@ pub trait Clock: Send + Sync + 'static {
         alarm::wake_after(at.saturating_since(self.now()).to_duration(), waker);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_is_above_the_most_that_can_be_told() {
+        let most = (1 << 53) - 1;
+        let times = [0, 1, most - 1, most, most + 1, u64::MAX];
+        assert_eq!(times.map(|micros| Micros::new(micros).get()), [0, 1, most - 1, most, most, most]);
+        let told = times.map(|micros| Micros::from_duration(Duration::from_micros(micros)).get());
+        assert_eq!(told, [0, 1, most - 1, most, most, most]);
+        assert_eq!(Micros::from_duration(Duration::MAX), Micros::MAX);
+        assert_eq!(Micros::from_duration(Duration::from_nanos(1_999)), Micros::new(1), "rounded down");
+        assert_eq!(Micros::MAX.to_duration(), Duration::from_micros(most));
+    }
+
+    #[test]
+    fn sums_and_differences_end_where_time_does() {
+        let [two, five] = [2, 5].map(Micros::new);
+        assert_eq!(two.saturating_add(five), Micros::new(7));
+        assert_eq!(Micros::MAX.saturating_add(five), Micros::MAX);
+        assert_eq!(five.saturating_since(two), Micros::new(3));
+        assert_eq!(two.saturating_since(five), Micros::ZERO);
+        assert_eq!(five.to_string(), "5us");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the timer outlives the tests, which Miri does not allow")]
+    fn a_clock_that_only_tells_the_time_wakes_by_the_timer_of_the_process() {
+        struct Stopped;
+
+        impl Clock for Stopped {
+            fn now(&self) -> Micros {
+                Micros::new(1_000_000)
+            }
+        }
+
+        struct Told(std::sync::mpsc::SyncSender<()>);
+
+        impl std::task::Wake for Told {
+            fn wake(self: std::sync::Arc<Self>) {
+                // Whoever has been told listens no more.
+                let _ = self.0.try_send(());
+            }
+        }
+
+        let (sender, told) = std::sync::mpsc::sync_channel(1);
+        Stopped.wake_at(Micros::new(1_000_100), &Waker::from(std::sync::Arc::new(Told(sender))));
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()));
+    }
+}

@@ -387,6 +387,41 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_counts_in_the_finest_unit_that_is_exact() {
+        // Three times either period, and twice the count, is 2^53, or one less.
+        let (inexact, exact): (u64, u64) = (3_002_399_751_580_326, 3_002_399_751_580_327);
+        let numbers = |count, period, burst| {
+            let Bucket { drain, scale, full, horizon, tick, .. } = Bucket::new(count, period, burst, false)?;
+            assert_eq!(full, burst * scale);
+            Some((drain, scale, horizon, tick))
+        };
+        for (count, period, burst, expected) in [
+            (5, 1_000_000, 5, (1, 200_000, 1_000_000, 1)),
+            (2, 3, 5, (2, 3, 8, 1)),
+            (5, exact, 3, (5, exact, (3 * exact).div_ceil(5), 1)),
+            (7, inexact, 3, (7, inexact / 10 + 1, (3 * (inexact / 10 + 1)).div_ceil(7), 10)),
+            (1, LONGEST_HORIZON, 1, (1, LONGEST_HORIZON, LONGEST_HORIZON, 1)),
+        ] {
+            assert_eq!(numbers(count, period, burst), Some(expected), "{count} in {period}, {burst} at once");
+        }
+        assert_eq!(numbers(1, LONGEST_HORIZON + 1, 1), None);
+        // Ten times as many ticks of a tenth.
+        let coarse = Bucket::new(7, inexact, 3, false).expect("a bucket");
+        assert_eq!((coarse.tick(), coarse.horizon()), (10, 10 * coarse.horizon));
+    }
+
+    #[test]
+    fn numbers_that_no_bucket_could_have_are_no_state() {
+        let bucket = Bucket::new(3, 7, 5, false).expect("a bucket");
+        assert_eq!((bucket.drain(), bucket.scale(), bucket.full()), (3, 7, 35));
+        for (at, fraction, is_state) in [(EXACT - 1, 2, true), (EXACT, 2, false), (EXACT - 1, 3, false), (0, 0, true)] {
+            let expected = is_state.then_some(BucketState { at, fraction });
+            assert_eq!(bucket.state(at, fraction), expected, "{at} {fraction}");
+            assert_eq!(bucket.decode(&[at, fraction].map(u64::to_le_bytes).concat()), expected, "{at} {fraction}");
+        }
+    }
+
+    #[test]
     fn a_state_is_forgotten_at_the_first_microsecond_without_a_level() {
         for bucket in buckets() {
             for filled_to in levels(&bucket) {

@@ -91,7 +91,7 @@ impl Window {
     /// window of this limit could have it.
     #[must_use]
     pub const fn state(&self, start: u64, current: u64, previous: u64) -> Option<WindowState> {
-        if start < EXACT && current <= self.count && previous <= self.count {
+        if start < EXACT / self.tick && current <= self.count && previous <= self.count {
             Some(WindowState { start, current, previous })
         } else {
             None
@@ -113,9 +113,10 @@ impl Window {
         if self.tick == 1 { now.get() } else { now.get() / self.tick }
     }
 
+    /// How long it is until a tick that is still to come.
     #[inline]
     fn until(&self, tick: u64, now: Micros) -> Micros {
-        Micros::new((tick * self.tick).saturating_sub(now.get()))
+        Micros::new(tick * self.tick - now.get())
     }
 
     #[inline]
@@ -162,9 +163,7 @@ impl Window {
         let current = theirs.current.min(self.count - own.current);
         let previous = theirs.previous.min(self.count - own.previous);
         *used = WindowState::in_use(theirs.start, theirs.current - current, theirs.previous - previous);
-        if current + previous > 0 {
-            *state = WindowState::in_use(theirs.start, own.current + current, own.previous + previous);
-        }
+        *state = WindowState::in_use(theirs.start, own.current + current, own.previous + previous);
         true
     }
 
@@ -211,14 +210,18 @@ impl Kernel for Window {
     #[inline]
     fn admit(&self, state: &WindowState, now: Micros, cost: u64) -> Admission {
         let view = self.view(state, self.ticks(now));
-        let (fits, first_tick) = match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst => {
-                (view.current + cost <= self.count, view.start + self.period)
-            }
-            Style::Sliding if self.weight(&view, cost) <= self.count * self.period => (true, 0),
-            Style::Sliding => (false, self.first_tick_with_room(&view, cost)),
+        let fits = match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst => view.current + cost <= self.count,
+            Style::Sliding => self.weight(&view, cost) <= self.count * self.period,
         };
-        if fits { Admission::PASS } else { Admission::Wait { retry_after: self.until(first_tick, now) } }
+        if fits {
+            return Admission::PASS;
+        }
+        let first_tick = match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst => view.start + self.period,
+            Style::Sliding => self.first_tick_with_room(&view, cost),
+        };
+        Admission::Wait { retry_after: self.until(first_tick, now) }
     }
 
     #[inline]
@@ -277,5 +280,193 @@ impl Kernel for Window {
         let (current, previous) = rest.split_first_chunk()?;
         let previous = u64::from_le_bytes(previous.try_into().ok()?);
         self.state(u64::from_le_bytes(*start), u64::from_le_bytes(*current), previous)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STYLES: [Style; 3] = [Style::FixedFromEpoch, Style::FixedFromFirst, Style::Sliding];
+    const NOW: Micros = Micros::new(1_003);
+
+    /// Five, or as many, in ten microseconds.
+    fn window(count: u64, style: Style) -> Window {
+        Window::new(count, 10, style)
+    }
+
+    fn state(start: u64, current: u64, previous: u64) -> WindowState {
+        WindowState { start, current, previous }
+    }
+
+    #[test]
+    fn a_tick_is_as_long_as_exact_sums_need() {
+        let most = (1 << 51) - 1;
+        let cases = [
+            (1, most, (1, most)),
+            (1, most + 1, (10, most / 10 + 1)),
+            // Ten times that fits; a microsecond more is a whole tick more.
+            (1, 10 * most, (10, most)),
+            (1, 10 * most + 1, (100, most / 10 + 1)),
+            (1_000_000_000_000, 1_000_000, (1_000, 1_000)),
+        ];
+        for (count, period, expected) in cases {
+            let window = Window::new(count, period, Style::Sliding);
+            assert_eq!((window.tick(), window.period_in_ticks()), expected, "{count} in {period}");
+            assert_eq!(window.period(), window.tick() * window.period_in_ticks());
+            assert!(window.period() >= period, "{count} in {period}");
+            let fixed = Window::new(count, period, Style::FixedFromEpoch);
+            assert_eq!((fixed.tick(), fixed.period_in_ticks(), fixed.period()), (1, period, period));
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_window_could_have_are_no_state() {
+        let coarse = Window { tick: 10, ..window(5, Style::Sliding) };
+        let cases = [
+            (window(5, Style::Sliding), (EXACT - 1, 5, 5), true),
+            (window(5, Style::Sliding), (EXACT, 5, 5), false),
+            (window(5, Style::Sliding), (0, 6, 5), false),
+            (window(5, Style::Sliding), (0, 5, 6), false),
+            (coarse, (EXACT / 10 - 1, 0, 0), true),
+            (coarse, (EXACT / 10, 0, 0), false),
+        ];
+        for (window, (start, current, previous), is_state) in cases {
+            let expected = is_state.then_some(state(start, current, previous));
+            assert_eq!(window.state(start, current, previous), expected);
+            let bytes = [start, current, previous].map(u64::to_le_bytes).concat();
+            assert_eq!(window.decode(&bytes), expected);
+            assert_eq!(window.decode(&bytes[..23]), None);
+        }
+    }
+
+    #[test]
+    fn what_was_counted_moves_to_the_same_windows_of_another_limit_as_far_as_it_fits() {
+        type Counts = (u64, u64);
+        let cases: [(Counts, Counts, Counts, Counts); 10] = [
+            ((0, 0), (0, 0), (0, 0), (0, 0)),
+            ((0, 0), (3, 0), (3, 0), (0, 0)),
+            ((2, 0), (3, 0), (5, 0), (0, 0)),
+            ((2, 0), (4, 0), (5, 0), (1, 0)),
+            ((5, 0), (4, 0), (5, 0), (4, 0)),
+            ((1, 2), (2, 4), (3, 5), (0, 1)),
+            ((0, 0), (0, 3), (0, 3), (0, 0)),
+            ((4, 0), (0, 1), (4, 1), (0, 0)),
+            ((5, 5), (1, 1), (5, 5), (1, 1)),
+            ((1, 1), (0, 0), (1, 1), (0, 0)),
+        ];
+        for style in STYLES {
+            let start = if style == Style::FixedFromFirst { 998 } else { 1_000 };
+            let of = |(current, previous): Counts| match (current, previous) {
+                (0, 0) => WindowState::default(),
+                (_, _) => state(start, current, previous),
+            };
+            // Of a window that starts with its first request there is none without one.
+            let has_windows = |own, theirs| style != Style::FixedFromFirst || own == (0, 0) || theirs != (0, 0);
+            for (own, theirs, moved, left) in cases.into_iter().filter(|case| has_windows(case.0, case.1)) {
+                let (mut own_state, mut used) = (of(own), of(theirs));
+                let done = window(5, style).take_over(&mut own_state, NOW, &window(9, style), &mut used);
+                assert!(done, "{style:?}: {theirs:?} to {own:?}");
+                assert_eq!((own_state, used), (of(moved), of(left)), "{style:?}: {theirs:?} to {own:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_counted_does_not_move_to_other_windows() {
+        let to = window(5, Style::FixedFromFirst);
+        let longer = Window { period: 20, ..to };
+        let coarser = Window { tick: 10, ..to };
+        let in_step = window(5, Style::FixedFromEpoch);
+        let sliding = window(5, Style::Sliding);
+        let cases = [
+            (longer, WindowState::default(), to, state(998, 3, 0)),
+            (coarser, WindowState::default(), to, state(998, 3, 0)),
+            (in_step, WindowState::default(), to, state(998, 3, 0)),
+            (to, state(997, 1, 0), to, state(998, 3, 0)),
+            (to, state(1_010, 1, 0), to, state(998, 3, 0)),
+            // Ahead of the clock, with one count or the other.
+            (sliding, state(1_010, 1, 0), sliding, state(1_000, 3, 3)),
+            (sliding, state(1_010, 0, 1), sliding, state(1_000, 3, 3)),
+        ];
+        for (to, own, from, theirs) in cases {
+            let (mut own_state, mut used) = (own, theirs);
+            assert!(!to.take_over(&mut own_state, NOW, &from, &mut used), "{theirs:?} to {own:?}");
+            assert_eq!((own_state, used), (own, theirs));
+        }
+        // What has expired is no obstacle.
+        let (mut own, mut used) = (state(993, 5, 0), state(998, 3, 0));
+        assert!(to.take_over(&mut own, NOW, &to, &mut used));
+        assert_eq!((own, used), (state(998, 3, 0), WindowState::default()));
+    }
+
+    #[test]
+    fn a_refund_takes_from_this_window_and_then_from_the_last() {
+        let cases = [(0, (2, 3)), (1, (1, 3)), (2, (0, 3)), (3, (0, 2)), (4, (0, 1))];
+        for (cost, (current, previous)) in cases {
+            let mut refunded = state(1_000, 2, 3);
+            window(5, Style::Sliding).refund(&mut refunded, NOW, cost);
+            assert_eq!(refunded, state(1_000, current, previous), "{cost}");
+        }
+        for (cost, style) in [5, 6, u64::MAX].into_iter().flat_map(|cost| STYLES.map(|style| (cost, style))) {
+            let mut refunded = state(1_000, 2, if style == Style::Sliding { 3 } else { 0 });
+            window(5, style).refund(&mut refunded, NOW, cost);
+            assert_eq!(refunded, WindowState::default(), "{style:?}");
+        }
+        let mut halved = state(1_000, 2, 1);
+        window(5, Style::Sliding).refund(&mut halved, NOW, 1);
+        assert_eq!(halved, state(1_000, 1, 1));
+    }
+
+    #[test]
+    fn a_state_is_healed_that_is_more_than_its_windows_and_a_second_ahead() {
+        let second = LEAST_GRACE;
+        let now = Micros::new(1_700_000_003_123_456);
+        for (period, style, ahead) in [
+            (10, Style::FixedFromEpoch, second),
+            (10, Style::FixedFromFirst, second),
+            (10, Style::Sliding, second),
+            (3 * second, Style::FixedFromEpoch, 3 * second),
+            (3 * second, Style::FixedFromFirst, 3 * second),
+            (3 * second, Style::Sliding, 6 * second),
+        ] {
+            for tick in [1, 10] {
+                let window = Window { count: 5, period: period.div_ceil(tick), tick, style };
+                let (now_in_ticks, ahead) = (now.get() / tick, ahead / tick);
+                assert_eq!(window.heal(&state(now_in_ticks + ahead, 1, 0), now), None, "{window:?}");
+                let start = match style {
+                    Style::FixedFromFirst => now_in_ticks,
+                    Style::FixedFromEpoch | Style::Sliding => now_in_ticks - now_in_ticks % window.period,
+                };
+                assert_eq!(window.heal(&state(now_in_ticks + ahead + 1, 1, 0), now), Some(state(start, 5, 0)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_is_forgotten_when_its_last_window_counts_no_more() {
+        for (style, current, previous, forget_at) in [
+            (Style::FixedFromEpoch, 1, 0, 10_100),
+            (Style::FixedFromFirst, 1, 0, 10_100),
+            (Style::Sliding, 1, 0, 10_200),
+            (Style::Sliding, 1, 1, 10_200),
+            (Style::Sliding, 0, 1, 10_100),
+            (Style::Sliding, 0, 0, 0),
+        ] {
+            let window = Window { tick: 10, ..window(5, style) };
+            let state = state(1_000, current, previous);
+            assert_eq!(window.forget_at(&state), Micros::new(forget_at), "{style:?} {current} {previous}");
+            let reset_after = window.read(&state, Micros::new(10_003)).reset_after;
+            assert_eq!(reset_after.get(), forget_at.saturating_sub(10_003), "{style:?} {current} {previous}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_count_than_was_used_leaves_nothing() {
+        for style in STYLES {
+            assert_eq!(window(9, style).with_count(2).read(&state(1_000, 3, 0), NOW).remaining, 0, "{style:?}");
+        }
+        // A clock that went back finds more of the last window than was there when it charged.
+        assert_eq!(window(5, Style::Sliding).read(&state(1_000, 3, 5), Micros::new(1_000)).remaining, 0);
     }
 }

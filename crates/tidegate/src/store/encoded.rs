@@ -86,11 +86,16 @@ mod tests {
     use crate::{Limit, Name};
 
     const NOW: Micros = Micros::new(1_700_000_000_000_000);
+    const LIMITS: [&str; 5] = ["2/s", "fixed 2/s", "sliding-log 2/s", "sliding 2/s", "leaky 2/s"];
+
+    fn meter(words: &str) -> Meter {
+        Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit"))
+    }
 
     #[test]
     fn a_state_goes_through_bytes_and_comes_back() {
-        for words in ["2/s", "fixed 2/s", "sliding-log 2/s", "sliding 2/s", "leaky 2/s"] {
-            let meter = Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit"));
+        for words in LIMITS {
+            let meter = meter(words);
             let mut state = Vec::new();
             for allowed in [true, true, false] {
                 let encoded = meter.decide_encoded(&state, NOW, Verb::Charge, 1).expect("its own bytes");
@@ -98,6 +103,37 @@ mod tests {
                 assert_eq!(encoded.after.is_some(), allowed, "{words}: a refusal writes nothing");
                 state = encoded.after.map_or(state, |kept| kept.bytes);
             }
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_key_that_is_reset() {
+        for words in LIMITS {
+            let meter = meter(words);
+            let charged = meter.decide_encoded(&[], NOW, Verb::Charge, 1).and_then(|encoded| encoded.after);
+            let reset = meter.decide_encoded(&charged.expect("a charge").bytes, NOW, Verb::Reset, 0);
+            assert_eq!(reset.and_then(|encoded| encoded.after), Some(Kept::default()), "{words}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
+    fn what_was_used_moves_between_states_kept_as_bytes() {
+        for (from, to) in LIMITS.iter().flat_map(|from| LIMITS.map(|to| (meter(from), meter(to)))) {
+            let words = format!("{} to {}", from.meaning(), to.meaning());
+            let used = from.decide_encoded(&[], NOW, Verb::Charge, 2).and_then(|encoded| encoded.after);
+            let used = used.expect("a charge");
+            let (state, left) = to.take_over_encoded(&[], NOW, &from, &used.bytes).expect("states of both");
+            assert_eq!(left, Kept::default(), "{words}: nothing is left");
+            let encoded = to.decide_encoded(&state.bytes, NOW, Verb::Peek, 1).expect("a state");
+            assert_eq!(encoded.verdict.remaining, 0, "{words}");
+            // Until the very instant at which it counts no more.
+            let until = Micros::new(used.forget_at.get() - 1);
+            let [before, then] = [until, used.forget_at].map(|now| to.take_over_encoded(&[], now, &from, &used.bytes));
+            assert!(before.is_some_and(|(state, left)| state != Kept::default() || left != Kept::default()), "{words}");
+            assert_eq!(then, Some((Kept::default(), Kept::default())), "{words}");
+            assert_eq!(to.take_over_encoded(b"hello", NOW, &from, &used.bytes), None, "{words}");
+            assert_eq!(to.take_over_encoded(&[], NOW, &from, b"hello"), None, "{words}");
         }
     }
 

@@ -114,3 +114,21 @@ impl<K: Kernel> Kernel for Erased<K> {
         self.0.decode(bytes).map(|state| AnyState::Known(Box::new(state)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Log;
+
+    const NOW: Micros = Micros::new(1_700_000_000_000_000);
+
+    #[test]
+    fn a_copy_has_used_as_much() {
+        let kernel = erase(Log::new(5, 1_000_000));
+        let mut state = AnyState::Fresh;
+        kernel.charge(&mut state, NOW, 3);
+        let copied = copy(&kernel, &state);
+        kernel.charge(&mut state, NOW, 2);
+        assert_eq!([&state, &copied, &AnyState::Fresh].map(|state| kernel.used(state, NOW)), [5, 3, 0]);
+    }
+}

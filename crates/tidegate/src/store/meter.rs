@@ -271,3 +271,123 @@ fn identity(name: Name, limit: &str) -> u64 {
     hash.write(limit.as_bytes());
     hash.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kernel::{Admission, Log};
+
+    const NOW: Micros = Micros::new(1_700_000_000_000_000);
+
+    fn meter(words: &str) -> Meter {
+        Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit"))
+    }
+
+    fn meanings(meter: &Meter) -> Vec<&str> {
+        meter.predecessors().iter().map(|past| past.meter().meaning()).collect()
+    }
+
+    #[test]
+    fn states_belong_to_the_name_and_the_limit_and_what_keys_are_made_of() {
+        let plain = meter("10/s");
+        assert_eq!(plain.meaning(), "10/s");
+        let keyed = [vec![], vec!["a"], vec!["a", "b"], vec!["a b"], vec!["a\\", "b"]];
+        let meanings = keyed.clone().map(|attributes| meter("10/s").keyed_by(attributes).meaning().to_owned());
+        assert_eq!(
+            meanings,
+            ["10/s for all", "10/s by a", "10/s by a b", "10/s by a\\ b", "10/s by a\\\\ b"].map(str::to_owned)
+        );
+        let renamed = Meter::new(Name::literal("other"), "10/s".parse().expect("a limit"));
+        let all: Vec<Meter> = keyed
+            .map(|attributes| meter("10/s").keyed_by(attributes))
+            .into_iter()
+            .chain([plain, meter("11/s"), renamed])
+            .collect();
+        for (index, one) in all.iter().enumerate() {
+            for (other_index, other) in all.iter().enumerate() {
+                assert_eq!(one.is_same_as(other), index == other_index, "{} {}", one.meaning(), other.meaning());
+                assert_eq!(one.identity() == other.identity(), index == other_index);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_does_not_run_into_the_limit() {
+        let (one, other) = (Meter::new(Name::literal("rule"), Limit::per_second(110)), Limit::per_second(10));
+        assert_ne!(one.identity(), Meter::new(Name::literal("rule1"), other).identity());
+    }
+
+    #[test]
+    fn a_limit_that_keys_climb_to_is_another_one() {
+        let warm_up = WarmUp::new(2, Duration::from_secs(60)).expect("a warm-up");
+        let (plain, climbed) = (meter("10/s"), meter("10/s").warming_up(warm_up));
+        assert!(plain.is_simple() && !climbed.is_simple());
+        assert_eq!([&plain, &climbed].map(Meter::capacity), [10, 10]);
+        assert_eq!([&plain, &climbed].map(Meter::largest_cost), [10, 2]);
+        assert_eq!([&plain, &climbed].map(Meter::warm_up), [None, Some(warm_up)]);
+        assert_eq!([&plain, &climbed].map(|meter| meter.limit().is_some()), [true, false]);
+        assert_eq!(climbed.nominal_limit(), plain.limit());
+        assert_eq!(climbed.meaning(), "10/s warming up from 2 over 1min");
+        assert_ne!(climbed.identity(), plain.identity());
+        let refused = climbed.kernel().admit(&Default::default(), NOW, 3);
+        assert!(matches!(refused, Admission::Wait { .. }), "the kernel is the one that climbs");
+        // A limit of no more than the start, and a kernel of one's own, stay as they are.
+        assert_eq!(meter("2/s").warming_up(warm_up), meter("2/s"));
+        let custom = Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)).warming_up(warm_up);
+        assert_eq!((custom.warm_up(), custom.limit(), custom.largest_cost()), (None, None, 5));
+    }
+
+    #[test]
+    fn a_limit_succeeds_those_that_still_matter_and_differ() {
+        let second = Micros::new(1_000_000);
+        let (first, now) = (meter("fixed 1/s"), NOW);
+        let next = meter("2/s").in_place_of(&first, now).expect("one change");
+        assert_eq!((meanings(&next), next.is_simple()), (vec!["fixed 1/s"], false));
+        assert_eq!(next.predecessors()[0].until(), now.saturating_add(Micros::new(3_000_000)));
+        // At the same time: both matter. The one in force has no predecessors of its own in the list.
+        let third = meter("3/s").in_place_of(&next, now).expect("two changes");
+        assert_eq!(meanings(&third), ["fixed 1/s", "2/s"]);
+        assert!(third.predecessors().iter().all(|past| past.meter().predecessors().is_empty()));
+        // Back to a former one, and the same once more.
+        let back = meter("2/s").in_place_of(&third, now).expect("three changes");
+        assert_eq!(meanings(&back), ["fixed 1/s", "3/s"]);
+        assert_eq!(meanings(&meter("2/s").in_place_of(&back, now).expect("no change")), ["fixed 1/s", "3/s"]);
+        // Until a microsecond before it matters no more.
+        let [before, then] = [2_999_999, 3_000_000].map(|later| now.saturating_add(Micros::new(later)));
+        assert_eq!(meanings(&meter("4/s").in_place_of(&back, before).expect("a change")), ["fixed 1/s", "2/s"]);
+        assert_eq!(meanings(&meter("4/s").in_place_of(&back, then).expect("a change")), ["2/s"]);
+        let alone = meter("2/s").in_place_of(&meter("2/s"), now.saturating_add(second)).expect("no change");
+        assert!(alone.predecessors().is_empty() && alone.is_simple());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
+    fn a_limit_succeeds_no_more_than_can_be_looked_at() {
+        let changed = |times: u64| {
+            (1..=times).try_fold(meter("fixed 1000/s"), |former, count| {
+                meter(&format!("fixed {count}/s")).in_place_of(&former, NOW)
+            })
+        };
+        assert_eq!(changed(32).map(|meter| meter.predecessors().len()), Ok(MOST_PREDECESSORS));
+        assert_eq!(changed(33).err(), Some(ConfigError::TooManyChanges { rule: "rule", bound: MOST_PREDECESSORS }));
+    }
+
+    #[test]
+    fn meters_are_equal_that_answer_alike() {
+        let log = || meter("sliding-log 5/s");
+        assert_eq!(meter("5/s"), meter("5/s"));
+        assert_eq!(log(), log(), "its kernel lives on the heap, but is no custom one");
+        assert_ne!(meter("5/s"), meter("6/s"));
+        assert_ne!(log(), meter("sliding-log 6/s"));
+        assert_ne!(meter("5/s"), Meter::new(Name::literal("other"), Limit::per_second(5)));
+        assert_ne!(meter("5/s"), meter("5/s").on_failure(FailureMode::Open));
+        assert_ne!(meter("5/s"), meter("5/s").keyed_by(["user"]));
+        let [own, other] = [(); 2].map(|()| Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)));
+        assert_eq!(own, own.clone());
+        assert_ne!(own, other, "nobody can tell");
+        assert_eq!(format!("{:?}", meter("5/s")), r#"Meter { name: "rule", limit: "5/s" }"#);
+        assert_eq!(format!("{own:?}"), r#"Meter { name: "rule", kernel: "custom" }"#);
+    }
+}

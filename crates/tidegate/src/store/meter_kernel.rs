@@ -158,3 +158,39 @@ impl Kernel for MeterKernel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::store::Meter;
+
+    const NOW: Micros = Micros::new(1_700_000_000_000_000);
+
+    fn kernel(words: &str) -> MeterKernel {
+        Meter::unnamed(words.parse::<Limit>().expect("a limit")).kernel().clone()
+    }
+
+    #[test]
+    fn the_state_of_a_common_limit_is_one_word() {
+        let narrow = ["100/s", "leaky 1000/min", "fixed 500/h", "fixed 500/h from-first"];
+        let wide = ["sliding 100/s", "sliding-log 100/s", "999983/day", "fixed 1000000000/s"];
+        assert_eq!(narrow.map(|words| kernel(words).is_narrow()), [true; 4]);
+        assert_eq!(wide.map(|words| kernel(words).is_narrow()), [false; 4]);
+    }
+
+    #[test]
+    fn a_copy_of_a_state_has_used_as_much() {
+        for words in ["9/s", "leaky 9/s", "fixed 9/s", "sliding 9/s", "sliding-log 9/s"] {
+            let (kernel, mut state) = (kernel(words), MeterState::Fresh);
+            kernel.charge(&mut state, NOW, 3);
+            let copied = kernel.copy(&state);
+            kernel.charge(&mut state, NOW, 2);
+            assert_eq!(
+                [&state, &copied, &MeterState::Fresh].map(|state| kernel.used(state, NOW)),
+                [5, 3, 0],
+                "{words}"
+            );
+        }
+    }
+}

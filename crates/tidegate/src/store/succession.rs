@@ -63,8 +63,7 @@ pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &
     let limits = (to.limit().map(|limit| limit.kernel()), from.limit().map(|limit| limit.kernel()));
     let is_done = match limits {
         (Some(LimitKernel::Bucket(to)), Some(LimitKernel::Bucket(from))) => {
-            to.take_over(state.bucket_mut(), now, &from, used.bucket_mut());
-            true
+            return to.take_over(state.bucket_mut(), now, &from, used.bucket_mut());
         }
         (Some(LimitKernel::Window(to)), Some(LimitKernel::Window(from))) => {
             to.take_over(state.window_mut(), now, &from, used.window_mut())
@@ -89,5 +88,151 @@ fn take_over_units(to: &MeterKernel, state: &mut MeterState, now: Micros, from: 
         } else {
             from.refund(used, now, fit);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Reading, WarmUp};
+    use crate::limit::Limit;
+    use crate::name::Name;
+
+    const NOW: Micros = Micros::new(1_700_000_000_900_000);
+
+    fn meter(words: &str) -> Meter {
+        Meter::unnamed(words.parse::<Limit>().expect("a limit"))
+    }
+
+    fn charged(meter: &Meter, at: Micros, cost: u64) -> MeterState {
+        let mut state = MeterState::Fresh;
+        if cost > 0 {
+            meter.kernel().charge(&mut state, at, cost);
+        }
+        state
+    }
+
+    fn bytes(meter: &Meter, state: &MeterState) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        meter.kernel().encode(state, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_limit_matters_as_long_as_it_remembers_and_a_second() {
+        let warm_up = |over: u64| WarmUp::new(1, std::time::Duration::from_secs(over)).expect("a warm-up");
+        let seconds = [
+            (meter("10/min"), 60),
+            (meter("10/min burst 20"), 120),
+            (meter("fixed 10/min"), 120),
+            (meter("sliding 10/min"), 120),
+            (meter("sliding-log 10/min"), 60),
+            (meter("10/min").warming_up(warm_up(59)), 60),
+            (meter("10/min").warming_up(warm_up(61)), 61),
+            (Meter::custom(Name::literal("own"), Generous), 86_400),
+        ];
+        for (meter, seconds) in seconds {
+            assert_eq!(horizon(&meter), Micros::new((seconds + 1) * 1_000_000), "{meter:?}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
+    fn units_move_between_limits_of_different_kinds_as_far_as_they_fit() {
+        let cases = [(0, 0, 0, 0), (0, 1, 1, 0), (0, 4, 4, 0), (3, 2, 5, 0), (3, 4, 5, 2), (5, 1, 5, 1), (5, 0, 5, 0)];
+        for from in ["9/min", "fixed 9/min", "sliding 9/min", "sliding-log 9/min"].map(meter) {
+            for to in ["5/h", "leaky 5/h", "fixed 5/h", "sliding 5/h", "sliding-log 5/h"].map(meter) {
+                for (own, units, moved, left) in cases {
+                    let words = format!("{units} of {from:?} to {own} of {to:?}");
+                    let (mut state, mut used) = (charged(&to, NOW, own), charged(&from, NOW, units));
+                    take_over(&to, &mut state, NOW, &from, &mut used);
+                    let after = (to.kernel().used(&state, NOW), from.kernel().used(&used, NOW));
+                    assert_eq!(after, (moved, left), "{words}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
+    fn where_nothing_is_to_be_moved_nothing_changes() {
+        let limits = ["9/min", "fixed 9/min", "sliding 9/min", "sliding-log 9/min"];
+        for (from, to) in limits.iter().flat_map(|from| limits.map(|to| (meter(from), meter(to)))) {
+            for own in [0, 9] {
+                let (mut state, mut used) = (charged(&to, NOW, own), MeterState::Fresh);
+                take_over(&to, &mut state, NOW, &from, &mut used);
+                assert_eq!(bytes(&to, &state), bytes(&to, &charged(&to, NOW, own)), "{from:?} to {to:?}");
+                assert_eq!(bytes(&from, &used), bytes(&from, &MeterState::Fresh), "{from:?} to {to:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_counts_a_little_moves_as_a_whole_unit_and_is_gone() {
+        // Nine in the last window, of which a tenth counts now.
+        let (from, to) = (meter("sliding 9/s"), meter("5/h"));
+        let mut used = charged(&from, Micros::new(NOW.get() - 1_000_000), 9);
+        let mut state = MeterState::Fresh;
+        take_over(&to, &mut state, NOW, &from, &mut used);
+        assert_eq!((to.kernel().used(&state, NOW), from.kernel().forget_at(&used)), (1, Micros::ZERO));
+    }
+
+    #[test]
+    fn what_the_last_window_has_no_room_for_is_not_charged_to_this_one() {
+        let (from, to) = (meter("sliding 9/s"), meter("sliding 5/s"));
+        let in_the_last_window = Micros::new(NOW.get() - 1_000_000);
+        let [mut state, mut used] = [charged(&to, in_the_last_window, 5), charged(&from, in_the_last_window, 9)];
+        take_over(&to, &mut state, NOW, &from, &mut used);
+        let window = NOW.get() - NOW.get() % 1_000_000;
+        assert_eq!(bytes(&to, &state), [window, 0, 5].map(u64::to_le_bytes).concat());
+        assert_eq!(bytes(&from, &used), [window, 0, 9].map(u64::to_le_bytes).concat());
+    }
+
+    /// Says that more is left than it admits.
+    struct Generous;
+
+    impl Kernel for Generous {
+        type State = u64;
+
+        fn capacity(&self) -> u64 {
+            5
+        }
+
+        fn admit(&self, _: &u64, _: Micros, _: u64) -> Admission {
+            Admission::Wait { retry_after: Micros::new(1) }
+        }
+
+        fn charge(&self, state: &mut u64, now: Micros, cost: u64) -> Reading {
+            *state += cost;
+            self.read(state, now)
+        }
+
+        fn refund(&self, state: &mut u64, _: Micros, cost: u64) {
+            *state -= cost.min(*state);
+        }
+
+        fn read(&self, state: &u64, _: Micros) -> Reading {
+            Reading { remaining: 5_u64.saturating_sub(*state), reset_after: Micros::ZERO }
+        }
+
+        fn forget_at(&self, _: &u64) -> Micros {
+            Micros::MAX
+        }
+
+        fn encode(&self, state: &u64, bytes: &mut Vec<u8>) {
+            bytes.extend(state.to_le_bytes());
+        }
+
+        fn decode(&self, bytes: &[u8]) -> Option<u64> {
+            bytes.try_into().ok().map(u64::from_le_bytes)
+        }
+    }
+
+    #[test]
+    fn nothing_moves_to_a_kernel_that_does_not_admit_it() {
+        let (from, to) = (meter("9/min"), Meter::custom(Name::literal("own"), Generous));
+        let (mut state, mut used) = (MeterState::Fresh, charged(&from, NOW, 3));
+        take_over(&to, &mut state, NOW, &from, &mut used);
+        assert_eq!((to.kernel().used(&state, NOW), from.kernel().used(&used, NOW)), (0, 3));
     }
 }

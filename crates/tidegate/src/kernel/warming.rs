@@ -1,0 +1,318 @@
+//! A limit that new keys climb to: [`WarmUp`] as a kernel.
+//!
+//! The climb is ten steps of equal length and, up to rounding down to whole
+//! units, of equal height. In each step the limit is like any other of its
+//! algorithm: a window and a log count the same whatever the limit is, and a
+//! bucket drains as fast as the step says. A key is new if nothing was charged
+//! to it for as long as the climb takes.
+//!
+//! Numbers here may be larger than a double can hold: no script runs this
+//! kernel.
+
+use std::borrow::Cow;
+
+use super::{Admission, Kernel, LEAST_GRACE, Log, LogState, Reading, WarmUp, Window, WindowState};
+use crate::limit::{AlgorithmKind, Limit, LimitKernel};
+use crate::time::Micros;
+
+/// Steps in which a limit climbs.
+const STEPS: u64 = 10;
+
+/// The kernel of a limit that new keys have to climb to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Warming {
+    limit: Limit,
+    start: u64,
+    /// The length of a step, in microseconds.
+    step: u64,
+    over: u64,
+    base: Base,
+}
+
+/// What the limit counts with.
+#[derive(Clone, Copy, Debug)]
+enum Base {
+    Bucket { queues: bool },
+    Window(Window),
+    Log(Log),
+}
+
+/// What is kept for a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WarmingState {
+    /// When it was first charged.
+    born: u64,
+    /// When it was last charged.
+    last: u64,
+    use_: Use,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Use {
+    #[default]
+    None,
+    /// A level, in units x period, as of the last charge.
+    Level(u128),
+    Window(WindowState),
+    Log(LogState),
+}
+
+/// A stretch of time in which the limit stays the same.
+struct Step {
+    count: u64,
+    capacity: u64,
+    /// The first microsecond that is no longer part of it.
+    end: u64,
+}
+
+impl Warming {
+    /// The kernel; `None` if new keys get the whole limit as it is.
+    pub(crate) fn new(limit: Limit, warm_up: WarmUp) -> Option<Warming> {
+        let base = match limit.kernel() {
+            LimitKernel::Bucket(_) => Base::Bucket { queues: limit.algorithm() == AlgorithmKind::LeakyBucket },
+            LimitKernel::Window(window) => Base::Window(window),
+            LimitKernel::Log(log) => Base::Log(log),
+        };
+        let (start, over) = (warm_up.start(), warm_up.over().get());
+        (start < limit.count()).then(|| Warming { limit, start, step: over.div_ceil(STEPS), over, base })
+    }
+
+    fn period(&self) -> u128 {
+        self.limit.period().as_micros()
+    }
+
+    /// What applies at `time` to a key that was born then or before.
+    fn step_at(&self, born: u64, time: u64) -> Step {
+        let number = ((time - born) / self.step).min(STEPS);
+        let count = self.start + (self.limit.count() - self.start) * number / STEPS;
+        let whole = self.limit.capacity();
+        let share = u128::from(whole) * u128::from(count) / u128::from(self.limit.count());
+        let capacity = u64::try_from(share).unwrap_or(whole).max(1);
+        let end = if number < STEPS { born + (number + 1) * self.step } else { u64::MAX };
+        Step { count, capacity, end }
+    }
+
+    /// The state as of `now`: none if its time is over; and its time, which
+    /// does not go back when the clock does.
+    fn at<'s>(&self, state: &'s WarmingState, now: Micros) -> (Cow<'s, WarmingState>, u64) {
+        if self.forget_at(state) <= now {
+            let born = WarmingState { born: now.get(), last: now.get(), use_: Use::None };
+            return (Cow::Owned(born), now.get());
+        }
+        (Cow::Borrowed(state), now.get().max(state.last))
+    }
+
+    /// The level of a bucket at `time`.
+    fn level(&self, state: &WarmingState, time: u64) -> u128 {
+        let Use::Level(mut level) = state.use_ else { return 0 };
+        let mut at = state.last;
+        while at < time {
+            let step = self.step_at(state.born, at);
+            let until = time.min(step.end);
+            level = level.saturating_sub(u128::from(step.count) * u128::from(until - at));
+            at = until;
+        }
+        level
+    }
+
+    /// The first instant from `time` on at which a bucket is empty.
+    fn when_empty(&self, state: &WarmingState, time: u64) -> u64 {
+        let mut at = time;
+        loop {
+            let step = self.step_at(state.born, at);
+            let empty = at.saturating_add(takes(self.level(state, at), step.count));
+            if empty <= step.end {
+                return empty;
+            }
+            at = step.end;
+        }
+    }
+
+    /// Asks the kernel of the step that applies at `time`, as if it did for ever.
+    fn admit_at(&self, state: &WarmingState, time: u64, cost: u64) -> Admission {
+        let step = self.step_at(state.born, time);
+        let now = Micros::new(time);
+        match (self.base, &state.use_) {
+            (Base::Window(window), Use::Window(used)) => window.with_count(step.count).admit(used, now, cost),
+            (Base::Log(log), Use::Log(used)) => log.with_count(step.count).admit(used, now, cost),
+            (Base::Bucket { queues }, _) => {
+                let full = u128::from(step.capacity) * self.period();
+                let filled = self.level(state, time) + u128::from(cost) * self.period();
+                if filled > full {
+                    return Admission::Wait { retry_after: Micros::new(takes(filled - full, step.count)) };
+                }
+                let goes = if queues { self.when_empty(state, time) } else { time };
+                Admission::Pass { delay: Micros::new(goes - time) }
+            }
+            // No cost is above what a new key can be charged.
+            (Base::Window(_) | Base::Log(_), _) => Admission::PASS,
+        }
+    }
+
+    fn remaining(&self, state: &WarmingState, time: u64) -> u64 {
+        let step = self.step_at(state.born, time);
+        let now = Micros::new(time);
+        match (self.base, &state.use_) {
+            (Base::Window(window), Use::Window(used)) => window.with_count(step.count).read(used, now).remaining,
+            (Base::Log(log), Use::Log(used)) => log.with_count(step.count).read(used, now).remaining,
+            (Base::Bucket { .. }, Use::Level(_)) => {
+                let room = (u128::from(step.capacity) * self.period()).saturating_sub(self.level(state, time));
+                u64::try_from(room / self.period()).unwrap_or(step.capacity)
+            }
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => step.capacity,
+        }
+    }
+}
+
+impl Kernel for Warming {
+    type State = WarmingState;
+
+    /// Of a new key: more could not pass at once, and would have to wait for
+    /// a climb that never begins.
+    fn capacity(&self) -> u64 {
+        self.step_at(0, 0).capacity
+    }
+
+    fn admit(&self, state: &WarmingState, now: Micros, cost: u64) -> Admission {
+        let (state, time) = self.at(state, now);
+        let mut at = time;
+        loop {
+            match self.admit_at(&state, at, cost) {
+                Admission::Pass { delay } if at == time => {
+                    let behind = Micros::new(time - now.get());
+                    let delay = if delay == Micros::ZERO { delay } else { delay.saturating_add(behind) };
+                    return Admission::Pass { delay };
+                }
+                Admission::Pass { .. } => return Admission::Wait { retry_after: Micros::new(at - now.get()) },
+                Admission::Wait { retry_after } => {
+                    let ready = at.saturating_add(retry_after.get());
+                    let end = self.step_at(state.born, at).end;
+                    if ready <= end {
+                        return Admission::Wait { retry_after: Micros::new(ready - now.get()) };
+                    }
+                    at = end;
+                }
+            }
+        }
+    }
+
+    fn charge(&self, state: &mut WarmingState, now: Micros, cost: u64) -> Reading {
+        let (current, time) = self.at(state, now);
+        let mut next = current.into_owned();
+        let count = self.step_at(next.born, time).count;
+        let at = Micros::new(time);
+        next.use_ = match (self.base, std::mem::take(&mut next.use_)) {
+            (Base::Bucket { .. }, used) => {
+                next.use_ = used;
+                Use::Level(self.level(&next, time) + u128::from(cost) * self.period())
+            }
+            (Base::Window(window), used) => {
+                let mut used = if let Use::Window(used) = used { used } else { WindowState::default() };
+                window.with_count(count).charge(&mut used, at, cost);
+                Use::Window(used)
+            }
+            (Base::Log(log), used) => {
+                let mut used = if let Use::Log(used) = used { used } else { LogState::default() };
+                log.with_count(count).charge(&mut used, at, cost);
+                Use::Log(used)
+            }
+        };
+        next.last = time;
+        *state = next;
+        self.read(state, now)
+    }
+
+    fn refund(&self, state: &mut WarmingState, now: Micros, cost: u64) {
+        let (current, time) = self.at(state, now);
+        let mut next = current.into_owned();
+        let at = Micros::new(time);
+        let is_unused = match (self.base, &mut next.use_) {
+            (Base::Window(window), Use::Window(used)) => {
+                window.refund(used, at, cost);
+                *used == WindowState::default()
+            }
+            (Base::Log(log), Use::Log(used)) => {
+                log.refund(used, at, cost);
+                *used == LogState::default()
+            }
+            (Base::Bucket { .. }, Use::Level(level)) => {
+                let at_last = *level;
+                let level = self.level(&next, time);
+                let taken = level.min(u128::from(cost) * self.period());
+                // Taken from the level as of the last charge, it is missing from then on.
+                next.use_ = Use::Level(at_last - taken);
+                taken == level
+            }
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => return,
+        };
+        // The only charge there was, taken back: as if it had never been.
+        *state = if is_unused && next.born == next.last { WarmingState::default() } else { next };
+    }
+
+    fn read(&self, state: &WarmingState, now: Micros) -> Reading {
+        let reset_after = self.forget_at(state).saturating_since(now);
+        let (state, time) = self.at(state, now);
+        Reading { remaining: self.remaining(&state, time), reset_after }
+    }
+
+    fn used(&self, state: &WarmingState, now: Micros) -> u64 {
+        let (state, time) = self.at(state, now);
+        self.step_at(state.born, time).capacity - self.remaining(&state, time)
+    }
+
+    fn forget_at(&self, state: &WarmingState) -> Micros {
+        let used_until = match (self.base, &state.use_) {
+            (_, Use::None) => return Micros::ZERO,
+            (Base::Window(window), Use::Window(used)) => window.forget_at(used),
+            (Base::Log(log), Use::Log(used)) => log.forget_at(used),
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => {
+                Micros::new(self.when_empty(state, state.last))
+            }
+        };
+        used_until.max(Micros::new(state.last.saturating_add(self.over)))
+    }
+
+    fn heal(&self, state: &WarmingState, now: Micros) -> Option<WarmingState> {
+        if state.last <= now.get() + self.over.max(LEAST_GRACE) {
+            return None;
+        }
+        let mut full = WarmingState::default();
+        self.charge(&mut full, now, self.capacity());
+        Some(full)
+    }
+
+    fn encode(&self, state: &WarmingState, bytes: &mut Vec<u8>) {
+        bytes.extend(state.born.to_le_bytes());
+        bytes.extend(state.last.to_le_bytes());
+        match (self.base, &state.use_) {
+            (Base::Window(window), Use::Window(used)) => window.encode(used, bytes),
+            (Base::Log(log), Use::Log(used)) => log.encode(used, bytes),
+            (Base::Bucket { .. }, Use::Level(level)) => bytes.extend(level.to_le_bytes()),
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => {}
+        }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<WarmingState> {
+        let (born, rest) = bytes.split_first_chunk()?;
+        let (last, rest) = rest.split_first_chunk()?;
+        let (born, last) = (u64::from_le_bytes(*born), u64::from_le_bytes(*last));
+        let use_ = match self.base {
+            _ if rest.is_empty() => Use::None,
+            Base::Bucket { .. } => {
+                let level = u128::from_le_bytes(rest.try_into().ok()?);
+                Use::Level(Some(level).filter(|level| *level <= u128::from(self.limit.capacity()) * self.period())?)
+            }
+            Base::Window(window) => Use::Window(window.decode(rest)?),
+            Base::Log(log) => Use::Log(log.decode(rest)?),
+        };
+        (born <= last && last <= Micros::LATEST.get()).then_some(WarmingState { born, last, use_ })
+    }
+}
+
+/// In how many microseconds a level has drained, of which each takes so much.
+fn takes(level: u128, drain: u64) -> u64 {
+    u64::try_from(level.div_ceil(u128::from(drain))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! What a new key gets, step by step, and what is left of it.
+
+use std::time::Duration;
+
+use super::*;
+use crate::kernel::{Verb, decide};
+
+const START: u64 = 1_700_000_000_000_000;
+const ALGORITHMS: [&str; 5] = ["12/s", "leaky 12/s", "fixed 12/s", "sliding 12/s", "sliding-log 12/s"];
+
+fn warming(words: &str) -> Warming {
+    let warm_up = WarmUp::new(2, Duration::from_secs(100)).expect("a warm-up");
+    Warming::new(words.parse().expect("a limit"), warm_up).expect("something to climb")
+}
+
+fn take(kernel: &Warming, state: &mut WarmingState, now: u64, cost: u64) -> bool {
+    decide(kernel, state, Micros::new(now), Verb::Charge, cost).0.allowed
+}
+
+fn reading(remaining: u64, reset_after: u64) -> Reading {
+    Reading { remaining, reset_after: Micros::new(reset_after) }
+}
+
+#[test]
+fn the_limit_climbs_in_ten_even_steps() {
+    let kernel = warming("fixed 12/s");
+    let counts: Vec<u64> = (0..12).map(|step| kernel.step_at(START, START + step * 10_000_000).count).collect();
+    assert_eq!(counts, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 12]);
+}
+
+// Arithmetic, and much of it: nothing that Miri would see.
+#[cfg_attr(miri, ignore)]
+#[test]
+fn a_new_key_gets_less_and_a_warm_one_all() {
+    for words in ALGORITHMS {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        let mut admitted_in = Vec::new();
+        for second in 0..120_u64 {
+            // As many as it lets pass, at twenty instants of each second.
+            let instants = (0..20).map(|part| START + second * 1_000_000 + part * 50_000);
+            let taken = instants.map(|now| (0..20).filter(|_| take(&kernel, &mut state, now, 1)).count());
+            admitted_in.push(taken.sum::<usize>());
+        }
+        assert!((2..=4).contains(&admitted_in[0]), "{words}: {admitted_in:?}");
+        let (climb, after): (usize, usize) = (admitted_in[..100].iter().sum(), admitted_in[100..].iter().sum());
+        assert!((540..=660).contains(&climb), "{words}: {climb} in the climb, of about 650");
+        assert!((200..=245).contains(&after), "{words}: {after} after the climb, of about 240");
+    }
+}
+
+// Arithmetic, and much of it: nothing that Miri would see.
+#[cfg_attr(miri, ignore)]
+#[test]
+fn whoever_returns_when_told_is_admitted_and_not_a_microsecond_sooner() {
+    for words in [
+        "12/s",
+        "leaky 12/s queue 5",
+        "fixed 12/s",
+        "fixed 12/7s from-first",
+        "sliding 12/3s",
+        "sliding-log 12/9s",
+        "1000/h burst 30",
+    ] {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        let mut now = START;
+        let mut waits = 0;
+        for round in 0..4_000_u64 {
+            let cost = 1 + round % kernel.capacity();
+            match kernel.admit(&state, Micros::new(now), cost) {
+                Admission::Pass { .. } => {
+                    kernel.charge(&mut state, Micros::new(now), cost);
+                }
+                Admission::Wait { retry_after } => {
+                    waits += 1;
+                    assert!(retry_after > Micros::ZERO);
+                    now += retry_after.get() - 1;
+                    let early = kernel.admit(&state, Micros::new(now), cost);
+                    assert_eq!(early, Admission::Wait { retry_after: Micros::new(1) }, "{words}, round {round}");
+                    now += 1;
+                    assert!(matches!(kernel.admit(&state, Micros::new(now), cost), Admission::Pass { .. }));
+                }
+            }
+        }
+        assert!(waits > 50, "{words}: {waits}");
+    }
+}
+
+#[test]
+fn a_key_that_nobody_used_for_so_long_is_new_again() {
+    for words in ["12/s", "fixed 12/s", "sliding-log 12/s"] {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        assert!(take(&kernel, &mut state, START, 1));
+        assert!(take(&kernel, &mut state, START + 99_000_000, 1));
+        assert_eq!(kernel.read(&state, Micros::new(START + 150_000_000)).remaining, 12, "{words}");
+        let forget_at = kernel.forget_at(&state);
+        assert_eq!(forget_at, Micros::new(START + 199_000_000), "{words}");
+        assert_eq!(kernel.read(&state, forget_at).remaining, 2, "{words}");
+    }
+}
+
+#[test]
+fn states_go_through_bytes() {
+    for words in ["12/s", "fixed 12/s", "sliding 12/s", "sliding-log 12/s"] {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        for round in 0..50 {
+            let mut bytes = Vec::new();
+            kernel.encode(&state, &mut bytes);
+            assert_eq!(kernel.decode(&bytes).as_ref(), Some(&state), "{words}");
+            take(&kernel, &mut state, START + round * 300_000, 1);
+        }
+    }
+}
+#[test]
+fn a_step_ends_where_the_next_one_begins() {
+    // Eleven microseconds are ten steps of two.
+    let warm_up = WarmUp::new(2, Duration::from_micros(11)).expect("a warm-up");
+    let kernel = Warming::new("12/s burst 3".parse().expect("a limit"), warm_up).expect("something to climb");
+    let steps: Vec<(u64, u64, u64)> = [0, 1, 2, 9, 10, 11, 18, 19, 20, 21]
+        .map(|age| kernel.step_at(START, START + age))
+        .map(|Step { count, capacity, end }| (count, capacity, end.checked_sub(START).filter(|end| *end < 99)))
+        .map(|(count, capacity, end)| (count, capacity, end.unwrap_or(0)))
+        .to_vec();
+    // A share of less than one is one.
+    let (first, fifth, ninth) = ((2, 1, 2), (6, 1, 10), (11, 2, 20));
+    let (second, sixth, warm) = ((3, 1, 4), (7, 1, 12), (12, 3, 0));
+    assert_eq!(steps, [first, first, second, fifth, sixth, sixth, ninth, ninth, warm, warm]);
+    assert_eq!(kernel.step_at(START, START + 20).end, u64::MAX);
+}
+
+#[test]
+fn a_limit_of_no_more_than_the_start_stays_as_it_is() {
+    let warm_up = WarmUp::new(2, Duration::from_secs(100)).expect("a warm-up");
+    let climbs = ["1/s", "2/s", "3/s"].map(|words| Warming::new(words.parse().expect("a limit"), warm_up).is_some());
+    assert_eq!(climbs, [false, false, true]);
+}
+
+#[test]
+fn a_new_key_is_admitted_with_its_capacity_and_no_more() {
+    for words in ALGORITHMS {
+        let (kernel, fresh) = (warming(words), WarmingState::default());
+        assert_eq!(kernel.capacity(), 2, "{words}");
+        assert_eq!(kernel.admit(&fresh, Micros::new(START), 2), Admission::PASS, "{words}");
+        assert_eq!(kernel.read(&fresh, Micros::new(START)), reading(2, 0), "{words}");
+    }
+    // However short a step is.
+    let warm_up = WarmUp::new(2, Duration::from_micros(1)).expect("a warm-up");
+    assert_eq!(Warming::new("12/s".parse().expect("a limit"), warm_up).map(|kernel| kernel.capacity()), Some(2));
+}
+
+#[test]
+fn only_a_leaky_bucket_tells_when_to_go() {
+    // Half a second for each unit.
+    let delays = |words: &str| {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        kernel.charge(&mut state, Micros::new(START), 1);
+        // The last by a clock that is behind.
+        [START, START + 400_000, START + 500_000, START - 7].map(|now| kernel.admit(&state, Micros::new(now), 1))
+    };
+    let pass = |delay| Admission::Pass { delay: Micros::new(delay) };
+    assert_eq!(delays("leaky 12/s"), [500_000, 100_000, 0, 500_007].map(pass));
+    assert_eq!(delays("12/s"), [0; 4].map(pass));
+    let (kernel, fresh) = (warming("leaky 12/s"), WarmingState::default());
+    assert_eq!(kernel.admit(&fresh, Micros::new(START), 1), Admission::PASS);
+}
+
+#[test]
+fn a_key_whose_clock_is_behind_waits_for_the_clock_as_well() {
+    for words in ["12/s", "fixed 12/s from-first", "sliding-log 12/s"] {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        kernel.charge(&mut state, Micros::new(START), 2);
+        let waits = |now: u64| match kernel.admit(&state, Micros::new(now), 2) {
+            Admission::Wait { retry_after } => retry_after.get(),
+            Admission::Pass { .. } => 0,
+        };
+        assert_eq!([0, 7].map(|behind| waits(START - behind)), [1_000_000, 1_000_007], "{words}");
+        // Nothing of it can be had again by asking in the past.
+        assert_eq!(kernel.read(&state, Micros::new(START - 7)).remaining, 0, "{words}");
+        assert_eq!(kernel.used(&state, Micros::new(START - 7)), 2, "{words}");
+    }
+}
+
+#[test]
+fn a_bucket_drains_as_fast_as_each_step_says() {
+    // Two a second for ten seconds, then three.
+    let kernel = warming("12/s burst 600");
+    let mut state = WarmingState::default();
+    assert_eq!(kernel.capacity(), 100);
+    let full = kernel.charge(&mut state, Micros::new(START), 100);
+    assert_eq!(full, reading(0, 100_000_000));
+    let used = |seconds: u64| kernel.used(&state, Micros::new(START + seconds * 1_000_000));
+    assert_eq!([0, 1, 9, 10, 11, 19, 20, 21].map(used), [100, 98, 82, 80, 77, 53, 50, 46]);
+    // 100 - 20 - 30 - 40 leaves ten, at five a second.
+    assert_eq!(kernel.when_empty(&state, START), START + 32_000_000);
+    // Room for all at once comes with the second step, of which 150 fit; for more than that there is none yet.
+    let retry_after = Micros::new(10_000_000);
+    assert_eq!(kernel.admit(&state, Micros::new(START), 70), Admission::Wait { retry_after });
+    let retry_after = Micros::new(10_000_000 + 10_000_000 / 3 + 1);
+    assert_eq!(kernel.admit(&state, Micros::new(START), 80), Admission::Wait { retry_after });
+}
+
+#[test]
+fn the_only_charge_taken_back_is_as_if_it_had_never_been() {
+    for words in ALGORITHMS {
+        for later in [0, 300_000] {
+            let (kernel, mut state) = (warming(words), WarmingState::default());
+            kernel.charge(&mut state, Micros::new(START), 2);
+            kernel.refund(&mut state, Micros::new(START + later), 1);
+            assert_ne!(state, WarmingState::default(), "{words}: one is left");
+            kernel.refund(&mut state, Micros::new(START + later), 1);
+            assert_eq!(state, WarmingState::default(), "{words}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_takes_its_latest_charge_back_goes_on_climbing() {
+    for words in ALGORITHMS {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        kernel.charge(&mut state, Micros::new(START), 1);
+        let later = Micros::new(START + 25_000_000);
+        kernel.charge(&mut state, later, 3);
+        kernel.refund(&mut state, later, 1);
+        assert_eq!(kernel.read(&state, later).remaining, 2, "{words}: one is given back");
+        kernel.refund(&mut state, later, 3);
+        assert_eq!(kernel.read(&state, later).remaining, 4, "{words}: more than there was");
+        let warm = Micros::new(START + 100_000_000);
+        assert_eq!(kernel.read(&state, warm).remaining, 12, "{words}");
+    }
+}
+
+#[test]
+fn a_refund_of_nothing_charged_does_nothing() {
+    for words in ALGORITHMS {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        kernel.refund(&mut state, Micros::new(START), 1);
+        assert_eq!(state, WarmingState::default(), "{words}");
+    }
+}
+
+#[test]
+fn a_state_is_healed_that_is_more_than_the_climb_and_a_second_ahead() {
+    let quick = WarmUp::new(2, Duration::from_millis(10)).expect("a warm-up");
+    let quick = Warming::new("12/s".parse().expect("a limit"), quick).expect("something to climb");
+    for (kernel, ahead) in [(warming("12/s"), 100_000_000), (quick, LEAST_GRACE)] {
+        let mut state = WarmingState::default();
+        kernel.charge(&mut state, Micros::new(START), 1);
+        assert_eq!(kernel.heal(&state, Micros::new(START - ahead)), None);
+        let now = Micros::new(START - ahead - 1);
+        let full = kernel.heal(&state, now).expect("too far ahead");
+        assert_eq!(kernel.read(&full, now).remaining, 0);
+        assert_eq!((full.born, full.last), (now.get(), now.get()));
+    }
+}
+
+#[test]
+fn bytes_that_are_no_state_are_refused() {
+    let latest = Micros::LATEST.get();
+    let bytes = |born: u64, last: u64, use_: &[u8]| [&born.to_le_bytes()[..], &last.to_le_bytes(), use_].concat();
+    let kernel = warming("12/s");
+    let level = |level: u128| level.to_le_bytes();
+    let known = [(0, 0, 0), (1, 1, 12_000_000), (1, 2, 1), (latest, latest, 1)];
+    for (born, last, used) in known {
+        let state = WarmingState { born, last, use_: Use::Level(used) };
+        assert_eq!(kernel.decode(&bytes(born, last, &level(used))), Some(state));
+    }
+    for (born, last, used) in [(2, 1, 1), (1, latest + 1, 1), (1, 1, 12_000_001)] {
+        assert_eq!(kernel.decode(&bytes(born, last, &level(used))), None, "{born} {last} {used}");
+    }
+    assert_eq!(kernel.decode(&bytes(1, 1, &level(1)[..15])), None);
+    assert_eq!(kernel.decode(&[1; 15]), None);
+}
+
+#[test]
+fn a_state_that_no_climb_leads_to_has_nothing_left_and_overflows_nothing() {
+    // Its own count would be twelve, a new key's is two.
+    for words in ALGORITHMS {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        kernel.charge(&mut state, Micros::new(START), 12);
+        assert_eq!(kernel.read(&state, Micros::new(START)).remaining, 0, "{words}");
+        assert_eq!(kernel.used(&state, Micros::new(START)), 2, "{words}");
+    }
+    // Microseconds of a window that begins at a tick far ahead.
+    let warm_up = WarmUp::new(1, Duration::from_secs(1)).expect("a warm-up");
+    let widest = Limit::sliding_counter(Limit::MAX_COUNT, Limit::MAX_PERIOD);
+    let kernel = Warming::new(widest, warm_up).expect("something to climb");
+    let words = [START, START, (1 << 53) - 1, 1, 0];
+    assert_eq!(kernel.decode(&words.map(u64::to_le_bytes).concat()), None);
+}

@@ -1,0 +1,102 @@
+//! Why something cannot be made of what was given.
+
+use std::time::Duration;
+
+use super::AlgorithmKind;
+
+/// Why a limit, a rule or a store cannot be made of what was given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A number that must be at least one was zero.
+    #[error("{field} is zero: give at least 1")]
+    Zero {
+        /// Which number.
+        field: &'static str,
+    },
+    /// A number above what is sensible, or what exact arithmetic can hold.
+    #[error("{field} is {value}: give at most {bound}")]
+    TooLarge {
+        /// Which number.
+        field: &'static str,
+        /// What was given.
+        value: u128,
+        /// The largest that is taken.
+        bound: u64,
+    },
+    /// A bucket that would take longer than 71 years to refill.
+    #[error(
+        "a burst of {burst} at {count} per {period:?} takes more than 71 years to refill: lower the burst or raise the rate"
+    )]
+    TooSlow {
+        /// The bucket's size.
+        burst: u64,
+        /// What refills it.
+        count: u64,
+        /// In this time.
+        period: Duration,
+    },
+    /// The algorithm has no such setting.
+    #[error("{field} does not apply to {algorithm}: leave it out, or choose {instead}")]
+    NotApplicable {
+        /// The setting.
+        field: &'static str,
+        /// The algorithm, in the words of the parser.
+        algorithm: AlgorithmKind,
+        /// The algorithm that has it.
+        instead: AlgorithmKind,
+    },
+    /// Words that are no limit.
+    #[error("cannot read {text:?} as a limit: expected {expected}, found {found:?}")]
+    Unreadable {
+        /// The whole text.
+        text: String,
+        /// What could have stood there.
+        expected: &'static str,
+        /// What stood there.
+        found: String,
+    },
+    /// Two rules of one policy with the same name.
+    #[error("two rules are named {name:?}: give each a name of its own")]
+    DuplicateRule {
+        /// The name.
+        name: &'static str,
+    },
+    /// A policy without any limit.
+    #[error("the policy has no limit: give at least one")]
+    EmptyPolicy,
+    /// Words that are no network.
+    #[error("cannot read {text:?} as a network: expected an address and perhaps a length, such as 10.0.0.0/8")]
+    UnreadableNetwork {
+        /// The text.
+        text: String,
+    },
+    /// Words that are no warm-up.
+    #[error("cannot read {text:?} as a warm-up: expected a start and a time, such as 10 over 5min")]
+    UnreadableWarmUp {
+        /// The text.
+        text: String,
+    },
+    /// More attributes in one policy than can be numbered.
+    #[error("a policy cannot ask for more than {bound} different attributes")]
+    TooManyAttributes {
+        /// The number that is allowed.
+        bound: usize,
+    },
+    /// A rule was given too many different limits within too short a time.
+    #[error(
+        "rule {rule:?} had {bound} other limits whose use still counts: change it again when they have been forgotten"
+    )]
+    TooManyChanges {
+        /// The rule.
+        rule: &'static str,
+        /// The number that is allowed.
+        bound: usize,
+    },
+    /// More distinct rule names than a process may ever make.
+    #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
+    TooManyNames {
+        /// The number that is allowed.
+        bound: usize,
+    },
+}
