@@ -64,9 +64,7 @@ impl MemoryStore {
         let now = self.clock.now();
         self.add_predecessors(checks, &mut turns, now);
         let mut held = self.hold(&turns);
-        for turn in &mut turns {
-            turn.seat = self.seat(&mut held, turn, now);
-        }
+        self.seat_all(&mut held, &mut turns, now);
         let mut shared = self.lock_shared(&mut turns, now);
         for turn in &mut turns {
             self.load(&mut held, shared.as_mut(), turn, now);
@@ -138,6 +136,20 @@ impl MemoryStore {
         places.dedup();
         Held {
             locks: places.into_iter().map(|(shelf, number)| (shelf, number, self.shelf(shelf).lock(number))).collect(),
+        }
+    }
+
+    /// Finds a seat for everyone. A slot whose time has come is free, also
+    /// for the other turns: whoever has lost it to them looks again.
+    fn seat_all(&self, held: &mut Held<'_>, turns: &mut [Turn<'_>], now: Micros) {
+        for turn in &mut *turns {
+            turn.seat = self.seat(held, turn, now);
+        }
+        let has_lost = |held: &mut Held<'_>, turn: &Turn<'_>| {
+            matches!(turn.seat, Seat::Own) && !self.shelf(turn.shelf).has(held, turn)
+        };
+        while let Some(turn) = turns.iter_mut().find(|turn| has_lost(held, turn)) {
+            turn.seat = self.seat(held, turn, now);
         }
     }
 
@@ -320,8 +332,7 @@ impl<const STATE: usize> Table<STATE> {
     fn pair<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Pair<'g, 's> {
         let home = self.home(turn.fingerprint);
         let away = self.other(home);
-        let away_line = (away.line != home.line).then(|| held.line(turn.shelf, away.line));
-        Pair { home: held.line(turn.shelf, home.line), away: away_line }
+        Pair { home: held.line(turn.shelf, home.line), away: Some(held.line(turn.shelf, away.line)) }
     }
 }
 
