@@ -54,7 +54,7 @@ const FILES: &[&str] = &[
 /// Those of which every survivor has been looked at. The others are made when they are named, or by `--all`.
 const JUDGED: &[&str] = &["decision.rs", "kernel.rs", "kernel/bucket.rs"];
 /// The tests that are asked first, and those that take long and are asked by `--thorough` only.
-const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "ids", "policy"];
+const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "overfull", "ids", "policy"];
 const LONG_TESTS: &[&str] = &["change", "words", "key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
 /// Tests that take long among those that do not.
 const LONG: &[&str] = &["no_more_ids_are_kept_than_fit"];

@@ -456,3 +456,6 @@ impl Table<1> {
 fn scale(number: u64, count: usize) -> usize {
     ((u128::from(number) * count as u128) >> 64) as usize
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
