@@ -397,7 +397,7 @@ impl Shelf for Heap {
         self.make_room(bucket, now)?;
         if let MeterKernel::Heap(kernel) = turn.check.meter().kernel() {
             let mut entry = Entry::new(turn.fingerprint, kernel, AnyState::Fresh, turn.label);
-            entry.set(AnyState::Fresh, Micros::MAX);
+            entry.set(kernel, AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
         Ok(())
@@ -411,8 +411,9 @@ impl Shelf for Heap {
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
         let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
         let until = turn.check.meter().kernel().forget_at(&turn.state);
-        if let Some(entry) = Heap::find(bucket, turn.fingerprint) {
-            entry.set(std::mem::take(turn.state.heap_mut()), until);
+        let entry = Heap::find(bucket, turn.fingerprint);
+        if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, turn.check.meter().kernel()) {
+            entry.set(kernel, std::mem::take(turn.state.heap_mut()), until);
         }
     }
 
