@@ -290,6 +290,35 @@ mod tests {
     }
 
     #[test]
+    fn who_only_looks_takes_no_room() {
+        struct Look;
+
+        impl Visit<AnyState> for Look {
+            type Answer = ();
+
+            fn step(&mut self, _: &mut AnyState, _: Micros) -> ((), bool) {
+                ((), false)
+            }
+
+            fn fresh(&mut self, _: Micros) -> AnyState {
+                AnyState::Fresh
+            }
+
+            fn label(&self) -> Option<Label<'_>> {
+                None
+            }
+
+            fn without_room(&mut self, _: Full, _: Micros) {
+                unreachable!("nothing is written")
+            }
+        }
+
+        let heap = Heap::new(1, Overflow::Refuse);
+        heap.visit(1, &kernel(), Micros::new(100), Look);
+        assert!(heap.lock(0).is_empty());
+    }
+
+    #[test]
     fn the_first_to_be_forgotten_makes_room_where_it_is_to() {
         let heap = full(Overflow::EvictOldest);
         // The first one becomes the last one.

@@ -128,10 +128,11 @@ impl MemoryStore {
 
     /// Locks all that the turns could need.
     fn hold<'s>(&'s self, turns: &[Turn<'_>]) -> Held<'s> {
-        let mut places: Vec<(usize, usize)> = Vec::with_capacity(2 * turns.len());
-        for turn in turns {
-            places.extend(self.shelf(turn.shelf).numbers(turn.fingerprint).map(|number| (turn.shelf, number)));
-        }
+        let numbers = |turn: &Turn<'_>| {
+            let shelf = turn.shelf;
+            self.shelf(shelf).numbers(turn.fingerprint).map(|number| (shelf, number))
+        };
+        let mut places: Vec<(usize, usize)> = turns.iter().flat_map(numbers).collect();
         places.sort_unstable();
         places.dedup();
         Held {
