@@ -52,7 +52,7 @@ fn the_store_holds_as_many_keys_as_it_was_made_for() {
         Limit::sliding_counter(1, Duration::from_secs(3_600)),
         Limit::sliding_log(1, Duration::from_secs(3_600)),
     ] {
-        let keys = 50_000;
+        let keys = 20_000;
         let store = MemoryStore::builder().max_keys(keys).overflow(Overflow::Refuse).clock(clock.clone());
         let limiter = Limiter::with_store(limit, store.build().expect("valid settings")).expect("a valid policy");
         let seated = (0..keys as u64).filter(|key| limiter.is_allowed(*key)).count();
@@ -162,7 +162,7 @@ fn a_damaged_snapshot_is_refused_whole() {
     }
     let mut whole = Vec::new();
     limiter.store().snapshot(&mut whole).expect("memory can be written");
-    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(20_000).clock(clock.clone()).restore(bytes);
+    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(200).clock(clock.clone()).restore(bytes);
     assert!(restore(&whole).is_ok());
     for length in 0..whole.len() {
         assert!(restore(&whole[..length]).is_err(), "cut after {length} bytes");

@@ -13,7 +13,7 @@ use tidegate_testkit::Random;
 
 const START: Micros = Micros::new(1_700_000_000_000_000);
 const KEYS: u64 = 60;
-const STEPS: usize = if cfg!(miri) { 200 } else { 20_000 };
+const STEPS: usize = if cfg!(miri) { 200 } else { 6_000 };
 
 struct Pair {
     clock: ManualClock,
