@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use mutate::{Mutant, mutate};
-use survivors::{SURVIVORS, Survivor};
+use survivors::{Survivor, survivors};
 use tests::{Outcome, Program};
 
 type Failure = String;
@@ -197,7 +197,8 @@ fn identity(mutant: &Mutant) -> String {
 fn is(mutant: &Mutant, survivor: &Survivor) -> bool {
     let Survivor { file, function, from, to, .. } = survivor;
     (mutant.file.as_str(), mutant.function.as_str()) == (*file, *function)
-        && (mutant.from.as_str(), mutant.to.as_str()) == (*from, *to)
+        && mutant.from == *from
+        && to.contains(&mutant.to.as_str())
 }
 
 /// Where sources are copied to and built.
@@ -336,7 +337,7 @@ impl Place {
         let listed: String = missed.iter().map(|mutant| identity(mutant) + "\n").collect();
         write(&self.folder.join("missed"), listed.as_bytes())?;
         let (unjustified, justified): (Vec<&Mutant>, Vec<&Mutant>) =
-            missed.iter().partition(|mutant| !SURVIVORS.iter().any(|survivor| is(mutant, survivor)));
+            missed.iter().partition(|mutant| !survivors().any(|survivor| is(mutant, survivor)));
         println!(
             "\n{} mutants: {} caught, {} timed out, {} missed ({} of them for a reason, {} never reached), {unviable} do not compile",
             fates.len(),
@@ -346,12 +347,13 @@ impl Place {
             justified.len(),
             count(Fate::Unseen),
         );
-        let is_whole = order.words.is_empty() && !order.only_missed && order.with_const;
-        for survivor in
-            SURVIVORS.iter().filter(|survivor| is_whole && !missed.iter().any(|mutant| is(mutant, survivor)))
-        {
+        let is_judged = |file: &str| !order.only_missed && fates.iter().any(|(mutant, _)| mutant.file == file);
+        for survivor in survivors().filter(|survivor| is_judged(survivor.file)) {
             let Survivor { file, function, from, to, why } = survivor;
-            println!("listed ({why}), but noticed or gone: {file}, {function}:\n  - {from}\n  + {to}");
+            let is_missed = |to: &&&str| missed.iter().any(|mutant| is(mutant, survivor) && mutant.to == **to);
+            for to in to.iter().filter(|to| !is_missed(to)) {
+                println!("listed ({why}), but noticed or gone: {file}, {function}:\n  - {from}\n  + {to}");
+            }
         }
         match unjustified.len() {
             0 => Ok(()),

@@ -1,154 +1,19 @@
 //! The mistakes that no test can notice, because they are none.
 
-/// A mistake, and why the library does the same with it. Not where it stands,
-/// which changes.
+mod kernels;
+mod store;
+
+/// Mistakes of one place, and why the library does the same with any of them.
+/// Not where it stands, which changes.
 pub struct Survivor {
     pub file: &'static str,
     pub function: &'static str,
     pub from: &'static str,
-    pub to: &'static str,
+    pub to: &'static [&'static str],
     pub why: &'static str,
 }
 
-pub const SURVIVORS: &[Survivor] = &[
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::ticks",
-        from: "if self.tick == 1 { now.get() } else { now.get() / self.tick }",
-        to: "if false { now.get() } else { now.get() / self.tick }",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::ticks",
-        from: "if self.tick == 1 { now.get() } else { now.get() / self.tick }",
-        to: "if self.tick == 0 { now.get() } else { now.get() / self.tick }",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::ticks",
-        from: "if self.tick == 1 { now.get() } else { now.get() / self.tick }",
-        to: "if self.tick == 2 { now.get() } else { now.get() / self.tick }",
-        why: "A shortcut, and a tick is a power of ten.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::drained_in",
-        from: "if self.drain == 1 { (level, 0) } else { (level / self.drain, level % self.drain) }",
-        to: "if false { (level, 0) } else { (level / self.drain, level % self.drain) }",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::drained_in",
-        from: "if self.drain == 1 { (level, 0) } else { (level / self.drain, level % self.drain) }",
-        to: "if self.drain == 0 { (level, 0) } else { (level / self.drain, level % self.drain) }",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::ticks_to_drain",
-        from: "if self.drain == 1 { level } else { level.div_ceil(self.drain) }",
-        to: "if false { level } else { level.div_ceil(self.drain) }",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::ticks_to_drain",
-        from: "if self.drain == 1 { level } else { level.div_ceil(self.drain) }",
-        to: "if self.drain == 0 { level } else { level.div_ceil(self.drain) }",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::fill_if_room",
-        from: "let level = if self.drain == 1 {",
-        to: "let level = if false {",
-        why: "A shortcut: a level above full leaves no room either way.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::fill_if_room",
-        from: "let level = if self.drain == 1 {",
-        to: "let level = if self.drain == 0 {",
-        why: "A shortcut: a level above full leaves no room either way.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::first_tick_with_room",
-        from: "if self.drain == 1 {",
-        to: "if false {",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::first_tick_with_room",
-        from: "if self.drain == 1 {",
-        to: "if self.drain == 0 {",
-        why: "A shortcut: where a tick is one microsecond, or drains one, the quotient is the number itself.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::delay",
-        from: "level > 0",
-        to: "level >= 0",
-        why: "What is before a request in an empty bucket has gone by now.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "if added > 0 {",
-        to: "if true {",
-        why: "To set the level that it has changes nothing.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "added > 0",
-        to: "added >= 0",
-        why: "To set the level that it has changes nothing.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "let added = units.min(room + 1) * self.scale + part;",
-        to: "let added = units.min(room + 2) * self.scale + part;",
-        why: "Any more units than there is room for do not fit, however many.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "} else if room > 0 {",
-        to: "} else if true {",
-        why: "Where there is no room, nothing moves.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "room > 0",
-        to: "room >= 0",
-        why: "Where there is no room, nothing moves.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::heal",
-        from: "if state.at <= tick + self.horizon {",
-        to: "if false {",
-        why: "A shortcut: the condition below asks for more.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::heal",
-        from: "state.at <= tick + self.horizon",
-        to: "state.at < tick + self.horizon",
-        why: "A shortcut: the condition below asks for more.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::heal",
-        from: "LEAST_GRACE.div_ceil(self.tick)",
-        to: "LEAST_GRACE / self.tick",
-        why: "A tick is a power of ten: the quotient is whole, or less than one, and no horizon is shorter than a tick.",
-    },
-];
+/// All of them.
+pub fn survivors() -> impl Iterator<Item = &'static Survivor> {
+    kernels::SURVIVORS.iter().chain(store::SURVIVORS)
+}

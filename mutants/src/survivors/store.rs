@@ -1,0 +1,5 @@
+//! Those of the store.
+
+use super::Survivor;
+
+pub const SURVIVORS: &[Survivor] = &[];
