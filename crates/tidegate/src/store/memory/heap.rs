@@ -313,9 +313,9 @@ mod tests {
             }
         }
 
-        let heap = Heap::new(1, Overflow::Refuse);
-        heap.visit(1, &kernel(), Micros::new(100), Look);
-        assert!(heap.lock(0).is_empty());
+        let heap = Heap::new(32, Overflow::Refuse);
+        heap.visit(3 << 62, &kernel(), Micros::new(100), Look);
+        assert!(heap.lock(3).is_empty());
     }
 
     #[test]

@@ -29,14 +29,13 @@ impl MemoryStore {
 /// Moves what was used of a predecessor to its heir, one of `turns`.
 pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
-    let has_own = match (from.seat, to.seat) {
+    match (from.seat, to.seat) {
         (_, Seat::Missing(_)) => return,
-        (Seat::Own, _) => true,
         // What it used of a shared state cannot be taken from there: it counts
         // for a key that has nothing else.
-        (_, Seat::Claimed | Seat::Unneeded) => false,
+        (Seat::Own, _) | (_, Seat::Claimed | Seat::Unneeded) => {}
         (_, Seat::Own | Seat::Shared) => return,
-    };
+    }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
         let mut seen = to_meter.kernel().copy(to.seen.as_ref().unwrap_or(&to.state));
@@ -49,7 +48,7 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
         from.state = healed;
     }
     store::take_over(to_meter, &mut to.state, to.at, from_meter, &mut from.state);
-    (to.changed, from.changed) = (true, has_own);
+    (to.changed, from.changed) = (true, true);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -117,6 +116,27 @@ mod tests {
             assert_eq!([left(&store, new), left(&store, old)], [17, 7], "nothing has moved");
             assert_eq!(charge(&store, new, 1).remaining, 16);
             assert_eq!([left(&store, new), left(&store, old)], [16, 10], "what has moved is gone from there");
+        }
+    }
+
+    #[test]
+    fn what_moves_stays_moved_if_the_charge_is_refused() {
+        for [old, new] in &pairs() {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            assert!(!charge(&store, new, 18).allowed);
+            assert_eq!([left(&store, new), left(&store, old)], [17, 10]);
+        }
+    }
+
+    #[test]
+    fn what_seems_to_come_from_the_future_moves_as_a_full_state() {
+        for [old, new] in &pairs() {
+            let clock = ManualClock::at(START);
+            let store = store(&clock, Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            clock.set(START.saturating_since(Micros::from_duration(24 * HOUR)));
+            assert_eq!(charge(&store, new, 1).remaining, 9);
         }
     }
 

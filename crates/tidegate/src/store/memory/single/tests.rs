@@ -79,7 +79,9 @@ fn newcomers(ask: impl Fn(&MemoryStore, &Meter, &Key<'_>) -> bool) {
         assert!(!ask(&store, &meter, &user), "{limit}");
         clock.advance(2 * HOUR);
         assert_eq!([peek(&user), peek(&companion)].map(|verdict| verdict.remaining), [0, 1], "{limit}");
+        let keys = store.count_keys();
         assert!(!ask(&store, &meter, &user), "{limit}: who used it owes it");
+        assert_eq!(store.count_keys(), keys, "{limit}: who is refused takes no room");
         assert!(ask(&store, &meter, &companion), "{limit}: who was refused owes nothing");
         assert!(!ask(&store, &meter, &companion), "{limit}");
     }
@@ -155,5 +157,35 @@ fn a_line_remembers_whether_the_latest_charge_was_refused() {
         clock.advance(Duration::from_secs(1));
         assert!(all_pass(&store, &[charge(&meter, &key)]) && !has_refused());
         clock.advance(Duration::from_secs(1));
+    }
+}
+
+/// A clock that is read a day too early once: by a thread that slept before
+/// it could use what it had read.
+#[derive(Clone, Default)]
+struct Slept(std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl crate::time::Clock for Slept {
+    fn now(&self) -> Micros {
+        let has_slept = self.0.swap(false, std::sync::atomic::Ordering::Relaxed);
+        if has_slept { START.saturating_since(Micros::from_duration(24 * HOUR)) } else { START }
+    }
+}
+
+#[test]
+fn a_thread_that_slept_asks_for_the_time_again_before_it_heals_a_state() {
+    let limits = [Limit::per_minute(5), Limit::sliding_counter(5, HOUR), Limit::sliding_log(5, HOUR)];
+    let meters = limits.map(|limit| meter("limit", limit));
+    let (key, more) = (Key::from("alice"), meter("more", Limit::per_minute(5)));
+    for meter in &meters {
+        for checks in [vec![charge(meter, &key)], vec![charge(meter, &key), charge(&more, &key)]] {
+            let clock = Slept::default();
+            let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+            let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+            assert!(all_pass(&store, &checks));
+            clock.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            let verdicts = decide(&store, &checks);
+            assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == 3), "{verdicts:?}");
+        }
     }
 }

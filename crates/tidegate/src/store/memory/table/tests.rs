@@ -117,6 +117,8 @@ fn a_key_costs_22_bytes_and_a_wide_one_64() {
         let wide = Table::<3>::new(keys, Overflow::Share, false);
         assert_eq!(bytes(wide.lines.count(), keys), 64);
     }
+    let lines = |keys| Table::<1>::new(keys, Overflow::Share, false).lines.count();
+    assert_eq!([187, 188].map(lines), [64, 128], "a part of a line is a line, and of a block a block");
     assert_eq!(small::<1>(Overflow::Share).lines.count(), 4);
     assert_eq!(small::<3>(Overflow::Share).lines.count(), 4);
 }
