@@ -281,8 +281,6 @@ impl<const STATE: usize> Table<STATE> {
         if let Some(labels) = &self.labels {
             labels.restore(to.line * Self::SLOTS + room, labels.take(line * Self::SLOTS + slot));
         }
-        // The slot counts as never used now, not as one just forgotten.
-        Self::write(from, slot, [0; STATE]);
         true
     }
 

@@ -392,3 +392,36 @@ fn a_name_moves_with_its_key() {
     }
     assert_eq!(listed, 16, "every slot is in use");
 }
+
+/// Looks at a line every millisecond until it was as `is_locked` says for ten
+/// times in a row.
+fn wait_until_it_stays(table: &Table<1>, line: usize, is_locked: bool) -> bool {
+    let mut times = 0;
+    for _ in 0..2_000 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let is_so = LockedLine::try_lock(table.lines.line(line)).is_none() == is_locked;
+        times = if is_so { times + 1 } else { 0 };
+        if times == 10 {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits in real time")]
+fn whoever_waits_for_a_line_holds_none_behind_it_and_keeps_the_one_before() {
+    for home in [0, 1] {
+        let table = small::<1>(Overflow::Refuse);
+        table.fill(1, home, 1, 100);
+        let newcomer = key(home, 1, 1);
+        let busy = table.lock(1 - home as usize);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| table.put(1, newcomer, 200));
+            assert!(wait_until_it_stays(&table, home as usize, home == 0), "from line {home}");
+            drop(busy);
+            assert_eq!(waiting.join().expect("it ends"), Ok(()));
+        });
+        assert_eq!(table.state_of(1, newcomer), state(newcomer, 200));
+    }
+}
