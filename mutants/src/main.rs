@@ -52,7 +52,22 @@ const FILES: &[&str] = &[
     "time.rs",
 ];
 /// Those of which every survivor has been looked at. The others are made when they are named, or by `--all`.
-const JUDGED: &[&str] = &["decision.rs", "kernel.rs", "kernel/bucket.rs"];
+const JUDGED: &[&str] = &[
+    "decision.rs",
+    "kernel.rs",
+    "kernel/bucket.rs",
+    "store/memory.rs",
+    "store/memory/few.rs",
+    "store/memory/heap.rs",
+    "store/memory/ids.rs",
+    "store/memory/overflow.rs",
+    "store/memory/pack.rs",
+    "store/memory/several.rs",
+    "store/memory/single.rs",
+    "store/memory/snapshot.rs",
+    "store/memory/succession.rs",
+    "store/memory/table.rs",
+];
 /// The tests that are asked first, and those that take long and are asked by `--thorough` only.
 const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "overfull", "ids", "policy"];
 const LONG_TESTS: &[&str] = &["change", "words", "key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
