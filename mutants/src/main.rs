@@ -64,13 +64,24 @@ const JUDGED: &[&str] = &[
     "limit.rs",
     "store/encoded.rs",
     "store/erased.rs",
+    "store/memory.rs",
+    "store/memory/few.rs",
+    "store/memory/heap.rs",
+    "store/memory/ids.rs",
+    "store/memory/overflow.rs",
+    "store/memory/pack.rs",
+    "store/memory/several.rs",
+    "store/memory/single.rs",
+    "store/memory/snapshot.rs",
+    "store/memory/succession.rs",
+    "store/memory/table.rs",
     "store/meter.rs",
     "store/meter_kernel.rs",
     "store/succession.rs",
     "time.rs",
 ];
 /// The tests that are asked first, and those that take long and are asked by `--thorough` only.
-const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "ids", "policy"];
+const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "overfull", "ids", "policy"];
 const LONG_TESTS: &[&str] = &["change", "words", "key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
 /// Tests that take long among those that do not.
 const LONG: &[&str] = &["no_more_ids_are_kept_than_fit"];

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -30,10 +31,14 @@ pub enum Outcome {
 
 /// Decisions of the differential tests: few, as there are thousands of runs.
 const DECISIONS: &str = "30000";
+/// The signal to a program that has used its time.
+const OUT_OF_TIME: i32 = 9;
 /// No test needs more, and a mistake may want all there is.
 const MOST_KILOBYTES: u32 = 4 << 20;
-/// What a program may take longer than without a mistake.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How much of a processor's time a program may take more than without a mistake, and how much time of day: it
+/// may have to wait for a processor, and one that waits for nothing else takes none of it.
+const PATIENCE: Duration = Duration::from_secs(6);
+const LONG_PATIENCE: Duration = Duration::from_secs(45);
 
 impl Program {
     pub fn new(name: &str, path: &str, skipped: &'static [&'static str]) -> Program {
@@ -59,12 +64,13 @@ impl Program {
     }
 
     pub fn run(&self, mutant: u32) -> Outcome {
-        watch(self.command(mutant), self.takes * 4 + PATIENCE)
+        watch(self.command(mutant), self.takes * 10 + LONG_PATIENCE)
     }
 
     fn command(&self, mutant: u32) -> Command {
         let mut command = Command::new("sh");
-        let limited = format!("ulimit -v {MOST_KILOBYTES}; exec \"$0\" \"$@\"");
+        let seconds = if self.takes.is_zero() { 600 } else { (self.takes * 4 + PATIENCE).as_secs() };
+        let limited = format!("ulimit -v {MOST_KILOBYTES}; ulimit -t {seconds}; exec \"$0\" \"$@\"");
         command.args(["-c", &limited, &self.path, "--test-threads", "1"]);
         command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
         command.env("TIDEGATE_MUTANT", mutant.to_string()).env("TIDEGATE_DECISIONS", DECISIONS);
@@ -105,6 +111,7 @@ fn watch(mut command: Command, patience: Duration) -> Outcome {
 fn ended(child: &mut Child) -> Outcome {
     match child.wait() {
         Ok(status) if status.success() => Outcome::Passed,
+        Ok(status) if status.signal() == Some(OUT_OF_TIME) => Outcome::TimedOut,
         Ok(status) => Outcome::Failed(format!("{status}")),
         Err(error) => Outcome::Failed(error.to_string()),
     }

@@ -54,6 +54,16 @@ fn no_more_ids_are_kept_than_fit() {
 }
 
 #[test]
+fn an_id_belongs_to_whose_request_it_is() {
+    let limiter = Limiter::new(Limit::per_hour(10));
+    for (key, id) in [("alice", "a"), ("bob", "a"), ("b", "oba"), ("", "alicea")] {
+        let first = limiter.check(Request::new(key).id(id)).expect("an answer");
+        assert!(!first.is_repeated(), "{key:?} has not sent {id:?} before");
+        assert!(limiter.check(Request::new(key).id(id)).is_ok_and(|again| again.is_repeated()));
+    }
+}
+
+#[test]
 fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
     let policy = Policy::new().rule(Rule::new("user", Limit::per_hour(10)).key(["user"]));
     let limiter = Limiter::new(policy);

@@ -52,7 +52,7 @@ fn the_store_holds_as_many_keys_as_it_was_made_for() {
         Limit::sliding_counter(1, Duration::from_secs(3_600)),
         Limit::sliding_log(1, Duration::from_secs(3_600)),
     ] {
-        let keys = 50_000;
+        let keys = 20_000;
         let store = MemoryStore::builder().max_keys(keys).overflow(Overflow::Refuse).clock(clock.clone());
         let limiter = Limiter::with_store(limit, store.build().expect("valid settings")).expect("a valid policy");
         let seated = (0..keys as u64).filter(|key| limiter.is_allowed(*key)).count();
@@ -154,6 +154,28 @@ fn a_restored_store_goes_on_where_the_old_one_stopped() {
 }
 
 #[test]
+fn states_outlive_one_restart_after_the_other() {
+    let log = || Policy::new().limit("log", Limit::sliding_log(30, Duration::from_secs(60)));
+    for policy in [policy, log] {
+        let clock = ManualClock::at(START);
+        let steady = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
+        let mut restarted = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
+        for restart in 0..4 {
+            clock.advance(Duration::from_secs(1));
+            for key in (0..20_u64).filter(|key| (key + restart) % 3 > 0) {
+                let decisions = [&steady, &restarted].map(|limiter| limiter.check(key).expect("an answer"));
+                assert_eq!(decisions[0], decisions[1], "key {key} after {restart} restarts");
+            }
+            let mut bytes = Vec::new();
+            restarted.store().snapshot(&mut bytes).expect("memory can be written");
+            let builder = MemoryStore::builder().max_keys(20_000).clock(clock.clone());
+            let restored = builder.restore(&bytes[..]).expect("the snapshot is whole");
+            restarted = Limiter::with_store(policy(), restored).expect("a valid policy");
+        }
+    }
+}
+
+#[test]
 fn a_damaged_snapshot_is_refused_whole() {
     let clock = ManualClock::at(START);
     let limiter = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
@@ -162,7 +184,7 @@ fn a_damaged_snapshot_is_refused_whole() {
     }
     let mut whole = Vec::new();
     limiter.store().snapshot(&mut whole).expect("memory can be written");
-    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(20_000).clock(clock.clone()).restore(bytes);
+    let restore = |bytes: &[u8]| MemoryStore::builder().max_keys(200).clock(clock.clone()).restore(bytes);
     assert!(restore(&whole).is_ok());
     for length in 0..whole.len() {
         assert!(restore(&whole[..length]).is_err(), "cut after {length} bytes");

@@ -146,13 +146,7 @@ impl Builder {
 
     fn build_with(self, seeds: Seeds) -> Result<MemoryStore, ConfigError> {
         let Builder { clock, max_keys, overflow, listed, ids_for } = self;
-        if max_keys == 0 {
-            return Err(ConfigError::Zero { field: "max_keys" });
-        }
-        if max_keys > LARGEST_MAX_KEYS {
-            let (value, bound) = (max_keys as u128, LARGEST_MAX_KEYS as u64);
-            return Err(ConfigError::TooLarge { field: "max_keys", value, bound });
-        }
+        check_max_keys(max_keys)?;
         Ok(MemoryStore {
             clock: clock.unwrap_or_else(|| Timepiece::new(SystemClock::new())),
             seeds,
@@ -167,6 +161,17 @@ impl Builder {
             ids: OnceLock::new(),
             ids_for,
         })
+    }
+}
+
+fn check_max_keys(keys: usize) -> Result<(), ConfigError> {
+    match keys {
+        0 => Err(ConfigError::Zero { field: "max_keys" }),
+        1..=LARGEST_MAX_KEYS => Ok(()),
+        _ => {
+            let (value, bound) = (keys as u128, LARGEST_MAX_KEYS as u64);
+            Err(ConfigError::TooLarge { field: "max_keys", value, bound })
+        }
     }
 }
 
@@ -350,3 +355,6 @@ impl Store for MemoryStore {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

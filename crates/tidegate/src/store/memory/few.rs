@@ -114,3 +114,147 @@ where
     };
     Some((after, Verdict::new(admission, reading), Verdict::new(admission, withheld)))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::kernel::Verb;
+    use crate::limit::Limit;
+    use crate::name::Name;
+    use crate::request::Key;
+    use crate::store::memory::Seeds;
+    use crate::store::{ImmediateStore, Meter, StoreError};
+    use crate::time::ManualClock;
+
+    const NOW: Micros = Micros::new(1_000_000_000_000);
+
+    /// Four lines of four slots.
+    fn store(clock: &ManualClock) -> MemoryStore {
+        let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+        builder.build_with(Seeds::new(1, 2)).expect("valid settings")
+    }
+
+    fn meters() -> Vec<Meter> {
+        let limit = |count| Limit::token_bucket(count, std::time::Duration::from_secs(60)).burst(5);
+        let window = Limit::fixed_window(5, std::time::Duration::from_secs(60));
+        (1..=9).map(limit).chain([window]).map(|limit| Meter::new(Name::literal("limit"), limit)).collect()
+    }
+
+    fn charge<'a>(meter: &'a Meter, key: &'a Key<'a>) -> Check<'a> {
+        Check::new(meter, key, Verb::Charge, 1).expect("a cost of one")
+    }
+
+    fn peek(store: &MemoryStore, check: Check<'_>) -> Verdict {
+        let mut verdict = Verdict::default();
+        store.decide_one_now(check.as_peek(), &mut verdict).expect("an answer");
+        verdict
+    }
+
+    /// Charges of one key whose states are in lines that `choose` picks.
+    fn with_charges(choose: impl Fn(&[usize]) -> bool, ask: impl Fn(&MemoryStore, &[Check<'_>], &ManualClock)) {
+        let (meters, key) = (meters(), Key::from("alice"));
+        let mut found = 0;
+        for first in 0..meters.len() {
+            for count in 1..=MOST {
+                let checks: Vec<Check<'_>> =
+                    (0..count).map(|index| charge(&meters[(first + index * 3) % meters.len()], &key)).collect();
+                let clock = ManualClock::at(NOW);
+                let store = store(&clock);
+                let line = |check: &Check<'_>| store.narrow.home(store.fingerprint(*check)).line;
+                let lines: Vec<usize> = checks.iter().map(line).collect();
+                if choose(&lines) {
+                    found += 1;
+                    checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+                    ask(&store, &checks, &clock);
+                }
+            }
+        }
+        assert!(found > 0, "there are some such keys");
+    }
+
+    fn charge_few(store: &MemoryStore, checks: &[Check<'_>]) -> (Option<Micros>, Vec<Verdict>) {
+        let mut verdicts = vec![Verdict::default(); checks.len()];
+        (store.charge_few(checks, &mut verdicts), verdicts)
+    }
+
+    fn are_charged_at_once(store: &MemoryStore, checks: &[Check<'_>], _: &ManualClock) {
+        for left in [3, 2, 1, 0] {
+            let (at, verdicts) = charge_few(store, checks);
+            assert_eq!(at, Some(NOW));
+            assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == left), "{verdicts:?}");
+        }
+        let (at, verdicts) = charge_few(store, checks);
+        assert_eq!(at, Some(NOW));
+        assert!(verdicts.iter().all(|verdict| !verdict.allowed && verdict.retry_after > Micros::ZERO));
+    }
+
+    #[test]
+    fn up_to_four_charges_at_home_need_no_longer_way() {
+        with_charges(|lines| lines.len() == MOST, are_charged_at_once);
+        with_charges(|lines| lines.is_sorted() && lines.first() < lines.last(), are_charged_at_once);
+        with_charges(|lines| !lines.is_sorted(), are_charged_at_once);
+        with_charges(|lines| lines.len() > 1 && lines.first() == lines.last(), are_charged_at_once);
+    }
+
+    #[test]
+    fn if_one_is_refused_none_is_charged_and_each_says_what_it_would_have() {
+        with_charges(
+            |lines| lines.len() > 1,
+            |store, checks, _| {
+                let last = checks[checks.len() - 1];
+                while store.admits_now(last).is_ok_and(|admitted| admitted) {}
+                let before: Vec<Verdict> = checks.iter().map(|check| peek(store, *check)).collect();
+                assert_eq!(charge_few(store, checks), (Some(NOW), before.clone()));
+                assert_eq!(checks.iter().map(|check| peek(store, *check)).collect::<Vec<_>>(), before);
+            },
+        );
+    }
+
+    #[test]
+    fn what_is_not_that_simple_is_left_as_it_is() {
+        with_charges(
+            |lines| lines.len() == 2,
+            |store, checks, clock| {
+                let [first, second] = [checks[0], checks[1]];
+                let left = || [first, second].map(|check| peek(store, check).remaining);
+                let stranger = Key::from("bob");
+                let free = Check::new(second.meter(), second.key(), Verb::Charge, 0).expect("no cost");
+                for other in [second.as_peek(), second.as_refund(), free, charge(second.meter(), &stranger)] {
+                    assert_eq!(charge_few(store, &[first, other]).0, None);
+                    assert_eq!(charge_few(store, &[other, first]).0, None);
+                }
+                assert_eq!(charge_few(store, &[first, second, second, second, second]).0, None);
+                assert_eq!(charge_few(store, &[first, first]).0, None, "one state twice");
+                let twice = store.decide_now(&[first, first], &mut [Verdict::default(); 2]);
+                assert!(matches!(twice, Err(StoreError::SameStateTwice { .. })));
+                assert_eq!(left(), [4, 4]);
+                // The clock was set back by hours: both states are from the future.
+                clock.set(NOW.saturating_since(Micros::new(86_400_000_000)));
+                assert_eq!(charge_few(store, &[first, second]).0, None);
+            },
+        );
+    }
+
+    #[test]
+    fn lines_are_waited_for_in_their_order() {
+        with_charges(
+            |lines| lines.len() == 2 && lines[0] != lines[1],
+            |store, checks, _| {
+                let seat = |check: &Check<'_>| store.narrow.reach(store.fingerprint(*check));
+                let mut seats = [seat(&checks[0]), seat(&checks[1])];
+                seats.sort_by_key(|seat| seat.home.line);
+                let first = LockedLine::lock(seats[0].line);
+                std::thread::scope(|scope| {
+                    let waiting = scope.spawn(|| charge_few(store, checks).0);
+                    for _ in 0..200 {
+                        std::thread::yield_now();
+                        let second = LockedLine::try_lock(seats[1].line);
+                        assert!(second.is_some(), "who waits for a line holds none behind it");
+                    }
+                    drop(first);
+                    assert_eq!(waiting.join().expect("it ends"), Some(NOW));
+                });
+            },
+        );
+    }
+}

@@ -105,10 +105,42 @@ impl MemoryStore {
 
     fn fingerprint_of_id(&self, check: &Check<'_>, id: RequestId<'_>) -> u64 {
         let owner = check.key().parts().next().unwrap_or_default();
-        let mut bytes = Vec::with_capacity(owner.len() + id.text.len() + 8);
-        bytes.extend((owner.len() as u64).to_le_bytes());
-        bytes.extend(owner);
-        bytes.extend(id.text.as_bytes());
+        let bytes = [&(owner.len() as u64).to_le_bytes(), owner, id.text.as_bytes()].concat();
         self.seeds.fingerprint(check.verb() as u64, &bytes)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::name::Name;
+    use crate::request::Key;
+    use crate::store::Meter;
+    use crate::time::ManualClock;
+
+    #[test]
+    fn a_shard_remembers_so_many_and_not_one_more() {
+        let clock = ManualClock::at(Micros::new(1_000_000));
+        let store = MemoryStore::builder().max_keys(10).clock(clock).build().expect("valid settings");
+        let (meter, key) = (Meter::new(Name::literal("limit"), Limit::per_hour(10)), Key::from("alice"));
+        let id = RequestId { text: "a", payload: 1 };
+        let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a small cost").with_id(id);
+        let fingerprint = store.fingerprint_of_id(&check, id);
+        let ids = store.ids.get_or_init(|| Box::new(Ids::new()));
+        let shard = || lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
+        for number in 0..MOST as u64 {
+            let (limits, verdicts) = (Box::default(), Box::default());
+            let answer = Answer { payload: 1, limits, at: Micros::ZERO, until: Micros::MAX, verdicts };
+            shard().answers.insert(fingerprint ^ (number + 1), answer);
+            shard().order.push_back(fingerprint ^ (number + 1));
+        }
+        shard().forget(Micros::ZERO);
+        assert_eq!(shard().order.len(), MOST, "as many as that are remembered");
+        let mut verdict = Verdict::default();
+        assert!(store.decide_one_now(check, &mut verdict).is_ok() && verdict.allowed);
+        let shard = shard();
+        assert_eq!((shard.order.len(), shard.answers.len()), (MOST, MOST));
+        assert!(!shard.answers.contains_key(&(fingerprint ^ 1)), "the oldest has made room");
     }
 }

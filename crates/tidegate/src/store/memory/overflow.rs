@@ -223,3 +223,130 @@ impl SharedState<'_> {
         entry.state = state;
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::kernel::BucketState;
+    use crate::limit::Limit;
+    use crate::name::Name;
+
+    fn meter() -> Meter {
+        Meter::new(Name::literal("limit"), Limit::per_second(1))
+    }
+
+    /// A state that is forgotten at `micros`.
+    fn until(micros: u64) -> MeterState {
+        MeterState::Bucket(BucketState { at: micros, fraction: 0 })
+    }
+
+    impl Shared {
+        fn set(&self, now: u64, fingerprint: u64, micros: u64) -> Result<(), Micros> {
+            let meter = meter();
+            let mut state = self.lock(&meter, fingerprint);
+            state.make_room(Micros::new(now)).map_err(|full| full.until)?;
+            state.set(meter.kernel(), until(micros), Micros::new(now));
+            Ok(())
+        }
+
+        fn inherited(&self, fingerprint: u64) -> u64 {
+            self.lock(&meter(), fingerprint).inherited(meter().kernel()).bucket().at
+        }
+
+        fn copied(&self, fingerprint: u64) -> u64 {
+            self.lock(&meter(), fingerprint).copy(meter().kernel()).bucket().at
+        }
+    }
+
+    #[test]
+    fn keys_of_one_group_share_a_state_and_only_its_users_inherit_it() {
+        let shared = Shared::new();
+        let (first, companion, stranger) = (5, 5 + GROUPS, 6);
+        assert_eq!(shared.set(10, first, 100), Ok(()));
+        assert_eq!([first, companion, stranger].map(|key| shared.copied(key)), [100, 100, 0]);
+        assert_eq!([first, companion, stranger].map(|key| shared.inherited(key)), [100, 0, 0]);
+        assert_eq!(shared.set(20, companion, 200), Ok(()));
+        assert_eq!([first, companion, stranger].map(|key| shared.inherited(key)), [200, 200, 0]);
+        // Another limit's states are others.
+        let other = Meter::new(Name::literal("other"), Limit::per_second(1));
+        assert_eq!(shared.lock(&other, first).copy(other.kernel()).bucket().at, 0);
+    }
+
+    #[test]
+    fn all_locked_at_once_are_the_same_states() {
+        let shared = Shared::new();
+        for key in [0, 63, 64, 1_023, 70_000] {
+            assert_eq!(shared.set(10, key, 100 + key), Ok(()));
+            let mut all = shared.lock_all();
+            assert_eq!(all.state(&meter(), key).copy(meter().kernel()).bucket().at, 100 + key);
+            all.state(&meter(), key).set(meter().kernel(), until(200 + key), Micros::new(10));
+            drop(all);
+            assert_eq!(shared.inherited(key), 200 + key);
+        }
+    }
+
+    #[test]
+    fn shared_states_matter_until_the_last_is_forgotten() {
+        let shared = Shared::new();
+        assert!(!shared.matters(Micros::ZERO));
+        assert_eq!(shared.set(10, 1, 100), Ok(()));
+        assert_eq!(shared.set(10, 2, 50), Ok(()));
+        assert_eq!([10, 99, 100].map(|now| shared.matters(Micros::new(now))), [true, true, false]);
+    }
+
+    #[test]
+    fn users_are_forgotten_with_what_they_used() {
+        let shared = Shared::new();
+        let (first, companion) = (5, 5 + GROUPS);
+        assert_eq!(shared.set(10, first, 100), Ok(()));
+        assert_eq!(shared.set(99, companion, 150), Ok(()));
+        assert_eq!([first, companion].map(|key| shared.inherited(key)), [150, 150]);
+        assert_eq!(shared.set(150, companion, 300), Ok(()));
+        assert_eq!([first, companion].map(|key| shared.inherited(key)), [0, 300]);
+    }
+
+    #[test]
+    fn where_more_used_a_state_than_are_remembered_everyone_has() {
+        let mut users = Users::default();
+        for _ in 0..2 {
+            (0..MOST_USERS as u64).for_each(|user| users.add(user));
+        }
+        assert_eq!([0, MOST_USERS as u64 - 1, 99].map(|user| users.includes(user)), [true, true, false]);
+        users.add(77);
+        assert!(users.includes(77) && users.includes(99));
+        users.add(78);
+        assert!(users.includes(99), "and that stays so");
+    }
+
+    #[test]
+    fn a_full_shard_has_room_for_those_it_knows_and_for_others_when_one_is_forgotten() {
+        let shared = Shared::new();
+        let limits: Vec<Meter> = (0..=MOST as u64)
+            .map(|number| {
+                Meter::new(Name::literal("limit"), Limit::fixed_window(1 + number, std::time::Duration::from_secs(1)))
+            })
+            .collect();
+        let set = |limit: &Meter, now: u64, window: u64| -> Result<(), u64> {
+            let mut state = shared.lock(limit, 7);
+            let window = MeterState::Window(match limit.kernel() {
+                MeterKernel::Window(kernel) => kernel.state(window * 1_000_000, 1, 0).expect("a state"),
+                MeterKernel::Bucket(_) | MeterKernel::Heap(_) => unreachable!("all are windows"),
+            });
+            state.make_room(Micros::new(now)).map_err(|full| full.until.get())?;
+            state.set(limit.kernel(), window, Micros::new(now));
+            Ok(())
+        };
+        let (last, known) = limits.split_last().expect("there are some");
+        for (number, limit) in known.iter().enumerate() {
+            assert_eq!(set(limit, 10, if number == 3 { 4 } else { 5 }), Ok(()));
+        }
+        assert_eq!(set(last, 10, 6), Err(5_000_000), "one is forgotten after its window");
+        assert_eq!(set(&known[0], 10, 5), Ok(()), "who has a state needs no room");
+        assert_eq!(set(last, 4_999_999, 6), Err(5_000_000));
+        assert_eq!(set(last, 5_000_000, 6), Ok(()));
+        assert_eq!(shared.lock(last, 7).shard().len(), MOST);
+        assert_eq!(set(&known[3], 5_000_000, 6), Err(6_000_000), "the others are still there");
+        // A shard is one of many.
+        assert_eq!(shared.set(10, 8, 100), Ok(()));
+    }
+}

@@ -119,3 +119,84 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::limit::Limit;
+    use crate::name::Name;
+    use crate::store::Meter;
+    use crate::time::Micros;
+
+    /// A bucket whose tick drains so much; the period is prime to each of them.
+    fn bucket(drain: u64) -> Bucket {
+        Bucket::new(drain, 1_000_003, 1, false).expect("a bucket")
+    }
+
+    #[test]
+    fn a_state_is_one_word_if_every_fraction_and_count_fits_into_eleven_bits() {
+        assert_eq!([1, 2_047, 2_048, 2_049].map(|drain| bucket(drain).is_narrow()), [true, true, true, false]);
+        let window = |count, style| Window::new(count, 1_000_000, style);
+        let fixed = [1, 2_047, 2_048].map(|count| window(count, Style::FixedFromEpoch).is_narrow());
+        assert_eq!(fixed, [true, true, false]);
+        assert!(window(2_047, Style::FixedFromFirst).is_narrow() && !window(1, Style::Sliding).is_narrow());
+        // Time in ticks of more than a microsecond has no room beside it.
+        let coarse = Bucket::new(2_047, 1_000_000_000_000, 10_000, false).expect("a bucket");
+        assert!(coarse.tick() > 1 && !coarse.is_narrow());
+    }
+
+    #[test]
+    fn states_come_back_as_they_were() {
+        let now = 1_700_000_000_000_000;
+        for drain in [1, 2_047, 2_048] {
+            let state = BucketState { at: now, fraction: drain - 1 };
+            let narrow: [u64; 1] = bucket(drain).pack(&state);
+            let wide: [u64; 3] = bucket(drain).pack(&state);
+            assert_eq!((bucket(drain).unpack(narrow), bucket(drain).unpack(wide)), (state, state));
+            let until = bucket(drain).forget_at(&state).get();
+            for word in [narrow[0], wide[0]] {
+                assert!(word > (until - 1) << FRACTION_BITS && word <= until << FRACTION_BITS);
+            }
+        }
+        for style in [Style::FixedFromEpoch, Style::FixedFromFirst, Style::Sliding] {
+            let window = Window::new(2_047, 60_000_000, style);
+            for (current, previous) in [(1, 0), (2_047, 0), (0, 5), (7, 5)] {
+                let previous = if style == Style::Sliding { previous } else { 0 };
+                let start = if current + previous > 0 { now - now % 60_000_000 } else { 0 };
+                let state = WindowState { start, current, previous };
+                let wide: [u64; 3] = window.pack(&state);
+                assert_eq!(window.unpack(wide), state, "{style:?}");
+                assert_eq!(wide[0], window.forget_at(&state).get() << FRACTION_BITS);
+                if style != Style::Sliding {
+                    let narrow: [u64; 1] = window.pack(&state);
+                    assert_eq!(window.unpack(narrow), state);
+                    let until = window.forget_at(&state).get();
+                    assert!(narrow == [0] || narrow[0] > (until - 1) << FRACTION_BITS);
+                    assert!(narrow[0] <= until << FRACTION_BITS);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_that_nobody_packed_are_a_state_all_the_same() {
+        for style in [Style::FixedFromEpoch, Style::Sliding] {
+            let window = Window::new(10, 60_000_000, style);
+            let narrow: WindowState = window.unpack([5 << FRACTION_BITS | 3]);
+            assert_eq!(narrow, WindowState { start: 0, current: 3, previous: 0 });
+            let wide: WindowState = window.unpack([5 << FRACTION_BITS, u64::MAX, 11]);
+            assert_eq!(wide, WindowState { start: 0, current: 10, previous: 10 });
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_log_is_in_words() {
+        let meter = Meter::new(Name::literal("log"), Limit::sliding_log(1, Duration::from_secs(1)));
+        let mut state = MeterState::Fresh;
+        meter.kernel().charge(&mut state, Micros::new(5), 1);
+        let (narrow, wide): ([u64; 1], [u64; 3]) = (meter.kernel().pack(&state), meter.kernel().pack(&state));
+        assert_eq!((narrow, wide), ([0], [0; 3]));
+    }
+}

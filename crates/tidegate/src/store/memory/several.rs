@@ -64,9 +64,7 @@ impl MemoryStore {
         let now = self.clock.now();
         self.add_predecessors(checks, &mut turns, now);
         let mut held = self.hold(&turns);
-        for turn in &mut turns {
-            turn.seat = self.seat(&mut held, turn, now);
-        }
+        self.seat_all(&mut held, &mut turns, now);
         let mut shared = self.lock_shared(&mut turns, now);
         for turn in &mut turns {
             self.load(&mut held, shared.as_mut(), turn, now);
@@ -130,14 +128,29 @@ impl MemoryStore {
 
     /// Locks all that the turns could need.
     fn hold<'s>(&'s self, turns: &[Turn<'_>]) -> Held<'s> {
-        let mut places: Vec<(usize, usize)> = Vec::with_capacity(2 * turns.len());
-        for turn in turns {
-            places.extend(self.shelf(turn.shelf).numbers(turn.fingerprint).map(|number| (turn.shelf, number)));
-        }
+        let numbers = |turn: &Turn<'_>| {
+            let shelf = turn.shelf;
+            self.shelf(shelf).numbers(turn.fingerprint).map(|number| (shelf, number))
+        };
+        let mut places: Vec<(usize, usize)> = turns.iter().flat_map(numbers).collect();
         places.sort_unstable();
         places.dedup();
         Held {
             locks: places.into_iter().map(|(shelf, number)| (shelf, number, self.shelf(shelf).lock(number))).collect(),
+        }
+    }
+
+    /// Finds a seat for everyone. A slot whose time has come is free, also
+    /// for the other turns: whoever has lost it to them looks again.
+    fn seat_all(&self, held: &mut Held<'_>, turns: &mut [Turn<'_>], now: Micros) {
+        for turn in &mut *turns {
+            turn.seat = self.seat(held, turn, now);
+        }
+        let has_lost = |held: &mut Held<'_>, turn: &Turn<'_>| {
+            matches!(turn.seat, Seat::Own) && !self.shelf(turn.shelf).has(held, turn)
+        };
+        while let Some(turn) = turns.iter_mut().find(|turn| has_lost(held, turn)) {
+            turn.seat = self.seat(held, turn, now);
         }
     }
 
@@ -320,8 +333,7 @@ impl<const STATE: usize> Table<STATE> {
     fn pair<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Pair<'g, 's> {
         let home = self.home(turn.fingerprint);
         let away = self.other(home);
-        let away_line = (away.line != home.line).then(|| held.line(turn.shelf, away.line));
-        Pair { home: held.line(turn.shelf, home.line), away: away_line }
+        Pair { home: held.line(turn.shelf, home.line), away: Some(held.line(turn.shelf, away.line)) }
     }
 }
 
@@ -386,7 +398,7 @@ impl Shelf for Heap {
         self.make_room(bucket, now)?;
         if let MeterKernel::Heap(kernel) = turn.check.meter().kernel() {
             let mut entry = Entry::new(turn.fingerprint, kernel, AnyState::Fresh, turn.label);
-            entry.set(AnyState::Fresh, Micros::MAX);
+            entry.set(kernel, AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
         Ok(())
@@ -400,8 +412,9 @@ impl Shelf for Heap {
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
         let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
         let until = turn.check.meter().kernel().forget_at(&turn.state);
-        if let Some(entry) = Heap::find(bucket, turn.fingerprint) {
-            entry.set(std::mem::take(turn.state.heap_mut()), until);
+        let entry = Heap::find(bucket, turn.fingerprint);
+        if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, turn.check.meter().kernel()) {
+            entry.set(kernel, std::mem::take(turn.state.heap_mut()), until);
         }
     }
 

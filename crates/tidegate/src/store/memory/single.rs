@@ -326,3 +326,6 @@ impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
         self.spill(full, at)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

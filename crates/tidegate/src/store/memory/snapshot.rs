@@ -255,3 +255,162 @@ impl<R: Read> Checked<R> {
 fn cut_short(error: io::Error) -> SnapshotError {
     if error.kind() == io::ErrorKind::UnexpectedEof { SnapshotError::Damaged } else { error.into() }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::time::ManualClock;
+
+    const NOW: u64 = 50;
+
+    fn head() -> [u64; 5] {
+        [MAGIC, VERSION, 1, 2, Seeds::new(1, 2).fingerprint(0, &[])]
+    }
+
+    /// A snapshot of these words, with the checksum that they have.
+    fn snapshot(words: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut out = Checked::new(&mut bytes);
+        words.iter().for_each(|word| out.write_word(*word));
+        out.finish().expect("memory can be written");
+        bytes
+    }
+
+    fn restore(snapshot: impl Read) -> Result<MemoryStore, SnapshotError> {
+        let clock = ManualClock::at(Micros::new(NOW));
+        MemoryStore::builder().max_keys(1).clock(clock).restore(snapshot)
+    }
+
+    /// How many keys a snapshot of these records gives back.
+    fn restored(records: &[Vec<u64>]) -> Result<usize, SnapshotError> {
+        let end = [END, records.len() as u64];
+        restore(&snapshot(&[&head(), &records.concat()[..], &end].concat())[..]).map(|store| store.count_keys())
+    }
+
+    /// A key of a table of four lines.
+    fn key(line: u64, number: u64) -> u64 {
+        line << 62 | number << 2 | 1
+    }
+
+    fn narrow(fingerprint: u64, until: u64) -> Vec<u64> {
+        vec![NARROW, fingerprint, until << FRACTION_BITS]
+    }
+
+    fn wide(fingerprint: u64, until: u64) -> Vec<u64> {
+        vec![WIDE, fingerprint, until << FRACTION_BITS, until, 0]
+    }
+
+    fn heap(fingerprint: u64, until: u64) -> Vec<u64> {
+        vec![HEAP, fingerprint, until, 8, 0]
+    }
+
+    #[test]
+    fn what_is_forgotten_by_now_takes_no_room() {
+        type Record = fn(u64, u64) -> Vec<u64>;
+        for (record, room) in [(narrow as Record, 16), (wide as Record, 8), (heap as Record, 20)] {
+            let alive = (0..room).map(|number| record(key(number % 4, number), NOW + 1));
+            let mut records: Vec<Vec<u64>> = alive.collect();
+            assert!(restored(&records).is_ok_and(|keys| keys == room as usize));
+            records.push(record(key(0, 99), NOW));
+            assert!(restored(&records).is_ok_and(|keys| keys == room as usize), "{room}");
+            records.push(record(key(0, 98), NOW + 1));
+            assert!(matches!(restored(&records), Err(SnapshotError::NoRoom { max_keys: 1 })), "{room}");
+        }
+    }
+
+    #[test]
+    fn counts_and_times_that_no_kernel_has_are_damage() {
+        for word in [3, 4] {
+            let with = |value| {
+                let mut record = wide(1, 100);
+                record[word] = value;
+                restored(&[record])
+            };
+            assert!(with(EXACT - 1).is_ok());
+            assert!(matches!(with(EXACT), Err(SnapshotError::Damaged)));
+        }
+    }
+
+    #[test]
+    fn the_number_of_records_has_to_be_right_and_their_kinds_known() {
+        let all = |words: &[u64]| restore(&snapshot(&[&head(), words].concat())[..]).map(|store| store.count_keys());
+        let record = [NARROW, 1, 100 << FRACTION_BITS];
+        assert!(all(&[&record[..], &[END, 1]].concat()).is_ok_and(|keys| keys == 1));
+        assert!(all(&[END, 0]).is_ok_and(|keys| keys == 0));
+        for words in [[&record[..], &[END, 0]].concat(), [&record[..], &[END, 2]].concat(), vec![END, 1], vec![5, 0]] {
+            assert!(matches!(all(&words), Err(SnapshotError::Damaged)), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_or_another_hash_is_foreign() {
+        for word in 0..5 {
+            let mut foreign = head();
+            foreign[word] ^= 1 << 40;
+            let snapshot = snapshot(&[&foreign[..], &[END, 0]].concat());
+            assert!(matches!(restore(&snapshot[..]), Err(SnapshotError::Foreign)), "word {word}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_state_has_is_not_believed() {
+        let records = |length| [&head()[..], &[HEAP, 1, 100, length]].concat();
+        let bytes = |length| records(length).iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let endless = bytes(LONGEST_STATE + 1);
+        assert!(matches!(restore((&endless[..]).chain(io::repeat(0))), Err(SnapshotError::Damaged)));
+        assert!(matches!(restore(&bytes(LONGEST_STATE)[..]), Err(SnapshotError::Damaged)), "there is no such state");
+    }
+
+    /// Fails once so many bytes have gone through.
+    struct Failing {
+        left: usize,
+        failures: usize,
+    }
+
+    impl Failing {
+        fn pass(&mut self, bytes: usize) -> io::Result<usize> {
+            if bytes > self.left {
+                self.failures += 1;
+                return Err(io::Error::other("the disk is gone"));
+            }
+            self.left -= bytes;
+            Ok(bytes)
+        }
+    }
+
+    impl Write for Failing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.pass(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.pass(1).map(|_| ())
+        }
+    }
+
+    impl Read for Failing {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let word = MAGIC.to_le_bytes();
+            bytes.copy_from_slice(&word[..bytes.len()]);
+            self.pass(bytes.len())
+        }
+    }
+
+    #[test]
+    fn a_writer_that_fails_is_told_and_asked_no_more() {
+        let store = MemoryStore::builder().max_keys(1).build().expect("valid settings");
+        // The head, the end and the checksum are eight words; then it is flushed.
+        for left in [0, 8, 40, 63, 64] {
+            let mut out = Failing { left, failures: 0 };
+            assert!(matches!(store.snapshot(&mut out), Err(SnapshotError::Io(_))), "after {left} bytes");
+            assert_eq!(out.failures, 1);
+        }
+        assert!(store.snapshot(&mut Failing { left: 65, failures: 0 }).is_ok());
+    }
+
+    #[test]
+    fn a_reader_that_fails_is_no_damage() {
+        assert!(matches!(restore(Failing { left: 8, failures: 0 }), Err(SnapshotError::Io(_))));
+        assert!(matches!(restore(&MAGIC.to_le_bytes()[..]), Err(SnapshotError::Damaged)), "cut short");
+    }
+}

@@ -29,14 +29,13 @@ impl MemoryStore {
 /// Moves what was used of a predecessor to its heir, one of `turns`.
 pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
-    let has_own = match (from.seat, to.seat) {
+    match (from.seat, to.seat) {
         (_, Seat::Missing(_)) => return,
-        (Seat::Own, _) => true,
         // What it used of a shared state cannot be taken from there: it counts
         // for a key that has nothing else.
-        (_, Seat::Claimed | Seat::Unneeded) => false,
+        (Seat::Own, _) | (_, Seat::Claimed | Seat::Unneeded) => {}
         (_, Seat::Own | Seat::Shared) => return,
-    };
+    }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
         let mut seen = to_meter.kernel().copy(to.seen.as_ref().unwrap_or(&to.state));
@@ -49,5 +48,138 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
         from.state = healed;
     }
     store::take_over(to_meter, &mut to.state, to.at, from_meter, &mut from.state);
-    (to.changed, from.changed) = (true, has_own);
+    (to.changed, from.changed) = (true, true);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::kernel::Verdict;
+    use crate::limit::Limit;
+    use crate::name::Name;
+    use crate::request::Key;
+    use crate::store::memory::{Overflow, Seeds};
+    use crate::store::{ImmediateStore, Meter};
+    use crate::time::ManualClock;
+
+    const START: Micros = Micros::new(1_700_000_000_000_000);
+    const HOUR: std::time::Duration = std::time::Duration::from_secs(3_600);
+
+    fn store(clock: &ManualClock, overflow: Overflow) -> MemoryStore {
+        let builder = MemoryStore::builder().max_keys(1).overflow(overflow).clock(clock.clone());
+        builder.build_with(Seeds::new(1, 2)).expect("valid settings")
+    }
+
+    fn fill(store: &MemoryStore, limit: Limit) {
+        let strangers = Meter::new(Name::literal("strangers"), limit);
+        (0..100_u64).for_each(|number| drop(ask(store, &[(&strangers, Verb::Charge, 1)], number)));
+    }
+
+    /// A limit and the one that succeeds it, of every kind.
+    fn pairs() -> [[Meter; 2]; 3] {
+        let pair = |limits: [Limit; 2]| {
+            let [old, new] = limits.map(|limit| Meter::new(Name::literal("limit"), limit));
+            let new = new.in_place_of(&old, START).expect("the first change");
+            [old, new]
+        };
+        [
+            pair([Limit::per_hour(10), Limit::per_hour(20)]),
+            pair([Limit::sliding_counter(10, HOUR), Limit::sliding_counter(20, HOUR)]),
+            pair([Limit::sliding_log(10, HOUR), Limit::sliding_log(20, HOUR)]),
+        ]
+    }
+
+    fn ask<'a>(store: &MemoryStore, checks: &[(&Meter, Verb, u64)], key: impl Into<Key<'a>>) -> Vec<Verdict> {
+        let key = key.into();
+        let checks: Vec<Check<'_>> = checks
+            .iter()
+            .map(|(meter, verb, cost)| Check::new(meter, &key, *verb, *cost).expect("a small cost"))
+            .collect();
+        let mut verdicts = vec![Verdict::default(); checks.len()];
+        store.decide_now(&checks, &mut verdicts).expect("the memory store answers");
+        verdicts
+    }
+
+    fn left(store: &MemoryStore, meter: &Meter) -> u64 {
+        ask(store, &[(meter, Verb::Peek, 0)], "alice")[0].remaining
+    }
+
+    fn charge(store: &MemoryStore, meter: &Meter, cost: u64) -> Verdict {
+        ask(store, &[(meter, Verb::Charge, cost)], "alice")[0]
+    }
+
+    #[test]
+    fn whoever_only_looks_sees_what_would_move_and_a_charge_moves_it() {
+        for [old, new] in &pairs() {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            assert_eq!([left(&store, new), left(&store, old)], [17, 7], "nothing has moved");
+            assert_eq!(charge(&store, new, 1).remaining, 16);
+            assert_eq!([left(&store, new), left(&store, old)], [16, 10], "what has moved is gone from there");
+        }
+    }
+
+    #[test]
+    fn what_moves_stays_moved_if_the_charge_is_refused() {
+        for [old, new] in &pairs() {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            assert!(!charge(&store, new, 18).allowed);
+            assert_eq!([left(&store, new), left(&store, old)], [17, 10]);
+        }
+    }
+
+    #[test]
+    fn what_seems_to_come_from_the_future_moves_as_a_full_state() {
+        for [old, new] in &pairs() {
+            let clock = ManualClock::at(START);
+            let store = store(&clock, Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            clock.set(START.saturating_since(Micros::from_duration(24 * HOUR)));
+            assert_eq!(charge(&store, new, 1).remaining, 9);
+        }
+    }
+
+    #[test]
+    fn one_that_is_asked_itself_keeps_what_it_has() {
+        for [old, new] in &pairs() {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            let both = ask(&store, &[(old, Verb::Charge, 1), (new, Verb::Charge, 1)], "alice");
+            assert_eq!([both[0].remaining, both[1].remaining], [6, 19]);
+        }
+    }
+
+    #[test]
+    fn a_key_for_which_there_is_no_room_moves_nothing() {
+        for ([old, new], strangers) in
+            pairs().iter().zip([Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)])
+        {
+            let store = store(&ManualClock::at(START), Overflow::Refuse);
+            assert!(charge(&store, old, 3).allowed);
+            fill(&store, strangers);
+            assert!(charge(&store, new, 1).degraded);
+            assert_eq!(left(&store, old), 7);
+        }
+    }
+
+    #[test]
+    fn what_was_used_of_a_shared_state_moves_once_to_a_key_that_has_nothing_else() {
+        for ([old, new], strangers) in pairs().iter().zip([
+            Limit::per_minute(1),
+            Limit::fixed_window(3_000, HOUR / 60),
+            Limit::sliding_log(1, HOUR / 60),
+        ]) {
+            let clock = ManualClock::at(START);
+            let store = store(&clock, Overflow::Share);
+            fill(&store, strangers);
+            let before = store.overflowed();
+            assert!(charge(&store, old, 10).allowed);
+            assert_eq!(store.overflowed(), before + 1, "it has no room of its own");
+            clock.advance(HOUR / 30);
+            let left = charge(&store, new, 1).remaining;
+            assert!((9..=10).contains(&left), "the shared state counts: {left}");
+            assert_eq!(charge(&store, new, 1).remaining, left - 1, "but once");
+        }
+    }
 }

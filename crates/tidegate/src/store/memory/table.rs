@@ -80,7 +80,7 @@ pub(super) struct Approach<'t> {
     pub(super) line: &'t [AtomicU64; WORDS],
 }
 
-/// A key's two lines, locked; `away` is missing if they are the same.
+/// A key's two lines, locked; `away` is missing if the key cannot be there.
 #[derive(Clone, Copy)]
 pub(super) struct Pair<'g, 't> {
     pub(super) home: &'g LockedLine<'t>,
@@ -155,7 +155,7 @@ impl<const STATE: usize> Table<STATE> {
             return self.enter(Pair { home: &home_line, away: None }, home, now, visit);
         }
         let (home_line, away_line) = self.lock_other(home_line, home);
-        let pair = Pair { home: &home_line, away: away_line.as_ref() };
+        let pair = Pair { home: &home_line, away: Some(&away_line) };
         // The home line may have been unlocked in between: look there again.
         match self.locate(pair, home) {
             Some((line, slot)) => Self::visit_at(line, slot, now, &mut visit),
@@ -194,7 +194,7 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn locate<'g, 't>(&self, pair: Pair<'g, 't>, home: Seat) -> Option<(&'g LockedLine<'t>, usize)> {
         let in_home = Self::find(pair.home, home.tag).map(|slot| (pair.home, slot));
         in_home.or_else(|| {
-            let away = pair.away.unwrap_or(pair.home);
+            let away = pair.away?;
             Self::find(away, home.tag | AWAY).map(|slot| (away, slot))
         })
     }
@@ -239,7 +239,7 @@ impl<const STATE: usize> Table<STATE> {
                 Self::note_sent_away(pair.home);
                 Ok((line, slot))
             }
-            Some((until, ..)) => Err(Full { until: Micros::new((until >> FRACTION_BITS) + 1) }),
+            Some((until, ..)) => Err(Full { until: Micros::new(until.div_ceil(1 << FRACTION_BITS)) }),
             None => unreachable!("a key has a home line"),
         }
     }
@@ -281,8 +281,6 @@ impl<const STATE: usize> Table<STATE> {
         if let Some(labels) = &self.labels {
             labels.restore(to.line * Self::SLOTS + room, labels.take(line * Self::SLOTS + slot));
         }
-        // The slot counts as never used now, not as one just forgotten.
-        Self::write(from, slot, [0; STATE]);
         true
     }
 
@@ -305,22 +303,19 @@ impl<const STATE: usize> Table<STATE> {
         LockedLine::lock(self.lines.line(line))
     }
 
-    /// Locks the other line of the key of `home` too, if it is another. Lines
-    /// are waited for in the order of their numbers only.
-    fn lock_other<'t>(&'t self, home_line: LockedLine<'t>, home: Seat) -> (LockedLine<'t>, Option<LockedLine<'t>>) {
+    /// Locks the other line of the key of `home` too. Lines are waited for in
+    /// the order of their numbers only.
+    fn lock_other<'t>(&'t self, home_line: LockedLine<'t>, home: Seat) -> (LockedLine<'t>, LockedLine<'t>) {
         let other = self.other(home).line;
-        if other == home.line {
-            return (home_line, None);
-        }
         if other > home.line {
-            return (home_line, Some(self.lock(other)));
+            return (home_line, self.lock(other));
         }
         if let Some(other_line) = LockedLine::try_lock(self.lines.line(other)) {
-            return (home_line, Some(other_line));
+            return (home_line, other_line);
         }
         drop(home_line);
         let other_line = self.lock(other);
-        (self.lock(home.line), Some(other_line))
+        (self.lock(home.line), other_line)
     }
 
     #[inline(always)]
@@ -328,8 +323,9 @@ impl<const STATE: usize> Table<STATE> {
         Seat { line: scale(fingerprint, self.lines.count()), tag: fingerprint << TAG_SHIFT }
     }
 
-    /// The other place of the key that sits, or would sit, in `seat`. The
-    /// other of the other is the first.
+    /// The other place of the key that sits, or would sit, in `seat`: an odd
+    /// number of lines away, so never the same. The other of the other is the
+    /// first.
     #[inline(always)]
     pub(super) fn other(&self, seat: Seat) -> Seat {
         let distance = ((seat.tag >> TAG_SHIFT) as usize | 1) & (self.block - 1);
@@ -458,3 +454,6 @@ impl Table<1> {
 fn scale(number: u64, count: usize) -> usize {
     ((u128::from(number) * count as u128) >> 64) as usize
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

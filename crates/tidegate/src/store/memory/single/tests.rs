@@ -1,0 +1,191 @@
+//! Keys that find no room and share a state, alone and in checks of several
+//! limits; and lines in which charges are being refused.
+
+use std::time::Duration;
+
+use super::*;
+use crate::kernel::Verb;
+use crate::limit::Limit;
+use crate::name::Name;
+use crate::request::Key;
+use crate::store::memory::Seeds;
+use crate::store::{ImmediateStore, Meter};
+use crate::time::ManualClock;
+
+const START: Micros = Micros::new(1_700_000_000_000_000);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn meter(name: &'static str, limit: Limit) -> Meter {
+    Meter::new(Name::literal(name), limit)
+}
+
+fn charge<'a>(meter: &'a Meter, key: &'a Key<'a>) -> Check<'a> {
+    Check::new(meter, key, Verb::Charge, 1).expect("a cost of one")
+}
+
+fn decide(store: &MemoryStore, checks: &[Check<'_>]) -> Vec<Verdict> {
+    let mut verdicts = vec![Verdict::default(); checks.len()];
+    store.decide_now(checks, &mut verdicts).expect("the memory store answers");
+    verdicts
+}
+
+fn all_pass(store: &MemoryStore, checks: &[Check<'_>]) -> bool {
+    decide(store, checks).iter().all(|verdict| verdict.allowed)
+}
+
+/// A store whose every slot is taken for an hour.
+fn full_store(clock: &ManualClock) -> MemoryStore {
+    let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+    let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+    for limit in [Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)] {
+        let strangers = meter("strangers", limit);
+        (0..100_u64).for_each(|number| drop(decide(&store, &[charge(&strangers, &Key::from(number))])));
+    }
+    assert_eq!(store.count_keys(), 16 + 8 + 20);
+    assert_eq!(store.overflowed(), 300 - 44, "who found no room is counted once");
+    store
+}
+
+/// Limits of a day, one for each place where states are kept.
+fn daily() -> [Limit; 4] {
+    let day = 24 * HOUR;
+    [
+        Limit::token_bucket(1, day),
+        // A fraction of a microsecond that does not fit into eleven bits.
+        Limit::token_bucket(2_053, 24 * HOUR * 2_053 + Duration::from_micros(1)).burst(1),
+        Limit::sliding_counter(1, day),
+        Limit::sliding_log(1, day),
+    ]
+}
+
+/// Two keys that share a state.
+fn companions(store: &MemoryStore, meter: &Meter) -> [Key<'static>; 2] {
+    let group = |key: &Key<'_>| store.fingerprint(charge(meter, key)) % 1_024;
+    let first = Key::from("first");
+    let second = (0..100_000_u64).map(Key::from).find(|key| group(key) == group(&first));
+    [first, second.expect("there is one")]
+}
+
+/// What `ask` is allowed: the first of two companions uses the only unit, the
+/// second is refused, and then there is room.
+fn newcomers(ask: impl Fn(&MemoryStore, &Meter, &Key<'_>) -> bool) {
+    for limit in daily() {
+        let clock = ManualClock::at(START);
+        let (store, meter) = (full_store(&clock), meter("newcomers", limit));
+        let [user, companion] = companions(&store, &meter);
+        let peek = |key| decide(&store, &[charge(&meter, key).as_peek()])[0];
+        assert!(ask(&store, &meter, &user), "{limit}");
+        assert!(!ask(&store, &meter, &companion), "{limit}: they share a state");
+        assert!(!ask(&store, &meter, &user), "{limit}");
+        clock.advance(2 * HOUR);
+        assert_eq!([peek(&user), peek(&companion)].map(|verdict| verdict.remaining), [0, 1], "{limit}");
+        let keys = store.count_keys();
+        assert!(!ask(&store, &meter, &user), "{limit}: who used it owes it");
+        assert_eq!(store.count_keys(), keys, "{limit}: who is refused takes no room");
+        assert!(ask(&store, &meter, &companion), "{limit}: who was refused owes nothing");
+        assert!(!ask(&store, &meter, &companion), "{limit}");
+    }
+}
+
+#[test]
+fn who_finds_room_owes_what_it_used_of_a_shared_state_and_no_more() {
+    newcomers(|store, meter, key| all_pass(store, &[charge(meter, key)]));
+    newcomers(|store, meter, key| store.admits_now(charge(meter, key)).expect("an answer"));
+}
+
+#[test]
+fn the_same_is_so_in_checks_of_several_limits() {
+    let generous = meter("generous", Limit::per_hour(1_000));
+    newcomers(|store, meter, key| all_pass(store, &[charge(meter, key), charge(&generous, key)]));
+    newcomers(|store, meter, key| all_pass(store, &[charge(&generous, key), charge(meter, key)]));
+}
+
+#[test]
+fn every_limit_that_finds_no_room_is_counted() {
+    let clock = ManualClock::at(START);
+    let store = full_store(&clock);
+    let [a, b] = [meter("a", Limit::per_hour(9)), meter("b", Limit::sliding_log(9, HOUR))];
+    let key = Key::from("alice");
+    let before = store.overflowed();
+    assert!(all_pass(&store, &[charge(&a, &key)]));
+    assert_eq!(store.overflowed(), before + 1);
+    assert!(all_pass(&store, &[charge(&a, &key), charge(&b, &key)]));
+    assert_eq!(store.overflowed(), before + 3);
+    assert!(all_pass(&store, &[charge(&a, &key).as_peek(), charge(&b, &key).as_peek()]));
+    assert_eq!(store.overflowed(), before + 3, "who only looks needs no room");
+    let left = [&a, &b].map(|meter| decide(&store, &[charge(meter, &key).as_peek()])[0].remaining);
+    assert_eq!(left, [7, 8]);
+}
+
+#[test]
+fn where_even_the_shared_states_are_too_many_newcomers_are_refused_until_one_is_forgotten() {
+    let clock = ManualClock::at(START);
+    let store = full_store(&clock);
+    let (newcomers, key) = (meter("newcomers", Limit::per_hour(2)), Key::from("alice"));
+    let fingerprint = store.fingerprint(charge(&newcomers, &key));
+    for count in 1..=256 {
+        let other = meter("others", Limit::per_minute(count));
+        let mut state = MeterState::Fresh;
+        other.kernel().charge(&mut state, START, count);
+        store.shared().lock(&other, fingerprint).set(other.kernel(), state, START);
+    }
+    let other = meter("another limit", Limit::per_hour(2));
+    let before = store.overflowed();
+    let refused = decide(&store, &[charge(&newcomers, &key)])[0];
+    assert!(refused.degraded && !refused.allowed);
+    assert_eq!((refused.retry_after.get(), refused.reset_after.get()), (60_000_000, 60_000_000));
+    assert_eq!(store.overflowed(), before + 1);
+    let both = decide(&store, &[charge(&newcomers, &key), charge(&other, &key)]);
+    assert_eq!(both[0], refused);
+    assert!(both[1].allowed && both[1].remaining == 2, "the other would have passed, and was not charged: {both:?}");
+    assert_eq!(store.overflowed(), before + 3);
+    clock.advance(Duration::from_secs(60));
+    assert!(all_pass(&store, &[charge(&newcomers, &key), charge(&other, &key)]));
+}
+
+#[test]
+fn a_line_remembers_whether_the_latest_charge_was_refused() {
+    let clock = ManualClock::at(START);
+    let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+    let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+    let (meter, key) = (meter("limit", Limit::per_second(1)), Key::from("alice"));
+    let has_refused = || Table::has_refused(store.narrow.reach(store.fingerprint(charge(&meter, &key))).line);
+    for _ in 0..3 {
+        assert!(all_pass(&store, &[charge(&meter, &key)]));
+        assert!(!all_pass(&store, &[charge(&meter, &key)]) && has_refused(), "from now on a glance is worth it");
+        assert!(!all_pass(&store, &[charge(&meter, &key)]) && has_refused());
+        clock.advance(Duration::from_secs(1));
+        assert!(all_pass(&store, &[charge(&meter, &key)]) && !has_refused());
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
+/// A clock that is read a day too early once: by a thread that slept before
+/// it could use what it had read.
+#[derive(Clone, Default)]
+struct Slept(std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl crate::time::Clock for Slept {
+    fn now(&self) -> Micros {
+        let has_slept = self.0.swap(false, std::sync::atomic::Ordering::Relaxed);
+        if has_slept { START.saturating_since(Micros::from_duration(24 * HOUR)) } else { START }
+    }
+}
+
+#[test]
+fn a_thread_that_slept_asks_for_the_time_again_before_it_heals_a_state() {
+    let limits = [Limit::per_minute(5), Limit::sliding_counter(5, HOUR), Limit::sliding_log(5, HOUR)];
+    let meters = limits.map(|limit| meter("limit", limit));
+    let (key, more) = (Key::from("alice"), meter("more", Limit::per_minute(5)));
+    for meter in &meters {
+        for checks in [vec![charge(meter, &key)], vec![charge(meter, &key), charge(&more, &key)]] {
+            let clock = Slept::default();
+            let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+            let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+            assert!(all_pass(&store, &checks));
+            clock.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            let verdicts = decide(&store, &checks);
+            assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == 3), "{verdicts:?}");
+        }
+    }
+}
