@@ -115,8 +115,8 @@ impl MemoryStore {
     }
 
     /// What nearly every check comes to: a charge to a bucket that sits in its
-    /// home line. The state afterwards, and the level if it passed; or the line,
-    /// locked, if it is not that simple.
+    /// home line. The state afterwards, and the level if it passed. If it is not
+    /// that simple, the line, locked, if the bucket is not there.
     #[inline(always)]
     fn charge_at_home<'t>(
         &'t self,
@@ -124,7 +124,7 @@ impl MemoryStore {
         cost: u64,
         approach: Approach<'t>,
         now: Micros,
-    ) -> Result<(BucketState, Option<u64>), LockedLine<'t>> {
+    ) -> Result<(BucketState, Option<u64>), Option<LockedLine<'t>>> {
         // A refusal changes nothing, so it needs no lock.
         if Table::has_refused(approach.line) {
             if let Some(words) = self.narrow.glance(approach) {
@@ -135,13 +135,13 @@ impl MemoryStore {
             }
         }
         let line = LockedLine::lock(approach.line);
-        let Some(slot) = Table::<1>::find(&line, approach.home.tag) else { return Err(line) };
+        let Some(slot) = Table::<1>::find(&line, approach.home.tag) else { return Err(Some(line)) };
         let mut state = bucket.unpack(Table::<1>::read(&line, slot));
         let filled = bucket.fill_if_room(&mut state, now, cost);
         if filled.is_some() {
             Table::<1>::write(&line, slot, bucket.pack(&state));
         } else if bucket.heal(&state, now).is_some() {
-            return Err(line);
+            return Err(None);
         }
         Table::note_refused(&line, filled.is_none());
         Ok((state, filled))
@@ -150,17 +150,17 @@ impl MemoryStore {
     #[inline(never)]
     fn charge_narrow_elsewhere(
         &self,
-        line: LockedLine<'_>,
+        absent_from: Option<LockedLine<'_>>,
         home: Seat,
         check: Check<'_>,
         fingerprint: u64,
         now: Micros,
     ) -> Verdict {
-        match check.meter().kernel() {
-            MeterKernel::Bucket(kernel) => {
-                self.narrow.visit_from(line, home, now, OneCheck { store: self, kernel, check, fingerprint, now })
+        match (check.meter().kernel(), absent_from) {
+            (MeterKernel::Bucket(kernel), Some(line)) => {
+                self.narrow.visit_absent(line, home, now, OneCheck { store: self, kernel, check, fingerprint, now })
             }
-            MeterKernel::Window(_) | MeterKernel::Heap(_) => {
+            (MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_), line) => {
                 drop(line);
                 self.decide_anywhere(check, fingerprint, now)
             }
@@ -246,15 +246,12 @@ impl<K> OneCheck<'_, K> {
         (seen_from(self.now, at, verdict), changed)
     }
 
-    /// What a new key starts with: what it may have used while there was no
-    /// room for it, and with it what its companions did.
-    fn inherited(&self, at: Micros) -> MeterState {
-        match self.store.shared.get() {
-            Some(shared) if shared.matters(at) => {
-                shared.lock(self.check.meter(), self.fingerprint).inherited(self.check.meter().kernel())
-            }
-            Some(_) | None => MeterState::Fresh,
-        }
+    /// What a new key starts with, if not with nothing: what it may have used
+    /// while there was no room for it, and with it what its companions did.
+    #[inline]
+    fn inherited(&self, at: Micros) -> Option<MeterState> {
+        let shared = self.store.shared.get().filter(|shared| shared.matters(at))?;
+        Some(shared.lock(self.check.meter(), self.fingerprint).inherited(self.check.meter().kernel()))
     }
 
     /// Decides for a key that finds no room. Its lines are locked meanwhile,
@@ -295,7 +292,8 @@ where
     }
 
     fn fresh(&mut self, at: Micros) -> [u64; STATE] {
-        self.check.meter().kernel().pack(&self.inherited(at))
+        // What was never used is nothing but zeros.
+        self.inherited(at).map_or([0; STATE], |state| self.check.meter().kernel().pack(&state))
     }
 
     fn label(&self) -> Option<Label<'_>> {
@@ -315,7 +313,7 @@ impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
     }
 
     fn fresh(&mut self, at: Micros) -> AnyState {
-        std::mem::take(self.inherited(at).heap_mut())
+        self.inherited(at).map(|mut state| std::mem::take(state.heap_mut())).unwrap_or_default()
     }
 
     fn label(&self) -> Option<Label<'_>> {

@@ -147,12 +147,26 @@ impl<const STATE: usize> Table<STATE> {
         now: Micros,
         mut visit: V,
     ) -> V::Answer {
-        if let Some(slot) = Self::find(&home_line, home.tag) {
-            return Self::visit_at(&home_line, slot, now, &mut visit);
+        match Self::find(&home_line, home.tag) {
+            Some(slot) => Self::visit_at(&home_line, slot, now, &mut visit),
+            None => self.visit_absent(home_line, home, now, visit),
         }
-        let has_room = || Self::oldest(&home_line).1 <= now.get() << FRACTION_BITS;
-        if !Self::has_sent_away(&home_line) && has_room() {
-            return self.enter(Pair { home: &home_line, away: None }, home, now, visit);
+    }
+
+    /// [`visit`](Table::visit) for one who has locked the home line, and found
+    /// that the key is not there.
+    pub(super) fn visit_absent<V: Visit<[u64; STATE]>>(
+        &self,
+        home_line: LockedLine<'_>,
+        home: Seat,
+        now: Micros,
+        mut visit: V,
+    ) -> V::Answer {
+        if !Self::has_sent_away(&home_line) {
+            let (slot, until) = Self::oldest(&home_line);
+            if until <= now.get() << FRACTION_BITS {
+                return self.enter_at(&home_line, slot, home, now, visit);
+            }
         }
         let (home_line, away_line) = self.lock_other(home_line, home);
         let pair = Pair { home: &home_line, away: Some(&away_line) };
@@ -163,8 +177,28 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
-    /// [`visit`](Table::visit) for a key that sits nowhere yet.
+    /// [`visit`](Table::visit) for a key that sits nowhere yet, and finds a free
+    /// slot in its home line: what nearly every new key comes to.
     #[inline]
+    fn enter_at<V: Visit<[u64; STATE]>>(
+        &self,
+        home_line: &LockedLine<'_>,
+        slot: usize,
+        home: Seat,
+        now: Micros,
+        mut visit: V,
+    ) -> V::Answer {
+        let now = self.recall(home, now);
+        let mut state = visit.fresh(now);
+        let (answer, changed) = visit.step(&mut state, now);
+        if changed {
+            self.take(home_line, home, slot, visit.label(), now.get() << FRACTION_BITS);
+            Self::write(home_line, slot, state);
+        }
+        answer
+    }
+
+    /// [`visit`](Table::visit) for a key that sits nowhere yet.
     fn enter<V: Visit<[u64; STATE]>>(&self, pair: Pair<'_, '_>, home: Seat, now: Micros, mut visit: V) -> V::Answer {
         let now = self.recall(home, now);
         let mut state = visit.fresh(now);
