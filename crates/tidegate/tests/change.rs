@@ -112,6 +112,17 @@ fn lowering_takes_effect_at_once_and_raising_gives_only_what_is_more() {
 }
 
 #[test]
+fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
+    for words in ["10/h", "leaky 10/h", "fixed 10/h", "sliding 10/h", "sliding-log 10/h"] {
+        let (limiter, _) = limiter(limit(words));
+        assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+        limiter.set_policy(limit(&words.replace("10", "4"))).expect("a valid policy");
+        assert_eq!(limiter.reset("alice").expect("an answer").remaining(), 4, "{words}");
+        assert!(limiter.is_allowed(Request::new("alice").cost(4)), "{words}: it came back");
+    }
+}
+
+#[test]
 fn the_same_policy_again_changes_nothing() {
     let policy =
         || Policy::new().rule(Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("50/h")));
