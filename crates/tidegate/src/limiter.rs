@@ -220,9 +220,10 @@ impl<S: Store> Limiter<S> {
     /// Shows each limit that the request has to pass, in the policy's order,
     /// without asking any of them: for those who tell callers of their limits.
     pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
-        if self.with_only_meter(&mut show).is_none() {
+        let request = request.into();
+        if request.rule.is_some() || self.with_only_meter(&mut show).is_none() {
             let current = self.inner.policies.current();
-            current.policy.resolve(&request.into()).enforced.iter().for_each(|applied| show(applied.meter));
+            current.policy.resolve(&request).enforced.iter().for_each(|applied| show(applied.meter));
         }
     }
 
@@ -315,7 +316,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.is_plain()) {
             let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
             let is_admitted = inner.store.admits_now(check).unwrap_or(false);
             if !is_admitted || inner.policies.is_unchanged() {
@@ -381,7 +382,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.is_plain()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;

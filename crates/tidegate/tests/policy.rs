@@ -236,6 +236,20 @@ fn the_rule_for_all_others_can_have_a_candidate() {
 }
 
 #[test]
+fn a_rule_that_is_asked_by_name_is_asked_whatever_else_there_is() {
+    let one = limiter(Policy::new().limit("api", ONE));
+    let two = limiter(Policy::new().limit("api", ONE).limit("other", ONE));
+    for limiter in [one, two] {
+        let unknown = || Request::new("alice").rule("unknown");
+        assert!(limiter.is_allowed(unknown()) && limiter.check(unknown()).is_ok_and(|d| d.is_unlimited()));
+        assert!(limiter.check_many([unknown(), unknown()]).is_ok_and(|all| all.iter().all(|d| d.is_unlimited())));
+        limiter.for_each_meter(unknown(), |meter| panic!("{} has no say", meter.name()));
+        let known = || Request::new("alice").rule("api");
+        assert!(limiter.is_allowed(known()) && !limiter.is_allowed(known()));
+    }
+}
+
+#[test]
 fn nonsense_is_refused_when_the_limiter_is_made() {
     let make = |policy: Policy| Limiter::builder(policy).build().err();
     assert!(matches!(make(Policy::new()), Some(ConfigError::EmptyPolicy)));
