@@ -184,15 +184,17 @@ impl<S: Store> Limiter<S> {
             let current = inner.policies.current_for_long();
             let resolution = current.policy.resolve(request);
             let mut question = Question::new(&resolution, verb, id)?;
-            let mut decided = None;
+            let (mut decided, mut charged) = (None, false);
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
+                // Whoever stands in for the store has charged nothing there.
+                charged = verb == Verb::Charge && answer.is_ok();
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
             if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                let charged = (verb == Verb::Charge).then(|| Question::new(&resolution, Verb::Refund, None));
-                if let Some(Ok(given_back)) = charged {
+                let given_back = charged.then(|| Question::new(&resolution, Verb::Refund, None));
+                if let Some(Ok(given_back)) = given_back {
                     // If it cannot be given back, it was charged in vain: against the caller.
                     let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
                 }
@@ -407,14 +409,15 @@ impl<S: ImmediateStore> Limiter<S> {
             let current = inner.policies.current();
             let resolution = current.policy.resolve(request);
             let mut question = Question::new(&resolution, verb, id)?;
-            let mut decided = None;
+            let (mut decided, mut charged) = (None, false);
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
+                charged = verb == Verb::Charge && answer.is_ok();
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
             if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                if verb == Verb::Charge {
+                if charged {
                     question.checks().iter().for_each(|check| self.give_back_now(*check));
                 }
                 continue;

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
+use tidegate::kernel::Verdict;
 use tidegate::{
-    Clock, Condition, ConfigError, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy,
-    Request, Rule, Setting,
+    Check, Clock, Condition, ConfigError, Decision, FailureMode, ImmediateStore, Limit, Limiter, ManualClock,
+    MemoryStore, Micros, Overflow, Policy, Request, Rule, Setting, Store, StoreError,
 };
 use tidegate_testkit::Random;
 
@@ -331,4 +332,68 @@ fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
     let decisions = limiter.check_many(batch).expect("answers");
     let told = decisions.iter().map(|decision| (decision.rule().as_str(), decision.remaining()));
     assert_eq!(told.collect::<Vec<_>>(), [("all", 19), ("closed", 0), ("all", 17), ("all", 19), ("closed", 0)]);
+}
+
+/// A store that fails once it has been told what to do meanwhile.
+struct Failing {
+    store: MemoryStore,
+    meanwhile: Arc<Mutex<Option<Deed>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("gone for a moment")]
+struct Gone;
+
+impl Store for Failing {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
+
+impl ImmediateStore for Failing {
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        match meanwhile {
+            None => self.store.decide_now(checks, verdicts),
+            Some(meanwhile) => {
+                meanwhile();
+                Err(StoreError::Failed { source: Box::new(Gone) })
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+    let meanwhile = Arc::new(Mutex::new(None));
+    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
+    let limiter = Limiter::builder(limit("100/h")).store(store).on_failure(FailureMode::Open).build();
+    let limiter = limiter.expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").cost(50)));
+    for (count, used) in [(200, 51), (300, 52)] {
+        let changing = limiter.clone();
+        let change = move || changing.set_policy(Limit::per_hour(count)).expect("a valid policy");
+        *meanwhile.lock().expect("nobody panics") = Some(Box::new(change));
+        // One by the way of those who answer at once, one by the other.
+        let decision = match count {
+            200 => limiter.check("alice"),
+            _ => tidegate_testkit::block_on(limiter.check_async("alice")),
+        };
+        assert_eq!(decision.expect("an answer").remaining(), count - used);
+    }
+}
+
+#[test]
+fn a_batch_has_its_stand_in_too() {
+    let meanwhile: Arc<Mutex<Option<Deed>>> = Arc::new(Mutex::new(Some(Box::new(|| ()))));
+    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(limit("1/h")).store(Failing { store, meanwhile }).on_failure(FailureMode::Open);
+    let decisions = limiter.build().expect("a valid policy").check_many(["alice", "alice", "alice"]);
+    let decisions = decisions.expect("a stand-in answers").into_iter().map(|d| (d.is_allowed(), d.is_degraded()));
+    assert!(decisions.eq([(true, true), (true, false), (false, false)]));
 }

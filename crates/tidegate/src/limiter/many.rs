@@ -41,8 +41,8 @@ impl<'a> Asked<'a> {
 impl<S: ImmediateStore> Limiter<S> {
     /// Decides a batch of requests, each for itself and 32 at a time at one
     /// reading of the clock: for 16 and more about twice as fast as one by one.
-    /// Where the policy has several limits, each request is decided as by
-    /// [`check`](Limiter::check).
+    /// Where the policy has several limits or a failure mode, each request is
+    /// decided as by [`check`](Limiter::check).
     ///
     /// ```
     /// use tidegate::{Limit, Limiter};
@@ -62,7 +62,8 @@ impl<S: ImmediateStore> Limiter<S> {
     ) -> Result<Vec<Decision>, CheckError> {
         let mut requests = requests.into_iter().map(Into::into);
         let current = self.inner.policies.current();
-        let Some(meter) = &current.only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
+        let only = current.only.as_ref().filter(|_| current.stand_ins.is_none());
+        let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
             if !request.is_plain() {
