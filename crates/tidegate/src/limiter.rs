@@ -211,11 +211,16 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Whether a charge passed, or a peek was answered, by a policy that was no
-    /// longer in force by then.
+    /// Whether a charge passed, a key was reset or a peek was answered by a policy
+    /// that was no longer in force by then.
     #[inline]
     fn is_overtaken(&self, verb: Verb, decision: Decision, current: &Current) -> bool {
-        let matters = verb == Verb::Peek || (verb == Verb::Charge && decision.is_allowed());
+        let matters = match verb {
+            Verb::Charge => decision.is_allowed(),
+            Verb::Peek | Verb::Reset => true,
+            // What was given back cannot be given back again.
+            Verb::Refund => false,
+        };
         matters && !self.inner.policies.is_current(current)
     }
 
@@ -388,7 +393,7 @@ impl<S: ImmediateStore> Limiter<S> {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
-            if inner.policies.is_unchanged() || !matches!(verb, Verb::Charge | Verb::Peek) {
+            if inner.policies.is_unchanged() || verb == Verb::Refund {
                 return Ok(check.decision(verdict));
             }
             if verb == Verb::Charge {

@@ -334,6 +334,24 @@ fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
     assert_eq!(told.collect::<Vec<_>>(), [("all", 19), ("closed", 0), ("all", 17), ("all", 19), ("closed", 0)]);
 }
 
+#[test]
+fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
+    let meddler = Meddler::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(meddler.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+    let deed = {
+        let limiter = limiter.clone();
+        move || {
+            limiter.set_policy(limit("20/h")).expect("a valid policy");
+            assert!(limiter.is_allowed("alice"));
+        }
+    };
+    *meddler.first.lock().expect("nobody panics") = Some(Box::new(deed));
+    assert_eq!(limiter.reset("alice").expect("an answer").remaining(), 20);
+    assert_eq!(peek(&limiter, "alice").remaining(), 20);
+}
+
 /// A store that fails once it has been told what to do meanwhile.
 struct Failing {
     store: MemoryStore,
