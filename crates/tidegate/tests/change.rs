@@ -174,6 +174,34 @@ fn every_place_of_a_rule_succeeds_its_own() {
 }
 
 #[test]
+fn a_place_of_ones_own_succeeds_a_tier_and_is_succeeded_by_it() {
+    let rule = || Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("100/h"));
+    let (limiter, _) = limiter(rule());
+    let alice = || Request::user("alice").with("plan", "pro");
+    assert!(limiter.is_allowed(alice().cost(30)));
+    limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 19);
+    limiter.set_policy(rule()).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 68);
+    let by_pattern = || rule().override_matching("user", "a*", limit("200/h"));
+    limiter.set_policy(by_pattern().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 17);
+    limiter.set_policy(by_pattern()).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 166);
+}
+
+#[test]
+fn a_limit_that_still_applies_to_a_key_keeps_what_it_counted() {
+    let rule = || Rule::new("api", limit("10/h")).key(["tenant"]);
+    let (limiter, _) = limiter(rule());
+    let by = |user| Request::user(user).with("tenant", "acme");
+    assert!(limiter.is_allowed(by("bob").cost(10)));
+    limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    assert!(limiter.is_allowed(by("alice")));
+    assert!(!limiter.is_allowed(by("bob")), "the tenant has used its limit up");
+}
+
+#[test]
 fn limits_without_names_succeed_each_other() {
     let (limiter, _) = limiter([limit("10/h"), limit("fixed 100/h")]);
     assert!(limiter.check(Request::new("alice").cost(5)).is_ok_and(|d| d.is_allowed()));
