@@ -69,7 +69,8 @@ impl<'a> Swapped<'a> {
             let used = encoded(predecessor, used)?;
             let rest;
             (own, rest) = meter.take_over_encoded(&own.bytes, now, predecessor, &used).ok_or_else(garbled)?;
-            left.push(rest);
+            // What does not fit would come back after a reset.
+            left.push(if verb == Verb::Reset { Kept::default() } else { rest });
         }
         let decided = meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?;
         // Whoever only looks moves nothing.

@@ -184,15 +184,17 @@ impl<S: Store> Limiter<S> {
             let current = inner.policies.current_for_long();
             let resolution = current.policy.resolve(request);
             let mut question = Question::new(&resolution, verb, id)?;
-            let mut decided = None;
+            let (mut decided, mut charged) = (None, false);
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
+                // Whoever stands in for the store has charged nothing there.
+                charged = verb == Verb::Charge && answer.is_ok();
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
             if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                let charged = (verb == Verb::Charge).then(|| Question::new(&resolution, Verb::Refund, None));
-                if let Some(Ok(given_back)) = charged {
+                let given_back = charged.then(|| Question::new(&resolution, Verb::Refund, None));
+                if let Some(Ok(given_back)) = given_back {
                     // If it cannot be given back, it was charged in vain: against the caller.
                     let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
                 }
@@ -209,20 +211,26 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Whether a charge passed, or a peek was answered, by a policy that was no
-    /// longer in force by then.
+    /// Whether a charge passed, a key was reset or a peek was answered by a policy
+    /// that was no longer in force by then.
     #[inline]
     fn is_overtaken(&self, verb: Verb, decision: Decision, current: &Current) -> bool {
-        let matters = verb == Verb::Peek || (verb == Verb::Charge && decision.is_allowed());
+        let matters = match verb {
+            Verb::Charge => decision.is_allowed(),
+            Verb::Peek | Verb::Reset => true,
+            // What was given back cannot be given back again.
+            Verb::Refund => false,
+        };
         matters && !self.inner.policies.is_current(current)
     }
 
     /// Shows each limit that the request has to pass, in the policy's order,
     /// without asking any of them: for those who tell callers of their limits.
     pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
-        if self.with_only_meter(&mut show).is_none() {
+        let request = request.into();
+        if request.rule.is_some() || self.with_only_meter(&mut show).is_none() {
             let current = self.inner.policies.current();
-            current.policy.resolve(&request.into()).enforced.iter().for_each(|applied| show(applied.meter));
+            current.policy.resolve(&request).enforced.iter().for_each(|applied| show(applied.meter));
         }
     }
 
@@ -315,7 +323,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.is_plain()) {
             let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
             let is_admitted = inner.store.admits_now(check).unwrap_or(false);
             if !is_admitted || inner.policies.is_unchanged() {
@@ -381,11 +389,11 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain().filter(|_| request.id.is_none()) {
+        if let Some(meter) = inner.policies.plain().filter(|_| request.is_plain()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             inner.store.decide_one_now(check, &mut verdict)?;
-            if inner.policies.is_unchanged() || !matches!(verb, Verb::Charge | Verb::Peek) {
+            if inner.policies.is_unchanged() || verb == Verb::Refund {
                 return Ok(check.decision(verdict));
             }
             if verb == Verb::Charge {
@@ -406,14 +414,15 @@ impl<S: ImmediateStore> Limiter<S> {
             let current = inner.policies.current();
             let resolution = current.policy.resolve(request);
             let mut question = Question::new(&resolution, verb, id)?;
-            let mut decided = None;
+            let (mut decided, mut charged) = (None, false);
             if let Some(checks) = &question.checks {
                 let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
+                charged = verb == Verb::Charge && answer.is_ok();
                 decided = Some(question.decided(&current, answer)?);
             }
             let decision = question.decision();
             if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                if verb == Verb::Charge {
+                if charged {
                     question.checks().iter().for_each(|check| self.give_back_now(*check));
                 }
                 continue;

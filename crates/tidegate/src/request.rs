@@ -96,6 +96,12 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Whether the key and the cost are all that a limit on every request needs.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.id.is_none() && self.rule.is_none()
+    }
+
     pub(crate) fn request_id(&self) -> Option<RequestId<'a>> {
         Some(RequestId { text: self.id?, payload: self.payload() })
     }

@@ -69,7 +69,7 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn with_id(self, id: RequestId<'a>) -> Check<'a> {
         // Whoever changes nothing can do it twice.
-        let id = Some(id).filter(|_| matches!(self.verb, Verb::Charge | Verb::Refund) && self.cost > 0);
+        let id = Some(id).filter(|_| matches!(self.verb, Verb::Charge | Verb::Refund));
         Check { id, ..self }
     }
 

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
+use tidegate::kernel::Verdict;
 use tidegate::{
-    Clock, Condition, ConfigError, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy,
-    Request, Rule, Setting,
+    Check, Clock, Condition, ConfigError, Decision, FailureMode, ImmediateStore, Limit, Limiter, ManualClock,
+    MemoryStore, Micros, Overflow, Policy, Request, Rule, Setting, Store, StoreError,
 };
 use tidegate_testkit::Random;
 
@@ -112,6 +113,17 @@ fn lowering_takes_effect_at_once_and_raising_gives_only_what_is_more() {
 }
 
 #[test]
+fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
+    for words in ["10/h", "leaky 10/h", "fixed 10/h", "sliding 10/h", "sliding-log 10/h"] {
+        let (limiter, _) = limiter(limit(words));
+        assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+        limiter.set_policy(limit(&words.replace("10", "4"))).expect("a valid policy");
+        assert_eq!(limiter.reset("alice").expect("an answer").remaining(), 4, "{words}");
+        assert!(limiter.is_allowed(Request::new("alice").cost(4)), "{words}: it came back");
+    }
+}
+
+#[test]
 fn the_same_policy_again_changes_nothing() {
     let policy =
         || Policy::new().rule(Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("50/h")));
@@ -159,6 +171,34 @@ fn every_place_of_a_rule_succeeds_its_own() {
     limiter.set_policy(Policy::new().limit("other", limit("5/h"))).expect("a valid policy");
     limiter.set_policy(Policy::from(rule("40/h", "200/h"))).expect("a valid policy");
     assert_eq!(check(&alice, 0).remaining(), 36);
+}
+
+#[test]
+fn a_place_of_ones_own_succeeds_a_tier_and_is_succeeded_by_it() {
+    let rule = || Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("100/h"));
+    let (limiter, _) = limiter(rule());
+    let alice = || Request::user("alice").with("plan", "pro");
+    assert!(limiter.is_allowed(alice().cost(30)));
+    limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 19);
+    limiter.set_policy(rule()).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 68);
+    let by_pattern = || rule().override_matching("user", "a*", limit("200/h"));
+    limiter.set_policy(by_pattern().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 17);
+    limiter.set_policy(by_pattern()).expect("a valid policy");
+    assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 166);
+}
+
+#[test]
+fn a_limit_that_still_applies_to_a_key_keeps_what_it_counted() {
+    let rule = || Rule::new("api", limit("10/h")).key(["tenant"]);
+    let (limiter, _) = limiter(rule());
+    let by = |user| Request::user(user).with("tenant", "acme");
+    assert!(limiter.is_allowed(by("bob").cost(10)));
+    limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    assert!(limiter.is_allowed(by("alice")));
+    assert!(!limiter.is_allowed(by("bob")), "the tenant has used its limit up");
 }
 
 #[test]
@@ -320,4 +360,86 @@ fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
     let decisions = limiter.check_many(batch).expect("answers");
     let told = decisions.iter().map(|decision| (decision.rule().as_str(), decision.remaining()));
     assert_eq!(told.collect::<Vec<_>>(), [("all", 19), ("closed", 0), ("all", 17), ("all", 19), ("closed", 0)]);
+}
+
+#[test]
+fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
+    let meddler = Meddler::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(meddler.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+    let deed = {
+        let limiter = limiter.clone();
+        move || {
+            limiter.set_policy(limit("20/h")).expect("a valid policy");
+            assert!(limiter.is_allowed("alice"));
+        }
+    };
+    *meddler.first.lock().expect("nobody panics") = Some(Box::new(deed));
+    assert_eq!(limiter.reset("alice").expect("an answer").remaining(), 20);
+    assert_eq!(peek(&limiter, "alice").remaining(), 20);
+}
+
+/// A store that fails once it has been told what to do meanwhile.
+struct Failing {
+    store: MemoryStore,
+    meanwhile: Arc<Mutex<Option<Deed>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("gone for a moment")]
+struct Gone;
+
+impl Store for Failing {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
+
+impl ImmediateStore for Failing {
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        match meanwhile {
+            None => self.store.decide_now(checks, verdicts),
+            Some(meanwhile) => {
+                meanwhile();
+                Err(StoreError::Failed { source: Box::new(Gone) })
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+    let meanwhile = Arc::new(Mutex::new(None));
+    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
+    let limiter = Limiter::builder(limit("100/h")).store(store).on_failure(FailureMode::Open).build();
+    let limiter = limiter.expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").cost(50)));
+    for (count, used) in [(200, 51), (300, 52)] {
+        let changing = limiter.clone();
+        let change = move || changing.set_policy(Limit::per_hour(count)).expect("a valid policy");
+        *meanwhile.lock().expect("nobody panics") = Some(Box::new(change));
+        // One by the way of those who answer at once, one by the other.
+        let decision = match count {
+            200 => limiter.check("alice"),
+            _ => tidegate_testkit::block_on(limiter.check_async("alice")),
+        };
+        assert_eq!(decision.expect("an answer").remaining(), count - used);
+    }
+}
+
+#[test]
+fn a_batch_has_its_stand_in_too() {
+    let meanwhile: Arc<Mutex<Option<Deed>>> = Arc::new(Mutex::new(Some(Box::new(|| ()))));
+    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(limit("1/h")).store(Failing { store, meanwhile }).on_failure(FailureMode::Open);
+    let decisions = limiter.build().expect("a valid policy").check_many(["alice", "alice", "alice"]);
+    let decisions = decisions.expect("a stand-in answers").into_iter().map(|d| (d.is_allowed(), d.is_degraded()));
+    assert!(decisions.eq([(true, true), (true, false), (false, false)]));
 }

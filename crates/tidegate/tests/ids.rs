@@ -119,3 +119,16 @@ fn shadows_and_observers_count_a_request_once() {
     assert_eq!((observer.allowed(), observer.repeated()), (1, 2));
     assert_eq!(shadow_charges.0.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn a_limit_that_is_charged_nothing_does_not_hide_the_id_from_the_others() {
+    let free = || Rule::new("free", Limit::per_hour(10)).always(0);
+    let paid = || Rule::new("paid", Limit::per_hour(10));
+    for policy in [Policy::new().rule(free()).rule(paid()), Policy::new().rule(paid()).rule(free())] {
+        let limiter = Limiter::new(policy);
+        let ask = || limiter.check(Request::new("alice").id("order-17")).expect("an answer");
+        assert_eq!((ask().is_repeated(), ask().is_repeated()), (false, true));
+        assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 9);
+        assert!(limiter.check(Request::new("alice").cost(2).id("order-17")).is_err());
+    }
+}

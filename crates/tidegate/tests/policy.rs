@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::{
     CheckError, Condition, ConfigError, Event, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
-    Missing, Observer, Policy, Request, Rule, Setting,
+    Missing, Observer, Policy, Request, Rule, Say, Setting,
 };
 
 const ONE: Limit = Limit::per_hour(1);
@@ -217,6 +217,36 @@ fn a_shadow_and_a_candidate_watch_and_never_refuse() {
     assert_eq!(admitted, 6, "only the live limit decides");
     assert_eq!(seen.allowed.load(Ordering::Relaxed), 4 + 2);
     assert_eq!(seen.refused.load(Ordering::Relaxed), 6 + 8, "the refused requests are only looked at");
+}
+
+#[test]
+fn the_rule_for_all_others_can_have_a_candidate() {
+    let seen = Arc::new(Shadows::default());
+    let rest = Rule::new("rest", Limit::per_hour(6)).candidate(Limit::per_hour(4));
+    let rules = Policy::new().rule(Rule::new("api", ONE).when("path", equals("/api"))).otherwise(rest);
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(rules).store(store).observer(seen.clone()).build().expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").with("path", "/api")));
+    assert_eq!(seen.allowed.load(Ordering::Relaxed), 0, "it is no rule for others");
+    assert_eq!((0..10).filter(|_| limiter.is_allowed("alice")).count(), 6);
+    assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 6));
+    let explanation = limiter.explain("bob").expect("an answer");
+    let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
+    assert!(answers.map(|rule| (rule.rule.as_str(), rule.shadow)).eq([("rest", false), ("rest (candidate)", true)]));
+}
+
+#[test]
+fn a_rule_that_is_asked_by_name_is_asked_whatever_else_there_is() {
+    let one = limiter(Policy::new().limit("api", ONE));
+    let two = limiter(Policy::new().limit("api", ONE).limit("other", ONE));
+    for limiter in [one, two] {
+        let unknown = || Request::new("alice").rule("unknown");
+        assert!(limiter.is_allowed(unknown()) && limiter.check(unknown()).is_ok_and(|d| d.is_unlimited()));
+        assert!(limiter.check_many([unknown(), unknown()]).is_ok_and(|all| all.iter().all(|d| d.is_unlimited())));
+        limiter.for_each_meter(unknown(), |meter| panic!("{} has no say", meter.name()));
+        let known = || Request::new("alice").rule("api");
+        assert!(limiter.is_allowed(known()) && !limiter.is_allowed(known()));
+    }
 }
 
 #[test]

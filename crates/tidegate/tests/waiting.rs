@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tidegate::kernel::Verdict;
 use tidegate::{
-    AcquireError, Check, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Store,
-    StoreError,
+    AcquireError, Check, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Rule,
+    Setting, Store, StoreError,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -187,6 +187,17 @@ fn patience_ends_in_the_queue_too() {
     assert!(second.times_woken() > 0, "its alarm rang");
     assert!(matches!(second.poll(), Some(Err(AcquireError::OutOfPatience { .. }))));
     assert!(first.poll().is_none());
+}
+
+#[test]
+fn nobody_waits_for_what_is_blocked_however_patient() {
+    let (limiter, _) = limiter(Limit::per_second(1));
+    let rule = Rule::new("api", Limit::per_second(1)).override_for("user", "mallory", Setting::Blocked);
+    limiter.set_policy(rule).expect("a valid policy");
+    for patience in [Duration::ZERO, LONG, Duration::MAX] {
+        let outcome = Waiting::new(&limiter, Request::user("mallory"), patience).poll();
+        assert!(matches!(outcome, Some(Err(AcquireError::OutOfPatience { .. }))), "{patience:?}: {outcome:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl<S: Store> Limiter<S> {
             }
             let next_try = asked.saturating_add(decision.wait());
             // The answer itself may have taken longer than there was patience.
-            if next_try.max(clock.now()) > deadline {
+            if decision.is_blocked() || next_try.max(clock.now()) > deadline {
                 return Err(out_of_patience());
             }
             sleep_until(next_try, clock).await;

@@ -25,6 +25,8 @@ impl<'a> Question<'a> {
         let enforced = if resolution.blocked_by.is_some() { &[] } else { &*resolution.enforced };
         let verdicts = Few::filled(Verdict::default(), enforced.len());
         let Some(first) = enforced.first() else { return Ok(Question { resolution, checks: None, verdicts }) };
+        // Whoever takes nothing from any limit can do it twice.
+        let id = id.filter(|_| enforced.iter().any(|applied| applied.cost > 0));
         let check = |applied: &'a Applied<'a, 'a>| {
             let check = applied.check(verb)?;
             Ok::<_, CheckError>(match id {

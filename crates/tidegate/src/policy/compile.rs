@@ -22,22 +22,12 @@ impl Compiled {
         let mut maker = Maker::default();
         let mut rules = Vec::with_capacity(policy.rules.len());
         for rule in &policy.rules {
-            rules.push(maker.rule(rule)?);
-            if let Some(limit) = rule.candidate {
-                let name = Name::configured(&format!("{} (candidate)", rule.name))?;
-                let twin = Rule { name, standard: Standard::Setting(limit.into()), mode: Mode::Shadow, ..rule.clone() };
-                let twin = Rule { overrides: Vec::new(), tiers: Vec::new(), ..twin };
-                rules.push(maker.rule(&twin)?);
-            }
+            rules.extend(maker.with_candidate(rule)?);
         }
-        let index = Index::new(&rules);
-        let fallback = match &policy.fallback {
-            None => None,
-            Some(rule) => {
-                rules.push(maker.rule(rule)?);
-                Some(rules.len() - 1)
-            }
-        };
+        let (index, fallback) = (Index::new(&rules), rules.len());
+        if let Some(rule) = &policy.fallback {
+            rules.extend(maker.with_candidate(rule)?);
+        }
         let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
         let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name, number)).collect();
         let Maker { attributes, meters, .. } = maker;
@@ -71,6 +61,17 @@ impl Maker {
 
     fn list(&mut self, conditions: &[(String, Condition)]) -> Result<Arc<[(Attribute, Condition)]>, ConfigError> {
         conditions.iter().map(|(attribute, condition)| Ok((self.attribute(attribute)?, condition.clone()))).collect()
+    }
+
+    /// The rule, and the shadow that watches in its place if it has one.
+    fn with_candidate(&mut self, rule: &Rule) -> Result<Vec<CompiledRule>, ConfigError> {
+        let mut rules = vec![self.rule(rule)?];
+        if let Some(limit) = rule.candidate {
+            let name = Name::configured(&format!("{} (candidate)", rule.name))?;
+            let twin = Rule { name, standard: Standard::Setting(limit.into()), mode: Mode::Shadow, ..rule.clone() };
+            rules.push(self.rule(&Rule { overrides: Vec::new(), tiers: Vec::new(), ..twin })?);
+        }
+        Ok(rules)
     }
 
     fn rule(&mut self, rule: &Rule) -> Result<CompiledRule, ConfigError> {

@@ -26,8 +26,8 @@ pub(crate) struct Compiled {
     pub(super) rules: Arc<[CompiledRule]>,
     pub(super) meters: Box<[Meter]>,
     pub(super) index: Arc<Index>,
-    /// The rule for those whom no other applies to.
-    pub(super) fallback: Option<usize>,
+    /// The first of the rules for those whom no other applies to.
+    pub(super) fallback: usize,
     pub(super) by_name: Arc<HashMap<Name, usize, RandomState>>,
     pub(super) denied: Arc<[(Attribute, Condition)]>,
     pub(super) allowed: Arc<[(Attribute, Condition)]>,
@@ -174,7 +174,7 @@ impl Compiled {
     /// The one limit that every request is asked about by its own key, if that
     /// is all there is.
     pub(crate) fn only_meter(&self) -> Option<&Meter> {
-        let nothing_else = self.denied.is_empty() && self.allowed.is_empty() && self.fallback.is_none();
+        let nothing_else = self.denied.is_empty() && self.allowed.is_empty() && self.fallback == self.rules.len();
         match (&*self.rules, &*self.meters) {
             ([rule], [meter]) if nothing_else && rule.is_plain() => Some(meter),
             _ => None,
@@ -186,7 +186,7 @@ impl Compiled {
     }
 
     pub(super) fn is_fallback(&self, number: usize) -> bool {
-        self.fallback == Some(number)
+        number >= self.fallback
     }
 
     /// Whether a list decides before any rule does.
@@ -236,8 +236,8 @@ impl Compiled {
                 self.apply(rule, request, &values, &mut resolution);
             }
         });
-        let fallback = self.fallback.filter(|_| !any).map(|number| &self.rules[number]);
-        if let Some(rule) = fallback.filter(|rule| rule.matches(&values)) {
+        let fallback = if any { &[] } else { &self.rules[self.fallback..] };
+        for rule in fallback.iter().filter(|rule| rule.matches(&values)) {
             self.apply(rule, request, &values, &mut resolution);
         }
         resolution

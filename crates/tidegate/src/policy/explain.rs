@@ -106,7 +106,7 @@ impl Compiled {
                     found: values.get(*attribute).map(text),
                 }),
                 None => {
-                    any |= rule.mode == Mode::Enforced;
+                    any |= rule.mode == Mode::Enforced && !self.is_fallback(number);
                     self.say(rule, request, &values)
                 }
             };

@@ -15,12 +15,20 @@ pub struct Network {
     length: u8,
 }
 
+/// The bits of an IPv6 address before those of the IPv4 address in it.
+const MAPPED_BITS: u8 = 96;
+
 impl Network {
     /// The network of `address` by its first `length` bits.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Network {
-        let address = address.to_canonical();
-        Network { address: first_bits(address, length), length: length.min(width(address)) }
+        let length = length.min(width(address));
+        let (address, length) = match (address.to_canonical(), length.checked_sub(MAPPED_BITS)) {
+            (canonical, Some(length)) if canonical != address => (canonical, length),
+            // Fewer bits than say that it is one of IPv4: a network of IPv6.
+            _ => (address, length),
+        };
+        Network { address: first_bits(address, length), length }
     }
 
     /// Whether `address` is in it.
@@ -91,6 +99,15 @@ mod tests {
         assert!(contains("2001:db8::/32", "2001:db8:1::1") && !contains("2001:db8::/32", "2001:db9::1"));
         assert!(contains("::/0", "ffff::") && contains("10.0.0.0/8", "::ffff:10.1.1.1"));
         assert_eq!("10.1.2.3/8".parse::<Network>().expect("a network").to_string(), "10.0.0.0/8");
+    }
+
+    #[test]
+    fn a_network_of_ipv4_in_the_clothes_of_ipv6_is_as_large_as_it_says() {
+        assert!(contains("::ffff:10.0.0.0/104", "10.255.1.2") && !contains("::ffff:10.0.0.0/104", "11.0.0.0"));
+        assert!(contains("::ffff:0:0/96", "192.0.2.1") && contains("::ffff:10.1.2.3", "10.1.2.3"));
+        assert_eq!("::ffff:10.1.2.3/104".parse::<Network>().expect("a network").to_string(), "10.0.0.0/8");
+        // One of IPv6 that goes beyond has no addresses of IPv4, like any other.
+        assert!(contains("::ffff:10.0.0.0/64", "::1") && !contains("::ffff:10.0.0.0/64", "10.0.0.0"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) struct Override {
     pub(super) setting: Setting,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Value {
     Exactly(String),
     Matching(String),

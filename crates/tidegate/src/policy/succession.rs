@@ -3,8 +3,8 @@
 //! A limit stands in some place of a rule: its own, that of a tier, that of
 //! an override. Whatever stood in the same place before is its predecessor,
 //! until nothing that was charged to it matters any more. A place that is new
-//! succeeds what applied to it before; what stood in a place that is gone is
-//! succeeded by the rule's own limit.
+//! succeeds what applied to its keys before, unless that applies to them still;
+//! what stood in a place that is gone is succeeded by what applies then.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use crate::time::Micros;
 /// The limits that were in force, as long as they matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
-    past: HashMap<RuleId, Vec<Past>>,
+    past: HashMap<RuleId, HashMap<Place, Vec<Past>>>,
     /// Rules that go by their limit's words cannot be told by their names.
     unnamed: Vec<(Name, u32)>,
     /// How many of those there have been.
@@ -36,14 +36,13 @@ enum RuleId {
 /// A limit that was in force.
 #[derive(Clone, Debug)]
 struct Past {
-    place: Place,
     key: RuleKey,
     meter: Meter,
     until: Micros,
 }
 
 /// Where in a rule a limit stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Standard,
     Override { attribute: String, value: Value },
@@ -61,9 +60,12 @@ impl Lineage {
     /// The lineage after `new` has taken the place of `old`.
     pub(crate) fn changed(&self, old: &Policy, new: &Policy, now: Micros) -> Result<Lineage, ConfigError> {
         let mut next = self.clone();
-        next.past.retain(|_, past| {
-            past.retain(|past| past.until > now);
-            !past.is_empty()
+        next.past.retain(|_, places| {
+            places.retain(|_, past| {
+                past.retain(|past| past.until > now);
+                !past.is_empty()
+            });
+            !places.is_empty()
         });
         next.unnamed = next.number(new);
         let rules: HashMap<RuleId, &Rule> = new.rules().map(|rule| (next.id_of(rule), rule)).collect();
@@ -91,9 +93,9 @@ impl Lineage {
         for rule in policy.rules() {
             let Some(past) = self.past.get(&self.id_of(rule)) else { continue };
             for (place, meter) in places(rule) {
-                let Some(meter) = meter else { continue };
+                let (Some(past), Some(meter)) = (past.get(&place), meter) else { continue };
                 let all = predecessors.entry((meter.name(), meter.meaning().to_owned())).or_default();
-                for past in past.iter().filter(|past| past.place == place && past.key == rule.key) {
+                for past in past.iter().filter(|past| past.key == rule.key) {
                     let is_known = all.iter().any(|known| known.meter().is_same_as(&past.meter));
                     if !past.meter.is_same_as(&meter) && !is_known {
                         all.push(Predecessor::new(past.meter.clone(), past.until));
@@ -116,32 +118,38 @@ impl Lineage {
         }
         let (before, after) = (places(old), places(new));
         for (place, meter) in &after {
-            let was = before.iter().find(|(old, _)| old == place);
-            let was = was.or_else(|| before.iter().find(|(old, _)| old.would_apply_to(place)));
-            let Some((origin, was)) = was else { continue };
-            self.branch(id, origin, place);
-            let was = was.clone();
-            let is_kept = |was: &Meter| meter.as_ref().is_some_and(|meter| meter.is_same_as(was));
-            self.retire(id, place.clone(), old, was.filter(|was| !is_kept(was)), now)?;
-        }
-        let is_gone = |place: &Place| !after.iter().any(|(kept, _)| kept == place);
-        for past in self.past.entry(id).or_default().iter_mut().filter(|past| is_gone(&past.place)) {
-            past.place = Place::Standard;
-        }
-        for (place, meter) in before {
-            if is_gone(&place) {
-                self.retire(id, Place::Standard, old, meter, now)?;
+            let same = before.iter().find(|(old, _)| old == place);
+            let origins = same.map_or_else(|| origins(&before, place, &new.key), |same| vec![same]);
+            for (origin, was) in origins {
+                self.branch(id, origin, place);
+                let is_kept = |was: &Meter| meter.as_ref().is_some_and(|meter| meter.is_same_as(was));
+                self.retire(id, place.clone(), old, was.clone().filter(|was| !is_kept(was)), now)?;
             }
+        }
+        let past = self.past.entry(id).or_default().keys().map(|place| (place.clone(), None));
+        let is_gone = |(place, _): &(Place, Option<Meter>)| !after.iter().any(|(kept, _)| kept == place);
+        let gone: Vec<(Place, Option<Meter>)> = past.chain(before).filter(is_gone).collect();
+        for (gone, meter) in gone {
+            for (heir, _) in applied(&after, &gone) {
+                self.branch(id, &gone, heir);
+                self.retire(id, heir.clone(), old, meter.clone(), now)?;
+            }
+            self.past.entry(id).or_default().remove(&gone);
         }
         Ok(())
     }
 
-    /// A place that is new succeeds all that its origin does.
+    /// A place succeeds all that another one does.
     fn branch(&mut self, id: RuleId, origin: &Place, place: &Place) {
-        let past = self.past.entry(id).or_default();
-        let is_new = origin != place;
-        let inherited: Vec<Past> = past.iter().filter(|past| is_new && past.place == *origin).cloned().collect();
-        past.extend(inherited.into_iter().map(|past| Past { place: place.clone(), ..past }));
+        let places = self.past.entry(id).or_default();
+        let Some(inherited) = places.get(origin).filter(|_| origin != place).cloned() else { return };
+        let past = places.entry(place.clone()).or_default();
+        for inherited in inherited {
+            match past.iter_mut().find(|known| known.meter.is_same_as(&inherited.meter)) {
+                Some(known) => known.until = known.until.max(inherited.until),
+                None => past.push(inherited),
+            }
+        }
     }
 
     /// Remembers a limit, for as long as anything charged to it matters.
@@ -155,16 +163,15 @@ impl Lineage {
     ) -> Result<(), ConfigError> {
         let Some(meter) = meter else { return Ok(()) };
         let until = now.saturating_add(horizon(&meter));
-        let past = self.past.entry(id).or_default();
-        let is_same = |past: &&mut Past| past.place == place && past.meter.is_same_as(&meter);
-        if let Some(known) = past.iter_mut().find(is_same) {
+        let past = self.past.entry(id).or_default().entry(place).or_default();
+        if let Some(known) = past.iter_mut().find(|past| past.meter.is_same_as(&meter)) {
             known.until = known.until.max(until);
             return Ok(());
         }
-        if past.iter().filter(|past| past.place == place).count() >= MOST_PREDECESSORS {
+        if past.len() >= MOST_PREDECESSORS {
             return Err(ConfigError::TooManyChanges { rule: rule.name.as_str(), bound: MOST_PREDECESSORS });
         }
-        past.push(Past { place, key: rule.key.clone(), meter, until });
+        past.push(Past { key: rule.key.clone(), meter, until });
         Ok(())
     }
 
@@ -208,8 +215,35 @@ impl Place {
                 Place::Override { attribute, value: Value::Matching(pattern) },
                 Place::Override { attribute: same, value: Value::Exactly(value) },
             ) => attribute == same && glob::matches(pattern, value),
+            (Place::Tier { .. }, Place::Override { .. }) => true,
             (Place::Override { .. } | Place::Tier { .. }, _) => false,
         }
+    }
+}
+
+/// The places whose limits apply to those of another one that is not there: a
+/// pattern to all of them; otherwise some tier, or the rule's own.
+fn applied<'p>(places: &'p [(Place, Option<Meter>)], other: &Place) -> Vec<&'p (Place, Option<Meter>)> {
+    let mut applied: Vec<_> = places.iter().filter(|(place, _)| place.would_apply_to(other)).collect();
+    if matches!(applied.first(), Some((Place::Override { .. }, _))) {
+        applied.truncate(1);
+    }
+    // There are hardly as many tiers; some of many are better than no change at all.
+    applied.drain(..applied.len().saturating_sub(MOST_PREDECESSORS));
+    applied
+}
+
+/// What a place that is new succeeds. If its attribute is no part of the key,
+/// other requests of the same keys are still charged to what applied before:
+/// that keeps what it has.
+fn origins<'p>(before: &'p [(Place, Option<Meter>)], place: &Place, key: &RuleKey) -> Vec<&'p (Place, Option<Meter>)> {
+    match (place, key) {
+        (Place::Override { attribute, .. }, RuleKey::Attributes(key))
+            if !key.iter().any(|part| part.name == *attribute) =>
+        {
+            Vec::new()
+        }
+        (Place::Override { .. } | Place::Tier { .. } | Place::Standard, _) => applied(before, place),
     }
 }
 

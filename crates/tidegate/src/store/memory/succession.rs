@@ -7,7 +7,7 @@
 use super::MemoryStore;
 use super::several::{Seat, Turn};
 use crate::kernel::{self, Verb};
-use crate::store::{self, Check};
+use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
 
 impl MemoryStore {
@@ -29,6 +29,11 @@ impl MemoryStore {
 /// Moves what was used of a predecessor to its heir, one of `turns`.
 pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
+    if to.check.verb() == Verb::Reset {
+        // What does not fit would come back with the next charge.
+        (from.state, from.changed) = (MeterState::Fresh, matches!(from.seat, Seat::Own));
+        return;
+    }
     match (from.seat, to.seat) {
         (_, Seat::Missing(_)) => return,
         // What it used of a shared state cannot be taken from there: it counts
