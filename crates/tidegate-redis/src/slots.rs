@@ -234,6 +234,10 @@ impl Inner {
             (single, undone)
         });
         for (single, undone) in join_all(undoing).await {
+            // Whoever was refused for these units meanwhile may pass.
+            if let Some(refusals) = self.refusals() {
+                refusals.forget(&single.keys);
+            }
             match undone {
                 Ok(undone) => single.tell(&undone, verdicts),
                 // It stays charged until it expires: somebody is admitted too little.
