@@ -214,10 +214,15 @@ impl Inner {
             let carried_out = reply.outcome == Outcome::CarriedOut;
             let charged_at =
                 places.iter().map(|(place, _)| reply.charged_at(*place, &call.turns[*place].task)).collect();
-            let verdicts = places.into_iter().map(|(place, encoded)| match encoded {
+            let verdicts = places.into_iter().zip(&group.checks).enumerate();
+            let verdicts = verdicts.map(|(index, ((place, encoded), check))| match encoded {
+                _ if reply.is_repeated() => {
+                    let task = decide(check, intent);
+                    reply.verdict(index, task.as_ref().unwrap_or(&call.turns[place].task))
+                }
                 Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
-                Some(Encoded { verdict, .. }) if !reply.is_repeated() => Ok(verdict),
-                Some(_) | None => reply.verdict(place, &call.turns[place].task),
+                Some(Encoded { verdict, .. }) => Ok(verdict),
+                None => reply.verdict(place, &call.turns[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
             return Ok(Decided { at: reply.now, carried_out, charged_at, verdicts });
