@@ -140,9 +140,8 @@ impl Inner {
         }
         let mut turns = group.turns(|_, check| decide(check, intent));
         // What was used of limits that these succeed is moved first, by the client.
-        for check in &group.checks {
-            turns.extend(predecessors(self, check).map(|(_, key)| Turn { key, task: Task::Absent }));
-        }
+        let formers = predecessors(self, &group.checks, &group.keys);
+        turns.extend(formers.into_iter().map(|former| Turn { key: former.key, task: Task::Absent }));
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
         call.once = self.once(&group.checks);
@@ -163,15 +162,13 @@ impl Inner {
     /// kernels, and of limits that succeed others. Reads their states, decides
     /// on them here, and has the script write what came out if nobody was faster.
     async fn swap_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        let swapped: Vec<Option<Swapped<'_>>> = group
-            .checks
-            .iter()
-            .zip(&group.keys)
-            .map(|(check, key)| {
-                let swapped = Swapped::new(self, check, key.clone());
-                (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
-            })
-            .collect();
+        let formers = predecessors(self, &group.checks, &group.keys);
+        let checks = group.checks.iter().zip(&group.keys).enumerate();
+        let swapped = checks.map(|(index, (check, key))| {
+            let swapped = Swapped::new(check, key, index, &formers);
+            (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
+        });
+        let swapped: Vec<Option<Swapped<'_>>> = swapped.collect();
         let looks = swapped.iter().flatten().flat_map(Swapped::look);
         let reply = self.ask(&self.call(looks.collect())).await?;
         let mut now = reply.now;

@@ -12,13 +12,29 @@ use crate::script::{Task, Turn};
 use crate::state::{self, Form};
 use crate::store::Inner;
 
-/// The limits that a check's limit succeeds, as far as they still matter, and
-/// the keys of their states.
-pub(crate) fn predecessors<'a>(inner: &Inner, check: &Check<'a>) -> impl Iterator<Item = (&'a Meter, Vec<u8>)> {
-    let predecessors =
-        check.meter().predecessors().iter().filter(|predecessor| predecessor.until() > inner.local_now());
-    let key = check.key();
-    predecessors.map(move |predecessor| (predecessor.meter(), key_of(inner.prefix(), predecessor.meter(), key)))
+/// A limit that another one succeeds, as far as it still matters.
+pub(crate) struct Former<'a> {
+    /// Which of the checks succeeds it.
+    heir: usize,
+    meter: &'a Meter,
+    pub(crate) key: Vec<u8>,
+}
+
+/// The limits that those of some checks succeed. One that is asked itself
+/// keeps what it has.
+pub(crate) fn predecessors<'a>(inner: &Inner, checks: &[Check<'a>], keys: &[Vec<u8>]) -> Vec<Former<'a>> {
+    let mut formers: Vec<Former<'a>> = Vec::new();
+    for (heir, check) in checks.iter().enumerate() {
+        let predecessors = check.meter().predecessors().iter();
+        for predecessor in predecessors.filter(|predecessor| predecessor.until() > inner.local_now()) {
+            let meter = predecessor.meter();
+            let key = key_of(inner.prefix(), meter, check.key());
+            if !keys.contains(&key) && !formers.iter().any(|former| former.key == key) {
+                formers.push(Former { heir, meter, key });
+            }
+        }
+    }
+    formers
 }
 
 /// A check that the client decides: its own state, and those of the limits
@@ -30,11 +46,12 @@ pub(crate) struct Swapped<'a> {
 }
 
 impl<'a> Swapped<'a> {
-    pub(crate) fn new(inner: &Inner, check: &Check<'a>, key: Vec<u8>) -> Swapped<'a> {
-        let (mut meters, mut keys) = (vec![check.meter()], vec![key]);
-        for (meter, key) in predecessors(inner, check) {
-            meters.push(meter);
-            keys.push(key);
+    /// One of some checks, and what all of them succeed.
+    pub(crate) fn new(check: &Check<'a>, key: &[u8], index: usize, formers: &[Former<'a>]) -> Swapped<'a> {
+        let (mut meters, mut keys) = (vec![check.meter()], vec![key.to_vec()]);
+        for former in formers.iter().filter(|former| former.heir == index) {
+            meters.push(former.meter);
+            keys.push(former.key.clone());
         }
         Swapped { check: *check, meters, keys }
     }

@@ -118,6 +118,29 @@ fn a_request_that_is_repeated_after_a_change_gets_its_answer_again() {
     }
 }
 
+/// A limit that is in force again counts what is charged to it, though another
+/// one is its successor still.
+#[test]
+fn a_limit_that_comes_back_beside_its_successor_is_kept_as_in_memory() {
+    for (first, second) in LIMITS.iter().flat_map(|first| LIMITS.map(|second| (first, second))) {
+        let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+        let (store, clock) = support::manual_store();
+        clock.set(Micros::new(START));
+        let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let redis = Limiter::with_store(limit(first), store).expect("a valid policy");
+        let memory = Limiter::with_store(limit(first), memory).expect("a valid policy");
+        for policy in [Policy::from(limit(second)), Policy::from([limit(second), limit(first)])] {
+            redis.set_policy(policy.clone()).expect("a valid policy");
+            memory.set_policy(policy).expect("a valid policy");
+            for step in 0..12 {
+                clock.advance(Duration::from_micros(1));
+                let there = block_on(redis.check_async("alice")).expect("an answer");
+                assert_eq!(there, memory.check("alice").expect("an answer"), "{first}, {second}: {step}");
+            }
+        }
+    }
+}
+
 #[test]
 fn processes_that_disagree_for_a_while_stay_within_both_limits() {
     let (store, clock) = support::manual_store();
