@@ -19,8 +19,9 @@ use tidegate::{Check, Micros};
 use crate::failure::RedisFailure;
 use crate::key::slot;
 use crate::script::{Outcome, Task, Turn};
+use crate::state::Form;
 use crate::store::Inner;
-use crate::swap::{Swapped, predecessors};
+use crate::swap::{Swapped, began, predecessors, unchanged};
 
 /// The checks of a slice that one call decides.
 struct Group<'a> {
@@ -169,11 +170,16 @@ impl Inner {
             (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
         });
         let swapped: Vec<Option<Swapped<'_>>> = swapped.collect();
-        let looks = swapped.iter().flatten().flat_map(Swapped::look);
-        let reply = self.ask(&self.call(looks.collect())).await?;
+        let mut look = self.call(swapped.iter().flatten().flat_map(Swapped::look).collect());
+        // In strict mode the history of the server is looked at with the states,
+        // and must still be that one when they are written.
+        look.turns.extend(look.genesis.clone().map(|key| unchanged(key, Form::Text, Vec::new())));
+        let reply = self.ask(&look).await?;
         let mut now = reply.now;
         let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
         for _ in 0..MOST_TRIES {
+            let history = look.genesis.clone().and_then(|key| Some((key, states.pop_back()?)));
+            let since = history.as_ref().map(|(_, history)| began(history)).transpose()?;
             let mut turns = Vec::with_capacity(group.checks.len());
             // Where each check stands among the turns, and what the client says of it.
             let mut places = Vec::with_capacity(group.checks.len());
@@ -182,7 +188,7 @@ impl Inner {
                 let encoded = match swapped {
                     Some(swapped) => {
                         let states = states.drain(..swapped.keys.len()).collect();
-                        let (encoded, tasks) = swapped.decide(states, now, verb(check, intent))?;
+                        let (encoded, tasks) = swapped.decide(states, now, verb(check, intent), since)?;
                         turns.extend(swapped.keys.iter().zip(tasks).map(|(key, task)| Turn { key: key.clone(), task }));
                         Some(encoded)
                     }
@@ -193,6 +199,7 @@ impl Inner {
                 };
                 places.push((place, encoded));
             }
+            turns.extend(history.map(|(key, history)| unchanged(key, Form::Text, history)));
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
