@@ -329,7 +329,7 @@ impl Reply {
         }
         let [seconds] = numbers(words.next()?)?;
         let [microseconds] = numbers(words.next()?)?;
-        let now = Micros::new(seconds * 1_000_000 + microseconds);
+        let now = Micros::new(seconds.checked_mul(1_000_000)?.checked_add(microseconds)?);
         let outcome = match words.next()? {
             b"1" => Outcome::CarriedOut,
             b"0" => Outcome::Refused,
@@ -441,7 +441,7 @@ impl Reply {
     /// was, what is used, and when enough of it will have expired.
     fn read_log(&self, log: &kernel::Log, state: Option<&[u8]>, passes: bool) -> Option<Verdict> {
         let [newest, used, frees] = numbers(state?)?;
-        let reset_at = if newest == 0 && used == 0 { 0 } else { newest + log.period() };
+        let reset_at = if newest == 0 && used == 0 { 0 } else { newest.checked_add(log.period())? };
         Some(Verdict {
             allowed: passes,
             remaining: log.capacity().checked_sub(used)?,

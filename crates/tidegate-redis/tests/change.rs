@@ -109,7 +109,7 @@ fn a_request_that_is_repeated_after_a_change_gets_its_answer_again() {
             assert_eq!(there, memory.check(request).expect("an answer"), "{before} to {after}");
             there
         };
-        ask(Request::user("alice"));
+        let _ = ask(Request::user("alice"));
         redis.set_policy(policy(after)).expect("a valid policy");
         memory.set_policy(policy(after)).expect("a valid policy");
         assert!(!ask(Request::user("alice").id("once")).is_repeated());
