@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::failure::RedisFailure;
 use crate::key::state_key;
-use crate::ledger::{Grant, Lease, Ledger, Return, Taking};
+use crate::ledger::{Grant, Granted, Lease, Ledger, Return, Taking};
 use crate::store::Inner;
 
 /// The leases of a store.
@@ -243,13 +243,18 @@ impl Inner {
         }
         let now = self.local_now();
         let until = now.saturating_add(Micros::from_duration(lease.ttl));
-        // The one who asks takes at once, and leaves a chunk at most.
-        let most = lease.chunk.saturating_add(cost);
-        leases.ledger.grant(key, &loan, Grant { units, most, verdict, at: now, until });
-        match leases.ledger.take(key, cost, now) {
-            Taking::Taken(verdict) => Ok((verdict, at)),
+        let grant = Grant { units, cost, chunk: lease.chunk, verdict, at: now, until };
+        match leases.ledger.grant(key, &loan, grant) {
+            Granted::Taken(verdict) => Ok((verdict, at)),
+            Granted::Short => {
+                let rest = self.ask_alone(meter, owner, Verb::Charge, cost - units).await;
+                if !matches!(&rest, Ok((verdict, _)) if verdict.allowed) {
+                    leases.ledger.put_back(key, units, lease.chunk);
+                }
+                rest
+            }
             // Reset meanwhile: the units are gone, and so is what they were charged to.
-            Taking::Short(_) | Taking::None => self.ask_alone(meter, owner, Verb::Charge, cost).await,
+            Granted::Refused => self.ask_alone(meter, owner, Verb::Charge, cost).await,
         }
     }
 

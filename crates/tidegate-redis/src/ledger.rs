@@ -83,6 +83,17 @@ pub(crate) enum Taking {
     None,
 }
 
+/// What came of a grant.
+pub(crate) enum Granted {
+    /// The one who asked has taken its cost, and the rest is held.
+    Taken(Verdict),
+    /// Others have taken meanwhile what was there: it does not suffice, and is
+    /// not held.
+    Short,
+    /// It is not what was asked for last.
+    Refused,
+}
+
 /// Units to be given back to the servers.
 pub(crate) struct Return {
     pub(crate) meter: Meter,
@@ -94,8 +105,10 @@ pub(crate) struct Return {
 #[derive(Clone, Copy)]
 pub(crate) struct Grant {
     pub(crate) units: u64,
+    /// What the one who asked takes of them at once.
+    pub(crate) cost: u64,
     /// How many may be held then: what is put back meanwhile may be too much.
-    pub(crate) most: u64,
+    pub(crate) chunk: u64,
     /// What the servers said.
     pub(crate) verdict: Verdict,
     pub(crate) at: Micros,
@@ -182,23 +195,25 @@ impl Ledger {
         Some((Loan { number: account.requests }, left))
     }
 
-    /// Adds what was granted, if it is what was asked for last: a grant that
-    /// comes late or twice is refused.
-    pub(crate) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> bool {
+    /// Adds what was granted, if it is what was asked for last, and takes the
+    /// cost: a grant that comes late or twice is refused.
+    pub(crate) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> Granted {
         let mut shard = self.shard(state_key);
-        let Some(account) = shard.get_mut(state_key) else { return false };
-        if account.awaited != Some(loan.number) {
-            return false;
-        }
-        let Grant { units, most, verdict, at, until } = grant;
+        let account = shard.get_mut(state_key).filter(|account| account.awaited == Some(loan.number));
+        let Some(account) = account else { return Granted::Refused };
+        let Grant { units, cost, chunk, verdict, at, until } = grant;
         account.awaited = None;
-        account.hold(units, most);
+        if account.units.saturating_add(units) < cost {
+            return Granted::Short;
+        }
+        account.hold(units, chunk.saturating_add(cost));
+        account.units -= cost;
         #[cfg(test)]
         if is_planted(Mistake::GrantsTwice) {
             account.hold(units, u64::MAX);
         }
         (account.granted, account.granted_at, account.until) = (verdict, at, until);
-        true
+        Granted::Taken(account.verdict(at))
     }
 
     /// Gives up the lease of one state without a word: it was reset.
@@ -306,12 +321,16 @@ mod tests {
     }
 
     fn grant(units: u64) -> Grant {
-        Grant { units, most: 100, verdict: Verdict::default(), at: NOW, until: UNTIL }
+        Grant { units, cost: 0, chunk: 100, verdict: Verdict::default(), at: NOW, until: UNTIL }
+    }
+
+    fn granted(ledger: &Ledger, loan: &Loan, grant: Grant) -> bool {
+        matches!(ledger.grant(STATE, loan, grant), Granted::Taken(_))
     }
 
     fn borrow(ledger: &Ledger, units: u64) -> Loan {
         let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
-        assert!(ledger.grant(STATE, &loan, grant(units)));
+        assert!(granted(ledger, &loan, grant(units)));
         loan
     }
 
@@ -331,11 +350,11 @@ mod tests {
     fn a_grant_that_comes_twice_or_late_is_refused() {
         let ledger = ledger();
         let first = borrow(&ledger, 3);
-        assert!(!ledger.grant(STATE, &first, grant(3)), "twice");
+        assert!(!granted(&ledger, &first, grant(3)), "twice");
         let (late, _) = ledger.begin(STATE, NOW).expect("the account is there");
         let (current, _) = ledger.begin(STATE, NOW).expect("the account is there");
-        assert!(!ledger.grant(STATE, &late, grant(3)), "late");
-        assert!(ledger.grant(STATE, &current, grant(3)));
+        assert!(!granted(&ledger, &late, grant(3)), "late");
+        assert!(granted(&ledger, &current, grant(3)));
         assert_eq!(ledger.units(), 6);
     }
 
@@ -364,7 +383,7 @@ mod tests {
         borrow(&ledger, 3);
         let (under_way, _) = ledger.begin(STATE, NOW).expect("the account is there");
         ledger.cancel(STATE);
-        assert!(!ledger.grant(STATE, &under_way, grant(3)));
+        assert!(!granted(&ledger, &under_way, grant(3)));
         assert!(!taken(&ledger, 1, NOW));
     }
 
@@ -376,6 +395,17 @@ mod tests {
         ledger.keep(STATE, 7, chunk);
         assert_eq!(ledger.units(), chunk);
         assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
+    }
+
+    /// Somebody takes what is there while another asks for the rest of its cost.
+    #[test]
+    fn a_grant_that_does_not_suffice_any_more_is_not_held() {
+        let ledger = ledger();
+        borrow(&ledger, 1);
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        assert!(taken(&ledger, 1, NOW));
+        assert!(matches!(ledger.grant(STATE, &loan, Grant { cost: 10, chunk: 3, ..grant(9) }), Granted::Short));
+        assert_eq!(ledger.units(), 0);
     }
 
     /// Requests of several limits take, borrow beside each other, and put back
@@ -394,8 +424,7 @@ mod tests {
         // The other way round: what was put back first leaves less room for the grant.
         let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
         ledger.put_back(STATE, 1, chunk);
-        assert!(ledger.grant(STATE, &loan, Grant { most: chunk + 1, ..grant(chunk) }));
-        assert!(taken(&ledger, 1, NOW));
+        assert!(granted(&ledger, &loan, Grant { cost: 1, chunk, ..grant(chunk) }));
         assert!(!taken(&ledger, 4, NOW) && taken(&ledger, 3, NOW), "the one who asked had one, a chunk is left");
     }
 }

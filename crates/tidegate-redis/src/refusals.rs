@@ -59,6 +59,19 @@ pub(crate) struct Question {
     given_back: u64,
 }
 
+/// States that are being given something back: refusals from before are
+/// forgotten when this goes, also if nobody waits for the answer any more.
+pub(crate) struct GivenBack<'r> {
+    refusals: &'r Refusals,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Drop for GivenBack<'_> {
+    fn drop(&mut self) {
+        self.refusals.forget(&self.keys);
+    }
+}
+
 const SHARDS: usize = 64;
 const COUNTERS: usize = 1_024;
 
@@ -78,6 +91,12 @@ impl Refusals {
 
     fn counter(&self, key: &[u8]) -> &AtomicU64 {
         &self.given_back[self.hasher.hash_one(key) as usize % COUNTERS]
+    }
+
+    /// What has to be forgotten of these checks when they are carried out.
+    pub(crate) fn given_back_by(&self, checks: &[Check<'_>], keys: &[Vec<u8>]) -> Option<GivenBack<'_>> {
+        let gives_back = |check: &Check<'_>| matches!(check.verb(), Verb::Refund | Verb::Reset);
+        checks.iter().any(gives_back).then(|| GivenBack { refusals: self, keys: keys.to_vec() })
     }
 
     /// Notes that these states were given something back.

@@ -246,7 +246,7 @@ impl Task<'_> {
                 let mut packed = pack(kind, done, [forget(after), forget(healed), known, next, full]);
                 packed.extend(states.concat());
                 if let Some(Verdict { remaining, reset_after, delay, .. }) = verdict {
-                    packed.extend(format!("{remaining}:{}:{}", reset_after.get(), delay.get()).into_bytes());
+                    packed.extend(format!("={remaining}:{}:{}", reset_after.get(), delay.get()).into_bytes());
                 }
                 packed
             }
@@ -329,7 +329,7 @@ impl Reply {
         }
         let [seconds] = numbers(words.next()?)?;
         let [microseconds] = numbers(words.next()?)?;
-        let now = Micros::new(seconds * 1_000_000 + microseconds);
+        let now = Micros::new(seconds.checked_mul(1_000_000)?.checked_add(microseconds)?);
         let outcome = match words.next()? {
             b"1" => Outcome::CarriedOut,
             b"0" => Outcome::Refused,
@@ -340,6 +340,11 @@ impl Reply {
         while let Some(passes) = words.next() {
             let state = words.next()?;
             answers.push(Answer { passes: passes == b"1", state: (state != b"-").then(|| unescape(state)) });
+        }
+        if repeats.is_some() {
+            // The first time, limits may have been among the turns that these
+            // succeed. Nothing was said of those.
+            answers.retain(|answer| answer.state.as_ref().is_none_or(|state| !state.is_empty()));
         }
         Some(Reply { now, outcome, answers, repeats })
     }
@@ -385,14 +390,16 @@ impl Reply {
     fn first_verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
         let answer = self.answers.get(turn).ok_or(RedisFailure::Garbled { what: "the script's reply" })?;
         let foreign = RedisFailure::Garbled { what: "a state" };
-        let read = match task {
-            Task::Decide { check, limit, verb } => self.decided(answer, check, *limit, *verb),
-            Task::Undo { check, limit } => self.undone(answer, check, *limit),
-            Task::Swap { .. } => answer.state.as_deref().and_then(numbers).map(|[remaining, reset_after, delay]| {
+        let said = answer.state.as_deref().and_then(|state| state.strip_prefix(b"="));
+        let read = match (said, task) {
+            // What the client said when it decided, whoever would decide now.
+            (Some(said), _) => numbers(said).map(|[remaining, reset_after, delay]| {
                 let (reset_after, delay) = (Micros::new(reset_after), Micros::new(delay));
                 Verdict { allowed: answer.passes, remaining, reset_after, delay, ..Verdict::default() }
             }),
-            Task::Absent => None,
+            (None, Task::Decide { check, limit, verb }) => self.decided(answer, check, *limit, *verb),
+            (None, Task::Undo { check, limit }) => self.undone(answer, check, *limit),
+            (None, Task::Swap { .. } | Task::Absent) => None,
         };
         let verdict = read.ok_or(foreign)?;
         if verdict.allowed == answer.passes { Ok(verdict) } else { Err(RedisFailure::Disagreement) }
@@ -434,7 +441,7 @@ impl Reply {
     /// was, what is used, and when enough of it will have expired.
     fn read_log(&self, log: &kernel::Log, state: Option<&[u8]>, passes: bool) -> Option<Verdict> {
         let [newest, used, frees] = numbers(state?)?;
-        let reset_at = if newest == 0 && used == 0 { 0 } else { newest + log.period() };
+        let reset_at = if newest == 0 && used == 0 { 0 } else { newest.checked_add(log.period())? };
         Some(Verdict {
             allowed: passes,
             remaining: log.capacity().checked_sub(used)?,

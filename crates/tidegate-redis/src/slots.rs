@@ -19,8 +19,9 @@ use tidegate::{Check, Micros};
 use crate::failure::RedisFailure;
 use crate::key::slot;
 use crate::script::{Outcome, Task, Turn};
+use crate::state::Form;
 use crate::store::Inner;
-use crate::swap::{Swapped, predecessors};
+use crate::swap::{Swapped, began, predecessors, unchanged};
 
 /// The checks of a slice that one call decides.
 struct Group<'a> {
@@ -140,9 +141,8 @@ impl Inner {
         }
         let mut turns = group.turns(|_, check| decide(check, intent));
         // What was used of limits that these succeed is moved first, by the client.
-        for check in &group.checks {
-            turns.extend(predecessors(self, check).map(|(_, key)| Turn { key, task: Task::Absent }));
-        }
+        let formers = predecessors(self, &group.checks, &group.keys);
+        turns.extend(formers.into_iter().map(|former| Turn { key: former.key, task: Task::Absent }));
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
         call.once = self.once(&group.checks);
@@ -163,20 +163,23 @@ impl Inner {
     /// kernels, and of limits that succeed others. Reads their states, decides
     /// on them here, and has the script write what came out if nobody was faster.
     async fn swap_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        let swapped: Vec<Option<Swapped<'_>>> = group
-            .checks
-            .iter()
-            .zip(&group.keys)
-            .map(|(check, key)| {
-                let swapped = Swapped::new(self, check, key.clone());
-                (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
-            })
-            .collect();
-        let looks = swapped.iter().flatten().flat_map(Swapped::look);
-        let reply = self.ask(&self.call(looks.collect())).await?;
+        let formers = predecessors(self, &group.checks, &group.keys);
+        let checks = group.checks.iter().zip(&group.keys).enumerate();
+        let swapped = checks.map(|(index, (check, key))| {
+            let swapped = Swapped::new(check, key, index, &formers);
+            (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
+        });
+        let swapped: Vec<Option<Swapped<'_>>> = swapped.collect();
+        let mut look = self.call(swapped.iter().flatten().flat_map(Swapped::look).collect());
+        // In strict mode the history of the server is looked at with the states,
+        // and must still be that one when they are written.
+        look.turns.extend(look.genesis.clone().map(|key| unchanged(key, Form::Text, Vec::new())));
+        let reply = self.ask(&look).await?;
         let mut now = reply.now;
         let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
         for _ in 0..MOST_TRIES {
+            let history = look.genesis.clone().and_then(|key| Some((key, states.pop_back()?)));
+            let since = history.as_ref().map(|(_, history)| began(history)).transpose()?;
             let mut turns = Vec::with_capacity(group.checks.len());
             // Where each check stands among the turns, and what the client says of it.
             let mut places = Vec::with_capacity(group.checks.len());
@@ -185,7 +188,7 @@ impl Inner {
                 let encoded = match swapped {
                     Some(swapped) => {
                         let states = states.drain(..swapped.keys.len()).collect();
-                        let (encoded, tasks) = swapped.decide(states, now, verb(check, intent))?;
+                        let (encoded, tasks) = swapped.decide(states, now, verb(check, intent), since)?;
                         turns.extend(swapped.keys.iter().zip(tasks).map(|(key, task)| Turn { key: key.clone(), task }));
                         Some(encoded)
                     }
@@ -196,6 +199,7 @@ impl Inner {
                 };
                 places.push((place, encoded));
             }
+            turns.extend(history.map(|(key, history)| unchanged(key, Form::Text, history)));
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
@@ -214,10 +218,15 @@ impl Inner {
             let carried_out = reply.outcome == Outcome::CarriedOut;
             let charged_at =
                 places.iter().map(|(place, _)| reply.charged_at(*place, &call.turns[*place].task)).collect();
-            let verdicts = places.into_iter().map(|(place, encoded)| match encoded {
+            let verdicts = places.into_iter().zip(&group.checks).enumerate();
+            let verdicts = verdicts.map(|(index, ((place, encoded), check))| match encoded {
+                _ if reply.is_repeated() => {
+                    let task = decide(check, intent);
+                    reply.verdict(index, task.as_ref().unwrap_or(&call.turns[place].task))
+                }
                 Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
-                Some(Encoded { verdict, .. }) if !reply.is_repeated() => Ok(verdict),
-                Some(_) | None => reply.verdict(place, &call.turns[place].task),
+                Some(Encoded { verdict, .. }) => Ok(verdict),
+                None => reply.verdict(place, &call.turns[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
             return Ok(Decided { at: reply.now, carried_out, charged_at, verdicts });
@@ -234,6 +243,10 @@ impl Inner {
             (single, undone)
         });
         for (single, undone) in join_all(undoing).await {
+            // Whoever was refused for these units meanwhile may pass.
+            if let Some(refusals) = self.refusals() {
+                refusals.forget(&single.keys);
+            }
             match undone {
                 Ok(undone) => single.tell(&undone, verdicts),
                 // It stays charged until it expires: somebody is admitted too little.

@@ -39,7 +39,10 @@ pub(crate) fn encoded(meter: &Meter, stored: &[u8]) -> Option<Vec<u8>> {
             let (mut sum, entries) = all.split_first()?;
             for entry in entries.chunks(2) {
                 let [at, after] = entry else { return None };
-                let cost = (after + SUMS).checked_sub(*sum)? % SUMS;
+                if *at > Micros::LATEST.get() || *after >= SUMS || *sum >= SUMS {
+                    return None;
+                }
+                let cost = (after + SUMS - sum) % SUMS;
                 bytes.extend(at.to_le_bytes());
                 bytes.extend(cost.to_le_bytes());
                 sum = after;
@@ -96,4 +99,25 @@ fn stored_log(log: &Log, bytes: &[u8]) -> Kept {
     }
     let lasts = newest - newest % log.period() + 2 * log.period();
     Kept { bytes: text.into_bytes(), forget_at: Micros::new(lasts) }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+    use tidegate::{Limit, Name};
+
+    use super::*;
+    use crate::script::Reply;
+
+    #[test]
+    fn numbers_that_nobody_wrote_are_refused() {
+        let log = Meter::new(Name::literal("rule"), "sliding-log 5/s".parse::<Limit>().expect("a limit"));
+        assert!(encoded(&log, b"0:1:2").is_some());
+        for foreign in ["0:1:18446744073709551615", "18446744073709551615:1:2", "0:18446744073709551615:2", "0:1"] {
+            assert!(encoded(&log, foreign.as_bytes()).is_none(), "{foreign}");
+        }
+        for reply in ["18446744073709551615 0 1", "18446744073709 18446744073709551615 1"] {
+            assert!(Reply::read(&Value::BulkString(reply.into())).is_err(), "{reply}");
+        }
+    }
 }

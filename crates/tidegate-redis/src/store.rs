@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisResult, Value};
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::Verdict;
 use tidegate::{Check, Clock, Micros, Store, StoreError, SystemClock};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -207,6 +207,10 @@ impl Inner {
         self.leases.as_ref()
     }
 
+    pub(crate) fn refusals(&self) -> Option<&Refusals> {
+        self.refusals.as_ref()
+    }
+
     /// The time by which this process keeps its own promises.
     pub(crate) fn local_now(&self) -> Micros {
         match &self.settings.clock {
@@ -402,6 +406,7 @@ impl Store for RedisStore {
             }
             keys.push(key);
         }
+        let _given_back = inner.refusals.as_ref().and_then(|refusals| refusals.given_back_by(checks, &keys));
         if let Some(id) = checks.first().and_then(Check::id) {
             return match inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await {
                 Err(RedisFailure::IdReused) => Err(StoreError::IdReused { id: id.text.to_owned() }),
@@ -420,13 +425,8 @@ impl Store for RedisStore {
         let Some(refusals) = &inner.refusals else {
             return Ok(inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await?);
         };
-        let question = refusals.question(checks, &keys, inner.local_now());
-        let Some(question) = question else {
-            let given_back = checks.iter().any(|check| matches!(check.verb(), Verb::Refund | Verb::Reset));
-            let states = if given_back { keys.clone() } else { Vec::new() };
-            let decided = inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await;
-            refusals.forget(&states);
-            return Ok(decided?);
+        let Some(question) = refusals.question(checks, &keys, inner.local_now()) else {
+            return Ok(inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await?);
         };
         if let Some(at) = refusals.answer(&question, verdicts) {
             inner.counters.repeated();

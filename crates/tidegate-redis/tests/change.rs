@@ -88,6 +88,59 @@ fn what_was_used_stays_used_as_in_memory() {
     assert!(changes > 150 && tally[0] > 500 && tally[1] > 500, "{changes} changes, {tally:?} decisions");
 }
 
+/// The first of them moves what was used of the former limit; what was said
+/// then is said again, though there is nothing to move any more.
+#[test]
+fn a_request_that_is_repeated_after_a_change_gets_its_answer_again() {
+    for (before, after) in LIMITS.iter().flat_map(|before| LIMITS.map(|after| (before, after))) {
+        let policy = |words: &str| {
+            let limit: Limit = words.parse().expect("a limit");
+            let beside = Rule::new("beside", Limit::per_hour(50)).key(["user", "path"]);
+            Policy::new().rule(Rule::new("changed", limit).key(["user"])).rule(beside)
+        };
+        let (store, clock) = support::manual_store();
+        clock.set(Micros::new(START));
+        let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let redis = Limiter::with_store(policy(before), store).expect("a valid policy");
+        let memory = Limiter::with_store(policy(before), memory).expect("a valid policy");
+        let ask = |request: Request<'static>| {
+            let request = request.with("path", "/");
+            let there = block_on(redis.check_async(request.clone())).expect("an answer");
+            assert_eq!(there, memory.check(request).expect("an answer"), "{before} to {after}");
+            there
+        };
+        let _ = ask(Request::user("alice"));
+        redis.set_policy(policy(after)).expect("a valid policy");
+        memory.set_policy(policy(after)).expect("a valid policy");
+        assert!(!ask(Request::user("alice").id("once")).is_repeated());
+        clock.advance(Duration::from_millis(1));
+        assert!(ask(Request::user("alice").id("once")).is_repeated());
+    }
+}
+
+/// A limit that is in force again counts what is charged to it, though another
+/// one is its successor still.
+#[test]
+fn a_limit_that_comes_back_beside_its_successor_is_kept_as_in_memory() {
+    for (first, second) in LIMITS.iter().flat_map(|first| LIMITS.map(|second| (first, second))) {
+        let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+        let (store, clock) = support::manual_store();
+        clock.set(Micros::new(START));
+        let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let redis = Limiter::with_store(limit(first), store).expect("a valid policy");
+        let memory = Limiter::with_store(limit(first), memory).expect("a valid policy");
+        for policy in [Policy::from(limit(second)), Policy::from([limit(second), limit(first)])] {
+            redis.set_policy(policy.clone()).expect("a valid policy");
+            memory.set_policy(policy).expect("a valid policy");
+            for step in 0..12 {
+                clock.advance(Duration::from_micros(1));
+                let there = block_on(redis.check_async("alice")).expect("an answer");
+                assert_eq!(there, memory.check("alice").expect("an answer"), "{first}, {second}: {step}");
+            }
+        }
+    }
+}
+
 #[test]
 fn processes_that_disagree_for_a_while_stay_within_both_limits() {
     let (store, clock) = support::manual_store();

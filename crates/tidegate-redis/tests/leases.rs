@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use support::{RUNTIME, SERVER};
@@ -205,4 +208,24 @@ fn a_crowd_borrows_one_chunk_at_a_time() {
     let statistics = limiter.store().statistics();
     assert_eq!((admitted, statistics.units_on_lease), (200, 0));
     assert!(statistics.round_trips <= 22, "{} round trips for 20 chunks", statistics.round_trips);
+}
+
+#[test]
+fn a_cost_above_the_chunk_leaves_no_more_than_a_chunk_behind() {
+    let (processes, _) = processes(1, Limit::per_hour(1_000));
+    let limiter = &processes[0];
+    RUNTIME.block_on(async {
+        let check = |cost| limiter.check_async(Request::new("alice").cost(cost));
+        assert!(check(9).await.expect("an answer").is_allowed());
+        // While the large one asks for the rest, a small one takes what is there.
+        let mut large = pin!(check(100));
+        let first = poll_fn(|context| Poll::Ready(large.as_mut().poll(context))).await;
+        assert!(first.is_pending() && check(1).await.expect("an answer").is_allowed());
+        assert!(large.await.expect("an answer").is_allowed());
+        assert!(limiter.store().statistics().units_on_lease <= LEASE.chunk);
+        // And nothing more was charged than was used or is held.
+        limiter.store().close().await;
+        let left = limiter.peek_async("alice").await.expect("an answer").remaining();
+        assert_eq!(left, 1_000 - 9 - 100 - 1);
+    });
 }

@@ -5,15 +5,17 @@ mod support;
 use std::time::Duration;
 
 use support::SERVER;
-use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Request};
-use tidegate_redis::{RedisStore, RefusalCache, Servers};
+use tidegate::{Condition, Limit, Limiter, ManualClock, Micros, Policy, Request, Rule};
+use tidegate_redis::{Lease, RedisStore, RefusalCache, Servers};
 use tidegate_testkit::block_on;
 
 const START: u64 = 1_700_000_000_000_000;
 
 fn limiter(prefix: &str, clock: &ManualClock, policy: impl Into<Policy>) -> Limiter<RedisStore> {
     let store = RedisStore::builder(Servers::parse(&SERVER.url()).expect("a URL")).prefix(prefix).clock(clock.clone());
-    let store = store.deadline(Duration::from_secs(10)).remember_refusals(RefusalCache::default());
+    let lease = Lease { chunk: 2, ttl: Duration::from_secs(5) };
+    let store = store.deadline(Duration::from_secs(10)).lease("leased", lease);
+    let store = store.remember_refusals(RefusalCache::default());
     Limiter::with_store(policy, support::build(store)).expect("a valid policy")
 }
 
@@ -67,6 +69,28 @@ fn a_reset_a_refund_and_another_limit_are_seen_at_once() {
     let looser = Policy::new().limit("rule", Limit::per_hour(2));
     let looser = Limiter::with_store(looser, tight.store().clone()).expect("a valid policy");
     assert!(!refused(&looser), "a changed limit is asked about");
+}
+
+#[test]
+fn a_refund_with_an_id_is_seen_at_once() {
+    let (prefix, clock) = at_start();
+    let limiter = limiter(&prefix, &clock, Limit::per_hour(1));
+    let refused = || !block_on(limiter.check_async("alice")).expect("an answer").is_allowed();
+    assert!(!refused() && refused());
+    let _ = block_on(limiter.refund_async(Request::new("alice").id("once"))).expect("an answer");
+    assert!(!refused());
+}
+
+#[test]
+fn a_reset_of_a_limit_beside_a_leased_one_is_seen_at_once() {
+    let (prefix, clock) = at_start();
+    let leased = Rule::new("leased", Limit::per_hour(10)).when("path", Condition::Equals("/".into())).key(["path"]);
+    let policy = Policy::new().rule(Rule::new("user", Limit::per_hour(1)).key(["user"])).rule(leased);
+    let limiter = limiter(&prefix, &clock, policy);
+    let refused = || !block_on(limiter.check_async(Request::user("alice"))).expect("an answer").is_allowed();
+    assert!(!refused() && refused());
+    let _ = block_on(limiter.reset_async(Request::user("alice").with("path", "/"))).expect("an answer");
+    assert!(!refused());
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use tidegate::{Limit, Limiter, ManualClock, Micros};
+use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Rule, WarmUp};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Server, eventually};
@@ -42,6 +42,35 @@ fn a_server_that_lost_its_states_admits_nobody_twice() {
         clock.set(Micros::new(START + 41 * SECOND));
         assert_eq!(admitted(&limiter), 5, "{words}: and trusted again");
     }
+}
+
+/// Limits that the client decides, which are written by compare-and-swap: of
+/// keys that warm up, and in the place of others.
+#[test]
+fn what_the_client_decides_admits_nobody_twice_either() {
+    let server = Server::start();
+    let clock = ManualClock::default();
+    let store = support::builder(&server.url()).deadline(Duration::from_secs(2)).clock(clock.clone()).strict();
+    let store = support::build(store);
+    let limiter = |rule: Rule| Limiter::with_store(Policy::new().rule(rule), store.clone()).expect("a policy");
+    let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+    let warm_up = WarmUp::new(3, Duration::from_secs(4)).expect("a warm-up");
+    let warming = limiter(Rule::new("warming", limit("5/10s")).warm_up(warm_up));
+    let [old, new] = [(); 2].map(|()| limiter(Rule::new("changed", limit("5/10s"))));
+    clock.set(Micros::new(START));
+    assert_eq!((admitted(&warming), admitted(&old)), (0, 0), "a new server may be an old one that lost everything");
+    clock.set(Micros::new(START + 20 * SECOND));
+    assert!(admitted(&warming) > 0, "then it is trusted");
+    new.set_policy(Policy::new().rule(Rule::new("changed", limit("fixed 50/10s")))).expect("a policy");
+    server.kill();
+    server.restart();
+    let _ = eventually("an answer", Duration::from_secs(20), || block_on(new.peek_async("alice")));
+    assert_eq!((admitted(&warming), admitted(&new)), (0, 0), "what was charged is not known any more");
+    clock.set(Micros::new(START + 22 * SECOND));
+    // One process has not heard of the change yet, and leaves something to move.
+    assert_eq!((admitted(&old), admitted(&new)), (1, 0), "the window in which it was lost is not over");
+    clock.set(Micros::new(START + 41 * SECOND));
+    assert_eq!(admitted(&new), 50, "and trusted again");
 }
 
 #[test]

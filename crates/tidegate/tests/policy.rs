@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{
-    CheckError, Condition, ConfigError, Event, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
-    Missing, Observer, Policy, Request, Rule, Say, Setting,
+    CheckError, Condition, ConfigError, Decision, Event, KeyAttribute, KeyPart, Limit, Limiter, ManualClock,
+    MemoryStore, Missing, Observer, Policy, Request, Rule, Say, Setting,
 };
 
 const ONE: Limit = Limit::per_hour(1);
@@ -242,7 +242,7 @@ fn a_rule_that_is_asked_by_name_is_asked_whatever_else_there_is() {
     for limiter in [one, two] {
         let unknown = || Request::new("alice").rule("unknown");
         assert!(limiter.is_allowed(unknown()) && limiter.check(unknown()).is_ok_and(|d| d.is_unlimited()));
-        assert!(limiter.check_many([unknown(), unknown()]).is_ok_and(|all| all.iter().all(|d| d.is_unlimited())));
+        assert!(limiter.check_many([unknown(), unknown()]).is_ok_and(|all| all.iter().all(Decision::is_unlimited)));
         limiter.for_each_meter(unknown(), |meter| panic!("{} has no say", meter.name()));
         let known = || Request::new("alice").rule("api");
         assert!(limiter.is_allowed(known()) && !limiter.is_allowed(known()));

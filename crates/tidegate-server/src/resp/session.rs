@@ -184,7 +184,10 @@ async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Re
         Verb::Explain => {
             return match limiter.explain_async(request).await {
                 Ok(explanation) => replies.verbatim(&explanation.to_string()),
-                Err(error) => write_failure(&error, replies),
+                Err(error) => {
+                    resp.app.metrics.failed(&error);
+                    write_failure(&error, replies);
+                }
             };
         }
     };

@@ -86,7 +86,7 @@ impl Throttles {
         }
         match resp.app.store() {
             AnyStore::Memory(store) => self.decide_now(store, resp, buffer, replies),
-            AnyStore::Redis(_) => self.decide_in_waves(buffer, replies).await,
+            AnyStore::Redis(_) => self.decide_in_waves(resp, buffer, replies).await,
         }
         self.waiting.clear();
     }
@@ -141,7 +141,7 @@ impl Throttles {
         }
     }
 
-    async fn decide_in_waves(&self, buffer: &[u8], replies: &mut Replies) {
+    async fn decide_in_waves(&self, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
         let mut rest = &self.waiting[..];
         while !rest.is_empty() {
             let key = |(throttle, limit): &(Throttle, usize)| (throttle.key.of(buffer), *limit);
@@ -161,7 +161,10 @@ impl Throttles {
             for ((throttle, _), decision) in wave.iter().zip(decided.await) {
                 match decision {
                     Ok(decision) => throttle.answer(&decision.into(), replies),
-                    Err(error) => write_failure(&error, replies),
+                    Err(error) => {
+                        resp.app.metrics.failed(&error);
+                        write_failure(&error, replies);
+                    }
                 }
             }
             rest = after;

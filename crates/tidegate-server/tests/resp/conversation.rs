@@ -249,3 +249,25 @@ fn decisions_are_counted() {
         assert!(metrics.contains(line), "{metrics}");
     }
 }
+
+/// Whichever command it was, on whichever store.
+#[test]
+fn questions_without_an_answer_are_counted() {
+    let nobody_listens = "redis://127.0.0.1:1";
+    let server = TestServer::start_on_redis(nobody_listens);
+    let mut connection = server.connect();
+    for (number, line) in [
+        "CL.THROTTLE alice 1 1 60",
+        "THROTTLE alice 1 1 60",
+        "TIDEGATE.CHECK user alice LIMIT 1/min",
+        "TIDEGATE.EXPLAIN user alice LIMIT 1/min",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        refusal(ask(&mut connection, line));
+        let counted = format!("tidegate_errors_total{{reason=\"store\"}} {}\n", number + 1);
+        let metrics = server.server().app().metrics.text();
+        assert!(metrics.contains(&counted), "{line}: {metrics}");
+    }
+}

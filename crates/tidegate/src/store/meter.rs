@@ -216,6 +216,13 @@ impl Meter {
         self.predecessors.as_deref().unwrap_or_default()
     }
 
+    /// For how long after the last charge anything of it matters, with a second
+    /// for clocks that differ. A custom kernel does not say, and is given a day.
+    #[must_use]
+    pub fn horizon(&self) -> Micros {
+        horizon(self)
+    }
+
     /// Whether both have the same states.
     pub(crate) fn is_same_as(&self, other: &Meter) -> bool {
         self.name == other.name && self.meaning == other.meaning
