@@ -156,7 +156,11 @@ fn a_restored_store_goes_on_where_the_old_one_stopped() {
 #[test]
 fn states_outlive_one_restart_after_the_other() {
     let log = || Policy::new().limit("log", Limit::sliding_log(30, Duration::from_secs(60)));
-    for policy in [policy, log] {
+    let log_and_more = || {
+        let log = Policy::new().limit("log", Limit::sliding_log(30, Duration::from_secs(60)));
+        log.limit("more", Limit::per_minute(1_000))
+    };
+    for policy in [policy, log, log_and_more] {
         let clock = ManualClock::at(START);
         let steady = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
         let mut restarted = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");

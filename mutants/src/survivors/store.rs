@@ -265,6 +265,13 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/table.rs",
         function: "Table::visit_from",
+        from: "now.get() << FRACTION_BITS",
+        to: &["now.get() >> FRACTION_BITS"],
+        why: "A shortcut: with the other line locked too, the same slot is taken.",
+    },
+    Survivor {
+        file: "store/memory/table.rs",
+        function: "Table::visit_from",
         from: "if !Self::has_sent_away(&home_line) && has_room() {",
         to: &["if false {"],
         why: "A shortcut: with the other line locked too, the same slot is taken.",
