@@ -145,6 +145,13 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "store/memory/single.rs",
+        function: "MemoryStore::charge_at_home",
+        from: "if bucket.fill_if_room(&mut state, now, cost).is_none() && bucket.heal(&state, now).is_none() {",
+        to: &["if false {"],
+        why: "A glance before the line is locked saves time, and decides what the lock would have.",
+    },
+    Survivor {
+        file: "store/memory/single.rs",
         function: "MemoryStore::charge_narrow_elsewhere",
         from: "drop(line);",
         to: &[""],
