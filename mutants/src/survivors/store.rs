@@ -48,13 +48,6 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/heap.rs",
         function: "Heap::make_room",
-        from: "if bucket.len() >= MOST {",
-        to: &["if true {"],
-        why: "Drops what matters no more before there is need to; a sweep would, later.",
-    },
-    Survivor {
-        file: "store/memory/heap.rs",
-        function: "Heap::make_room",
         from: "let (index, until) = soonest.map_or((0, now), |(index, entry)| (index, entry.until));",
         to: &["let (index, until) = soonest.map_or((1, now), |(index, entry)| (index, entry.until));"],
         why: "A full bucket has a key that is the first to be forgotten.",
@@ -147,8 +140,15 @@ pub const SURVIVORS: &[Survivor] = &[
         file: "store/memory/single.rs",
         function: "MemoryStore::charge_at_home",
         from: "if Table::has_refused(approach.line) {",
-        to: &["if true {", "if false {"],
-        why: "Whether to glance before the line is locked: a glance that is in vain, or none, decides nothing.",
+        to: &["if false {"],
+        why: "A glance before the line is locked saves time, and decides what the lock would have.",
+    },
+    Survivor {
+        file: "store/memory/single.rs",
+        function: "MemoryStore::charge_at_home",
+        from: "if bucket.fill_if_room(&mut state, now, cost).is_none() && bucket.heal(&state, now).is_none() {",
+        to: &["if false {"],
+        why: "A glance before the line is locked saves time, and decides what the lock would have.",
     },
     Survivor {
         file: "store/memory/single.rs",
@@ -260,6 +260,13 @@ pub const SURVIVORS: &[Survivor] = &[
         function: "Table::visit_from",
         from: "Self::oldest(&home_line).1 <= now.get() << FRACTION_BITS",
         to: &["Self::oldest(&home_line).1 < now.get() << FRACTION_BITS"],
+        why: "A shortcut: with the other line locked too, the same slot is taken.",
+    },
+    Survivor {
+        file: "store/memory/table.rs",
+        function: "Table::visit_from",
+        from: "now.get() << FRACTION_BITS",
+        to: &["now.get() >> FRACTION_BITS"],
         why: "A shortcut: with the other line locked too, the same slot is taken.",
     },
     Survivor {
