@@ -217,3 +217,29 @@ fn limits_of_one_check_take_no_slot_from_each_other() {
         }
     }
 }
+
+#[test]
+fn nobody_makes_room_for_those_who_give_back_what_they_never_took() {
+    for overflow in [Overflow::EvictOldest, Overflow::Refuse] {
+        let clock = ManualClock::at(START);
+        let store = MemoryStore::builder().max_keys(1).overflow(overflow).clock(clock).build().expect("valid settings");
+        let meters = meters();
+        let ask = |key: &Key<'_>, verb| {
+            let check = |meter| Check::new(meter, key, verb, 1).expect("a cost of one");
+            let checks: Vec<Check<'_>> = meters.iter().map(check).collect();
+            let mut verdicts = vec![Verdict::default(); checks.len()];
+            store.decide_now(&checks, &mut verdicts).expect("the memory store answers");
+            verdicts
+        };
+        let known = (0..100_u64).map(Key::from).filter(|key| ask(key, Verb::Charge).iter().all(|v| !v.degraded));
+        let known: Vec<Key<'_>> = known.collect();
+        let (overflowed, keys) = (store.overflowed(), store.count_keys());
+        for stranger in 1_000..1_200_u64 {
+            for verb in [Verb::Refund, Verb::Reset] {
+                assert!(ask(&Key::from(stranger), verb).iter().all(|verdict| !verdict.degraded), "{overflow:?}");
+            }
+        }
+        assert!(!known.is_empty());
+        assert_eq!((store.overflowed(), store.count_keys()), (overflowed, keys), "{overflow:?}");
+    }
+}

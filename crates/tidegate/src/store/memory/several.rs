@@ -160,7 +160,17 @@ impl MemoryStore {
         if shelf.has(held, turn) {
             return Seat::Own;
         }
-        if !kernel::may_write(turn.check.verb(), turn.check.cost()) {
+        let verb = turn.check.verb();
+        if !kernel::may_write(verb, turn.check.cost()) {
+            return Seat::Unneeded;
+        }
+        // Whoever has used nothing has nothing to give back or to forget: nobody
+        // makes room for that. What was used elsewhere may come here first.
+        let used_elsewhere = || {
+            let is_shared = self.shared.get().is_some_and(|shared| shared.matters(now));
+            is_shared || !turn.check.meter().predecessors().is_empty()
+        };
+        if verb != Verb::Charge && !used_elsewhere() {
             return Seat::Unneeded;
         }
         match shelf.claim(held, turn, shelf.recall(turn.fingerprint, now)) {
