@@ -31,7 +31,7 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
     if to.check.verb() == Verb::Reset {
         // What does not fit would come back with the next charge.
-        (from.state, from.changed) = (MeterState::Fresh, matches!(from.seat, Seat::Own));
+        (from.state, from.changed) = (MeterState::Fresh, true);
         return;
     }
     match (from.seat, to.seat) {
