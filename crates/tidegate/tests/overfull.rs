@@ -168,6 +168,34 @@ fn where_slots_are_shared_nobody_gets_more_than_alone() {
 }
 
 #[test]
+fn whoever_finds_room_in_vain_has_used_what_they_used_before_there_was_any() {
+    let (second, minute, hour) = (Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3_600));
+    let all: [fn(u64, Duration) -> Limit; 3] = [Limit::token_bucket, Limit::sliding_counter, Limit::sliding_log];
+    for make in all {
+        let meter = |name, limit| Meter::new(Name::literal(name), limit);
+        let (crowd, own) = (meter("crowd", make(3, second)), meter("own", make(3, minute)));
+        let closed = meter("closed", Limit::sliding_log(1, hour));
+        let clock = ManualClock::at(START);
+        let store = MemoryStore::builder().max_keys(1).clock(clock.clone()).build().expect("valid settings");
+        for key in 1_000..1_200_u64 {
+            decide(&store, &[charge(&crowd, &Key::from(key))]);
+        }
+        // Those who had to share with others may have got less.
+        let has_used_all = |name: &Key<'_>| (0..3).all(|_| decide(&store, &[charge(&own, name)])[0].allowed);
+        let names: Vec<Key<'_>> = (0..40_u64).map(Key::from).filter(has_used_all).collect();
+        names.iter().for_each(|name| drop(decide(&store, &[charge(&closed, name)])));
+        assert!(names.len() > 20 && store.overflowed() > 20);
+        // The crowd has gone.
+        clock.advance(5 * second);
+        for name in &names {
+            let both = decide(&store, &[charge(&own, name), charge(&closed, name)]);
+            assert!(!both[0].allowed, "{own:?} of {name}: {both:?}");
+            assert!(!decide(&store, &[charge(&own, name)])[0].allowed, "{own:?} of {name} was used up");
+        }
+    }
+}
+
+#[test]
 fn where_the_oldest_make_room_they_start_anew_and_nobody_else_does() {
     let mut pair = Pair::new(Overflow::EvictOldest, LOOKS_AND_CHARGES);
     // Of a sliding counter two states can look alike and differ later.

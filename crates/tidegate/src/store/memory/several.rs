@@ -252,13 +252,9 @@ impl MemoryStore {
     fn save(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>) {
         match (turn.seat, shared) {
             (Seat::Own, _) => self.shelf(turn.shelf).save(held, turn),
-            (Seat::Claimed, _) => {
-                if !turn.changed {
-                    turn.state = MeterState::Fresh;
-                    turn.changed = true;
-                }
-                self.shelf(turn.shelf).save(held, turn);
-            }
+            (Seat::Claimed, _) if turn.changed => self.shelf(turn.shelf).save(held, turn),
+            // Nobody may find an empty state there, who has a share elsewhere.
+            (Seat::Claimed, _) => self.shelf(turn.shelf).give_up(held, turn),
             (Seat::Shared, Some(shared)) if turn.changed => {
                 let state = std::mem::take(&mut turn.state);
                 shared.state(turn.check.meter(), turn.fingerprint).set(turn.check.meter().kernel(), state, turn.at);
@@ -330,6 +326,8 @@ trait Shelf {
     fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState;
     /// Puts the state into the key's slot.
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
+    /// Leaves the slot that was taken for a key, as if it had never been.
+    fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>);
     /// The time for a key that has no slot.
     fn recall(&self, fingerprint: u64, now: Micros) -> Micros;
 }
@@ -384,6 +382,12 @@ where
         }
     }
 
+    fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
+        if let Some((line, slot)) = self.slot(held, turn) {
+            Self::vacate(line, slot);
+        }
+    }
+
     fn recall(&self, fingerprint: u64, now: Micros) -> Micros {
         Table::recall(self, self.home(fingerprint), now)
     }
@@ -426,6 +430,11 @@ impl Shelf for Heap {
         if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, turn.check.meter().kernel()) {
             entry.set(kernel, std::mem::take(turn.state.heap_mut()), until);
         }
+    }
+
+    fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
+        bucket.retain(|entry| entry.fingerprint() != turn.fingerprint);
     }
 
     fn recall(&self, _: u64, now: Micros) -> Micros {

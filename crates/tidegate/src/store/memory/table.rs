@@ -298,6 +298,13 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
+    /// Leaves a slot that was [taken](Table::take), and to which nothing was charged.
+    pub(super) fn vacate(line: &LockedLine<'_>, slot: usize) {
+        let word = slot * (STATE + 1);
+        line.set(word, line.get(word) & NOT_TAG);
+        Self::write(line, slot, [0; STATE]);
+    }
+
     /// Moves the key in `slot` to its other line, if that has a free slot.
     fn move_away(&self, from: &LockedLine<'_>, line: usize, slot: usize, free: u64) -> bool {
         let to = self.other(Seat { line, tag: Self::tag(from, slot) });
