@@ -83,10 +83,15 @@ const JUDGED: &[&str] = &[
     "time.rs",
 ];
 /// The tests that are asked first, and those that take long and are asked by `--thorough` only.
-const TESTS: &[&str] = &["traces", "conformance", "differential", "memory_store", "overfull", "ids", "policy"];
-const LONG_TESTS: &[&str] = &["change", "words", "key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
+const TESTS: &[&str] =
+    &["traces", "conformance", "differential", "memory_store", "overfull", "ids", "policy", "change"];
+const LONG_TESTS: &[&str] = &["words", "key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
 /// Tests that take long among those that do not.
-const LONG: &[&str] = &["no_more_ids_are_kept_than_fit"];
+const LONG: &[&str] = &[
+    "no_more_ids_are_kept_than_fit",
+    "nothing_is_minted_or_lost_in_a_storm_of_changes",
+    "nobody_is_admitted_beside_a_policy_that_took_over_meanwhile",
+];
 /// What a mistake is behind, in the copy, and what of the compiler that asks for.
 const SWITCH: &str = include_str!("switch.rs.in");
 const SWITCH_FEATURES: &str = "#![feature(core_intrinsics, const_eval_select)]\n";

@@ -124,6 +124,15 @@ fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
 }
 
 #[test]
+fn what_is_given_back_after_a_change_is_taken_from_what_was_used_before() {
+    let (limiter, _) = limiter(limit("10/h"));
+    assert!(limiter.check(Request::new("alice").cost(8)).is_ok_and(|decision| decision.is_allowed()));
+    limiter.set_policy(limit("20/h")).expect("a valid policy");
+    assert_eq!(limiter.refund("alice").expect("an answer").remaining(), 13);
+    assert_eq!(peek(&limiter, "alice").remaining(), 13);
+}
+
+#[test]
 fn the_same_policy_again_changes_nothing() {
     let policy =
         || Policy::new().rule(Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("50/h")));

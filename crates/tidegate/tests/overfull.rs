@@ -191,6 +191,9 @@ fn whoever_finds_room_in_vain_has_used_what_they_used_before_there_was_any() {
             let both = decide(&store, &[charge(&own, name), charge(&closed, name)]);
             assert!(!both[0].allowed, "{own:?} of {name}: {both:?}");
             assert!(!decide(&store, &[charge(&own, name)])[0].allowed, "{own:?} of {name} was used up");
+            let refund = |meter| Check::new(meter, name, Verb::Refund, 1).expect("a cost of one");
+            decide(&store, &[refund(&own), refund(&closed)]);
+            assert!(decide(&store, &[charge(&own, name)])[0].allowed, "{own:?} of {name} was given back");
         }
     }
 }

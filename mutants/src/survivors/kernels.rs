@@ -165,4 +165,18 @@ pub const SURVIVORS: &[Survivor] = &[
         to: &["micros >= Micros::MAX.0 as u128"],
         why: "The most is the most either way.",
     },
+    Survivor {
+        file: "limit/refill.rs",
+        function: "Limit::more_after",
+        from: "self.capacity().saturating_sub(decision.remaining()).saturating_sub(1)",
+        to: &["self.capacity().saturating_sub(decision.remaining()).wrapping_sub(1)"],
+        why: "Where nothing is used the whole is zero already, and nothing less.",
+    },
+    Survivor {
+        file: "limit/refill.rs",
+        function: "Limit::more_after",
+        from: "self.capacity().saturating_sub(decision.remaining())",
+        to: &["self.capacity().wrapping_sub(decision.remaining())"],
+        why: "No more remains than the capacity.",
+    },
 ];

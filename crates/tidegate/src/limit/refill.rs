@@ -65,7 +65,8 @@ fn micros(micros: u128) -> Duration {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Limiter, ManualClock, MemoryStore};
+    use crate::kernel::Verdict;
+    use crate::{Limiter, ManualClock, MemoryStore, Micros, Name, Request};
 
     fn limiter(limit: Limit) -> (Limiter, ManualClock) {
         let clock = ManualClock::default();
@@ -126,5 +127,21 @@ mod tests {
         let (limiter, _) = limiter(limit);
         let refused = limiter.check_many(["alice"; 2]).expect("answers")[1];
         assert_eq!(limit.more_after(&refused), Duration::from_secs(60));
+        // The next unit comes sooner than all that was asked for.
+        let limit = "10/min burst 10".parse::<Limit>().expect("a limit");
+        let (limiter, _) = self::limiter(limit);
+        assert!(limiter.check(Request::new("alice").cost(9)).is_ok_and(|decision| decision.is_allowed()));
+        let refused = limiter.check(Request::new("alice").cost(5)).expect("an answer");
+        assert_eq!(limit.more_after(&refused), Duration::from_secs(24));
+    }
+
+    #[test]
+    fn of_a_stand_in_only_the_whole_is_known() {
+        let verdict =
+            Verdict { allowed: true, remaining: 1, reset_after: Micros::new(8_000_000), ..Verdict::default() };
+        let decision = |degraded| Decision::new(Name::literal("rule"), 5, Verdict { degraded, ..verdict });
+        let limit = limit("30/min burst 5");
+        assert_eq!(limit.more_after(&decision(false)), Duration::from_secs(2));
+        assert_eq!(limit.more_after(&decision(true)), Duration::from_secs(8));
     }
 }
