@@ -120,6 +120,7 @@ mod tests {
     use crate::time::ManualClock;
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of entries, and no unsafe code in sight")]
     fn a_shard_remembers_so_many_and_not_one_more() {
         let clock = ManualClock::at(Micros::new(1_000_000));
         let store = MemoryStore::builder().max_keys(10).clock(clock).build().expect("valid settings");
