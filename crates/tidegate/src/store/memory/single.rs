@@ -325,5 +325,6 @@ impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+// Stores are filled there, again and again: Miri would take minutes for each.
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests;

@@ -256,7 +256,8 @@ fn cut_short(error: io::Error) -> SnapshotError {
     if error.kind() == io::ErrorKind::UnexpectedEof { SnapshotError::Damaged } else { error.into() }
 }
 
-#[cfg(all(test, not(loom)))]
+// Miri knows nothing of the processor's counter.
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
     use crate::time::ManualClock;

@@ -94,7 +94,6 @@ fn who_finds_room_owes_what_it_used_of_a_shared_state_and_no_more() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "thousands of checks, which others make a few of")]
 fn the_same_is_so_in_checks_of_several_limits() {
     let generous = meter("generous", Limit::per_hour(1_000));
     newcomers(|store, meter, key| all_pass(store, &[charge(meter, key), charge(&generous, key)]));
