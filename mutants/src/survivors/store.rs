@@ -173,13 +173,6 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "store/memory/single.rs",
-        function: "OneCheck::inherited",
-        from: "Some(shared) if shared.matters(at) => {",
-        to: &["Some(shared) if true => {"],
-        why: "A shared state that matters no more is as good as none.",
-    },
-    Survivor {
-        file: "store/memory/single.rs",
         function: "OneCheck::step",
         from: "if changed {",
         to: &["if true {"],
@@ -254,27 +247,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "prefetch(self.lines.line(self.other(approach.home).line));",
         to: &[""],
         why: "A hint to the processor.",
-    },
-    Survivor {
-        file: "store/memory/table.rs",
-        function: "Table::visit_from",
-        from: "Self::oldest(&home_line).1 <= now.get() << FRACTION_BITS",
-        to: &["Self::oldest(&home_line).1 < now.get() << FRACTION_BITS"],
-        why: "A shortcut: with the other line locked too, the same slot is taken.",
-    },
-    Survivor {
-        file: "store/memory/table.rs",
-        function: "Table::visit_from",
-        from: "now.get() << FRACTION_BITS",
-        to: &["now.get() >> FRACTION_BITS"],
-        why: "A shortcut: with the other line locked too, the same slot is taken.",
-    },
-    Survivor {
-        file: "store/memory/table.rs",
-        function: "Table::visit_from",
-        from: "if !Self::has_sent_away(&home_line) && has_room() {",
-        to: &["if false {"],
-        why: "A shortcut: with the other line locked too, the same slot is taken.",
     },
     Survivor {
         file: "store/memory/table.rs",
@@ -401,5 +373,12 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "for slot in 1..Self::SLOTS {",
         to: &["for slot in 0..Self::SLOTS {"],
         why: "The first is no older than itself.",
+    },
+    Survivor {
+        file: "store/memory/table.rs",
+        function: "Table::vacate",
+        from: "Self::write(line, slot, [0; STATE]);",
+        to: &["Self::write(line, slot, [1; STATE]);"],
+        why: "A state of long ago leaves its slot as free as none.",
     },
 ];
