@@ -53,35 +53,6 @@ const FILES: &[&str] = &[
     "store/succession.rs",
     "time.rs",
 ];
-/// Those of which every survivor has been looked at. The others are made when they are named, or by `--all`.
-const JUDGED: &[&str] = &[
-    "decision.rs",
-    "kernel.rs",
-    "kernel/bucket.rs",
-    "kernel/log.rs",
-    "kernel/warm_up.rs",
-    "kernel/warming.rs",
-    "kernel/window.rs",
-    "limit.rs",
-    "limit/refill.rs",
-    "store/encoded.rs",
-    "store/erased.rs",
-    "store/memory.rs",
-    "store/memory/few.rs",
-    "store/memory/heap.rs",
-    "store/memory/ids.rs",
-    "store/memory/overflow.rs",
-    "store/memory/pack.rs",
-    "store/memory/several.rs",
-    "store/memory/single.rs",
-    "store/memory/snapshot.rs",
-    "store/memory/succession.rs",
-    "store/memory/table.rs",
-    "store/meter.rs",
-    "store/meter_kernel.rs",
-    "store/succession.rs",
-    "time.rs",
-];
 /// The tests that are asked first, and those that take long and are asked by `--thorough` only.
 const TESTS: &[&str] =
     &["traces", "conformance", "differential", "memory_store", "overfull", "ids", "policy", "change"];
@@ -95,7 +66,7 @@ const LONG: &[&str] = &[
 /// What a mistake is behind, in the copy, and what of the compiler that asks for.
 const SWITCH: &str = include_str!("switch.rs.in");
 const SWITCH_FEATURES: &str = "#![feature(core_intrinsics, const_eval_select)]\n";
-const USAGE: &str = "[--all] [--missed] [--thorough] [FILE..], parts of paths below crates/tidegate/src";
+const USAGE: &str = "[--missed] [--thorough] [FILE..], parts of paths below crates/tidegate/src";
 
 fn main() -> ExitCode {
     match run() {
@@ -110,18 +81,15 @@ fn main() -> ExitCode {
 /// What is to be done.
 struct Order {
     words: Vec<String>,
-    /// Also the files that are not judged yet.
-    all: bool,
     /// Only those that were missed the last time.
     only_missed: bool,
     thorough: bool,
 }
 
 fn order() -> Result<Order, Failure> {
-    let mut order = Order { words: Vec::new(), all: false, only_missed: false, thorough: false };
+    let mut order = Order { words: Vec::new(), only_missed: false, thorough: false };
     for word in std::env::args().skip(1) {
         match word.as_str() {
-            "--all" => order.all = true,
             "--missed" => order.only_missed = true,
             "--thorough" => order.thorough = true,
             word if word.starts_with('-') => return Err(format!("{word} is not understood: {USAGE}")),
@@ -140,10 +108,7 @@ fn run() -> Result<(), Failure> {
     println!("{} mutants, {} more that do not compile ({} s)", built.len(), unviable.len(), began.elapsed().as_secs());
     let known = place.known_missed();
     let is_chosen = |mutant: &&Mutant| {
-        let named = match order.words.is_empty() {
-            true => order.all || JUDGED.contains(&mutant.file.as_str()),
-            false => order.words.iter().any(|word| mutant.file.contains(word.as_str())),
-        };
+        let named = order.words.is_empty() || order.words.iter().any(|word| mutant.file.contains(word.as_str()));
         named && (!order.only_missed || known.contains(&identity(mutant)))
     };
     let chosen: Vec<&Mutant> = built.iter().filter(is_chosen).collect();

@@ -39,7 +39,7 @@ cargo xtask TASK
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
   mutants   makes every small mistake there is in the code that decides and in the scripts, and sees the tests
-            notice: [rust [--all] [--missed] [--thorough] [FILE..]|lua]
+            notice: [rust [--missed] [--thorough] [FILE..]|lua]
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             Chromium
