@@ -4,8 +4,8 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::load::{SLACK, failure_of, load};
@@ -194,11 +194,17 @@ mod slices {
         assert_eq!([&first, &second, &third].map(|account| account.peek(&store)), before);
     }
 
-    /// Slices of both orders by many callers, while `meanwhile` happens again
-    /// and again; the time before and after each that was admitted.
-    fn race(store: &RedisStore, accounts: [&Account; 2], meanwhile: impl Fn()) -> Vec<[Micros; 2]> {
+    /// Slices of both orders by many callers; `meanwhile` happens after every
+    /// thirty of them, however slow the machine. The time before and after each
+    /// that was admitted.
+    fn race(
+        store: &RedisStore,
+        accounts: [&Account; 2],
+        meanwhile: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> Vec<[Micros; 2]> {
+        let made = Arc::new(AtomicU64::new(0));
         let callers = (0..8).map(|caller| {
-            let store = store.clone();
+            let (store, made, meanwhile) = (store.clone(), made.clone(), meanwhile.clone());
             let mut accounts = accounts.map(Account::clone);
             if caller % 2 == 1 {
                 accounts.reverse();
@@ -212,15 +218,14 @@ mod slices {
                     if verdicts.iter().all(|verdict| verdict.allowed) {
                         admitted.push([before, store.clock().now()]);
                     }
+                    if made.fetch_add(1, Ordering::Relaxed) % 30 == 29 {
+                        meanwhile();
+                    }
                 }
                 admitted
             })
         });
         let callers: Vec<_> = callers.collect();
-        while callers.iter().any(|caller| !caller.is_finished()) {
-            thread::sleep(Duration::from_millis(5));
-            meanwhile();
-        }
         let admitted = callers.into_iter().map(|caller| RUNTIME.block_on(caller).expect("a caller does not panic"));
         admitted.flatten().collect()
     }
@@ -245,7 +250,7 @@ mod slices {
         let (store, clock) = calm_store();
         let small = Account::new(Limit::fixed_window(9, PERIOD), &here);
         let large = Account::new(Limit::fixed_window(12, PERIOD), &there);
-        let admitted = race(&store, [&small, &large], || clock.advance(PERIOD / 4));
+        let admitted = race(&store, [&small, &large], move || clock.advance(PERIOD / 4));
         let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
         for times in admitted {
             // Of one that met an edge, each half may be of either window.
