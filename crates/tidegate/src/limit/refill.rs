@@ -94,6 +94,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn there_is_more_when_it_is_told_and_for_a_bucket_not_long_before() {
         for words in
             ["100/min burst 20", "3/s burst 7", "leaky 7/s queue 5", "fixed 5/min", "sliding-log 3/10s", "1/us burst 9"]

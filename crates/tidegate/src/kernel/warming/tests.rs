@@ -28,9 +28,8 @@ fn the_limit_climbs_in_ten_even_steps() {
     assert_eq!(counts, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 12]);
 }
 
-// Arithmetic, and much of it: nothing that Miri would see.
-#[cfg_attr(miri, ignore)]
 #[test]
+#[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
 fn a_new_key_gets_less_and_a_warm_one_all() {
     for words in ALGORITHMS {
         let (kernel, mut state) = (warming(words), WarmingState::default());
@@ -48,9 +47,8 @@ fn a_new_key_gets_less_and_a_warm_one_all() {
     }
 }
 
-// Arithmetic, and much of it: nothing that Miri would see.
-#[cfg_attr(miri, ignore)]
 #[test]
+#[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
 fn whoever_returns_when_told_is_admitted_and_not_a_microsecond_sooner() {
     for words in [
         "12/s",
@@ -99,6 +97,7 @@ fn a_key_that_nobody_used_for_so_long_is_new_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
 fn states_go_through_bytes() {
     for words in ["12/s", "fixed 12/s", "sliding 12/s", "sliding-log 12/s"] {
         let (kernel, mut state) = (warming(words), WarmingState::default());
@@ -110,6 +109,7 @@ fn states_go_through_bytes() {
         }
     }
 }
+
 #[test]
 fn a_step_ends_where_the_next_one_begins() {
     // Eleven microseconds are ten steps of two.
