@@ -1,5 +1,6 @@
 //! The answer: may it pass, and what the caller should know.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::kernel::Verdict;
@@ -9,7 +10,8 @@ use crate::time::Micros;
 /// What the limiter answers. A refusal is a value, not an error.
 ///
 /// Where several limits apply, it speaks of the one that binds: the one with
-/// the longest wait if refused, the one with the least remaining if allowed.
+/// the longest wait if refused, the one with the least remaining if allowed,
+/// and of several with as much the one that takes longest to reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a decision that nobody looks at limits nothing"]
 pub struct Decision {
@@ -132,7 +134,11 @@ impl Decision {
     pub(crate) fn and(self, other: Decision) -> Decision {
         let (mine, theirs) = (self.verdict, other.verdict);
         let other_binds = match (mine.allowed, theirs.allowed) {
-            (true, true) => theirs.remaining < mine.remaining,
+            // Of two with as much left, the one that is used for longer: whoever has
+            // waited for the other might still be refused.
+            (true, true) => {
+                (theirs.remaining, Reverse(theirs.reset_after)) < (mine.remaining, Reverse(mine.reset_after))
+            }
             (true, false) => true,
             (false, true) => false,
             (false, false) => theirs.retry_after > mine.retry_after,
@@ -160,6 +166,10 @@ mod tests {
         Verdict { allowed: true, remaining, delay: Micros::new(delay), ..Verdict::default() }
     }
 
+    fn used_for(reset_after: u64) -> Verdict {
+        Verdict { reset_after: Micros::new(reset_after), ..allowed(2, 0) }
+    }
+
     fn refused(retry_after: u64) -> Verdict {
         Verdict { retry_after: Micros::new(retry_after), ..Verdict::default() }
     }
@@ -169,6 +179,10 @@ mod tests {
         let cases = [
             (allowed(3, 0), allowed(2, 0), "second"),
             (allowed(2, 0), allowed(2, 0), "first"),
+            (used_for(60), used_for(3_600), "second"),
+            (used_for(3_600), used_for(60), "first"),
+            (used_for(60), used_for(60), "first"),
+            (used_for(60), allowed(1, 0), "second"),
             (allowed(2, 0), refused(1), "second"),
             (refused(1), allowed(0, 0), "first"),
             (refused(1), refused(2), "second"),
