@@ -241,3 +241,21 @@ fn a_future_may_be_moved_to_another_thread() {
     let future = pin!(limiter.acquire("alice", SECOND));
     is_send(&future);
 }
+
+#[test]
+fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let rule = Rule::new("addresses", Limit::per_second(1)).key(["ip"]);
+    let limiter = Limiter::with_store(rule, store).expect("a valid policy");
+    let request = |ip: &'static str| Request::new(()).with("ip", ip);
+    assert!(limiter.is_allowed(request("192.0.2.1")));
+    let mut first = Waiting::new(&limiter, request("192.0.2.1"), LONG);
+    let mut second = Waiting::new(&limiter, request("192.0.2.1"), LONG);
+    assert!(first.poll().is_none() && second.poll().is_none());
+    let mut other = Waiting::new(&limiter, request("192.0.2.2"), LONG);
+    assert!(other.poll().is_some_and(|outcome| outcome.is_ok()), "nobody is before it");
+    clock.advance(SECOND);
+    assert!(second.poll().is_none() && first.poll().is_some(), "the first comes first");
+    assert!(second.poll().is_none());
+}

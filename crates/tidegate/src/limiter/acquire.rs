@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -45,7 +45,8 @@ pub enum AcquireError {
 
 impl<S: Store> Limiter<S> {
     /// Waits until the request is admitted, in the order of arrival for each
-    /// key, for at most `patience`.
+    /// key, for at most `patience`. Requests without a key of their own wait
+    /// for those that meet the same limits.
     ///
     /// It gives up at once when it is first in line and sees that the time
     /// will not do. A future that is dropped has charged nothing, and lets
@@ -67,7 +68,7 @@ impl<S: Store> Limiter<S> {
         let clock = self.store().clock();
         let deadline = clock.now().saturating_add(Micros::from_duration(patience));
         let out_of_patience = || AcquireError::OutOfPatience { patience };
-        let ticket = self.inner.waiters.join(&request.key)?;
+        let ticket = self.join(&request)?;
         if !ticket.comes_up_before(deadline, clock).await {
             return Err(out_of_patience());
         }
@@ -86,6 +87,20 @@ impl<S: Store> Limiter<S> {
             }
             sleep_until(next_try, clock).await;
         }
+    }
+
+    /// Takes a place in the queue of the key. Whoever brings none is known by
+    /// the keys that the rules make of its attributes: all would wait for each
+    /// other otherwise.
+    fn join(&self, request: &Request<'_>) -> Result<Ticket<'_>, AcquireError> {
+        let waiters = &self.inner.waiters;
+        if request.key != Key::from(()) {
+            return waiters.join(&request.key);
+        }
+        let current = self.inner.policies.current();
+        let resolution = current.policy.resolve(request);
+        let limits: Vec<_> = resolution.enforced.iter().map(|applied| (applied.meter.name(), &applied.key)).collect();
+        waiters.join(&limits)
     }
 
     /// [`acquire`](Limiter::acquire) for threads: blocks this one meanwhile.
@@ -147,7 +162,7 @@ impl Default for Waiters {
 
 impl Waiters {
     /// Takes a place at the end of the key's queue.
-    fn join(&self, key: &Key<'_>) -> Result<Ticket<'_>, AcquireError> {
+    fn join(&self, key: &impl Hash) -> Result<Ticket<'_>, AcquireError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITERS {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS });
