@@ -507,3 +507,25 @@ async fn files_are_found_where_the_reference_service_looks() {
     let error = Server::start(settings, MemoryStore::default()).await.map(drop).unwrap_err();
     assert!(error.to_string().contains("wrong.yaml:2"), "{error}");
 }
+
+#[tokio::test]
+async fn more_is_given_back_than_any_of_several_rules_holds() {
+    let policy = r#"
+[rules.wide]
+limit = "80/h"
+key = ["user"]
+
+[rules.narrow]
+limit = "50/h"
+key = ["user"]
+cost = { times = 5 }
+"#;
+    let mut running = start(|settings| fs::write(settings.policy.as_ref().unwrap(), policy).unwrap()).await;
+    assert_eq!(running.left("edge", &["user=a +9"]).await, (true, vec![5]));
+    for descriptors in [&["user=a -1000"][..], &["user=a -1000", "user=b ?"]] {
+        let response = running.client.ask(request("edge", descriptors)).await.unwrap();
+        assert_eq!(response.overall_code(), Limit::Ok);
+        assert_eq!(response.statuses[0].code(), Limit::Ok);
+        assert_eq!(response.statuses[0].limit_remaining, 50, "all there was");
+    }
+}

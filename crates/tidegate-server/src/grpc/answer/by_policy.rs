@@ -115,24 +115,34 @@ impl<'r> Question<'r> {
         let request = self.request.clone();
         let decided = match (hits, self.hits) {
             (Hits::Charge(hits), _) => limiter.check_async(request.cost(hits)).await,
-            (Hits::Refund(hits), _) => limiter.refund_async(request.cost(hits)).await,
+            (Hits::Refund(hits), _) => give_back(limiter, request, hits).await,
             (Hits::Peek, Hits::Charge(hits)) => limiter.peek_async(request.cost(hits)).await,
             (Hits::Peek, Hits::Peek) => limiter.peek_async(request.cost(1)).await,
             // Nobody who gives back is refused.
             (Hits::Peek, Hits::Refund(_)) => limiter.peek_async(request.cost(0)).await,
         };
-        match (decided, hits) {
-            (Ok(decision), _) => Ok(Say::Decided(decision)),
-            // More than all there is to give back is all there is.
-            (Err(CheckError::Unsatisfiable { capacity, .. }), Hits::Refund(_)) => {
-                let again = limiter.refund_async(self.request.clone().cost(capacity)).await;
-                again.map(Say::Decided).map_err(|error| failed(app, error))
-            }
-            (Err(error @ CheckError::Unsatisfiable { capacity, .. }), _) => {
+        match decided {
+            Ok(decision) => Ok(Say::Decided(decision)),
+            Err(error @ CheckError::Unsatisfiable { capacity, .. }) => {
                 app.metrics.failed(&error);
                 Ok(Say::Never { capacity })
             }
-            (Err(error), _) => Err(failed(app, error)),
+            Err(error) => Err(failed(app, error)),
+        }
+    }
+}
+
+/// Gives back so many hits. More than all that a limit holds is all of it; each
+/// of the limits that apply says how many that is, by what a hit costs there.
+async fn give_back(limiter: &Limiter<AnyStore>, request: Request<'_>, hits: u64) -> Result<Decision, CheckError> {
+    let mut hits = hits;
+    loop {
+        match limiter.refund_async(request.clone().cost(hits)).await {
+            Err(CheckError::Unsatisfiable { cost, capacity, .. }) if hits > 0 => {
+                let fit = u128::from(hits) * u128::from(capacity) / u128::from(cost.max(1));
+                hits = u64::try_from(fit).unwrap_or(u64::MAX).min(hits - 1);
+            }
+            given_back => return given_back,
         }
     }
 }
@@ -164,9 +174,11 @@ impl Say {
                 reset_after: decision.reset_after(),
                 metadata: None,
             },
-            Say::Never { capacity } => {
-                Line { limit: Some(Shown { rule: None, name: None, capacity: *capacity, period }), ..Line::default() }
-            }
+            Say::Never { capacity } => Line {
+                allowed,
+                limit: Some(Shown { rule: None, name: None, capacity: *capacity, period }),
+                ..Line::default()
+            },
             Say::Extreme(setting) => Line {
                 allowed,
                 limit: shown(Some(*setting), Some(INLINE_RULE), None),
