@@ -2,8 +2,8 @@
 //!
 //! Each descriptor is a request of its own to the limiter. Where there are
 //! several, all are asked before any is charged. Should one be refused then
-//! all the same, because others came between, those before it are given back:
-//! for a moment less may pass than could, and never more.
+//! all the same, because others came between, or have no answer, those before
+//! it are given back: for a moment less may pass than could, and never more.
 
 use std::sync::Arc;
 
@@ -27,30 +27,50 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
     for question in &questions {
         says.push(question.ask(app, Hits::Peek).await?);
     }
-    let passes = |says: &[Say]| says.iter().zip(&questions).all(|(say, question)| say.passes(question));
     let mut charged = Vec::new();
-    for (place, question) in questions.iter().enumerate() {
-        if let (Hits::Charge(hits), true) = (question.hits, passes(&says)) {
-            says[place] = question.ask(app, question.hits).await?;
-            charged.push((place, hits));
+    let answered = charge(app, &questions, &mut says, &mut charged).await;
+    let allowed = all_pass(&says, &questions);
+    if answered.is_err() || !allowed {
+        for (place, hits) in charged {
+            // If it cannot be given back, it was charged in vain: against the caller.
+            if let Ok(say) = questions[place].ask(app, Hits::Refund(hits)).await {
+                says[place] = say;
+            }
         }
     }
-    let allowed = passes(&says);
+    answered?;
     if allowed {
         for (place, question) in questions.iter().enumerate() {
             if let Hits::Refund(_) = question.hits {
                 says[place] = question.ask(app, question.hits).await?;
             }
         }
-    } else {
-        // The last one that was asked is the one that refused.
-        charged.pop();
-        for (place, hits) in charged {
-            says[place] = questions[place].ask(app, Hits::Refund(hits)).await?;
-        }
     }
     let lines = says.iter().zip(&questions).map(|(say, question)| say.line(question)).collect();
     Ok(Outcome { allowed, lines })
+}
+
+fn all_pass(says: &[Say], questions: &[Question<'_>]) -> bool {
+    says.iter().zip(questions).all(|(say, question)| say.passes(question))
+}
+
+/// Charges one after the other, as long as all pass, and tells which were
+/// charged.
+async fn charge(
+    app: &App,
+    questions: &[Question<'_>],
+    says: &mut [Say],
+    charged: &mut Vec<(usize, u64)>,
+) -> Result<(), Problem> {
+    for (place, question) in questions.iter().enumerate() {
+        if let (Hits::Charge(hits), true) = (question.hits, all_pass(says, questions)) {
+            says[place] = question.ask(app, question.hits).await?;
+            if says[place].passes(question) {
+                charged.push((place, hits));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A descriptor as a question to a limiter.
