@@ -570,3 +570,16 @@ async fn a_store_that_fails_half_way_keeps_nothing_of_what_was_charged() {
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
     assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "the first was given back");
 }
+
+#[tokio::test]
+async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let proxy = Faulty::before(redis.address());
+    let mut running = start_on_redis(TWO_LIMITS, "open", &proxy).await;
+    assert_eq!(running.left("edge", &["path=/a"]).await, (true, vec![6]));
+    // All three are asked; the first passes without the store, the second by it, and the third is refused.
+    proxy.fail_at(4);
+    let (passes, _) = running.left("edge", &["path=/a", "path=/a +4", "path=/a +4"]).await;
+    assert!(!passes);
+    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "one was used before");
+}

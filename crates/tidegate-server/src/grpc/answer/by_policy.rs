@@ -65,7 +65,8 @@ async fn charge(
     for (place, question) in questions.iter().enumerate() {
         if let (Hits::Charge(hits), true) = (question.hits, all_pass(says, questions)) {
             says[place] = question.ask(app, question.hits).await?;
-            if says[place].passes(question) {
+            // Whoever stands in for the store has charged nothing there.
+            if says[place].passes(question) && !says[place].is_degraded() {
                 charged.push((place, hits));
             }
         }
@@ -175,6 +176,10 @@ impl Say {
             (Say::Never { .. } | Say::Extreme(Setting::Blocked), _) => false,
             (Say::Extreme(Setting::Unlimited | Setting::Limit(_)), _) => true,
         }
+    }
+
+    fn is_degraded(&self) -> bool {
+        matches!(self, Say::Decided(decision) if decision.is_degraded())
     }
 
     fn line(&self, question: &Question<'_>) -> Line {
