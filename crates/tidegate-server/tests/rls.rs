@@ -583,3 +583,18 @@ async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
     assert!(!passes);
     assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "one was used before");
 }
+
+#[tokio::test]
+async fn several_descriptors_that_a_policy_refuses_are_counted_as_one_is() {
+    let mut running = start(|_| {}).await;
+    assert_eq!(running.left("edge", &["user=a +4", "path=/a"]).await, (true, vec![0, 6]));
+    for _ in 0..3 {
+        assert_eq!(running.left("edge", &["path=/a", "user=a"]).await, (false, vec![6, 0]));
+    }
+    let address = running.server.http_socket().unwrap();
+    let (_, metrics) = http(address, "GET", "/metrics", "").await;
+    assert!(metrics.contains(r#"decisions_total{rule="user",outcome="refused"} 3"#), "{metrics}");
+    assert!(metrics.contains(r#"decisions_total{rule="path",outcome="allowed"} 1"#), "{metrics}");
+    let (_, refused) = http(address, "GET", "/admin/v1/keys/refused", "").await;
+    assert_eq!(refused, r#"[{"rule":"user","key":"a","refused":3,"error":0}]"#);
+}

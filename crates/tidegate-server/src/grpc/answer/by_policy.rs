@@ -55,15 +55,21 @@ fn all_pass(says: &[Say], questions: &[Question<'_>]) -> bool {
 }
 
 /// Charges one after the other, as long as all pass, and tells which were
-/// charged.
+/// charged. Those that would be refused come first and are asked in any case:
+/// a refusal is counted where a charge is asked for, and by now there may be room.
 async fn charge(
     app: &App,
     questions: &[Question<'_>],
     says: &mut [Say],
     charged: &mut Vec<(usize, u64)>,
 ) -> Result<(), Problem> {
-    for (place, question) in questions.iter().enumerate() {
-        if let (Hits::Charge(hits), true) = (question.hits, all_pass(says, questions)) {
+    let mut order: Vec<usize> = (0..questions.len()).collect();
+    order.sort_by_key(|place| says[*place].passes(&questions[*place]));
+    for place in order {
+        let question = &questions[place];
+        let Hits::Charge(hits) = question.hits else { continue };
+        let is_refused = matches!(&says[place], Say::Decided(decision) if !decision.is_allowed());
+        if is_refused || all_pass(says, questions) {
             says[place] = question.ask(app, question.hits).await?;
             // Whoever stands in for the store has charged nothing there.
             if says[place].passes(question) && !says[place].is_degraded() {
