@@ -598,3 +598,23 @@ async fn several_descriptors_that_a_policy_refuses_are_counted_as_one_is() {
     let (_, refused) = http(address, "GET", "/admin/v1/keys/refused", "").await;
     assert_eq!(refused, r#"[{"rule":"user","key":"a","refused":3,"error":0}]"#);
 }
+
+#[tokio::test]
+async fn a_quota_that_is_over_is_counted_as_refused_and_not_as_allowed_too() {
+    let quotas = "
+domain: quotas
+descriptors:
+  - { key: user, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: team, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 9 } }
+";
+    let mut running = start(|settings| fs::write(settings.envoy_config[0].join("quotas.yaml"), quotas).unwrap()).await;
+    assert_eq!(running.left("quotas", &["user=a", "team=t"]).await, (true, vec![0, 8]));
+    assert_eq!(running.left("quotas", &["user=a", "team=t"]).await, (true, vec![0, 7]), "one is enough");
+    let (_, metrics) = http(running.server.http_socket().unwrap(), "GET", "/metrics", "").await;
+    for (rule, outcome, count) in
+        [("user", "allowed", 1), ("user", "refused", 1), ("team", "allowed", 2), ("team", "refused", 0)]
+    {
+        let line = format!(r#"decisions_total{{rule="quotas.{rule}",outcome="{outcome}"}} {count}"#);
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
+}

@@ -34,7 +34,8 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
         if status.shadow {
             counters.shadowed(status.shadow_refuses);
         } else {
-            counters.decided(answer.allowed.into(), (!status.allowed).into());
+            // A quota that is over lets a request pass by another one.
+            counters.decided((answer.allowed && status.allowed).into(), (!status.allowed).into());
             if let Some(key) = &status.refused_key {
                 let limit = shown(status.setting, status.rule, None);
                 app.refused.count(&Refusal {
