@@ -234,6 +234,12 @@ impl<S: Store> Limiter<S> {
         }
     }
 
+    /// Whether the policy has a rule of this name: a request that
+    /// [asks](Request::rule) for one that it has not passes without a limit.
+    pub fn has_rule(&self, name: &str) -> bool {
+        self.inner.policies.current().policy.has_rule(name)
+    }
+
     /// Shows the one limit that every request has to pass, if there is no other.
     #[inline]
     pub fn with_only_meter<R>(&self, show: impl FnOnce(&Meter) -> R) -> Option<R> {

@@ -98,18 +98,16 @@ async fn decision(
         Verb::Reset => limiter.reset_async(request).await,
     };
     let decision = decided.map_err(|error| failed(app, error))?;
-    if decision.is_unlimited() {
-        known_rule(app, question).await?;
-    }
+    known_rule(app, question, &decision)?;
     Ok(decision)
 }
 
 /// A rule that does not exist limits nothing, which its caller cannot mean.
-async fn known_rule(app: &App, question: &Question<'_>) -> Result<(), Problem> {
-    let Some(rule) = question.rule() else { return Ok(()) };
-    let explanation = app.limiter.explain_async(question.request()).await.map_err(|error| failed(app, error))?;
-    let known = explanation.rules.iter().any(|known| known.rule == rule);
-    if known { Ok(()) } else { Err(Problem::UnknownRule { rule: rule.to_owned() }) }
+fn known_rule(app: &App, question: &Question<'_>, decision: &Decision) -> Result<(), Problem> {
+    match question.rule().filter(|rule| decision.is_unlimited() && !app.limiter.has_rule(rule)) {
+        None => Ok(()),
+        Some(rule) => Err(Problem::UnknownRule { rule: rule.to_owned() }),
+    }
 }
 
 async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
@@ -135,6 +133,7 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
             None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
         },
     };
+    known_rule(app, &question, &decision)?;
     let met = met(app, &question, inline.as_deref(), &decision);
     Ok(answer::admission(&decision, met))
 }

@@ -38,6 +38,8 @@ pub struct Question<'a> {
     pub request: Request<'a>,
     /// The limit to go by, if not by the policy.
     pub limit: Option<Limit>,
+    /// The rule that is to be asked, if not all.
+    pub rule: Option<&'a str>,
 }
 
 /// Why a question cannot be asked.
@@ -64,6 +66,9 @@ pub enum QuestionError {
     /// A limit of one key beside what only a policy understands.
     #[error("ERR LIMIT goes by KEY alone, and not by '{0}'")]
     LimitWithPolicy(String),
+    /// A rule that is not there limits nothing, which nobody can mean.
+    #[error("ERR the policy has no rule '{0}'")]
+    UnknownRule(String),
     /// More attributes than are taken.
     #[error("ERR a request has at most {MOST_ATTRIBUTES} attributes")]
     TooManyAttributes,
@@ -153,7 +158,7 @@ impl<'a> Options<'a> {
         if let Some(id) = id {
             request = request.id(id);
         }
-        Ok(Question { request, limit })
+        Ok(Question { request, limit, rule })
     }
 }
 

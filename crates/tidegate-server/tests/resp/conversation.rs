@@ -102,6 +102,8 @@ fn questions_that_could_be_taken_for_others_are_refused() {
         ("TIDEGATE.CHECK LIMIT 1/s", "ERR LIMIT needs to know whose limit: give KEY, or the attribute user"),
         ("TIDEGATE.CHECK user a path / LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'path'"),
         ("TIDEGATE.CHECK user a RULE r LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'RULE'"),
+        ("TIDEGATE.CHECK user alice RULE everybody", "ERR the policy has no rule 'everybody'"),
+        ("TIDEGATE.RESET user alice RULE everybody", "ERR the policy has no rule 'everybody'"),
         (
             "TIDEGATE.CHECK user alice COST 21",
             "UNSATISFIABLE a cost of 21 can never fit the limit of 20 of rule \"everyone\": split the request or raise the limit",

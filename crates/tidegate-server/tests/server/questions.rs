@@ -184,6 +184,7 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
     ("acquire", "{\"key\": \"a\"}", 400, "patience_ms"),
     ("acquire", "{\"key\": \"a\", \"patience_ms\": 60001}", 400, "at most 60000"),
     ("acquire", "{\"key\": \"a\", \"cost\": 21, \"patience_ms\": 1}", 422, "can never fit"),
+    ("acquire", "{\"key\": \"a\", \"rule\": \"none\", \"patience_ms\": 1}", 422, "no rule \"none\""),
     ("acquire", "[]", 400, "not a batch"),
     ("explain", "[]", 400, "not a batch"),
 ];

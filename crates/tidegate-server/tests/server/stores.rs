@@ -70,3 +70,15 @@ fn a_store_that_is_away_is_a_503_or_whatever_was_asked_for() {
     let metrics = curl(&[&open.url("/metrics")]).body;
     assert!(metrics.contains("tidegate_degraded_decisions_total{rule=\"inline\"} 3\n"), "{metrics}");
 }
+
+#[test]
+fn a_rule_that_only_watches_refuses_nobody_while_the_store_is_away() {
+    let redis = servers::Server::start();
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[rules.watching]\nlimit = \"1/h\"\nshadow = true\n");
+    let server = Running::start(&["--store", &redis.url(), "--policy", &policy]);
+    let check = || post(&server.url("/v1/check"), r#"{"key": "alice", "rule": "watching"}"#).status;
+    assert_eq!((check(), check()), (200, 200));
+    redis.kill();
+    assert_eq!(check(), 200);
+}

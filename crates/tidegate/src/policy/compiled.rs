@@ -181,6 +181,15 @@ impl Compiled {
         }
     }
 
+    /// Whether there is a rule of this name.
+    pub(crate) fn has_rule(&self, name: &str) -> bool {
+        self.number_of(name).is_some()
+    }
+
+    fn number_of(&self, name: &str) -> Option<usize> {
+        self.by_name.iter().find(|(known, _)| known.as_str() == name).map(|(_, number)| *number)
+    }
+
     pub(super) fn rules(&self) -> &[CompiledRule] {
         &self.rules
     }
@@ -221,9 +230,7 @@ impl Compiled {
             return resolution;
         }
         if let Some(name) = request.rule {
-            if let Some(number) =
-                self.by_name.iter().find(|(known, _)| known.as_str() == name).map(|(_, number)| *number)
-            {
+            if let Some(number) = self.number_of(name) {
                 self.apply(&self.rules[number], request, &values, &mut resolution);
             }
             return resolution;
