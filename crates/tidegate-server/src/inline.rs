@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tidegate::{ConfigError, FailureMode, Limit, Limiter, Meter, Name, Policy};
+use tidegate::{ConfigError, FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
 
 use crate::metrics::Metrics;
 use crate::refused::Refused;
@@ -18,8 +18,9 @@ use crate::store::AnyStore;
 /// The rule that decisions by an inline limit speak of.
 pub const INLINE_RULE: Name = Name::literal("inline");
 
-/// Limits that are kept ready. States live in the store, so when there are
-/// more, all are let go and nothing is lost but the time to make them.
+/// Limits that are kept ready. States live in the store, or in one that stands
+/// in for it, so when there are more, all are let go and nothing is lost but the
+/// time to make them.
 const MOST_LIMITS: usize = 10_000;
 
 /// Words that are remembered: longer ones are read each time.
@@ -41,9 +42,14 @@ pub(crate) struct InlineLimits {
     by_words: RwLock<HashMap<Box<str>, Arc<Inline>>>,
     store: AnyStore,
     on_failure: Option<FailureMode>,
+    /// What all of them use of their stand-ins, however often they are made.
+    local_store: Option<Arc<MemoryStore>>,
     metrics: Arc<Metrics>,
     refused: Arc<Refused>,
 }
+
+/// Keys that stand-ins remember, of all limits together.
+const LOCAL_KEYS: usize = 100_000;
 
 impl InlineLimits {
     pub(crate) fn new(
@@ -52,7 +58,10 @@ impl InlineLimits {
         metrics: Arc<Metrics>,
         refused: Arc<Refused>,
     ) -> InlineLimits {
-        InlineLimits { known: RwLock::default(), by_words: RwLock::default(), store, on_failure, metrics, refused }
+        let (known, by_words) = (RwLock::default(), RwLock::default());
+        let local_store = matches!(on_failure, Some(FailureMode::Local { .. }))
+            .then(|| Arc::new(MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_default()));
+        InlineLimits { known, by_words, store, on_failure, local_store, metrics, refused }
     }
 
     /// The limit that these words are.
@@ -76,6 +85,9 @@ impl InlineLimits {
         if let Some(mode) = self.on_failure {
             builder = builder.on_failure(mode);
         }
+        if let Some(store) = &self.local_store {
+            builder = builder.local_store(Arc::clone(store));
+        }
         let limiter =
             builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused).by(limit)).build()?;
         let inline = Arc::new(Inline { limit, meter, limiter });
@@ -96,8 +108,6 @@ fn remember<K: Eq + Hash>(known: &RwLock<HashMap<K, Arc<Inline>>>, name: K, inli
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::time::Duration;
-
-    use tidegate::MemoryStore;
 
     use super::*;
 

@@ -55,7 +55,7 @@ pub(crate) struct StandIns {
 
 /// The store of local stand-ins, made when it is first needed and kept when
 /// the policy changes.
-pub(crate) type LocalStore = Arc<OnceLock<MemoryStore>>;
+pub(crate) type LocalStore = Arc<OnceLock<Arc<MemoryStore>>>;
 
 #[derive(Debug)]
 enum StandIn {
@@ -102,7 +102,7 @@ impl StandIns {
             return Err(error);
         }
         let store = self.store.get_or_init(|| {
-            MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_else(|_| MemoryStore::default())
+            MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_else(|_| MemoryStore::default()).into()
         });
         let closed = modes.iter().any(|mode| matches!(mode, Some(StandIn::Closed)));
         let mut local = Vec::with_capacity(checks.len());

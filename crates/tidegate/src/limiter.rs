@@ -62,7 +62,7 @@ pub struct Builder<S = MemoryStore> {
     store: Box<dyn FnOnce() -> S + Send>,
     observers: Observers,
     on_failure: Option<FailureMode>,
-    local_store: Option<MemoryStore>,
+    local_store: Option<Arc<MemoryStore>>,
 }
 
 impl Limiter {
@@ -104,9 +104,9 @@ impl<S: Store> Builder<S> {
     }
 
     /// The store of those limits that fail to [local](FailureMode::Local)
-    /// ones, if it should not be one of 100,000 keys.
-    pub fn local_store(mut self, store: MemoryStore) -> Builder<S> {
-        self.local_store = Some(store);
+    /// ones, if it should not be one of 100,000 keys that is this limiter's own.
+    pub fn local_store(mut self, store: impl Into<Arc<MemoryStore>>) -> Builder<S> {
+        self.local_store = Some(store.into());
         self
     }
 

@@ -226,3 +226,30 @@ fn a_pipeline_on_redis_keeps_the_order_of_every_key() {
     }
     assert_eq!(numbers(&ask(&mut connection, "CL.THROTTLE key0 29 1 3600 31"))[..4], [1, 30, 0, -1]);
 }
+
+/// Whoever brings ten thousand limits along has those of others made anew, and
+/// no more than that.
+#[test]
+fn a_limit_that_is_made_anew_has_the_same_stand_in_while_the_store_is_away() {
+    // Nobody listens on this port.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let store = tidegate_redis::RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.expect("a store");
+        let on_failure = "local".parse().expect("a mode");
+        let settings = tidegate_server::Settings { http: vec![], on_failure, ..Default::default() };
+        let server = tidegate_server::Server::start(settings, store).await.expect("a server");
+        let limit = |count| tidegate::Limit::token_bucket(count, Duration::from_secs(3_600));
+        let check = async |count| {
+            let inline = server.app().inline(limit(count)).expect("a limit");
+            inline.limiter.check_async("alice").await.expect("a stand-in answers")
+        };
+        assert!(check(1).await.is_allowed());
+        for count in 2..10_010 {
+            server.app().inline(limit(count)).expect("a limit");
+        }
+        let again = check(1).await;
+        assert!(!again.is_allowed() && again.is_degraded());
+        assert_eq!(check(2).await.remaining(), 1, "each limit has its own");
+    });
+}
