@@ -203,9 +203,12 @@ impl Settings {
     }
 
     pub(crate) fn idle(&self) -> Duration {
-        Duration::from_secs(self.idle_seconds)
+        Duration::from_secs(self.idle_seconds).min(LONGEST_IDLE)
     }
 }
+
+/// As good as for ever, and still an instant that clocks can tell: thirty years.
+const LONGEST_IDLE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Which store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -175,3 +175,17 @@ fn requests_in_a_row_are_answered_in_their_order() {
         assert_eq!(connection.answer().unwrap().json()["remaining"], remaining);
     }
 }
+
+#[test]
+fn a_server_that_is_to_wait_for_ever_does() {
+    let longest = u64::MAX.to_string();
+    let server = Running::start(&["--idle-seconds", &longest, "--body-seconds", &longest, "--resp", "127.0.0.1:0"]);
+    assert_eq!(post(&server.url("/v1/check"), "{}").status, 200);
+    assert_eq!(curl(&[&server.url("/healthz")]).status, 200);
+    let mut half = Connection::open(server.address_of("resp"));
+    half.send(b"*1\r\n$4\r\nPI").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    half.send(b"NG\r\n*1\r\n$4\r\nQUIT\r\n").unwrap();
+    assert!(half.is_closed());
+    assert!(server.stop().success());
+}
