@@ -105,7 +105,10 @@ impl App {
             .and_then(|policy| Ok(self.limiter.set_policy(policy)?));
         self.metrics.policy_given(put.is_ok());
         put?;
-        self.policy.set(PolicyText { file: None, format, text });
+        let text = PolicyText { file: None, format, text };
+        if text != self.policy.text() {
+            self.policy.set(text);
+        }
         Ok(())
     }
 

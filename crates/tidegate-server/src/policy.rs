@@ -65,12 +65,10 @@ impl CurrentPolicy {
         self.state().text
     }
 
-    /// Another policy is in force.
+    /// Another policy is in force, though its text may be the same: what it
+    /// includes is not part of it.
     pub(crate) fn set(&self, text: PolicyText) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.text == text {
-            return;
-        }
         let generation = state.generation + 1;
         *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
     }

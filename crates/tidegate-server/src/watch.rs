@@ -30,8 +30,13 @@ impl Watches {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
             let shown = path.clone();
             let watch = watch(&path, move |policy| {
+                let is_another = policy != changed.limiter.policy();
                 changed.limiter.set_policy(policy)?;
-                changed.policy.set(PolicyText::of_file(&shown));
+                let text = PolicyText::of_file(&shown);
+                // The first reading finds what the server has started with.
+                if is_another || text != changed.policy.text() {
+                    changed.policy.set(text);
+                }
                 Ok(())
             });
             let mut tell = teller(Arc::clone(&told), "the policy");

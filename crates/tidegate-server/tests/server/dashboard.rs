@@ -106,6 +106,23 @@ fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
 }
 
 #[test]
+fn a_policy_whose_included_file_changed_is_another_one() {
+    let folder = Folder::new();
+    let write = |limit: &str| folder.write("part.toml", &format!("[rules.all]\nlimit = \"{limit}\"\n"));
+    write("1/h");
+    let server = Running::start(&["--policy", &folder.write("policy.toml", "include = [\"part.toml\"]\n")]);
+    let live = || curl(&[&server.url("/admin/v1/live")]).json();
+    assert_eq!(live()["policy"]["generation"], 1);
+    write("2/h");
+    server.hang_up();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while live()["rules"][0]["limit"] != "2/h" {
+        assert!(std::time::Instant::now() < until, "the policy was not read again");
+    }
+    assert_eq!(live()["policy"]["generation"], 2);
+}
+
+#[test]
 fn pictures_follow_each_other_until_the_server_leaves() {
     let mut server = Running::start(&[]);
     let url = server.url("/admin/v1/live/stream");
