@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tidegate::{Micros, Name, Policy, Rule, Store};
+use tidegate::{Micros, Name, Policy, Request, Rule, Store};
 
 use crate::app::App;
 use crate::inline::INLINE_RULE;
@@ -129,7 +129,8 @@ pub(crate) struct RefusalPicture {
     /// Null if no waiting helps.
     pub(crate) retry_after_us: Option<u64>,
     /// What to ask to have it explained, or the key reset; null if that cannot
-    /// be said in JSON, or the rule is no longer there.
+    /// be said in JSON, the rule is no longer there, or the limit went by more
+    /// than the key.
     pub(crate) question: Option<AskAgain>,
 }
 
@@ -165,7 +166,7 @@ impl Picture {
             rules: rules(&policy, app.metrics.rules()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
             top_refused: app.refused.top(TOP).into_iter().map(top_refused).collect(),
-            recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, &policy)).collect(),
+            recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, app, &policy)).collect(),
         }
     }
 }
@@ -266,7 +267,7 @@ fn top_refused((rule, key, refused, error): (Name, String, u64, u64)) -> TopRefu
     TopRefused { rule: rule.as_str().into(), key, refused, error }
 }
 
-fn of_refusal(refusal: &RecentRefusal, policy: &Policy) -> RefusalPicture {
+fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPicture {
     RefusalPicture {
         at_us: refusal.at.get(),
         rule: refusal.rule.as_str().into(),
@@ -275,7 +276,7 @@ fn of_refusal(refusal: &RecentRefusal, policy: &Policy) -> RefusalPicture {
         cost: refusal.cost,
         limit: refusal.capacity,
         retry_after_us: refusal.retry_after.map(Micros::get),
-        question: ask_again(refusal, policy),
+        question: ask_again(refusal, policy).filter(|question| meets(question, refusal, app)),
     }
 }
 
@@ -298,6 +299,23 @@ fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
         Some(names) => question.attributes = attributes(&names, texts)?,
     }
     Some(question)
+}
+
+/// Whether a question meets the limit that refused: an override or a tier may
+/// have gone by an attribute that is not remembered.
+fn meets(question: &AskAgain, refusal: &RecentRefusal, app: &App) -> bool {
+    let Some(rule) = &question.rule else { return true };
+    let mut request = match &question.key {
+        Some(key) => Request::new(key),
+        None => Request::new(()),
+    };
+    for (name, value) in &question.attributes {
+        request = request.with(name, value);
+    }
+    // Whoever is blocked meets no limit.
+    let mut meets = refusal.capacity == 0;
+    app.limiter.for_each_meter(request.rule(rule), |meter| meets |= meter.capacity() == refusal.capacity);
+    meets
 }
 
 /// What the attributes of a key were. Where some were missing, the first part

@@ -105,6 +105,25 @@ fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
     assert!(counted >= 18, "{picture}");
 }
 
+/// Not all that a request had is remembered, and a limit may go by something else.
+#[test]
+fn a_refusal_by_a_limit_that_its_key_does_not_tell_brings_no_question() {
+    let folder = Folder::new();
+    let policy = "[rules.plans]\nlimit = \"1/h\"\nkey = [\"user\"]\ntiers.plan.pro = \"2/h\"\n";
+    let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
+    for (plan, most) in [("free", 1), ("pro", 2)] {
+        let question = json!({"attributes": {"user": plan, "plan": plan}});
+        for _ in 0..most {
+            assert_eq!(check(&server, &question), 200);
+        }
+        assert_eq!(check(&server, &question), 429);
+    }
+    let picture = curl(&[&server.url("/admin/v1/live")]).json();
+    let questions: Vec<&Value> =
+        picture["recent_refusals"].as_array().unwrap().iter().map(|refusal| &refusal["question"]).collect();
+    assert_eq!(questions, [&Value::Null, &json!({"rule": "plans", "attributes": {"user": "free"}, "cost": 1})]);
+}
+
 #[test]
 fn a_policy_whose_included_file_changed_is_another_one() {
     let folder = Folder::new();
