@@ -41,8 +41,12 @@ pub enum StatesError {
 }
 
 /// A store with the states of the file, or a fresh one if there is none yet.
+/// Where none could be written in the end, that is said now.
 pub(crate) fn restore(builder: Builder, path: Option<&Path>) -> Result<MemoryStore, StatesError> {
     let Some(path) = path else { return Ok(builder.build()?) };
+    let tried = beside(path);
+    let written = private(&tried).and_then(|_| fs::remove_file(&tried));
+    written.map_err(|source| StatesError::Unwritten { path: path.into(), source: source.into() })?;
     match File::open(path) {
         Ok(file) => {
             builder.restore(BufReader::new(file)).map_err(|source| StatesError::Snapshot { path: path.into(), source })
@@ -55,15 +59,20 @@ pub(crate) fn restore(builder: Builder, path: Option<&Path>) -> Result<MemorySto
 /// Writes the states beside the file, then puts them in its place: what is
 /// there is always whole, and nothing is left beside it.
 pub(crate) fn write(store: &MemoryStore, path: &Path) -> Result<(), StatesError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
+    let beside = beside(path);
     let written = write_to(store, &beside).and_then(|()| Ok(fs::rename(&beside, path)?));
     written.map_err(|source| {
         // If there is any of it.
         let _ = fs::remove_file(&beside);
         StatesError::Unwritten { path: path.into(), source }
     })
+}
+
+/// Where states are until all of them are there.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    PathBuf::from(beside)
 }
 
 fn write_to(store: &MemoryStore, path: &Path) -> Result<(), SnapshotError> {

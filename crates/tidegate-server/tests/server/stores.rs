@@ -1,9 +1,13 @@
 //! Where states are kept: across restarts, on Redis, and when it is away.
 
+use std::io::Read;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use tidegate_testkit::servers;
 
 use crate::client::{Answer, curl, post};
-use crate::running::{Folder, Running, ask};
+use crate::running::{Folder, Running, ask, tidegate};
 
 fn check(server: &Running) -> Answer {
     post(&server.url("/v1/check"), r#"{"key": "alice", "limit": "2/h"}"#)
@@ -21,6 +25,34 @@ fn a_snapshot_carries_the_states_over_a_restart() {
     let server = Running::start(&["--snapshot", &snapshot]);
     assert_eq!(check(&server).json()["remaining"], 0);
     assert_eq!(check(&server).status, 429);
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_written_in_the_end_is_refused_at_the_start() {
+    let folder = Folder::new();
+    let nowhere = folder.path("missing/states");
+    let mut command = tidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--snapshot", &nowhere]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > until => {
+                child.kill().unwrap();
+                break child.wait().unwrap();
+            }
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(status.code(), Some(2), "{errors}");
+    assert!(errors.contains(&nowhere), "{errors}");
+    // Where it can be, nothing is left of the trial.
+    let server = Running::start(&["--snapshot", &folder.path("states")]);
+    assert_eq!(std::fs::read_dir(folder.path("")).unwrap().count(), 0);
+    assert!(server.stop().success());
 }
 
 #[test]
