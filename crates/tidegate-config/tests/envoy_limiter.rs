@@ -1,6 +1,8 @@
 //! Descriptor files that decide: in memory, on Redis, and when the store is away.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
@@ -371,4 +373,50 @@ fn the_file_of_the_document_is_one() {
     let config = envoy::parse(file, Path::new("envoy.md")).unwrap_or_else(|report| panic!("{report}"));
     let orders = [("user", "alice"), ("path", "/orders/7")];
     assert_eq!(config.limit_for("edge", &orders).map(|matched| matched.setting), Unit::Hour.setting(1000).ok());
+}
+
+/// A clock that does something else first, once it has been told to.
+#[derive(Clone, Default)]
+struct Meddler {
+    clock: ManualClock,
+    first: Arc<Mutex<Option<Deed>>>,
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+impl Clock for Meddler {
+    fn now(&self) -> Micros {
+        let first = self.first.lock().expect("nobody panics").take();
+        first.into_iter().for_each(|first| first());
+        self.clock.now()
+    }
+
+    fn wake_at(&self, at: Micros, waker: &Waker) {
+        self.clock.wake_at(at, waker);
+    }
+}
+
+#[test]
+fn nobody_is_admitted_beside_files_that_took_over_meanwhile() {
+    let with = |unit: &str| {
+        let limit = |key: &str, count: u32| {
+            format!("  - {{ key: {key}, rate_limit: {{ unit: {unit}, requests_per_unit: {count} }} }}\n")
+        };
+        let text = format!("domain: edge\ndescriptors:\n{}{}", limit("user", 1), limit("team", 5));
+        envoy::parse(&text, Path::new("envoy.yaml")).unwrap_or_else(|report| panic!("{report}"))
+    };
+    let clock = Meddler::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+    let limiter = Arc::new(EnvoyLimiter::new(with("hour"), store).expect("few names"));
+    let (changed, other) = (Arc::clone(&limiter), with("day"));
+    *clock.first.lock().expect("nobody panics") = Some(Box::new(move || {
+        changed.set_config(other).expect("a change");
+        assert_eq!(left(&changed, &["user=a", "team=t"]), (true, vec![0, 4]));
+    }));
+    assert_eq!(left(&limiter, &["user=a", "team=t"]), (false, vec![0, 4]), "one has passed already");
+    assert_eq!(left(&limiter, &["team=t ?"]), (true, vec![4]), "and nothing else was charged");
+    // What was given back is not given back again.
+    let (changed, other) = (Arc::clone(&limiter), with("week"));
+    *clock.first.lock().expect("nobody panics") = Some(Box::new(move || changed.set_config(other).expect("a change")));
+    assert_eq!(left(&limiter, &["team=t +3"]), (true, vec![1]));
 }

@@ -203,17 +203,36 @@ impl<S: Store> EnvoyLimiter<S> {
     /// # Errors
     /// Whatever kept the store from answering, if nothing stands in for it.
     pub async fn decide(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Result<Option<Answer>, StoreError> {
-        let config = self.config();
-        if !config.has_domain(domain) {
-            return Ok(None);
+        loop {
+            let config = self.config();
+            if !config.has_domain(domain) {
+                return Ok(None);
+            }
+            if let Some(answer) = self.decide_by(&config, domain, descriptors).await? {
+                return Ok(Some(answer));
+            }
         }
-        let mut plan = Plan::new(&config, domain, descriptors);
+    }
+
+    /// Decides by these files; nothing if others have taken over meanwhile, to
+    /// which what was used may have moved already.
+    async fn decide_by(
+        &self,
+        config: &Arc<EnvoyConfig>,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+    ) -> Result<Option<Answer>, StoreError> {
+        let mut plan = Plan::new(config, domain, descriptors);
         self.ask(&mut plan.accounts, Turn::Peek, Carry::Nothing).await?;
         self.ask(&mut plan.accounts, Turn::Quota, Carry::Nothing).await?;
         plan.leave_out_exhausted_quotas();
         let mut refused = plan.is_refused();
         self.ask(&mut plan.accounts, Turn::Together, if refused { Carry::Nothing } else { Carry::Out }).await?;
         refused |= plan.is_refused_together();
+        if !refused && !Arc::ptr_eq(config, &self.config()) && !plan.gives_back() {
+            self.give_back(&plan.accounts).await;
+            return Ok(None);
+        }
         if refused && self.spends_the_rest {
             self.spend_the_rest(&mut plan.accounts).await?;
         }
@@ -242,6 +261,20 @@ impl<S: Store> EnvoyLimiter<S> {
             accounts[place].verdict = verdict;
         }
         Ok(())
+    }
+
+    /// Gives back what was charged by files that were no longer in force. If it
+    /// cannot be, it was charged in vain: against the caller.
+    async fn give_back(&self, accounts: &[Account<'_>]) {
+        let charged = accounts.iter().filter(|account| account.turn == Turn::Together && !account.verdict.degraded);
+        let checks = charged.filter_map(|account| {
+            let (verb, cost) = account.asks();
+            Check::new(&account.meter, &account.key, Verb::Refund, cost).ok().filter(|_| verb == Verb::Charge)
+        });
+        let checks: Vec<Check<'_>> = checks.collect();
+        if !checks.is_empty() {
+            let _ = self.store.decide(&checks, &mut vec![Verdict::default(); checks.len()]).await;
+        }
     }
 
     /// Takes all that is left from those that have refused.
@@ -441,6 +474,11 @@ impl<'c> Plan<'c> {
                 account.turn = Turn::Together;
             }
         }
+    }
+
+    /// Whether anything was given back, which cannot be given back again.
+    fn gives_back(&self) -> bool {
+        self.accounts.iter().any(|account| account.asks().0 == Verb::Refund)
     }
 
     /// Whether it is clear already that the request is refused.
