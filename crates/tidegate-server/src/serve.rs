@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -241,23 +241,30 @@ impl Server {
         if !finished {
             warn!(open = self.app.connections.open(), "some connections did not finish in time");
         }
+        let kept = match self.app.store() {
+            AnyStore::Redis(store) => {
+                store.close().await;
+                true
+            }
+            AnyStore::Memory(store) => settings.snapshot.as_deref().is_none_or(|path| keep(store, path)),
+        };
+        // Last: a collector may not answer, and whoever wants the end may not wait for that.
         #[cfg(feature = "otlp")]
         if let Some(exporter) = self.exporter.take() {
             exporter.finish().await;
         }
-        match self.app.store() {
-            AnyStore::Redis(store) => store.close().await,
-            AnyStore::Memory(store) => {
-                let Some(path) = &settings.snapshot else { return finished };
-                if let Err(error) = snapshot::write(store, path) {
-                    error!(%error, source = ?error.source(), "the states are lost");
-                    return false;
-                }
-                info!(path = %path.display(), "the states are kept");
-            }
-        }
-        finished
+        finished && kept
     }
+}
+
+/// Writes the states to their file, and says whether they are there.
+fn keep(store: &MemoryStore, path: &Path) -> bool {
+    let written = snapshot::write(store, path);
+    match &written {
+        Ok(()) => info!(path = %path.display(), "the states are kept"),
+        Err(error) => error!(%error, source = ?error.source(), "the states are lost"),
+    }
+    written.is_ok()
 }
 
 impl Drop for Server {

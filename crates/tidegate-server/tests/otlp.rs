@@ -97,3 +97,25 @@ async fn the_last_decisions_reach_the_collector_before_the_server_ends() {
         assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
     }
 }
+
+#[tokio::test]
+async fn a_collector_that_never_answers_does_not_keep_the_states_from_their_file() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let states = folder.path().join("states");
+    let settings = Settings {
+        http: Vec::new(),
+        drain_grace_ms: 0,
+        snapshot: Some(states.clone()),
+        otlp: Some(format!("http://{}", silent.local_addr().unwrap())),
+        ..Settings::default()
+    };
+    let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+    let drained = tokio::spawn(server.drain());
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while !states.exists() {
+        assert!(std::time::Instant::now() < until, "whoever is impatient has killed it by now");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    drained.abort();
+}
