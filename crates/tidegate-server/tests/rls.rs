@@ -368,6 +368,14 @@ async fn without_a_store_there_is_no_answer_unless_someone_stands_in() {
                 (answer, _) => panic!("{domain} {descriptor} with {mode:?}: {answer:?}"),
             }
         }
+        // A refund has no stand-in, and is in nobody's way.
+        let refunds = ["path=/a -1", "path=/b -1"];
+        assert_eq!(running.client.ask(request("edge", &refunds)).await.unwrap_err().code(), Code::Unavailable);
+        match (running.client.ask(request("edge", &["path=/a -1", "user=a"])).await, expected) {
+            (Ok(response), Some(expected)) => assert_eq!(response.overall_code(), expected),
+            (Err(status), None) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
+            (answer, _) => panic!("a refund beside a charge with {mode:?}: {answer:?}"),
+        }
         assert_eq!(running.left("files", &["what=x"]).await, (true, vec![0]), "nobody has to be asked");
     }
 }
