@@ -78,6 +78,7 @@ pub struct Metrics {
     decisions: Family<ByOutcome, Counter>,
     shadow_decisions: Family<ByOutcome, Counter>,
     degraded: Family<ByRule, Counter>,
+    repeated: Family<ByRule, Counter>,
     rules: RwLock<HashMap<Name, Arc<RuleCounters>>>,
     errors: Family<ByReason, Counter>,
     protocols: [ProtocolMetrics; PROTOCOLS.len()],
@@ -90,6 +91,7 @@ pub struct RuleCounters {
     allowed: Counter,
     refused: Counter,
     degraded: Counter,
+    repeated: Counter,
     shadow_allowed: Counter,
     shadow_refused: Counter,
 }
@@ -154,6 +156,8 @@ impl Default for Metrics {
         registry.register("shadow_decisions", "What rules that only watch would have said", shadow_decisions.clone());
         let degraded = Family::<ByRule, Counter>::default();
         registry.register("degraded_decisions", "Decisions by a fallback, not the limit", degraded.clone());
+        let repeated = Family::<ByRule, Counter>::default();
+        registry.register("repeated_decisions", "Requests that were answered before, by their ids", repeated.clone());
         let errors = Family::<ByReason, Counter>::default();
         registry.register("errors", "Questions without an answer", errors.clone());
         let latency = Family::<ByProtocol, Histogram>::default();
@@ -178,6 +182,7 @@ impl Default for Metrics {
             decisions,
             shadow_decisions,
             degraded,
+            repeated,
             rules: RwLock::default(),
             errors,
             protocols,
@@ -204,6 +209,7 @@ impl Metrics {
             allowed: self.decisions.get_or_create_owned(&by(ALLOWED)),
             refused: self.decisions.get_or_create_owned(&by(REFUSED)),
             degraded: self.degraded.get_or_create_owned(&ByRule { rule: rule.as_str() }),
+            repeated: self.repeated.get_or_create_owned(&ByRule { rule: rule.as_str() }),
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
         });
@@ -293,6 +299,10 @@ impl Observer for Metrics {
             return;
         }
         let counters = self.rule(event.rule);
+        if event.decision.is_repeated() {
+            counters.repeated.inc();
+            return;
+        }
         match (event.shadow, event.decision.is_allowed()) {
             (false, true) => counters.allowed.inc(),
             (false, false) => counters.refused.inc(),

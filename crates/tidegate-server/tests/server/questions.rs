@@ -76,6 +76,9 @@ fn a_request_with_an_id_is_charged_once() {
     assert_eq!(another.status, 422);
     assert_eq!(another.json()["type"], "urn:problem-type:tidegate:id-reused");
     assert!(another.json()["detail"].as_str().unwrap().contains("order-17"), "{another:?}");
+    let metrics = curl(&[&server.url("/metrics")]).body;
+    assert!(metrics.contains("tidegate_decisions_total{rule=\"inline\",outcome=\"allowed\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_repeated_decisions_total{rule=\"inline\"} 1\n"), "{metrics}");
 }
 
 #[test]
