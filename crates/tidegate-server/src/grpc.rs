@@ -124,7 +124,7 @@ impl RateLimitService for Limits {
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let began = Instant::now();
-        let answered = answer::answer(&self.0, request.get_ref()).await;
+        let answered = answer::answer_to_the_end(&self.0, request.into_inner()).await;
         self.0.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)
     }

@@ -580,6 +580,33 @@ async fn a_store_that_fails_half_way_keeps_nothing_of_what_was_charged() {
 }
 
 #[tokio::test]
+async fn whoever_goes_away_half_way_leaves_nothing_charged() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let proxy = Faulty::before(redis.address());
+    let mut running = start_on_redis(TWO_LIMITS, "error", &proxy).await;
+    let address = running.server.http_socket().unwrap();
+    let body = r#"{"domain": "edge", "descriptors": [
+        {"entries": [{"key": "path", "value": "/a"}]}, {"entries": [{"key": "user", "value": "a"}]}]}"#;
+    for over_json in [false, true] {
+        assert!(running.left("edge", &["path=/a", "user=a"]).await.0);
+        let used = running.left("edge", &["path=/a ?"]).await;
+        proxy.fail_at(4);
+        let patience = faulty::DELAY / 3;
+        match over_json {
+            false => {
+                let asked = running.client.ask(request("edge", &["path=/a", "user=a"]));
+                assert!(tokio::time::timeout(patience, asked).await.is_err());
+            }
+            true => assert!(tokio::time::timeout(patience, http(address, "POST", "/json", body)).await.is_err()),
+        }
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while running.left("edge", &["path=/a ?"]).await != used {
+            assert!(std::time::Instant::now() < until, "over JSON: {over_json}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
     let redis = tidegate_testkit::servers::Server::start();
     let proxy = Faulty::before(redis.address());

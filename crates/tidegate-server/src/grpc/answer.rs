@@ -24,6 +24,18 @@ pub(crate) type EnvoyRules = EnvoyLimiter<AnyStore>;
 /// Descriptors that one request may have: each is a lock held, or a key sent.
 const MOST_DESCRIPTORS: usize = 100;
 
+/// What a request comes to, though whoever asks may go away meanwhile: what was
+/// charged for some of several descriptors is to be given back all the same.
+pub(super) async fn answer_to_the_end(app: &Arc<App>, request: RateLimitRequest) -> Result<RateLimitResponse, Problem> {
+    // The memory store answers at once.
+    if request.descriptors.len() < 2 || matches!(app.store(), AnyStore::Memory(_)) {
+        return answer(app, &request).await;
+    }
+    let app = Arc::clone(app);
+    let answered = tokio::spawn(async move { answer(&app, &request).await }).await;
+    answered.unwrap_or_else(|error| Err(Problem::Store(StoreError::Failed { source: error.into() })))
+}
+
 /// What a request comes to.
 pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
     let asked = read(request)?;

@@ -1,5 +1,7 @@
 //! The service without its wire, for the fuzzer.
 
+use std::sync::Arc;
+
 use prost::Message;
 
 #[doc(hidden)]
@@ -15,7 +17,7 @@ pub async fn answer(app: &App, message: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// What a message in JSON is answered: a status and a body.
-pub async fn answer_json(app: &App, message: &[u8]) -> (u16, String) {
+pub async fn answer_json(app: &Arc<App>, message: &[u8]) -> (u16, String) {
     let (status, body) = json::answer(app, message).await;
     (status.as_u16(), body)
 }

@@ -57,12 +57,12 @@ async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response
     (status, [(CONTENT_TYPE, kind)], body).into_response()
 }
 
-pub(super) async fn answer(app: &App, body: &[u8]) -> (StatusCode, String) {
+pub(super) async fn answer(app: &Arc<App>, body: &[u8]) -> (StatusCode, String) {
     let FromObject(request): FromObject<RequestJson> = match serde_json::from_slice(body) {
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("no RateLimitRequest: {error}\n")),
     };
-    match answer::answer(app, &request.into()).await {
+    match answer::answer_to_the_end(app, request.into()).await {
         Ok(response) if response.overall_code() == Code::OverLimit => {
             (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
         }

@@ -5,6 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
+use std::time::Duration;
+
+/// How long a call takes to fail: those who are impatient have gone by then.
+pub(crate) const DELAY: Duration = Duration::from_millis(300);
 
 /// Forwards everything but the call that is to fail.
 pub(crate) struct Faulty {
@@ -46,6 +50,9 @@ fn forward(mut from: TcpStream, mut to: TcpStream, left: Option<&AtomicI64>) {
     while let Ok(length @ 1..) = from.read(&mut bytes) {
         let is_call = bytes[..length].windows(7).any(|word| word == b"EVALSHA");
         let fails = left.is_some_and(|left| is_call && left.fetch_sub(1, Ordering::SeqCst) == 1);
+        if fails {
+            thread::sleep(DELAY);
+        }
         let forwarded = if fails { from.write_all(b"-ERR planted\r\n") } else { to.write_all(&bytes[..length]) };
         if forwarded.is_err() {
             return;
