@@ -23,6 +23,9 @@ use crate::app::App;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
 
+/// What stands before the token, in any letters.
+const SCHEME: &[u8] = b"Bearer ";
+
 pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let reads = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") };
     let reads_or_puts = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD, PUT") };
@@ -42,7 +45,10 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
 /// Lets those through who know the token.
 async fn authorized(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response<Body> {
     let wanted = app.settings.admin_token.as_deref();
-    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| {
+        let (scheme, token) = value.as_bytes().split_at_checked(SCHEME.len())?;
+        scheme.eq_ignore_ascii_case(SCHEME).then_some(token)
+    });
     match wanted {
         Some(wanted) if !given.is_some_and(|given| is_same(given, wanted.as_bytes())) => {
             Problem::Unauthorized.response()

@@ -37,6 +37,8 @@ fn only_the_token_opens_the_admin_api() {
         assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{header}");
     }
     assert_eq!(curl(&[TOKEN[0], TOKEN[1], &url]).status, 200);
+    assert_eq!(curl(&["-H", "authorization: bearer s3cret", &url]).status, 200, "a scheme is in any letters");
+    assert_eq!(curl(&["-H", "authorization: bearer S3CRET", &url]).status, 401);
     let folder = Folder::new();
     let by_file = Running::start(&["--admin-token-file", &folder.write("token", "s3cret\n")]);
     let url = by_file.url("/admin/v1/policy");
