@@ -14,7 +14,7 @@ use tower_service::Service;
 use crate::fields::Fields;
 use crate::gate::{Later, Sleep};
 use crate::grpc;
-use crate::question::{Answer, Kept, Refused};
+use crate::question::{Admission, Answer, Kept, Refused};
 use crate::service::{Answers, refuse};
 use crate::settings::Settings;
 use crate::settle::{Outcome, Settlement};
@@ -78,6 +78,8 @@ pub(crate) enum After {
 pub(crate) struct Unsettled {
     settings: Arc<Settings>,
     question: Arc<Kept>,
+    /// Whether there is anything to be given back.
+    is_charged: bool,
     fields: Option<Fields>,
 }
 
@@ -183,8 +185,7 @@ impl<S, B> Waiting<S, B> {
                 Err(refused) => return Poll::Ready(Err((refused, Arc::clone(settings)))),
             };
             let sleep = settings.gate.sleep(admission.delay);
-            let question = question.take().filter(|_| !admission.is_repeated);
-            let after = After::new(settings, admission.fields, question);
+            let after = After::new(settings, admission, question.take());
             self.stage = Stage::Delayed { sleep, after };
         }
         match &mut self.stage {
@@ -198,12 +199,17 @@ impl<S, B> Waiting<S, B> {
 }
 
 impl After {
-    /// What follows from an admission: a question that was kept is to be settled.
+    /// What follows from an admission: a question that was kept is to be settled,
+    /// unless that was done before.
     #[inline]
-    pub(crate) fn new(settings: &Arc<Settings>, fields: Option<Fields>, question: Option<Arc<Kept>>) -> After {
-        match question {
+    pub(crate) fn new(settings: &Arc<Settings>, admission: Admission, question: Option<Arc<Kept>>) -> After {
+        let Admission { delay: _, is_repeated, is_degraded, fields } = admission;
+        match question.filter(|_| !is_repeated) {
             None => After::Tell(fields),
-            Some(question) => After::Settle(Box::new(Unsettled { settings: Arc::clone(settings), question, fields })),
+            Some(question) => {
+                let settings = Arc::clone(settings);
+                After::Settle(Box::new(Unsettled { settings, question, is_charged: !is_degraded, fields }))
+            }
         }
     }
 }
@@ -211,7 +217,7 @@ impl After {
 impl Unsettled {
     /// Begins to settle, if there is anything to be done.
     fn settle<R: Body, E>(&self, result: &Result<Response<R>, E>) -> Option<Later<Option<Fields>>> {
-        let Unsettled { settings, question, fields: _ } = self;
+        let Unsettled { settings, question, is_charged, fields: _ } = self;
         let settle = settings.settle.as_ref()?;
         let nothing = HeaderMap::new();
         let outcome = match result {
@@ -224,6 +230,8 @@ impl Unsettled {
         };
         match settle(outcome) {
             Settlement::Keep | Settlement::Charge(0) => None,
+            // The store may be back, and would give back what others were charged.
+            Settlement::Refund if !is_charged => None,
             settlement @ (Settlement::Refund | Settlement::Charge(_)) => {
                 Some(settings.gate.settle(Arc::clone(settings), Arc::clone(question), settlement))
             }

@@ -14,7 +14,7 @@ use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Meter, Micros,
 use crate::fields::Fields;
 use crate::future::After;
 use crate::head::Text;
-use crate::question::{Admission, Answer, Kept, Put, PutPlainly, Question, Refused, answer};
+use crate::question::{Answer, Kept, Put, PutPlainly, Question, Refused, answer};
 use crate::settings::Settings;
 use crate::settle::Settlement;
 
@@ -76,13 +76,13 @@ impl Gate {
 
     #[cold]
     fn detour(&self, settings: &Arc<Settings>, question: &Question<'_>, answer: Answer) -> Detour {
-        let Admission { delay, is_repeated, fields } = match answer {
+        let admission = match answer {
             Ok(admission) => admission,
             Err(refused) => return Detour::Refused(refused),
         };
-        let is_to_be_settled = settings.settle.is_some() && !is_repeated;
-        let kept = is_to_be_settled.then(|| Arc::new(question.keep()));
-        let after = Box::new(After::new(settings, fields, kept));
+        let delay = admission.delay;
+        let kept = settings.settle.is_some().then(|| Arc::new(question.keep()));
+        let after = Box::new(After::new(settings, admission, kept));
         if delay.is_zero() { Detour::None(after) } else { Detour::Delayed(self.sleep(delay), after) }
     }
 

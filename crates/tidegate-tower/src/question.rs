@@ -112,6 +112,8 @@ pub(crate) struct Admission {
     pub(crate) delay: Duration,
     /// Whether it was charged before, and not this time.
     pub(crate) is_repeated: bool,
+    /// Whether somebody stood in for the limit, who has charged nothing to it.
+    pub(crate) is_degraded: bool,
     pub(crate) fields: Option<Fields>,
 }
 
@@ -144,9 +146,12 @@ impl Refused {
 #[inline]
 pub(crate) fn answer(decided: Result<Decision, CheckError>, tell: impl FnOnce(&Decision) -> Option<Fields>) -> Answer {
     match decided {
-        Ok(decision) if decision.is_allowed() => {
-            Ok(Admission { delay: decision.delay(), is_repeated: decision.is_repeated(), fields: tell(&decision) })
-        }
+        Ok(decision) if decision.is_allowed() => Ok(Admission {
+            delay: decision.delay(),
+            is_repeated: decision.is_repeated(),
+            is_degraded: decision.is_degraded(),
+            fields: tell(&decision),
+        }),
         refused => Err(Box::new(Refused::new(refused, tell))),
     }
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 pub enum Settlement {
     /// It stays as it is.
     Keep,
-    /// It is given back.
+    /// It is given back, unless the store was away and somebody stood in for it.
     Refund,
     /// So much more is charged, as far as there is any left: a limit has no
     /// debts.

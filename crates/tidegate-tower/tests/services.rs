@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -595,6 +596,49 @@ mod failures {
                 assert!(refused.headers().contains_key(RETRY_AFTER), "{mode:?}");
                 assert!(refused.body().contains("#temporary-reduced-capacity"), "{}", refused.body());
             }
+        }
+    }
+
+    /// A store that is away while it is told to be.
+    struct Wavering {
+        store: MemoryStore,
+        is_away: Arc<AtomicBool>,
+    }
+
+    impl Store for Wavering {
+        async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+            if self.is_away.load(Ordering::Relaxed) {
+                return Err(StoreError::Failed { source: Box::new(Gone) });
+            }
+            self.store.decide_now(checks, verdicts)
+        }
+
+        fn clock(&self) -> &dyn Clock {
+            self.store.clock()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+        for mode in [FailureMode::Open, FailureMode::local(1)] {
+            let is_away = Arc::new(AtomicBool::new(false));
+            let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build();
+            let store = Wavering { store: store.expect("valid settings"), is_away: Arc::clone(&is_away) };
+            let limiter = Limiter::builder(Limit::per_hour(5)).store(store).on_failure(mode).build();
+            let limiter = limiter.expect("a valid policy");
+            let layer = RateLimitLayer::new(limiter.clone()).settle(settle::only_failures());
+            for _ in 0..3 {
+                assert_eq!(ask(&layer, from(ALICE), 401).await.status(), 401);
+            }
+            is_away.store(true, Ordering::Relaxed);
+            let service = service_fn(|_: Request<String>| {
+                is_away.store(false, Ordering::Relaxed);
+                async { Ok::<_, Infallible>(Response::<String>::default()) }
+            });
+            let response = layer.layer(service).oneshot(from(ALICE)).await.expect("a response");
+            assert_eq!(response.status(), 200, "somebody stands in");
+            let left = limiter.peek_async(ALICE).await.expect("the store is back").remaining();
+            assert_eq!(left, 2, "three failures count on: {mode:?}");
         }
     }
 }
