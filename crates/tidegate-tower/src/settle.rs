@@ -3,7 +3,7 @@
 //! A request is charged before it is served, so that no crowd gets past a
 //! limit; the response can only correct that.
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 /// What the response makes of the charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,19 +44,32 @@ impl<'r> Outcome<'r> {
     pub fn size(&self) -> Option<u64> {
         self.size
     }
-}
 
-/// Only failures count: attempts to log in, for example.
-pub fn only_failures() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
-    |outcome| {
-        let failed = outcome.status.is_client_error() || outcome.status.is_server_error();
-        if failed { Settlement::Keep } else { Settlement::Refund }
+    /// Whether it is of a call of gRPC that has failed, as far as its headers tell.
+    fn is_failed_call(&self) -> bool {
+        self.headers.get(GRPC_STATUS).is_some_and(|status| status != "0")
     }
 }
 
-/// Only 2xx counts.
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Only failures count: attempts to log in, for example. A call of gRPC fails
+/// by its own status if that is in the headers, which is where it is unless
+/// messages came before it.
+pub fn only_failures() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
+    |outcome| {
+        let failed = outcome.status.is_client_error() || outcome.status.is_server_error();
+        if failed || outcome.is_failed_call() { Settlement::Keep } else { Settlement::Refund }
+    }
+}
+
+/// Only 2xx counts, and of the calls of gRPC those that have not
+/// [failed](only_failures).
 pub fn only_successes() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
-    |outcome| if outcome.status.is_success() { Settlement::Keep } else { Settlement::Refund }
+    |outcome| {
+        let succeeded = outcome.status.is_success() && !outcome.is_failed_call();
+        if succeeded { Settlement::Keep } else { Settlement::Refund }
+    }
 }
 
 /// A response costs one unit for every so many bytes, and at least the one

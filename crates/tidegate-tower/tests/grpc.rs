@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate::{Limit, Limiter, Policy};
-use tidegate_tower::{RateLimitLayer, by};
+use tidegate_tower::{RateLimitLayer, by, settle};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Server};
@@ -13,11 +13,14 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 
 async fn client(limiter: Limiter) -> HealthClient<Channel> {
+    client_of(RateLimitLayer::new(limiter).http_attributes().attribute("tenant", by::header("x-tenant"))).await
+}
+
+async fn client_of(layer: RateLimitLayer) -> HealthClient<Channel> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let address: SocketAddr = listener.local_addr().expect("bound");
     let (_, service) = tonic_health::server::health_reporter();
-    let layer = RateLimitLayer::new(limiter).http_attributes().attribute("tenant", by::header("x-tenant")).grpc();
-    let server = Server::builder().layer(layer).add_service(service);
+    let server = Server::builder().layer(layer.grpc()).add_service(service);
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     let endpoint = Channel::from_shared(format!("http://{address}")).expect("a URI");
     HealthClient::new(endpoint.connect().await.expect("a server"))
@@ -49,4 +52,17 @@ async fn a_cost_that_can_never_pass_is_the_callers_fault() {
     let policy = Policy::new().rule(tidegate::Rule::new("costly", Limit::per_hour(2)).always(3).key(["path"]));
     let status = check(&mut client(Limiter::new(policy)).await).await.expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn only_calls_that_fail_count_if_only_failures_do() {
+    let layer = RateLimitLayer::new(Limiter::new(Limit::per_hour(2))).settle(settle::only_failures());
+    let mut client = client_of(layer).await;
+    let mut codes = Vec::new();
+    for service in ["", "nobody", "", "", "nobody", ""] {
+        let response = client.check(Request::new(HealthCheckRequest { service: service.to_owned() })).await;
+        codes.push(response.map_or_else(|status| status.code(), |_| Code::Ok));
+    }
+    use Code::{NotFound, Ok, ResourceExhausted};
+    assert_eq!(codes, [Ok, NotFound, Ok, Ok, NotFound, ResourceExhausted]);
 }

@@ -475,6 +475,23 @@ mod costs {
     }
 
     #[tokio::test]
+    async fn a_call_of_grpc_has_failed_if_its_own_status_says_so() {
+        for (status, failures, successes) in [("0", 10, 9), ("16", 9, 10), ("8", 9, 10)] {
+            for (layer, left) in [
+                (RateLimitLayer::new(limiter(Limit::per_hour(10)).0).settle(settle::only_failures()), failures),
+                (RateLimitLayer::new(limiter(Limit::per_hour(10)).0).settle(settle::only_successes()), successes),
+            ] {
+                let service = service_fn(|_: Request<String>| async {
+                    Response::builder().header("grpc-status", status).body(String::new())
+                });
+                let response = layer.grpc().layer(service).oneshot(from(ALICE)).await.expect("a response");
+                let field = response.headers()["ratelimit"].to_str().expect("text");
+                assert!(field.contains(&format!(";r={left}")), "{status}: {field}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn a_service_that_fails_without_a_response_is_no_success() {
         let (limiter, _) = limiter(Limit::per_hour(10));
         let broken = || service_fn(|_: Request<String>| async { Err::<Response<String>, _>("broken") });
