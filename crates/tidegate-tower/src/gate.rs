@@ -185,7 +185,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.
                 Settlement::Refund => limiter.refund_async(request).await.ok(),
-                Settlement::Charge(cost) => charge_up_to(&limiter, request, cost).await,
+                Settlement::Charge(cost) => charge_up_to(&limiter, request.in_addition(), cost).await,
             };
             settings.fields(&settled?, &question, &limiter)
         })

@@ -492,6 +492,21 @@ mod costs {
     }
 
     #[tokio::test]
+    async fn a_rule_that_always_costs_the_same_is_charged_once() {
+        let (limiter, _) = limiter(
+            Policy::new()
+                .rule(Rule::new("requests", Limit::per_hour(10)).always(2))
+                .rule(Rule::new("units", Limit::per_hour(1_000))),
+        );
+        // The body has 100 bytes: four units in all.
+        let layer = RateLimitLayer::new(limiter.clone()).settle(settle::by_size(30));
+        let response = ask(&layer, from(ALICE), 200).await;
+        let left = |rule| limiter.peek(tidegate::Request::new(ALICE).rule(rule)).expect("an answer").remaining();
+        assert_eq!((left("requests"), left("units")), (8, 996));
+        assert_eq!(response.headers()["ratelimit"], "\"requests\";r=8;t=360", "of all limits the tightest");
+    }
+
+    #[tokio::test]
     async fn a_service_that_fails_without_a_response_is_no_success() {
         let (limiter, _) = limiter(Limit::per_hour(10));
         let broken = || service_fn(|_: Request<String>| async { Err::<Response<String>, _>("broken") });

@@ -40,13 +40,15 @@ pub struct Request<'a> {
     pub(crate) attributes: Attributes<'a>,
     pub(crate) rule: Option<&'a str>,
     pub(crate) id: Option<&'a str>,
+    pub(crate) in_addition: bool,
 }
 
 impl<'a> Request<'a> {
     /// A request of cost 1.
     #[inline]
     pub fn new(key: impl Into<Key<'a>>) -> Request<'a> {
-        Request { key: key.into(), cost: 1, attributes: Attributes::None, rule: None, id: None }
+        let (key, attributes) = (key.into(), Attributes::None);
+        Request { key, cost: 1, attributes, rule: None, id: None, in_addition: false }
     }
 
     /// A request of a user: the key, and the attribute `user`.
@@ -67,6 +69,15 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn cost(mut self, cost: u64) -> Request<'a> {
         self.cost = cost;
+        self
+    }
+
+    /// Asks for the cost in addition to what the same request was charged
+    /// before: rules that [always](crate::Rule::always) charge the same have
+    /// had it, and are charged nothing.
+    #[must_use]
+    pub fn in_addition(mut self) -> Request<'a> {
+        self.in_addition = true;
         self
     }
 
@@ -122,6 +133,9 @@ impl<'a> Request<'a> {
         for (name, value) in attributes {
             part(name.as_bytes());
             value.with_bytes(|bytes| part(bytes));
+        }
+        if self.in_addition {
+            part(b"in addition");
         }
         hash.finish()
     }

@@ -153,6 +153,21 @@ fn costs_are_by_rule() {
 }
 
 #[test]
+fn what_a_request_costs_in_addition_is_not_charged_where_it_always_costs_the_same() {
+    let policy = Policy::new()
+        .rule(Rule::new("requests", Limit::per_hour(10)).always(10))
+        .rule(Rule::new("units", Limit::per_hour(100)).times(3));
+    let limiter = limiter(policy);
+    let left = |rule| limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining();
+    assert!(limiter.is_allowed("alice") && !limiter.is_allowed("alice"));
+    assert!(limiter.is_allowed(Request::new("alice").cost(5).in_addition()));
+    assert_eq!((left("requests"), left("units")), (0, 82));
+    let decisions = limiter.check_many([Request::new("alice").in_addition(), Request::new("alice")]);
+    assert!(decisions.expect("answers").into_iter().map(|decision| decision.is_allowed()).eq([true, false]));
+    assert_eq!((left("requests"), left("units")), (0, 79));
+}
+
+#[test]
 fn the_rule_for_all_others_is_for_them_only() {
     let policy = Policy::new()
         .rule(Rule::new("known", Limit::per_hour(5)).when("user", Condition::Present).key(["user"]))

@@ -20,7 +20,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn push(&mut self, request: Request<'a>) {
-        let Request { key, cost, attributes, rule: _, id: _ } = request;
+        let Request { key, cost, attributes, rule: _, id: _, in_addition: _ } = request;
         if !matches!(attributes, Attributes::None) {
             self.attributes.push((self.keys.len(), attributes));
         }
@@ -66,7 +66,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
-            if !request.is_plain() {
+            if !request.is_plain() || request.in_addition {
                 let before = (0..asked.keys.len()).map(|index| asked.request(index));
                 return self.check_one_by_one(&before.chain([request]).chain(requests).collect::<Vec<_>>());
             }

@@ -270,6 +270,7 @@ impl Compiled {
         let Some(key) = rule.key_of(request, values) else { return };
         let cost = match rule.cost {
             RuleCost::Times(times) => request.cost.saturating_mul(times),
+            RuleCost::Always(_) if request.in_addition => 0,
             RuleCost::Always(cost) => cost,
         };
         let applied = Applied { meter: &self.meters[number], number, key, cost };

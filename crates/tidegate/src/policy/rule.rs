@@ -245,7 +245,8 @@ impl Rule {
         self
     }
 
-    /// Charges this, whatever the request costs.
+    /// Charges this, whatever the request costs; what it costs
+    /// [in addition](crate::Request::in_addition) is not charged.
     pub fn always(mut self, cost: u64) -> Rule {
         self.cost = RuleCost::Always(cost);
         self
