@@ -196,26 +196,39 @@ impl<S: Store> AnyLimiter for Limiter<S> {
     }
 }
 
-/// How often a charge is tried, each time for less: others may be faster.
-const ATTEMPTS: usize = 8;
+/// How often a charge is tried, each time for less: others may be faster, and a
+/// rule may charge several times the cost.
+const ATTEMPTS: usize = 16;
 
 /// Charges `cost`, or as much of it as there is.
 async fn charge_up_to<S: Store>(limiter: &Limiter<S>, request: Request<'_>, cost: u64) -> Option<Decision> {
-    let (mut cost, mut last) = (cost, None);
+    // No more than `most` is left to be charged, and `next` is tried.
+    let (mut most, mut next, mut last) = (cost, cost, None);
     for _ in 0..ATTEMPTS {
-        if cost == 0 {
+        match limiter.check_async(request.clone().cost(next)).await {
+            Ok(decision) if decision.is_allowed() => {
+                most -= next;
+                next = if decision.remaining() == 0 { 0 } else { most.div_ceil(2) };
+                last = Some(decision);
+            }
+            Ok(decision) => {
+                most = next - 1;
+                // As much as remains is right where a unit costs one, and the
+                // refusal of a single unit tells when there is more.
+                let remaining = decision.remaining().max(1);
+                next = if remaining <= most { remaining } else { most.div_ceil(2) };
+                last = Some(decision);
+            }
+            Err(CheckError::Unsatisfiable { cost, capacity, .. }) => {
+                let fits = u128::from(next) * u128::from(capacity) / u128::from(cost.max(1));
+                most = u64::try_from(fits).unwrap_or(u64::MAX).min(next - 1);
+                next = most;
+            }
+            Err(_) => break,
+        }
+        if next == 0 {
             break;
         }
-        let most = match limiter.check_async(request.clone().cost(cost)).await {
-            Ok(decision) if decision.is_allowed() => return Some(decision),
-            Ok(decision) => {
-                last = Some(decision);
-                decision.remaining()
-            }
-            Err(CheckError::Unsatisfiable { capacity, .. }) => capacity,
-            Err(_) => break,
-        };
-        cost = most.min(cost - 1);
     }
     last
 }

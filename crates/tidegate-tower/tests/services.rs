@@ -507,6 +507,29 @@ mod costs {
     }
 
     #[tokio::test]
+    async fn what_costs_several_times_as_much_is_charged_as_far_as_there_is_any() {
+        let (limiter, _) = limiter(Policy::new().rule(Rule::new("dear", Limit::per_hour(1_000)).times(10)));
+        let layer = RateLimitLayer::new(limiter.clone()).settle(|_| settle::Settlement::Charge(999));
+        for (address, used) in [(ALICE, 0), (BOB, 51), ("192.0.2.3", 98), ("192.0.2.4", 99)] {
+            assert!(limiter.is_allowed(tidegate::Request::new(address).cost(used)));
+            assert_eq!(ask(&layer, from(address), 200).await.status(), 200);
+            assert_eq!(limiter.peek(address).expect("an answer").remaining(), 0, "{used} were used before");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_that_took_the_rest_tells_when_the_next_unit_comes() {
+        let (limiter, _) = limiter(Limit::per_minute(10));
+        let layer = RateLimitLayer::new(limiter.clone()).settle(settle::by_size(10));
+        for used in [9, 0] {
+            assert!(limiter.reset(ALICE).is_ok());
+            assert!(limiter.is_allowed(tidegate::Request::new(ALICE).cost(used)));
+            let response = ask(&layer, from(ALICE), 200).await;
+            assert_eq!(response.headers()["ratelimit"], "\"10/min\";r=0;t=6", "{used} were used before");
+        }
+    }
+
+    #[tokio::test]
     async fn a_service_that_fails_without_a_response_is_no_success() {
         let (limiter, _) = limiter(Limit::per_hour(10));
         let broken = || service_fn(|_: Request<String>| async { Err::<Response<String>, _>("broken") });
