@@ -197,8 +197,8 @@ static DECIMALS: [Decimal; 256] = {
 };
 
 fn network_of(address: IpAddr, ipv6_bits: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
             let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_bits.min(128))).unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
@@ -267,6 +267,13 @@ mod tests {
             key(&Value::from("::ffff:192.0.2.1".parse::<IpAddr>().expect("an address")), 64),
             Key::from("192.0.2.1")
         );
+    }
+
+    #[test]
+    fn an_address_of_ipv4_in_the_clothes_of_ipv6_is_one_of_ipv4_whoever_made_the_value() {
+        let mapped = Value::Address("::ffff:192.0.2.1".parse().expect("an address"));
+        assert_eq!(key(&mapped, 64), Key::from("192.0.2.1"), "and not the network of all of them");
+        assert_eq!(key(&Value::All(vec![mapped]), 64), Key::from(("192.0.2.1",)));
     }
 
     #[test]
