@@ -207,7 +207,10 @@ impl<A> RateLimitLayer<A> {
     /// Tells in the fields whose quota it is (`pk`): a hash of the key with
     /// this secret, which all processes of a service should have in common.
     pub fn partition_key(mut self, secret: [u8; 16]) -> Self {
-        self.settings_mut().secret = Some(secret);
+        let settings = self.settings_mut();
+        settings.secret = Some(secret);
+        // What was written down before is without it.
+        settings.only_policy = OnceLock::new();
         self
     }
 

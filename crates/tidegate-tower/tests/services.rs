@@ -577,6 +577,18 @@ mod words {
     }
 
     #[tokio::test]
+    async fn a_layer_that_was_used_before_can_be_told_to_tell_the_key() {
+        let (limiter, _) = limiter(Limit::per_minute(10));
+        let layer = RateLimitLayer::new(limiter);
+        assert_eq!(ask(&layer, from(ALICE), 200).await.headers()["ratelimit-policy"], "\"10/min\";q=10;w=60");
+        let response = ask(&layer.partition_key([1; 16]), from(ALICE), 200).await;
+        for name in ["ratelimit", "ratelimit-policy"] {
+            let field = response.headers()[name].to_str().expect("text");
+            assert!(field.contains(";pk=:"), "{name}: {field}");
+        }
+    }
+
+    #[tokio::test]
     async fn the_user_can_answer_in_other_words() {
         let (limiter, _) = limiter(Limit::per_minute(1));
         let layer = RateLimitLayer::new(limiter).headers([]).respond(|refusal| {
