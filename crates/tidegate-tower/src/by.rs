@@ -61,13 +61,23 @@ pub fn method() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync 
     |request| Some(request.method().as_str().into())
 }
 
-/// The path as it was asked for. Whoever can ask for any path has as many
-/// keys: `route` does not have that trouble.
+/// The path as it was asked for, also within a router that axum has nested.
+/// Whoever can ask for any path has as many keys: `route` does not have that
+/// trouble.
 pub fn path() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static {
-    |request| Some(request.uri().path().into())
+    |request| {
+        // A nested router is given the rest of the path only.
+        #[cfg(feature = "axum")]
+        if let Some(original) = request.extension::<axum::extract::OriginalUri>() {
+            return Some(original.path().into());
+        }
+        Some(request.uri().path().into())
+    }
 }
 
-/// The route that axum has matched, such as `/users/{id}`.
+/// The route that axum has matched, such as `/users/{id}`. A path that none
+/// matches has no key: use `route_layer`, which has nothing to do with those, or
+/// see [`Keyless`](crate::Keyless).
 #[cfg(feature = "axum")]
 pub fn route() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static {
     |request| Some(request.extension::<axum::extract::MatchedPath>()?.as_str().into())

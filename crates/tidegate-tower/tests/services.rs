@@ -322,6 +322,44 @@ mod keys {
     }
 
     #[tokio::test]
+    async fn a_path_is_what_was_asked_for_also_within_a_nested_router() {
+        use axum::Router;
+        use axum::routing::get;
+        let orders = Rule::new("orders", Limit::per_hour(1)).when("path", Condition::StartsWith("/v1/orders".into()));
+        let (by_rule, _) = limiter(Policy::new().rule(orders));
+        let (by_path, _) = limiter(Limit::per_hour(1));
+        let router = || Router::new().route("/orders", get(|| async {}));
+        for layer in [RateLimitLayer::new(by_rule).http_attributes(), RateLimitLayer::new(by_path).key(by::path())] {
+            let nested = || router().layer(layer.clone());
+            let app = Router::new().nest("/v1", nested()).nest("/v2", nested());
+            let mut statuses = Vec::new();
+            for path in ["/v1/orders", "/v2/orders", "/v1/orders"] {
+                let mut request = from(ALICE).map(axum::body::Body::from);
+                *request.uri_mut() = path.parse().expect("a URI");
+                statuses.push(app.clone().oneshot(request).await.expect("a response").status().as_u16());
+            }
+            assert_eq!(statuses, [200, 200, 429]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_path_that_no_route_matches_has_no_key_by_route() {
+        use axum::Router;
+        use axum::routing::get;
+        let (limiter, _) = limiter(Limit::per_hour(9));
+        let layer = RateLimitLayer::new(limiter).key(by::route());
+        let router = || Router::new().route("/users/{id}", get(|| async {}));
+        for (app, expected) in
+            [(router().layer(layer.clone()), [200, 500]), (router().route_layer(layer.clone()), [200, 404])]
+        {
+            for (path, status) in ["/users/1", "/nowhere"].into_iter().zip(expected) {
+                let request = Request::builder().uri(path).body(axum::body::Body::empty()).expect("a request");
+                assert_eq!(app.clone().oneshot(request).await.expect("a response").status(), status, "{path}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn what_a_client_writes_about_itself_is_no_address() {
         let (limiter, _) = limiter(Limit::per_hour(1));
         let layer = RateLimitLayer::new(limiter);
