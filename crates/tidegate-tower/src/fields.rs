@@ -7,6 +7,7 @@
 
 mod read;
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::Entry;
@@ -14,6 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::{Decision, Limit, Meter};
 
 use crate::line::{LARGEST, Line, Padding};
+use read::report_in;
 pub(crate) use read::{Report, report_of, retry_after_of};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -88,11 +90,8 @@ impl Standing<'_> {
     /// What a response has to say, in each of the styles.
     #[inline]
     pub(crate) fn fields(self, styles: &[HeaderStyle]) -> Fields {
-        let remaining = self.decision.remaining();
         match styles {
-            [HeaderStyle::Draft10] => {
-                Fields { remaining, standing: self.current(), policies: self.policies, elder: None }
-            }
+            [HeaderStyle::Draft10] => Fields { standing: self.current(), policies: self.policies, elder: None },
             _ => self.fields_in_all(styles),
         }
     }
@@ -101,12 +100,11 @@ impl Standing<'_> {
     fn fields_in_all(self, styles: &[HeaderStyle]) -> Fields {
         let mut elder = Elder::new();
         styles.iter().for_each(|style| self.write_elder(*style, &mut elder));
-        let remaining = self.decision.remaining();
         if !styles.contains(&HeaderStyle::Draft10) {
-            return Fields { remaining, standing: None, policies: None, elder: Some(Box::new(elder)) };
+            return Fields { standing: None, policies: None, elder: Some(Box::new(elder)) };
         }
         elder.retain(|(name, _)| *name != RATELIMIT && *name != RATELIMIT_POLICY);
-        Fields { remaining, standing: self.current(), policies: self.policies, elder: Some(Box::new(elder)) }
+        Fields { standing: self.current(), policies: self.policies, elder: Some(Box::new(elder)) }
     }
 
     /// `RateLimit` of the current draft.
@@ -169,7 +167,6 @@ impl Standing<'_> {
 /// Fields that wait for the response whose they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
-    remaining: u64,
     /// `RateLimit` and `RateLimit-Policy` of the current draft.
     standing: Option<HeaderValue>,
     policies: Option<HeaderValue>,
@@ -187,10 +184,10 @@ impl Fields {
         match self.elder.take() {
             None => {
                 if let Some(standing) = self.standing.take() {
-                    tell_standing(standing, self.remaining, headers);
+                    tell_standing(standing, headers);
                 }
             }
-            Some(elder) => tell_all(self.standing.take(), *elder, self.remaining, headers),
+            Some(elder) => tell_all(self.standing.take(), *elder, headers),
         }
         if let Some(policies) = self.policies.take() {
             // No response has as many fields as would be too many.
@@ -200,29 +197,36 @@ impl Fields {
 }
 
 #[inline]
-fn tell_standing(standing: HeaderValue, remaining: u64, headers: &mut HeaderMap) {
+fn tell_standing(standing: HeaderValue, headers: &mut HeaderMap) {
     // Mostly there is none yet, and one look finds the place for it.
     if let Ok(Entry::Vacant(place)) = headers.try_entry(RATELIMIT) {
         let _ = place.try_insert(standing);
-    } else if is_tighter(remaining, headers) {
+    } else if is_tighter(report_in(&standing), headers) {
         let _ = headers.try_insert(RATELIMIT, standing);
     }
 }
 
 #[cold]
-fn tell_all(standing: Option<HeaderValue>, elder: Elder, remaining: u64, headers: &mut HeaderMap) {
-    let is_tighter = is_tighter(remaining, headers);
-    for (name, value) in elder.into_iter().chain(standing.map(|standing| (RATELIMIT, standing))) {
-        if is_tighter || !headers.contains_key(&name) {
-            let _ = headers.try_insert(name, value);
+fn tell_all(standing: Option<HeaderValue>, elder: Elder, headers: &mut HeaderMap) {
+    let own: HeaderMap = elder.into_iter().chain(standing.map(|standing| (RATELIMIT, standing))).collect();
+    let is_tighter = is_tighter(report_of(&own), headers);
+    for (name, value) in &own {
+        if is_tighter || !headers.contains_key(name) {
+            let _ = headers.try_insert(name, value.clone());
         }
     }
 }
 
-/// Whether so much remaining is less than what the response says.
+/// Whether a limit is tighter than the one that a response tells of: less
+/// remains, or as much and for longer.
 #[cold]
-fn is_tighter(remaining: u64, headers: &HeaderMap) -> bool {
-    report_of(headers).is_none_or(|there| remaining < there.remaining)
+fn is_tighter(own: Option<Report>, headers: &HeaderMap) -> bool {
+    let tightness = |report: Report| (report.remaining, Reverse(report.more_in));
+    match (own, report_of(headers)) {
+        (Some(own), Some(there)) => tightness(own) < tightness(there),
+        (_, None) => true,
+        (None, Some(_)) => false,
+    }
 }
 
 /// Adds a policy to the list of a `RateLimit-Policy`.

@@ -652,6 +652,28 @@ mod words {
         let policies: Vec<_> = response.headers().get_all("ratelimit-policy").iter().collect();
         assert_eq!(policies, ["\"inner\";q=5;w=60", "\"outer\";q=3;w=60"]);
     }
+
+    #[tokio::test]
+    async fn of_two_layers_with_as_much_left_the_one_to_wait_longer_for_is_told() {
+        let (hour, minute) = ("\"hour\";r=0;t=3600", "\"minute\";r=0;t=60");
+        for styles in [vec![HeaderStyle::Draft10], vec![HeaderStyle::Draft10, HeaderStyle::XRateLimit]] {
+            for outer_is_hour in [true, false] {
+                let layer = |is_hour| {
+                    let limit = if is_hour { Limit::per_hour(1) } else { Limit::per_minute(1) };
+                    let (limiter, _) = limiter(Policy::new().limit(if is_hour { "hour" } else { "minute" }, limit));
+                    RateLimitLayer::new(limiter).headers(styles.clone())
+                };
+                let service =
+                    service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::<String>::default()) });
+                let service = layer(outer_is_hour).layer(layer(!outer_is_hour).layer(service));
+                let response = service.oneshot(from(ALICE)).await.expect("a response");
+                assert_eq!(response.headers()["ratelimit"], hour, "not {minute}");
+                if let Some(reset) = response.headers().get("x-ratelimit-reset") {
+                    assert_eq!(reset, "3600");
+                }
+            }
+        }
+    }
 }
 
 mod failures {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::HeaderMap;
 use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
 
 use super::{RATELIMIT, RATELIMIT_REMAINING, RATELIMIT_RESET, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, unix_time};
 
@@ -28,12 +28,17 @@ pub(crate) fn report_of(headers: &HeaderMap) -> Option<Report> {
         });
         Some(Report { remaining: number(remaining)?, more_in })
     };
-    let members = headers.get_all(RATELIMIT).into_iter().filter_map(|line| line.to_str().ok());
-    let members = members.filter_map(|line| list(line).or_else(|| dictionary(line)));
-    members
+    let lines = headers.get_all(RATELIMIT).into_iter().filter_map(report_in);
+    lines
         .min_by_key(|report| report.remaining)
         .or_else(|| pair(RATELIMIT_REMAINING, RATELIMIT_RESET))
         .or_else(|| pair(X_RATELIMIT_REMAINING, X_RATELIMIT_RESET))
+}
+
+/// What a line of `RateLimit` says.
+pub(super) fn report_in(line: &HeaderValue) -> Option<Report> {
+    let line = line.to_str().ok()?;
+    list(line).or_else(|| dictionary(line))
 }
 
 /// The tightest of a list of quoted policies; `None` if it is malformed.
