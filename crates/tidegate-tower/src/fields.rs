@@ -146,7 +146,7 @@ impl Standing<'_> {
                 self.old_policy().into_iter().for_each(|policy| add(RATELIMIT_POLICY, policy));
             }
             HeaderStyle::XRateLimit | HeaderStyle::XRateLimitUnix => {
-                let since = if style == HeaderStyle::XRateLimitUnix { unix_time() } else { 0 };
+                let since = if style == HeaderStyle::XRateLimitUnix { seconds(unix_time()) } else { 0 };
                 add(X_RATELIMIT_LIMIT, limit.into());
                 add(X_RATELIMIT_REMAINING, remaining.into());
                 add(X_RATELIMIT_RESET, self.reset_in().saturating_add(since).min(LARGEST).into());
@@ -257,8 +257,8 @@ fn window(limit: &Limit) -> u64 {
     seconds(limit.refill_time()).max(1)
 }
 
-fn unix_time() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, seconds)
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ pub(crate) fn report_of(headers: &HeaderMap) -> Option<Report> {
     let number = |name| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
     let pair = |remaining, reset| {
         let more_in = number(reset).map(|reset| match reset.checked_sub(UNIX_TIMES) {
-            Some(_) => reset.saturating_sub(unix_time()),
+            // From the second that has begun: rounded up, as all times are.
+            Some(_) => reset.saturating_sub(unix_time().as_secs()),
             None => reset,
         });
         Some(Report { remaining: number(remaining)?, more_in })

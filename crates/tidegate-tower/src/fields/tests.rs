@@ -114,7 +114,7 @@ fn the_older_styles_are_as_they_were() {
         told(HeaderStyle::XRateLimit),
         ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 6", "x-ratelimit-reset: 42"]
     );
-    let unix = super::unix_time() + 42;
+    let unix = seconds(super::unix_time()) + 42;
     let reset = told(HeaderStyle::XRateLimitUnix).pop().expect("three lines");
     let reset: u64 = reset.strip_prefix("x-ratelimit-reset: ").expect("a reset").parse().expect("a number");
     assert!((unix..unix + 10).contains(&reset));
@@ -190,9 +190,19 @@ fn what_is_malformed_is_as_if_it_were_not_there() {
     assert_eq!(read("ratelimit-remaining", "many"), None);
     let mut unix = HeaderMap::new();
     unix.insert("x-ratelimit-remaining", 0.into());
-    unix.insert("x-ratelimit-reset", (super::unix_time() + 30).into());
+    unix.insert("x-ratelimit-reset", (super::unix_time().as_secs() + 30).into());
     let more_in = report_of(&unix).and_then(|report| report.more_in).expect("a time");
     assert!((25..=30).contains(&more_in));
+}
+
+#[test]
+fn a_unix_time_is_not_over_before_it_has_come() {
+    let reset = seconds(super::unix_time()) + 30;
+    let headers: HeaderMap =
+        [(X_RATELIMIT_REMAINING, 0.into()), (X_RATELIMIT_RESET, reset.into())].into_iter().collect();
+    let more_in = report_of(&headers).and_then(|report| report.more_in).expect("a time");
+    let now = super::unix_time();
+    assert!(now + Duration::from_secs(more_in) >= Duration::from_secs(reset), "{now:?} and {more_in} s");
 }
 
 #[test]
