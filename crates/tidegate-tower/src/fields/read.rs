@@ -50,9 +50,21 @@ fn list(line: &str) -> Option<Report> {
         rest = after_string(rest)?.trim_start();
         let (mut remaining, mut more_in) = (None, None);
         while let Some(parameter) = rest.strip_prefix(';') {
-            let (name, value) = parameter.trim_start().split_once('=')?;
-            let value_end = if value.starts_with('"') {
-                value.len() - after_string(value)?.len()
+            let parameter = parameter.trim_start();
+            let is_of_name = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*');
+            let name_end = parameter.bytes().position(|byte| !is_of_name(byte)).unwrap_or(parameter.len());
+            let (name, after) = parameter.split_at(name_end);
+            let Some(value) = after.strip_prefix('=') else {
+                // One without a value is true, which no number is.
+                if matches!(name, "" | "r" | "t") {
+                    return None;
+                }
+                rest = after.trim_start();
+                continue;
+            };
+            let string = value.strip_prefix('%').unwrap_or(value);
+            let value_end = if string.starts_with('"') {
+                value.len() - after_string(string)?.len()
             } else {
                 value.find([';', ',', ' ', '\t']).unwrap_or(value.len())
             };
