@@ -234,6 +234,24 @@ mod honour {
     }
 
     #[tokio::test]
+    async fn a_server_is_known_by_its_host_and_port_however_that_is_written() {
+        let clock = ManualClock::default();
+        let mut client = client(&clock, 429, &[("retry-after", "600")]);
+        let mut is_refused = async |request: Request<String>| match client.call(request).await {
+            Ok(_) => None,
+            Err(error) => Some(error.downcast_ref::<TooLong>().expect("the reason").host.clone()),
+        };
+        let by_field = |host: &str| Request::get("/").header("host", host).body(String::new()).expect("a request");
+        assert_eq!(is_refused(to("user:secret@a.example:81")).await, None);
+        for request in [to("a.example:81"), to("other:secret@A.Example:81"), by_field("a.example:81")] {
+            assert_eq!(is_refused(request).await.as_deref(), Some("a.example:81"), "and nobody's password is told");
+        }
+        assert_eq!(is_refused(by_field("b.example")).await, None, "another server");
+        assert_eq!(is_refused(by_field("c.example")).await, None, "and another");
+        assert_eq!(is_refused(to("b.example")).await.as_deref(), Some("b.example"));
+    }
+
+    #[tokio::test]
     async fn what_is_cached_malformed_or_no_refusal_says_nothing() {
         for (status, headers) in [
             (429, [("retry-after", "soon"), ("ratelimit", "x;r=0;t=5")]),

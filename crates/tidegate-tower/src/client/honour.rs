@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use http::{Request, Response, StatusCode, header::AGE};
+use http::header::{AGE, HOST};
+use http::uri::Authority;
+use http::{Request, Response, StatusCode};
 use tidegate::{Clock, Micros, SystemClock};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -115,7 +117,7 @@ where
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let HonourLayer { hosts, patience } = self.layer.clone();
-        let host = request.uri().authority().map_or("", |authority| authority.as_str()).to_owned();
+        let host = host_of(&request);
         Box::pin(async move {
             hosts.wait(&host, patience).await?;
             let response = ready.call(request).await.map_err(Into::into)?;
@@ -123,6 +125,14 @@ where
             Ok(response)
         })
     }
+}
+
+/// The host and port that a request goes to, without whoever goes there. Where
+/// it is sent over a connection of its own, only a field tells.
+fn host_of<B>(request: &Request<B>) -> String {
+    let field = || request.headers().get(HOST)?.to_str().ok();
+    let host = request.uri().authority().map(Authority::as_str).or_else(field).unwrap_or("");
+    host.rsplit('@').next().unwrap_or(host).to_ascii_lowercase()
 }
 
 /// What servers have said.
