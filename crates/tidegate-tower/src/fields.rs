@@ -7,7 +7,6 @@
 
 mod read;
 
-use std::cmp::Reverse;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::Entry;
@@ -217,13 +216,11 @@ fn tell_all(standing: Option<HeaderValue>, elder: Elder, headers: &mut HeaderMap
     }
 }
 
-/// Whether a limit is tighter than the one that a response tells of: less
-/// remains, or as much and for longer.
+/// Whether a limit is tighter than the one that a response tells of.
 #[cold]
 fn is_tighter(own: Option<Report>, headers: &HeaderMap) -> bool {
-    let tightness = |report: Report| (report.remaining, Reverse(report.more_in));
     match (own, report_of(headers)) {
-        (Some(own), Some(there)) => tightness(own) < tightness(there),
+        (Some(own), Some(there)) => own.slack() < there.slack(),
         (_, None) => true,
         (None, Some(_)) => false,
     }

@@ -1,5 +1,6 @@
 //! Fields as other layers and other servers write them.
 
+use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
@@ -13,6 +14,13 @@ pub(crate) struct Report {
     pub(crate) remaining: u64,
     /// Seconds until there is more.
     pub(crate) more_in: Option<u64>,
+}
+
+impl Report {
+    /// Less for a tighter limit: less remains, or as much and for longer.
+    pub(super) fn slack(&self) -> impl Ord + use<> {
+        (self.remaining, Reverse(self.more_in))
+    }
 }
 
 /// A reset that is later than this, in seconds, is a Unix time: GitHub's way.
@@ -31,7 +39,7 @@ pub(crate) fn report_of(headers: &HeaderMap) -> Option<Report> {
     };
     let lines = headers.get_all(RATELIMIT).into_iter().filter_map(report_in);
     lines
-        .min_by_key(|report| report.remaining)
+        .min_by_key(Report::slack)
         .or_else(|| pair(RATELIMIT_REMAINING, RATELIMIT_RESET))
         .or_else(|| pair(X_RATELIMIT_REMAINING, X_RATELIMIT_RESET))
 }
@@ -77,7 +85,7 @@ fn list(line: &str) -> Option<Report> {
             rest = after.trim_start();
         }
         let report = Report { remaining: remaining?, more_in };
-        if tightest.is_none_or(|tightest| report.remaining < tightest.remaining) {
+        if tightest.is_none_or(|tightest| report.slack() < tightest.slack()) {
             tightest = Some(report);
         }
         match rest.strip_prefix(',') {

@@ -170,6 +170,7 @@ fn what_is_malformed_is_as_if_it_were_not_there() {
     for (value, expected) in [
         (r#""default";r=50;t=30"#, report(50, Some(30))),
         (r#""a";r=5;t=30, "b";r=3;pk=:QXBwLTk5OQ==:"#, report(3, None)),
+        (r#""a";r=0;t=1, "b";r=0;t=60, "c";r=0;t=7"#, report(0, Some(60))),
         (r#"  "a,;r=1" ; r=7 ;t=1 "#, report(7, Some(1))),
         (r#""a\"b";x="y,;\"z";r=9"#, report(9, None)),
         (r#""a";acme-soft;r=5;t=30"#, report(5, Some(30))),
