@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Meter, Micros, Request, Store};
+use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Meter, Micros, Request, Store};
 
 use crate::fields::Fields;
 use crate::future::After;
@@ -129,7 +129,8 @@ impl AtOnce {
 pub(crate) trait Meters {
     /// What tells the only one from every other, if there is no other.
     fn only(&self) -> Option<u64>;
-    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter));
+    /// Each of them, and whose it is.
+    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter, &Key<'_>));
 }
 
 impl<S: Store> Meters for Limiter<S> {
@@ -138,8 +139,8 @@ impl<S: Store> Meters for Limiter<S> {
         self.with_only_meter(Meter::identity)
     }
 
-    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter)) {
-        self.for_each_meter(request, show);
+    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter, &Key<'_>)) {
+        self.for_each_limit(request, show);
     }
 }
 
@@ -152,7 +153,7 @@ impl Meters for AtOnce {
         }
     }
 
-    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter)) {
+    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter, &Key<'_>)) {
         match self {
             AtOnce::Own(limiter) => limiter.for_each(request, show),
             AtOnce::Shared(limiter) => limiter.for_each(request, show),

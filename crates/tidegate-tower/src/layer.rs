@@ -204,8 +204,9 @@ impl<A> RateLimitLayer<A> {
         self
     }
 
-    /// Tells in the fields whose quota it is (`pk`): a hash of the key with
-    /// this secret, which all processes of a service should have in common.
+    /// Tells in the fields whose quota it is (`pk`): a hash of the key that a
+    /// limit counts by, with this secret, which all processes of a service should
+    /// have in common.
     pub fn partition_key(mut self, secret: [u8; 16]) -> Self {
         let settings = self.settings_mut();
         settings.secret = Some(secret);

@@ -9,7 +9,7 @@ use tidegate::Key;
 pub(crate) type Secret = [u8; 16];
 
 /// The hash of a key.
-pub(crate) fn partition(secret: &Secret, key: &Key<'_>) -> [u8; 8] {
+pub(crate) fn hash_of(secret: &Secret, key: &Key<'_>) -> [u8; 8] {
     let mut bytes = vec![u8::from(key.is_composite())];
     bytes.extend_from_slice(key.as_bytes());
     siphash(secret, &bytes).to_le_bytes()
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn another_secret_or_key_is_another_partition() {
-        let hash = |secret: u8, key: Key<'_>| partition(&[secret; 16], &key);
+        let hash = |secret: u8, key: Key<'_>| hash_of(&[secret; 16], &key);
         assert_eq!(hash(1, "alice".into()), hash(1, "alice".into()));
         assert_ne!(hash(1, "alice".into()), hash(2, "alice".into()));
         assert_ne!(hash(1, "alice".into()), hash(1, "bob".into()));

@@ -11,7 +11,7 @@ use crate::fields::{Fields, HeaderStyle, Standing, write_policy};
 use crate::gate::{Asked, Detour, Gate, Meters};
 use crate::head::{Head, Text, Value};
 use crate::line::Line;
-use crate::partition::{Secret, partition};
+use crate::partition::{Secret, hash_of};
 use crate::question::{Put, Question, Refused};
 use crate::refusal::Refusal;
 use crate::settle::{Outcome, Settlement};
@@ -116,20 +116,19 @@ impl Settings {
     #[inline(never)]
     fn fields_of_any(&self, decision: &Decision, question: &Question<'_>, meters: &impl Meters) -> Option<Fields> {
         let mut text = Text::default();
-        let hash = |secret| partition(secret, &question.key.to_key(self.ipv6_bits, &mut text));
-        let partition = self.secret.as_ref().map(hash);
-        let (mut limit, mut identity, mut line) = (None, None, Line::new());
-        meters.for_each(Put { question, settings: self, text: &mut text }, &mut |meter| {
+        let (mut limit, mut identity, mut partition, mut line) = (None, None, None, Line::new());
+        meters.for_each(Put { question, settings: self, text: &mut text }, &mut |meter, key| {
             identity = Some(meter.identity());
+            let hash = self.secret.as_ref().map(|secret| hash_of(secret, key));
             if meter.name() == decision.rule() && meter.capacity() == decision.limit() {
-                limit = meter.limit();
+                (limit, partition) = (meter.limit(), hash);
             }
-            write_policy(&mut line, meter, partition.as_ref());
+            write_policy(&mut line, meter, hash.as_ref());
         });
         let policies = line.to_header().filter(|field| !field.is_empty());
         // Unless another policy came in between.
         let only = identity.filter(|identity| meters.only() == Some(*identity));
-        if let (Some(identity), Some(field), None) = (only, &policies, &partition) {
+        if let (Some(identity), Some(field), None) = (only, &policies, &self.secret) {
             let (rule, capacity) = (decision.rule(), decision.limit());
             let (name, field) = (Line::new().quoted(rule.as_str()).as_bytes().into(), lasting(field.clone()));
             // Whoever was first is kept; both are right.

@@ -615,6 +615,31 @@ mod words {
     }
 
     #[tokio::test]
+    async fn a_rule_with_a_key_of_its_own_is_told_with_that_one() {
+        let policy = Policy::new()
+            .rule(Rule::new("tenant", Limit::per_hour(5)).key(["tenant"]))
+            .rule(Rule::new("client", Limit::per_hour(9)));
+        let (limiter, _) = limiter(policy);
+        let layer = RateLimitLayer::new(limiter).partition_key([1; 16]).attribute("tenant", by::header("x-tenant"));
+        let mut told = Vec::new();
+        for address in [ALICE, BOB] {
+            let mut request = from(address);
+            request.headers_mut().insert("x-tenant", "acme".parse().expect("a header value"));
+            let response = ask(&layer, request, 200).await;
+            let hashes = |name| {
+                let field = response.headers()[name].to_str().expect("text").to_owned();
+                field.split(", ").filter_map(|member| Some(member.split(";pk=").nth(1)?.to_owned())).collect::<Vec<_>>()
+            };
+            let (standing, policies) = (hashes("ratelimit"), hashes("ratelimit-policy"));
+            assert_eq!((standing.len(), policies.len()), (1, 2));
+            assert_eq!(standing[0], policies[0], "the tenant's limit binds");
+            told.push(policies);
+        }
+        assert_eq!(told[0][0], told[1][0], "a quota that both share");
+        assert_ne!(told[0][1], told[1][1], "and one for each");
+    }
+
+    #[tokio::test]
     async fn a_layer_that_was_used_before_can_be_told_to_tell_the_key() {
         let (limiter, _) = limiter(Limit::per_minute(10));
         let layer = RateLimitLayer::new(limiter);

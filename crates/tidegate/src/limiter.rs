@@ -227,10 +227,16 @@ impl<S: Store> Limiter<S> {
     /// Shows each limit that the request has to pass, in the policy's order,
     /// without asking any of them: for those who tell callers of their limits.
     pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
+        self.for_each_limit(request, |meter, _| show(meter));
+    }
+
+    /// The same, and whose limit each of them is.
+    pub fn for_each_limit<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter, &Key<'_>)) {
         let request = request.into();
-        if request.rule.is_some() || self.with_only_meter(&mut show).is_none() {
+        if request.rule.is_some() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {
             let current = self.inner.policies.current();
-            current.policy.resolve(&request).enforced.iter().for_each(|applied| show(applied.meter));
+            let resolution = current.policy.resolve(&request);
+            resolution.enforced.iter().for_each(|applied| show(applied.meter, &applied.key));
         }
     }
 
