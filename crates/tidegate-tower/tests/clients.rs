@@ -90,6 +90,29 @@ mod acquire {
     }
 
     #[tokio::test]
+    async fn patience_is_for_the_delay_of_a_leaky_bucket_as_well() {
+        let (limiter, clock) = limiter(Limit::leaky_bucket(1, SECOND).queue(10));
+        let served = Arc::new(AtomicUsize::new(0));
+        let mut service = service(&AcquireLayer::new(limiter.clone()).patience(2 * SECOND), &served);
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            calls.push(tokio::spawn(service.ready().await.expect("ready").call("request")));
+            settled().await;
+        }
+        assert_eq!(limiter.peek("").expect("an answer").remaining(), 7, "who cannot wait has charged nothing");
+        for call in calls.split_off(3) {
+            assert!(call.is_finished(), "told at once");
+            let error = call.await.expect("no panic").expect_err("two seconds are not enough");
+            assert!(matches!(error.downcast_ref(), Some(AcquireError::OutOfPatience { .. })), "{error}");
+        }
+        for second in 1..=3 {
+            settled().await;
+            assert_eq!(served.load(Ordering::Relaxed), second);
+            clock.advance(SECOND);
+        }
+    }
+
+    #[tokio::test]
     async fn each_host_can_have_a_limit_of_its_own() {
         let (limiter, _) = limiter(Limit::per_hour(1));
         let layer = AcquireLayer::new(limiter)

@@ -1,13 +1,14 @@
 //! Waiting for one's own limit before asking others.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::{AcquireError, Limiter, Store};
+use tidegate::{AcquireError, Limiter, Micros, Store};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -30,9 +31,9 @@ use crate::gate::poll_clock;
 /// ```
 ///
 /// It takes requests of any type. A request that could not be admitted in time
-/// fails with an [`AcquireError`], and was not charged; so does one that is
-/// dropped while it waits. What a leaky bucket asks for as a delay is waited
-/// for as well.
+/// fails with an [`AcquireError`], and was not charged; nor is one that is
+/// dropped before it is admitted. What a leaky bucket asks for as a delay is
+/// waited for as well, and is part of the time.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct AcquireLayer<K = Everything> {
@@ -151,10 +152,21 @@ impl<S: Store> AnyAcquire for Limiter<S> {
     ) -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>> {
         let limiter = self.clone();
         Box::pin(async move {
-            let decision = limiter.acquire(key.as_str(), patience).await?;
             let clock = limiter.store().clock();
-            let until = clock.now().saturating_add(tidegate::Micros::from_duration(decision.delay()));
-            std::future::poll_fn(|context| poll_clock(clock, until, context)).await;
+            let deadline = clock.now().saturating_add(Micros::from_duration(patience));
+            let decision = limiter.acquire(key.as_str(), patience).await?;
+            if decision.delay().is_zero() {
+                return Ok(());
+            }
+            let until = clock.now().saturating_add(Micros::from_duration(decision.delay()));
+            if until > deadline {
+                if !decision.is_degraded() {
+                    // What cannot be given back stays charged: against the caller.
+                    let _ = limiter.refund_async(key.as_str()).await;
+                }
+                return Err(AcquireError::OutOfPatience { patience });
+            }
+            poll_fn(|context| poll_clock(clock, until, context)).await;
             Ok(())
         })
     }
