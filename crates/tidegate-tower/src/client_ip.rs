@@ -85,8 +85,8 @@ impl ClientIp {
     }
 
     /// Where the peer's address is, if not in one of the usual extensions of a
-    /// request: axum's `ConnectInfo<SocketAddr>`, tonic's `TcpConnectInfo`, a
-    /// `SocketAddr` or an `IpAddr`.
+    /// request: axum's `ConnectInfo<SocketAddr>` or its mock, tonic's
+    /// `TcpConnectInfo`, a `SocketAddr` or an `IpAddr`.
     #[must_use]
     pub fn peer_from(mut self, peer: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> ClientIp {
         self.peer = Some(Arc::new(peer));
@@ -142,8 +142,14 @@ impl ClientIp {
 #[inline]
 fn usual_peer(extensions: &Extensions) -> Option<IpAddr> {
     #[cfg(feature = "axum")]
-    if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
-        return Some(info.0.ip());
+    {
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+        if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<SocketAddr>>() {
+            return Some(peer.ip());
+        }
+        if let Some(MockConnectInfo(peer)) = extensions.get::<MockConnectInfo<SocketAddr>>() {
+            return Some(peer.ip());
+        }
     }
     #[cfg(feature = "tonic")]
     if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {

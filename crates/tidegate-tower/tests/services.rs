@@ -322,6 +322,23 @@ mod keys {
     }
 
     #[tokio::test]
+    async fn a_peer_that_axum_is_told_of_in_a_test_is_one() {
+        use axum::extract::connect_info::MockConnectInfo;
+        let (limiter, _) = limiter(Limit::per_hour(1));
+        let router = axum::Router::new().route("/", axum::routing::get(|| async {}));
+        let app = |address: &str| {
+            let peer = SocketAddr::new(address.parse().expect("an address"), 4711);
+            router.clone().layer(RateLimitLayer::new(limiter.clone())).layer(MockConnectInfo(peer))
+        };
+        let mut statuses = Vec::new();
+        for address in [ALICE, BOB, ALICE] {
+            let request = Request::new(axum::body::Body::empty());
+            statuses.push(app(address).oneshot(request).await.expect("a response").status().as_u16());
+        }
+        assert_eq!(statuses, [200, 200, 429]);
+    }
+
+    #[tokio::test]
     async fn a_path_is_what_was_asked_for_also_within_a_nested_router() {
         use axum::Router;
         use axum::routing::get;
