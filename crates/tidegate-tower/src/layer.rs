@@ -97,7 +97,10 @@ impl<A> RateLimitLayer<A> {
     /// Whose limit a request counts against: one of those in [`by`], or a
     /// function of your own.
     ///
-    /// Rules that have a [key of attributes](tidegate::Rule::key) do not need it.
+    /// Rules that have a [key of attributes](tidegate::Rule::key) do not count by
+    /// it. A request must have one all the same, or meets
+    /// [`keyless`](RateLimitLayer::keyless): where all rules are such,
+    /// [`by::everyone`] will do.
     pub fn key(mut self, key: impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static) -> Self {
         self.settings_mut().key = Arc::new(key);
         self
@@ -159,7 +162,7 @@ impl<A> RateLimitLayer<A> {
     }
 
     /// Asks this rule of the policy, whatever else matches: policies by route
-    /// on one limiter.
+    /// on one limiter. A name that the policy does not have limits nothing.
     pub fn rule(mut self, name: impl Into<String>) -> Self {
         self.settings_mut().rule = Some(name.into().into());
         self
