@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -221,11 +222,7 @@ impl Unsettled {
         let settle = settings.settle.as_ref()?;
         let nothing = HeaderMap::new();
         let outcome = match result {
-            Ok(response) => Outcome {
-                status: response.status(),
-                headers: response.headers(),
-                size: response.body().size_hint().exact(),
-            },
+            Ok(response) => Outcome { status: response.status(), headers: response.headers(), size: size_of(response) },
             Err(_) => Outcome { status: StatusCode::INTERNAL_SERVER_ERROR, headers: &nothing, size: None },
         };
         match settle(outcome) {
@@ -237,6 +234,13 @@ impl Unsettled {
             }
         }
     }
+}
+
+/// The size of a body: its own, or that of a stream whose header tells.
+fn size_of<R: Body>(response: &Response<R>) -> Option<u64> {
+    let body = response.body();
+    let own = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+    own.or_else(|| response.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok())
 }
 
 /// Has the response, if there is one, tell of the limit.

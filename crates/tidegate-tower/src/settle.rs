@@ -40,7 +40,7 @@ impl<'r> Outcome<'r> {
         self.headers
     }
 
-    /// The size of the body, if it is known before it is sent.
+    /// The size of the body, if it or `Content-Length` tells before it is sent.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         self.size
@@ -74,7 +74,8 @@ pub fn only_successes() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 's
 }
 
 /// A response costs one unit for every so many bytes, and at least the one
-/// that its request cost.
+/// that its request cost; a stream whose [size](Outcome::size) nobody knows, no
+/// more than that.
 pub fn by_size(bytes_per_unit: u64) -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
     move |outcome| {
         let units = outcome.size.unwrap_or(0).div_ceil(bytes_per_unit.max(1));

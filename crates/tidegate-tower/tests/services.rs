@@ -530,6 +530,24 @@ mod costs {
     }
 
     #[tokio::test]
+    async fn a_stream_has_the_size_that_its_header_tells() {
+        use axum::body::Body;
+        use futures_util::stream;
+        for (length, left) in [(Some(100), 6), (None, 9)] {
+            let service = service_fn(|_: Request<String>| async {
+                let body = Body::from_stream(stream::iter([Ok::<_, Infallible>("x".repeat(100))]));
+                let response = Response::builder();
+                let response = length.into_iter().fold(response, |told, length| told.header("content-length", length));
+                response.body(body)
+            });
+            let (limiter, _) = limiter(Limit::per_hour(10));
+            let layer = RateLimitLayer::new(limiter.clone()).settle(settle::by_size(30));
+            assert_eq!(layer.layer(service).oneshot(from(ALICE)).await.expect("a response").status(), 200);
+            assert_eq!(limiter.peek(ALICE).expect("an answer").remaining(), left, "{length:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_call_of_grpc_has_failed_if_its_own_status_says_so() {
         for (status, failures, successes) in [("0", 10, 9), ("16", 9, 10), ("8", 9, 10)] {
             for (layer, left) in [
