@@ -102,14 +102,11 @@ impl App {
     pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
         let put = tidegate_config::parse(&text, format, Path::new("policy"))
             .map_err(|report| PolicyError::Mistakes(Box::new(report)))
-            .and_then(|policy| Ok(self.limiter.set_policy(policy)?));
+            .and_then(|policy| {
+                Ok(self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?)
+            });
         self.metrics.policy_given(put.is_ok());
-        put?;
-        let text = PolicyText { file: None, format, text };
-        if text != self.policy.text() {
-            self.policy.set(text);
-        }
-        Ok(())
+        put
     }
 
     /// The store, for those who ask it themselves.

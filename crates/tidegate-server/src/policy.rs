@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use tidegate::{ConfigError, Policy};
+use tidegate::{ConfigError, Limiter, Policy, Store};
 use tidegate_config::{Format, Report};
 
 /// The policy of a server that was given none.
@@ -65,12 +65,24 @@ impl CurrentPolicy {
         self.state().text
     }
 
-    /// Another policy is in force, though its text may be the same: what it
-    /// includes is not part of it.
-    pub(crate) fn set(&self, text: PolicyText) {
+    /// Puts a policy in force and its text in the place of the other. One at a
+    /// time: of two at once, the one that is shown is the one that applies.
+    pub(crate) fn replace(
+        &self,
+        limiter: &Limiter<impl Store>,
+        policy: Policy,
+        text: PolicyText,
+    ) -> Result<(), ConfigError> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = state.generation + 1;
-        *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+        // What a file includes is no part of its text; and the first reading
+        // finds what the server has started with.
+        let is_another = text != state.text || policy != limiter.policy();
+        limiter.set_policy(policy)?;
+        if is_another {
+            let generation = state.generation + 1;
+            *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+        }
+        Ok(())
     }
 
     /// The file was read again: it says what it said, or something that cannot be.
@@ -84,5 +96,35 @@ impl PolicyText {
     pub(crate) fn of_file(path: &Path) -> PolicyText {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         PolicyText { file: Some(path.into()), format: Format::of(path).unwrap_or(Format::Toml), text }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    const THREADS: usize = 8;
+
+    #[test]
+    fn of_several_policies_at_once_the_one_that_is_shown_applies() {
+        let (current, policy) = CurrentPolicy::load(None).unwrap();
+        let (limiter, start) = (Limiter::new(policy), Barrier::new(THREADS));
+        let read = |text: &str| tidegate_config::parse(text, Format::Toml, "policy".as_ref()).unwrap();
+        let put = &|words: &str| {
+            let text = format!("[rules.everyone]\nlimit = \"{words}\"\nkey = [\"user\"]\n");
+            let policy = read(&text);
+            start.wait();
+            current.replace(&limiter, policy, PolicyText { file: None, format: Format::Toml, text }).unwrap();
+        };
+        for round in 0..200 {
+            thread::scope(|scope| {
+                (0..THREADS).for_each(|thread| drop(scope.spawn(move || put(&format!("{}/s", thread + 1)))));
+            });
+            assert_eq!(read(&current.text().text), limiter.policy(), "in round {round}");
+        }
     }
 }

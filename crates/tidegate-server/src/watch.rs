@@ -30,14 +30,7 @@ impl Watches {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
             let shown = path.clone();
             let watch = watch(&path, move |policy| {
-                let is_another = policy != changed.limiter.policy();
-                changed.limiter.set_policy(policy)?;
-                let text = PolicyText::of_file(&shown);
-                // The first reading finds what the server has started with.
-                if is_another || text != changed.policy.text() {
-                    changed.policy.set(text);
-                }
-                Ok(())
+                changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown))
             });
             let mut tell = teller(Arc::clone(&told), "the policy");
             let report = move |outcome: &Outcome| {
