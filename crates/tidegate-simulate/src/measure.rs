@@ -244,7 +244,8 @@ impl Evenness {
     }
 
     fn thousandths(&self, now: u64) -> Option<u32> {
-        let bins = u128::from(now.div_ceil(self.width).max(1));
+        // What came at this very instant may have begun a bin.
+        let bins = u128::from(now.div_ceil(self.width).max(self.bin + 1));
         let later = self.later.iter().filter(|(bin, _)| u128::from(**bin) < bins).map(|(_, units)| *units);
         let (total, squares) = later.chain([self.units]).fold((self.total, self.squares), |(total, squares), units| {
             (total + u128::from(units), squares + u128::from(units) * u128::from(units))

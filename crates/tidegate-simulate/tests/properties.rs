@@ -70,6 +70,18 @@ fn traffic() -> impl Strategy<Value = Traffic> {
     words.prop_map(|words| words.parse().unwrap())
 }
 
+#[test]
+fn even_traffic_is_even_whenever_it_is_looked_at() {
+    let limits = every_algorithm("10/s".parse().unwrap()).unwrap();
+    let mut simulation = Scenario::new("10/s".parse().unwrap()).limits(limits).start().unwrap();
+    while simulation.step().is_some() {
+        let report = simulation.report();
+        assert_eq!(report.offered.smoothness, Some(1_000), "at {}", simulation.now());
+        let even = |outcome: &tidegate_simulate::Outcome| outcome.flow.smoothness.is_some_and(|index| index <= 1_000);
+        assert!(report.outcomes.iter().all(even), "at {}: {}", simulation.now(), report.table());
+    }
+}
+
 /// The most of `seen` that was admitted of one client in a period.
 fn worst_window(seen: &[Seen], period: u64) -> u64 {
     let admitted = || seen.iter().filter(|it| it.allowed);
