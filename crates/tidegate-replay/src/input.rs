@@ -34,8 +34,7 @@ impl Input {
         let text = source.open().map_err(|source| ReplayError::Unreadable { name: name.clone(), source })?;
         let (read, size, compression) = (text.counter(), text.size, text.compression);
         let mut lines = Lines::new(text.text);
-        // What is wrong with a stream shows again when its lines are read.
-        let beginning = lines.beginning().unwrap_or_default();
+        let beginning = lines.beginning();
         let is_empty = beginning.trim_ascii().is_empty();
         let format = match format.or_else(|| Format::detect(beginning)) {
             Some(format) => format,

@@ -19,6 +19,9 @@ pub(crate) struct Lines<R> {
     is_over: bool,
     /// The rest of a line that was too long is still to come.
     skips: bool,
+    /// What went wrong when the beginning was looked at: told when the lines
+    /// before it have been read.
+    failure: Option<io::Error>,
 }
 
 /// What comes next.
@@ -32,20 +35,21 @@ pub(crate) enum Line<'b> {
 
 impl<R: Read> Lines<R> {
     pub(crate) fn new(stream: R) -> Lines<R> {
-        Lines { stream, buffer: vec![0; CHUNK].into(), start: 0, end: 0, is_over: false, skips: false }
+        let buffer = vec![0; CHUNK].into();
+        Lines { stream, buffer, start: 0, end: 0, is_over: false, skips: false, failure: None }
     }
 
     /// How the stream begins: as much of it as is at hand, which is not
     /// consumed.
-    pub(crate) fn beginning(&mut self) -> io::Result<&[u8]> {
-        while !self.is_over && self.end < LONGEST_LINE {
-            self.fill()?;
+    pub(crate) fn beginning(&mut self) -> &[u8] {
+        while !self.is_over && self.end < LONGEST_LINE && self.failure.is_none() {
+            self.failure = self.fill().err();
         }
         // A mark of the byte order says nothing in UTF-8.
         if self.buffer[self.start..self.end].starts_with(b"\xef\xbb\xbf") {
             self.start += 3;
         }
-        Ok(&self.buffer[self.start..self.end])
+        &self.buffer[self.start..self.end]
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
@@ -86,6 +90,9 @@ impl<R: Read> Lines<R> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         if self.start > 0 && self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -159,10 +166,31 @@ mod tests {
         }
     }
 
+    /// Breaks off once, and then says that it is over.
+    struct BreaksOff<'t>(&'t [u8], bool);
+
+    impl Read for BreaksOff<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(buffer)? {
+                0 if !std::mem::replace(&mut self.1, true) => Err(io::ErrorKind::UnexpectedEof.into()),
+                count => Ok(count),
+            }
+        }
+    }
+
+    #[test]
+    fn what_went_wrong_at_the_beginning_is_told_when_it_comes_to_that() {
+        let mut lines = Lines::new(BreaksOff(b"one\ntw", false));
+        assert_eq!(lines.beginning(), b"one\ntw");
+        assert_eq!(lines.next().expect("a line"), Some(Line::Whole(b"one")));
+        assert_eq!(lines.next().expect_err("it broke off").kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(lines.rest(), b"tw");
+    }
+
     #[test]
     fn the_beginning_is_not_consumed() {
         let mut lines = Lines::new(&b"\xef\xbb\xbfone\ntwo"[..]);
-        assert_eq!(lines.beginning().expect("it cannot fail"), b"one\ntwo");
+        assert_eq!(lines.beginning(), b"one\ntwo");
         assert_eq!(lines.next().expect("it cannot fail"), Some(Line::Whole(b"one")));
         assert_eq!(lines.next().expect("it cannot fail"), Some(Line::Whole(b"two")));
         assert_eq!(lines.next().expect("it cannot fail"), None);

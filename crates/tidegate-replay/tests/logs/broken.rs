@@ -80,6 +80,22 @@ fn a_log_that_breaks_off_is_read_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_short_log_that_breaks_off_is_of_the_format_that_it_began_with() {
+    for written in Written::ALL {
+        let text = written.write(&entries(&mut Random::new(2), 50));
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("a vector takes all");
+        let whole = encoder.finish().expect("a vector takes all");
+        // Without the last bytes, which are those of the checksum.
+        let report = run(&whole[..whole.len() - 4]).expect("nearly all of it can be read");
+        assert_eq!((report.requests(), report.broken), (50, 0), "{written:?}: {report}");
+        assert!(report.sources[0].problem.is_some(), "{written:?}");
+    }
+    let error = run(&b"\x1f\x8b\x08\x00 nothing of it"[..]).map(|report| report.sources[0].problem.is_some());
+    assert!(matches!(error, Ok(true)), "{error:?}");
+}
+
+#[test]
 fn an_empty_log_is_no_mistake_and_one_of_no_known_format_is() {
     for empty in ["", "\n\n", "\u{feff}"] {
         let report = run(empty).expect("it can be read");
