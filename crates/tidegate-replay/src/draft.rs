@@ -1,6 +1,8 @@
 //! A line as its values are found: what is wanted is copied to the batch, and
 //! what follows from it is worked out when all of it is there.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use memchr::{memchr, memchr2, memrchr};
 
 use crate::batch::{Batch, Span};
@@ -74,10 +76,7 @@ impl Draft {
         self.split_request(batch);
         self.split_path(batch);
         self.join_endpoint(batch, plan);
-        if self.found[slot::KEY].0.is_absent() {
-            let others = [slot::IP, slot::USER].map(|slot| self.found[slot]);
-            self.found[slot::KEY] = others.into_iter().find(|(span, _)| !span.is_absent()).unwrap_or(NOTHING);
-        }
+        self.choose_key(batch);
         batch.push(at, cost, place, plan.kept().map(|slot| self.found[slot].0));
         Ok(at)
     }
@@ -109,6 +108,18 @@ impl Draft {
         };
         let start = self.found[slot::IP].0.start + (from + skip) as u32;
         self.found[slot::IP].0 = if length == 0 { Span::ABSENT } else { Span { start, length: length as u32 } };
+    }
+
+    /// The key of a line that has none: its address, by its network, or its user.
+    fn choose_key(&mut self, batch: &mut Batch) {
+        if !self.found[slot::KEY].0.is_absent() {
+            return;
+        }
+        self.found[slot::KEY] = match self.get(slot::IP, batch).map(network) {
+            None => self.found[slot::USER],
+            Some(None) => self.found[slot::IP],
+            Some(Some(network)) => (batch.value(network.to_string().as_bytes()), u8::MAX),
+        };
     }
 
     /// `GET /path?query HTTP/1.1`: the method, the path, the query, and the first
@@ -161,6 +172,17 @@ impl Draft {
         }
         self.derive(slot::ENDPOINT, start as u32, batch.bytes.len() - start);
     }
+}
+
+/// What an address of IPv6 is known by, as in the tower layer; one of IPv4 is
+/// known by its text.
+fn network(address: &[u8]) -> Option<IpAddr> {
+    memchr(b':', address)?;
+    let address: Ipv6Addr = std::str::from_utf8(address).ok()?.parse().ok()?;
+    Some(match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    })
 }
 
 /// A whole number; a fraction is rounded up, against the caller.
@@ -246,13 +268,15 @@ mod tests {
         for (text, address) in [
             ("192.0.2.1", "192.0.2.1"),
             ("192.0.2.1:443", "192.0.2.1"),
-            ("2001:db8::1", "2001:db8::1"),
-            ("[2001:db8::1]:443", "2001:db8::1"),
             ("6.6.6.6, 192.0.2.1", "192.0.2.1"),
-            ("6.6.6.6,[2001:db8::1]:1 ", "2001:db8::1"),
+            ("unknown", "unknown"),
         ] {
             expect(&[(slot::IP, text)], &[("ip", address), ("key", address)]);
         }
+        for text in ["2001:db8::1", "[2001:db8::1]:443", "6.6.6.6,[2001:db8::1]:1 "] {
+            expect(&[(slot::IP, text)], &[("ip", "2001:db8::1"), ("key", "2001:db8::")]);
+        }
+        expect(&[(slot::IP, "::ffff:192.0.2.1")], &[("ip", "::ffff:192.0.2.1"), ("key", "192.0.2.1")]);
         expect(&[(slot::IP, "1.2.3.4, "), (slot::USER, "alice")], &[("user", "alice"), ("key", "alice")]);
     }
 

@@ -2,7 +2,7 @@
 //! and the oracle asked about one after the other.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use tidegate::{CheckError, Limiter, ManualClock, Micros, Policy, Request};
@@ -26,7 +26,12 @@ pub(crate) fn refusals(policy: Policy, entries: &[Entry]) -> Vec<Option<String>>
         let entry = &entries[place];
         clock.set(Micros::new(entry.at));
         let attributes = entry.attributes();
-        let mut request = Request::new(entry.ip.as_str()).cost(entry.cost);
+        let own_key = match entry.ip.parse() {
+            // By its first 64 bits, as in the tower layer.
+            Ok(IpAddr::V6(address)) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).to_string(),
+            Ok(IpAddr::V4(_)) | Err(_) => entry.ip.clone(),
+        };
+        let mut request = Request::new(own_key.as_str()).cost(entry.cost);
         for (name, value) in &attributes {
             request = match value.parse::<IpAddr>() {
                 Ok(address) => request.with(name, address),
