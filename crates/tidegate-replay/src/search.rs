@@ -36,7 +36,7 @@ pub struct Smallest {
     pub limit: String,
     /// How many requests it would refuse, if it were the only one.
     pub refused: u64,
-    /// Of how many.
+    /// Of how many: all, or those that the search could go by.
     pub asked: u64,
     /// Whether no smaller count can do: not told where costs differ, nor for a
     /// sliding counter.
@@ -78,8 +78,7 @@ pub(crate) fn smallest(
     at_most: Share,
     max_keys: usize,
 ) -> Result<Vec<Option<Smallest>>, SearchError> {
-    let mut gaps: Vec<Gap> =
-        limits.iter().enumerate().filter_map(|(number, seen)| Gap::new(number, seen, at_most)).collect();
+    let mut gaps: Vec<Gap> = limits.iter().enumerate().filter_map(|(number, seen)| Gap::new(number, seen)).collect();
     let mut of_limit = vec![None; limits.len()];
     let most = (MOST_SLOTS / gaps.len().max(1)).max(1_024);
     for (place, gap) in gaps.iter_mut().enumerate() {
@@ -91,9 +90,10 @@ pub(crate) fn smallest(
     spool.for_each(|Asked { at, key, cost, limit }| {
         if let Some(place) = of_limit[usize::from(limit)] {
             gaps[place].busy.ask(at, key, cost);
+            gaps[place].asked += 1;
         }
     })?;
-    gaps.iter_mut().for_each(Gap::begin);
+    gaps.iter_mut().for_each(|gap| gap.begin(at_most));
     let mut overflowed = 0;
     loop {
         let mut lanes = Vec::new();
@@ -114,6 +114,10 @@ pub(crate) fn smallest(
     for gap in gaps {
         let (Some(refused), Some(limit)) = (gap.refuses, scaled(gap.limit, gap.above)) else { continue };
         let Gap { asked, is_least, .. } = gap;
+        if asked == 0 {
+            // All of it came after what was spooled.
+            continue;
+        }
         answers[gap.number] = Some(Smallest { limit: limit.to_string(), refused, asked, is_least, overflowed });
     }
     Ok(answers)
@@ -165,17 +169,18 @@ fn round(
 }
 
 impl Gap {
-    fn new(number: usize, seen: &LimitUse, at_most: Share) -> Option<Gap> {
+    fn new(number: usize, seen: &LimitUse) -> Option<Gap> {
         let limit = seen.limit?;
         let is_even = seen.total_cost == seen.largest_cost.saturating_mul(seen.asked);
         let is_least = is_even && limit.algorithm() != AlgorithmKind::SlidingCounter;
-        let (asked, allowed) = (seen.asked, at_most.of(seen.asked));
         let (below, above, refuses, busy) = (0, Limit::MAX_COUNT, None, Busy::new(limit, 1));
-        Some(Gap { number, limit, allowed, asked, below, above, refuses, is_least, busy })
+        Some(Gap { number, limit, allowed: 0, asked: 0, below, above, refuses, is_least, busy })
     }
 
-    /// Some count is known to refuse nobody.
-    fn begin(&mut self) {
+    /// All are known that are asked: so is how many of them may be refused, and
+    /// that some count refuses nobody.
+    fn begin(&mut self, at_most: Share) {
+        self.allowed = at_most.of(self.asked);
         let enough = u128::from(self.busy.enough_for_all()) * u128::from(self.limit.count());
         let count = enough.div_ceil(u128::from(self.limit.capacity())).max(1);
         self.above = u64::try_from(count).unwrap_or(u64::MAX).min(Limit::MAX_COUNT);
@@ -241,4 +246,37 @@ pub(crate) enum SearchError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Store(tidegate::StoreError),
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Micros;
+
+    use super::*;
+    use crate::headroom::Headroom;
+
+    #[test]
+    fn a_share_is_one_of_what_the_search_goes_by() {
+        let limit: Limit = "fixed 10/min".parse().expect("a limit");
+        let mut seen = LimitUse {
+            rule: Name::literal("rule"),
+            meaning: limit.to_string(),
+            limit: Some(limit),
+            is_shadow: false,
+            asked: 1_000,
+            refused: 0,
+            total_cost: 1_000,
+            largest_cost: 1,
+            headroom: Headroom::default(),
+        };
+        let mut spool = Spool::with_room(100).expect("a file");
+        for _ in 0..seen.asked {
+            seen.headroom.note(7, &Key::from("alice"), 0);
+            spool.push(Asked { at: Micros::new(1), key: 7, cost: 1, limit: 0 });
+        }
+        assert!(spool.is_full());
+        let found = smallest(&mut spool, &[seen], "10%".parse().expect("a share"), 100).expect("an answer");
+        let found = found[0].as_ref().expect("a limit");
+        assert_eq!((&*found.limit, found.refused, found.asked), ("fixed 90/min", 10, 100));
+    }
 }

@@ -29,6 +29,7 @@ pub(crate) struct Asked {
 pub(crate) struct Spool {
     writer: BufWriter<File>,
     count: u64,
+    most: u64,
     is_full: bool,
     /// What went wrong with the disk: told when it is read.
     failure: Option<io::Error>,
@@ -37,13 +38,18 @@ pub(crate) struct Spool {
 impl Spool {
     /// A file without a name, gone with the process.
     pub(crate) fn new() -> io::Result<Spool> {
+        Spool::with_room(MOST_SPOOLED)
+    }
+
+    /// The same, for so many questions.
+    pub(crate) fn with_room(most: u64) -> io::Result<Spool> {
         let writer = BufWriter::with_capacity(CHUNK, tempfile::tempfile()?);
-        Ok(Spool { writer, count: 0, is_full: false, failure: None })
+        Ok(Spool { writer, count: 0, most, is_full: false, failure: None })
     }
 
     #[inline]
     pub(crate) fn push(&mut self, asked: Asked) {
-        if self.count >= MOST_SPOOLED || self.failure.is_some() {
+        if self.count >= self.most || self.failure.is_some() {
             self.is_full = true;
             return;
         }
