@@ -93,6 +93,24 @@ pub enum ConfigError {
         /// The number that is allowed.
         bound: usize,
     },
+    /// One limit of a rule would come in the place of too many others by one
+    /// change: many overrides were taken away together. The same change is
+    /// refused however long one waits.
+    #[error(
+        "one limit of rule {rule:?} would take over what was used of {count} others, and can of {bound}: take away \
+         fewer overrides or tiers at a time, and the next ones {forgotten_after:?} later; or give the rule another \
+         name, by which it begins anew"
+    )]
+    TooManyAtOnce {
+        /// The rule.
+        rule: &'static str,
+        /// How many others.
+        count: usize,
+        /// The number that is allowed.
+        bound: usize,
+        /// For how long what was used of them counts.
+        forgotten_after: Duration,
+    },
     /// More distinct rule names than a process may ever make.
     #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
     TooManyNames {

@@ -210,8 +210,10 @@ impl<S: Store> Limiter<S> {
     /// ```
     ///
     /// # Errors
-    /// If the policy is no good, or a rule was changed too often within too
-    /// short a time. Then the one in force stays.
+    /// If the policy is no good; if a rule was [changed too
+    /// often](ConfigError::TooManyChanges) within too short a time; or if more
+    /// than 32 of a rule's limits, all different, were to be [taken away at
+    /// once](ConfigError::TooManyAtOnce). Then the one in force stays.
     pub fn set_policy(&self, policy: impl Into<Policy>) -> Result<(), ConfigError> {
         self.inner.policies.change(policy.into(), self.inner.store.clock().now())
     }

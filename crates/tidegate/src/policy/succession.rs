@@ -6,7 +6,7 @@
 //! succeeds what applied to its keys before, unless that applies to them still;
 //! what stood in a place that is gone is succeeded by what applies then.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Policy;
 use super::compiled::Compiled;
@@ -117,25 +117,25 @@ impl Lineage {
             return Ok(());
         }
         let (before, after) = (places(old), places(new));
-        for (place, meter) in &after {
-            let same = before.iter().find(|(old, _)| old == place);
-            let origins = same.map_or_else(|| origins(&before, place, &new.key), |same| vec![same]);
-            for (origin, was) in origins {
-                self.branch(id, origin, place);
-                let is_kept = |was: &Meter| meter.as_ref().is_some_and(|meter| meter.is_same_as(was));
-                self.retire(id, place.clone(), old, was.clone().filter(|was| !is_kept(was)), now)?;
-            }
+        let past = self.past.get(&id).into_iter().flatten().map(|(place, _)| (place.clone(), None));
+        let is_gone = |(place, _): &Limited| !after.iter().any(|(kept, _)| kept == place);
+        let gone: Vec<Limited> = past.chain(before.iter().cloned()).filter(is_gone).collect();
+        let mut inherited: Vec<(&Limited, &Limited)> = Vec::new();
+        for heir in &after {
+            let same = before.iter().find(|(old, _)| *old == heir.0);
+            let origins = same.map_or_else(|| origins(&before, &heir.0, &new.key), |same| vec![same]);
+            inherited.extend(origins.into_iter().map(|origin| (origin, heir)));
         }
-        let past = self.past.entry(id).or_default().keys().map(|place| (place.clone(), None));
-        let is_gone = |(place, _): &(Place, Option<Meter>)| !after.iter().any(|(kept, _)| kept == place);
-        let gone: Vec<(Place, Option<Meter>)> = past.chain(before).filter(is_gone).collect();
-        for (gone, meter) in gone {
-            for (heir, _) in applied(&after, &gone) {
-                self.branch(id, &gone, heir);
-                self.retire(id, heir.clone(), old, meter.clone(), now)?;
-            }
-            self.past.entry(id).or_default().remove(&gone);
+        for gone in &gone {
+            inherited.extend(applied(&after, &gone.0).into_iter().map(|heir| (gone, heir)));
         }
+        can_be_inherited(old, &inherited)?;
+        for (origin, heir) in inherited {
+            self.branch(id, &origin.0, &heir.0);
+            self.retire(id, heir.0.clone(), old, left_behind(origin, heir).cloned(), now)?;
+        }
+        let past = self.past.entry(id).or_default();
+        gone.iter().for_each(|(gone, _)| drop(past.remove(gone)));
         Ok(())
     }
 
@@ -205,6 +205,9 @@ impl Lineage {
     }
 }
 
+/// A place, and its limit if it has one.
+type Limited = (Place, Option<Meter>);
+
 impl Place {
     /// Whether a limit in this place applied to those of the other one before
     /// they had one of their own.
@@ -223,7 +226,7 @@ impl Place {
 
 /// The places whose limits apply to those of another one that is not there: a
 /// pattern to all of them; otherwise some tier, or the rule's own.
-fn applied<'p>(places: &'p [(Place, Option<Meter>)], other: &Place) -> Vec<&'p (Place, Option<Meter>)> {
+fn applied<'p>(places: &'p [Limited], other: &Place) -> Vec<&'p Limited> {
     let mut applied: Vec<_> = places.iter().filter(|(place, _)| place.would_apply_to(other)).collect();
     if matches!(applied.first(), Some((Place::Override { .. }, _))) {
         applied.truncate(1);
@@ -233,10 +236,34 @@ fn applied<'p>(places: &'p [(Place, Option<Meter>)], other: &Place) -> Vec<&'p (
     applied
 }
 
+/// The limit of one place that another one succeeds, unless it has the same.
+fn left_behind<'p>((_, was): &'p Limited, (_, is): &Limited) -> Option<&'p Meter> {
+    was.as_ref().filter(|was| !is.as_ref().is_some_and(|is| is.is_same_as(was)))
+}
+
+/// Whether no place would succeed more limits by this change alone than it can:
+/// that would be so whenever it is made.
+fn can_be_inherited(rule: &Rule, inherited: &[(&Limited, &Limited)]) -> Result<(), ConfigError> {
+    let left_behind = || inherited.iter().filter_map(|(origin, heir)| Some((&heir.0, left_behind(origin, heir)?)));
+    let mut by_heir: HashMap<&Place, HashSet<&str>> = HashMap::new();
+    for (heir, meter) in left_behind() {
+        by_heir.entry(heir).or_default().insert(meter.meaning());
+    }
+    match by_heir.values().map(HashSet::len).max() {
+        Some(count) if count > MOST_PREDECESSORS => Err(ConfigError::TooManyAtOnce {
+            rule: rule.name.as_str(),
+            count,
+            bound: MOST_PREDECESSORS,
+            forgotten_after: left_behind().map(|(_, meter)| horizon(meter)).max().unwrap_or_default().to_duration(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// What a place that is new succeeds. If its attribute is no part of the key,
 /// other requests of the same keys are still charged to what applied before:
 /// that keeps what it has.
-fn origins<'p>(before: &'p [(Place, Option<Meter>)], place: &Place, key: &RuleKey) -> Vec<&'p (Place, Option<Meter>)> {
+fn origins<'p>(before: &'p [Limited], place: &Place, key: &RuleKey) -> Vec<&'p Limited> {
     match (place, key) {
         (Place::Override { attribute, .. }, RuleKey::Attributes(key))
             if !key.iter().any(|part| part.name == *attribute) =>
@@ -259,7 +286,7 @@ fn is_unnamed(rule: &Rule) -> bool {
 
 /// The limits of a rule, by their places; the rule's own comes last, so that
 /// it is found where nothing more special is.
-fn places(rule: &Rule) -> Vec<(Place, Option<Meter>)> {
+fn places(rule: &Rule) -> Vec<Limited> {
     let meter = |setting: &Setting| match setting {
         Setting::Limit(limit) => Some(rule.made_ready(Meter::new(rule.name, *limit))),
         Setting::Unlimited | Setting::Blocked => None,
