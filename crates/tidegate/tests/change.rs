@@ -282,6 +282,24 @@ fn more_overrides_than_can_be_carried_over_go_in_steps() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "many overrides")]
+fn one_of_very_many_overrides_is_changed_in_time() {
+    // Each was compared with all others once: that would take minutes.
+    let count: u64 = 100_000;
+    let with = |last: u64| {
+        (0..count).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
+            let limit = Limit::per_hour(if number == count - 1 { last } else { 100 + number });
+            rule.override_for("user", number.to_string(), limit)
+        })
+    };
+    let (limiter, _) = limiter(with(20));
+    let last = || Request::user("99999");
+    assert!(limiter.is_allowed(last().cost(8)));
+    limiter.set_policy(with(30)).expect("a valid policy");
+    assert_eq!(limiter.peek(last()).expect("an answer").remaining(), 22);
+}
+
+#[test]
 fn a_change_that_takes_away_as_many_as_can_be_carried_over_may_change_nothing_else() {
     let with = |standard: &str, overrides: u64| {
         (0..overrides).fold(Rule::new("api", limit(standard)).key(["user"]), |rule, number| {

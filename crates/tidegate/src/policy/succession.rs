@@ -117,13 +117,16 @@ impl Lineage {
             return Ok(());
         }
         let (before, after) = (places(old), places(new));
+        // Of a place that is there twice, the first counts.
+        let was: HashMap<&Place, &Limited> = before.iter().rev().map(|limited| (&limited.0, limited)).collect();
+        let kept: HashSet<&Place> = after.iter().map(|(place, _)| place).collect();
         let past = self.past.get(&id).into_iter().flatten().map(|(place, _)| (place.clone(), None));
-        let is_gone = |(place, _): &Limited| !after.iter().any(|(kept, _)| kept == place);
+        let is_gone = |(place, _): &Limited| !kept.contains(place);
         let gone: Vec<Limited> = past.chain(before.iter().cloned()).filter(is_gone).collect();
         let mut inherited: Vec<(&Limited, &Limited)> = Vec::new();
         for heir in &after {
-            let same = before.iter().find(|(old, _)| *old == heir.0);
-            let origins = same.map_or_else(|| origins(&before, &heir.0, &new.key), |same| vec![same]);
+            let same = was.get(&heir.0);
+            let origins = same.map_or_else(|| origins(&before, &heir.0, &new.key), |same| vec![*same]);
             inherited.extend(origins.into_iter().map(|origin| (origin, heir)));
         }
         for gone in &gone {
