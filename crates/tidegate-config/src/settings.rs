@@ -48,6 +48,9 @@ pub fn load(
         Value::Nothing => {}
         Value::Table(entries) => {
             for entry in entries {
+                if mistakes.is_full() {
+                    break;
+                }
                 match read(entry, names, &mut accept) {
                     Ok(setting) => settings.push(setting),
                     Err((span, problem)) => {

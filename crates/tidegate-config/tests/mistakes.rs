@@ -73,6 +73,17 @@ fn a_report_has_a_bound() {
 }
 
 #[test]
+fn no_number_of_mistakes_makes_it_run_away() {
+    // It would be a matter of minutes to look for the place of each.
+    let mut text = "[default]\nlimit = '1/s'\n".to_owned();
+    for rule in 0..200_000 {
+        text += &format!("[overrides.r{rule}.user]\na = '1/s'\n");
+    }
+    let report = parse(&text, Format::Toml, Path::new("policy.toml")).map(drop).expect_err("no such rules");
+    assert_eq!(report.mistakes().len(), Report::MOST);
+}
+
+#[test]
 fn bytes_that_are_not_text_are_shown_where_they_begin() {
     let file = std::env::temp_dir().join(format!("tidegate-config-{}.toml", std::process::id()));
     fs::write(&file, b"[default]\nlimit = \"1/s\xff\"\n").expect("a file");

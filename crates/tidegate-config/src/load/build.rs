@@ -96,8 +96,9 @@ impl<'p> Builder<'p, '_> {
     }
 
     fn name(&mut self, name: String, source: &'p Source, span: &'p Span) {
-        let problem = Problem::Twice { what: "the rule", name: name.clone() };
-        if let Some((first, place)) = self.names.insert(name, (source, span)) {
+        let first = self.names.insert(name.clone(), (source, span));
+        if let (Some((first, place)), false) = (first, self.mistakes.is_full()) {
+            let problem = Problem::Twice { what: "the rule", name };
             self.mistakes.add(Mistake::at(source, span, problem).see(first.place(place), "first here"));
         }
     }
@@ -107,7 +108,7 @@ impl<'p> Builder<'p, '_> {
         let all_read = self.mistakes.is_empty();
         for part in parts {
             for (name, overrides) in &part.file.overrides {
-                if all_read && !self.names.contains_key(name) {
+                if all_read && !self.names.contains_key(name) && !self.mistakes.is_full() {
                     let Some(entry) = part.tree.at(&["overrides"]).and_then(|all| all.entry(name)) else { continue };
                     let problem = Problem::Invalid { message: format!("there is no rule {name:?} to override") };
                     let mut mistake = Mistake::at(&part.source, &entry.key_span, problem);
