@@ -138,7 +138,7 @@ fn in_words(expected: &str) -> String {
         "a sequence" => "a list".into(),
         "u32" => format!("a whole number up to {}", u32::MAX),
         "u64" => "a whole number".into(),
-        "a nonzero u32" => "a whole number from 1".into(),
+        "a nonzero u32" => format!("a whole number from 1 to {}", u32::MAX),
         _ if expected.starts_with("struct ") => "a table".into(),
         _ => expected.to_owned(),
     }
