@@ -20,7 +20,7 @@ type Overrides = Named<Named<Words<Setting>>>;
 
 /// The policy, if nothing is wrong here nor was before.
 pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy> {
-    let mut builder = Builder { mistakes, names: HashMap::new(), more: HashMap::new() };
+    let mut builder = Builder { mistakes, names: HashMap::new(), rules: HashMap::new(), more: HashMap::new() };
     builder.collect_names(parts);
     builder.collect_overrides(parts);
     for part in parts {
@@ -30,8 +30,13 @@ pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy>
         if let (Some(rule), Some(entry)) = (&part.file.default, part.tree.entry(DEFAULT)) {
             builder.check_costs(rule, &entry.value, &part.source);
         }
+        for ((name, overrides), entry) in part.file.overrides.0.iter().zip(entries(part.tree.at(&["overrides"]))) {
+            if let Some(rule) = builder.rules.get(name.as_str()).copied() {
+                builder.check_settings(rule, overrides, (&entry.value, &part.source));
+            }
+        }
     }
-    let Builder { mistakes, names, more } = builder;
+    let Builder { mistakes, names, more, .. } = builder;
     if names.is_empty() && mistakes.is_empty() {
         let source = &parts.first()?.source;
         mistakes.add(Mistake::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
@@ -63,8 +68,10 @@ fn entries(table: Option<&Node>) -> &[Entry] {
 
 struct Builder<'p, 'm> {
     mistakes: &'m mut Collector,
-    /// Where each rule is.
+    /// Where each name is that a rule has, or its candidate.
     names: HashMap<String, (&'p Source, &'p Span)>,
+    /// The rules by their names, which overrides that stand apart go by.
+    rules: HashMap<&'p str, &'p RuleFile>,
     /// Overrides that stand apart from their rules.
     more: HashMap<&'p str, Vec<&'p Overrides>>,
 }
@@ -84,18 +91,23 @@ impl<'p> Builder<'p, '_> {
                     self.mistakes.add(Mistake::at(&part.source, &entry.key_span, problem));
                     continue;
                 }
-                self.name(name.clone(), &part.source, &entry.key_span);
-                if rule.candidate.is_some() {
-                    self.name(format!("{name} (candidate)"), &part.source, &entry.key_span);
-                }
+                self.rule(name, rule, (&part.source, &entry.key_span));
             }
-            if let (Some(_), Some(entry)) = (&part.file.default, part.tree.entry(DEFAULT)) {
-                self.name(DEFAULT.to_owned(), &part.source, &entry.key_span);
+            if let (Some(rule), Some(entry)) = (&part.file.default, part.tree.entry(DEFAULT)) {
+                self.rule(DEFAULT, rule, (&part.source, &entry.key_span));
             }
         }
     }
 
-    fn name(&mut self, name: String, source: &'p Source, span: &'p Span) {
+    fn rule(&mut self, name: &'p str, rule: &'p RuleFile, place: (&'p Source, &'p Span)) {
+        self.rules.insert(name, rule);
+        self.name(name.to_owned(), place);
+        if rule.candidate.is_some() {
+            self.name(format!("{name} (candidate)"), place);
+        }
+    }
+
+    fn name(&mut self, name: String, (source, span): (&'p Source, &'p Span)) {
         let first = self.names.insert(name.clone(), (source, span));
         if let (Some((first, place)), false) = (first, self.mistakes.is_full()) {
             let problem = Problem::Twice { what: "the rule", name };
@@ -108,11 +120,11 @@ impl<'p> Builder<'p, '_> {
         let all_read = self.mistakes.is_empty();
         for part in parts {
             for (name, overrides) in &part.file.overrides {
-                if all_read && !self.names.contains_key(name) && !self.mistakes.is_full() {
+                if all_read && !self.rules.contains_key(name.as_str()) && !self.mistakes.is_full() {
                     let Some(entry) = part.tree.at(&["overrides"]).and_then(|all| all.entry(name)) else { continue };
                     let problem = Problem::Invalid { message: format!("there is no rule {name:?} to override") };
                     let mut mistake = Mistake::at(&part.source, &entry.key_span, problem);
-                    let mut names: Vec<&str> = self.names.keys().map(String::as_str).collect();
+                    let mut names: Vec<&str> = self.rules.keys().copied().collect();
                     names.sort_unstable();
                     if let Some(meant) = suggest::nearest(name, names) {
                         mistake = mistake.help_with(format!("did you mean {meant:?}?"));
@@ -157,31 +169,38 @@ impl<'p> Builder<'p, '_> {
 
     /// No limit is so small that not even the least request fits.
     fn check_costs(&mut self, rule: &RuleFile, node: &Node, source: &Source) {
-        let Some(Cost::Times(cost) | Cost::Always(cost)) = rule.cost else { return };
-        let mut check = |limit: Option<Limit>, path: &[&str]| {
-            let Some(limit) = limit else { return };
-            let meter = Meter::new(Name::literal("limit"), limit);
-            let largest = rule.warm_up.map_or(meter.clone(), |warm_up| meter.warming_up(warm_up.0)).largest_cost();
-            if cost <= largest || self.mistakes.is_full() {
-                return;
-            }
-            if let Some(node) = node.at(path) {
-                let message = if largest < limit.capacity() {
-                    format!("a cost of {cost} can never pass: a new key gets {largest} at once by the warm-up")
-                } else {
-                    format!("a cost of {cost} can never fit a limit of {largest}")
-                };
-                self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
-            }
-        };
-        check(limit_of(rule.limit), &["limit"]);
-        check(rule.candidate.map(|words| words.0), &["candidate"]);
+        self.check_cost(rule, limit_of(rule.limit), (node, source), &["limit"]);
+        self.check_cost(rule, rule.candidate.map(|words| words.0), (node, source), &["candidate"]);
         for (field, settings) in [("tiers", &rule.tiers), ("overrides", &rule.overrides)] {
-            for (attribute, values) in settings {
-                for (value, setting) in values {
-                    check(limit_of(*setting), &[field, attribute, value]);
-                }
+            if let Some(node) = node.at(&[field]) {
+                self.check_settings(rule, settings, (node, source));
             }
+        }
+    }
+
+    /// The same for those of some values.
+    fn check_settings(&mut self, rule: &RuleFile, settings: &Overrides, place: (&Node, &Source)) {
+        for (attribute, values) in settings {
+            for (value, setting) in values {
+                self.check_cost(rule, limit_of(*setting), place, &[attribute, value]);
+            }
+        }
+    }
+
+    fn check_cost(&mut self, rule: &RuleFile, limit: Option<Limit>, (node, source): (&Node, &Source), path: &[&str]) {
+        let (Some(Cost::Times(cost) | Cost::Always(cost)), Some(limit)) = (rule.cost, limit) else { return };
+        let meter = Meter::new(Name::literal("limit"), limit);
+        let largest = rule.warm_up.map_or(meter.clone(), |warm_up| meter.warming_up(warm_up.0)).largest_cost();
+        if cost <= largest || self.mistakes.is_full() {
+            return;
+        }
+        if let Some(node) = node.at(path) {
+            let message = if largest < limit.capacity() {
+                format!("a cost of {cost} can never pass: a new key gets {largest} at once by the warm-up")
+            } else {
+                format!("a cost of {cost} can never fit a limit of {largest}")
+            };
+            self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
         }
     }
 }
