@@ -1,6 +1,7 @@
 //! Descriptor files that decide: in memory, on Redis, and when the store is away.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
@@ -267,6 +268,31 @@ fn without_a_store_the_failure_mode_answers() {
     let beyond = ask(&limiter, &["user=b +3", "ip=1"]).expect("a stand-in answers");
     assert_eq!((beyond.allowed, beyond.statuses[0].allowed, beyond.statuses[1].allowed), (false, false, true));
     assert!(ask(&limiter, &["ip=1"]).expect("a stand-in answers").allowed, "and nobody was charged");
+}
+
+/// A store that is away after so many calls.
+struct Leaving(MemoryStore, AtomicU32);
+
+impl Store for Leaving {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        if self.1.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Err(StoreError::Failed { source: "gone".into() });
+        }
+        self.0.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[test]
+fn a_refusal_stands_though_the_rest_cannot_be_spent() {
+    let store = Leaving(MemoryStore::default(), AtomicU32::new(1));
+    let limiter = EnvoyLimiter::new(config(), store).expect("few names").spending_the_rest();
+    // The first call refuses, the second would spend what is left.
+    let answer = ask(&limiter, &["ip=1 +4"]).expect("an answer");
+    assert_eq!((answer.allowed, answer.statuses[0].allowed, answer.statuses[0].remaining), (false, false, 3));
 }
 
 #[test]

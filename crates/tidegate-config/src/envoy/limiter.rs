@@ -234,7 +234,7 @@ impl<S: Store> EnvoyLimiter<S> {
             return Ok(None);
         }
         if refused && self.spends_the_rest {
-            self.spend_the_rest(&mut plan.accounts).await?;
+            self.spend_the_rest(&mut plan.accounts).await;
         }
         let carry = if refused { Carry::Nothing } else { Carry::Out };
         for account in &mut plan.accounts {
@@ -277,8 +277,9 @@ impl<S: Store> EnvoyLimiter<S> {
         }
     }
 
-    /// Takes all that is left from those that have refused.
-    async fn spend_the_rest(&self, accounts: &mut [Account<'_>]) -> Result<(), StoreError> {
+    /// Takes all that is left from those that have refused, as far as the store
+    /// can: they have refused all the same.
+    async fn spend_the_rest(&self, accounts: &mut [Account<'_>]) {
         for account in accounts {
             if account.turn != Turn::Together || !account.refuses() || account.verdict.degraded {
                 continue;
@@ -288,10 +289,10 @@ impl<S: Store> EnvoyLimiter<S> {
             };
             // Someone else may have taken some of it: then that was spent.
             let mut verdicts = [Verdict::default()];
-            self.store.decide(&[check], &mut verdicts).await?;
-            account.verdict.remaining = verdicts[0].remaining;
+            if self.store.decide(&[check], &mut verdicts).await.is_ok() {
+                account.verdict.remaining = verdicts[0].remaining;
+            }
         }
-        Ok(())
     }
 
     /// Answers in place of a store that failed.
