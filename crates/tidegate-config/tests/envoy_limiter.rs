@@ -261,6 +261,8 @@ fn without_a_store_the_failure_mode_answers() {
             assert_eq!((answer.allowed, answer.statuses[0].degraded), (allowed, true), "{mode:?}");
         }
         assert!(ask(&limiter, &["ip=1 -1"]).is_err(), "a refund has no stand-in");
+        let both = ask(&limiter, &["ip=1 -1", "user=a"]).expect("a stand-in answers for the user");
+        assert_eq!((both.allowed, both.statuses[0].allowed), (allowed, true), "{mode:?}");
     }
     let limiter = away().on_failure(FailureMode::local(2));
     let admitted = (0..10).filter(|_| ask(&limiter, &["user=a"]).is_ok_and(|answer| answer.allowed)).count();
@@ -268,6 +270,8 @@ fn without_a_store_the_failure_mode_answers() {
     let beyond = ask(&limiter, &["user=b +3", "ip=1"]).expect("a stand-in answers");
     assert_eq!((beyond.allowed, beyond.statuses[0].allowed, beyond.statuses[1].allowed), (false, false, true));
     assert!(ask(&limiter, &["ip=1"]).expect("a stand-in answers").allowed, "and nobody was charged");
+    let both = |descriptor| ask(&limiter, &["user=c -5", descriptor]).expect("a stand-in answers").allowed;
+    assert_eq!([both("user=d +2"), both("user=d")], [true, false], "a refund is in nobody's way, and gives nothing");
 }
 
 /// A store that is away after so many calls.

@@ -295,9 +295,12 @@ impl<S: Store> EnvoyLimiter<S> {
         }
     }
 
-    /// Answers in place of a store that failed.
+    /// Answers in place of a store that failed. Nobody gives anything back in its
+    /// place: refunds are passed over, and where there is nothing else that is the
+    /// answer.
     fn stand_in(&self, checks: &[Check<'_>], verdicts: &mut [Verdict], error: StoreError) -> Result<(), StoreError> {
-        let askable = checks.iter().all(|check| matches!(check.verb(), Verb::Charge | Verb::Peek));
+        let asks = |check: &Check<'_>| matches!(check.verb(), Verb::Charge | Verb::Peek);
+        let askable = checks.iter().any(asks);
         let mode = self.on_failure.filter(|_| askable && matches!(error, StoreError::Failed { .. }));
         match mode {
             None => return Err(error),
@@ -315,10 +318,11 @@ impl<S: Store> EnvoyLimiter<S> {
                     None => check.meter().clone(),
                 };
                 let shares: Vec<Meter> = checks.iter().map(share).collect();
-                let fit = checks.iter().zip(&shares).all(|(check, share)| check.cost() <= share.capacity());
+                let is_fit = |(check, share): (&Check<'_>, &Meter)| !asks(check) || check.cost() <= share.capacity();
+                let fit = checks.iter().zip(&shares).all(is_fit);
                 let local = checks.iter().zip(&shares).filter_map(|(check, share)| {
                     // More than the share can ever hold: the store must be back first.
-                    let verb = if fit { check.verb() } else { Verb::Peek };
+                    let verb = if fit && asks(check) { check.verb() } else { Verb::Peek };
                     Check::new(share, check.key(), verb, check.cost().min(share.capacity())).ok()
                 });
                 self.local_store().decide_now(&local.collect::<Vec<_>>(), verdicts)?;
