@@ -207,11 +207,15 @@ impl EnvoyConfig {
     }
 
     /// Makes the meters, whose names are kept for the life of the process.
-    /// They take the place of the former ones of the same paths.
-    fn make_meters(&mut self, former: &EnvoyConfig, now: Micros) -> Result<(), ConfigError> {
+    /// They take the place of the former ones of the same descriptors.
+    fn make_meters(&mut self, former: &Meters<'_>, now: Micros) -> Result<(), ConfigError> {
+        self.domains.values_mut().try_for_each(|level| level.make_meters(former, now))
+    }
+
+    fn meters(&self) -> Meters<'_> {
         let mut meters = HashMap::new();
-        former.domains.values().for_each(|level| level.collect_meters(&mut meters));
-        self.domains.values_mut().try_for_each(|level| level.make_meters(&meters, now))
+        self.domains.values().for_each(|level| level.collect_meters(&mut meters));
+        meters
     }
 
     /// The domains, in no order.
@@ -219,6 +223,9 @@ impl EnvoyConfig {
         self.domains.keys().map(String::as_str)
     }
 }
+
+/// Meters by the [id](Configured::id) of their descriptors.
+type Meters<'c> = HashMap<&'c str, &'c Meter>;
 
 /// Descriptors beside each other.
 #[derive(Clone, Debug, Default)]
@@ -239,6 +246,8 @@ struct Siblings {
 #[derive(Clone, Debug)]
 struct Configured {
     path: String,
+    /// As the path, and no other descriptor's.
+    id: String,
     limit: Option<RateLimit>,
     below: Level,
     /// The pattern whose values have one limit together.
@@ -267,14 +276,14 @@ impl Level {
         siblings.exact.get(value).or_else(|| by_pattern().map(|(_, descriptor)| descriptor)).or(siblings.any.as_deref())
     }
 
-    fn make_meters(&mut self, former: &HashMap<&str, &Meter>, now: Micros) -> Result<(), ConfigError> {
+    fn make_meters(&mut self, former: &Meters<'_>, now: Micros) -> Result<(), ConfigError> {
         for siblings in self.by_key.values_mut() {
             let Siblings { exact, patterns, any } = siblings;
             let patterns = patterns.iter_mut().map(|(_, configured)| configured);
             for configured in exact.values_mut().chain(patterns).chain(any.as_deref_mut()) {
                 if let Some(RateLimit { setting, rule, meter, .. }) = &mut configured.limit {
                     let name = *rule.insert(Name::configured(&configured.path)?);
-                    *meter = match (setting, former.get(configured.path.as_str())) {
+                    *meter = match (setting, former.get(configured.id.as_str())) {
                         (Setting::Limit(limit), None) => Some(Meter::new(name, *limit)),
                         (Setting::Limit(limit), Some(former)) => {
                             Some(Meter::new(name, *limit).in_place_of(former, now)?)
@@ -288,17 +297,29 @@ impl Level {
         Ok(())
     }
 
-    fn collect_meters<'c>(&'c self, meters: &mut HashMap<&'c str, &'c Meter>) {
+    fn collect_meters<'c>(&'c self, meters: &mut Meters<'c>) {
         for Siblings { exact, patterns, any } in self.by_key.values() {
             let patterns = patterns.iter().map(|(_, configured)| configured);
             for configured in exact.values().chain(patterns).chain(any.as_deref()) {
                 if let Some(meter) = configured.limit.as_ref().and_then(|limit| limit.meter.as_ref()) {
-                    meters.insert(&configured.path, meter);
+                    meters.insert(&configured.id, meter);
                 }
                 configured.below.collect_meters(meters);
             }
         }
     }
+}
+
+/// What descriptors are below: a domain, or another descriptor.
+#[derive(Clone, Copy)]
+struct Above<'a> {
+    path: &'a str,
+    id: &'a str,
+}
+
+/// A text and one more, such that no other two come to the same.
+fn told_apart(before: &str, more: &str) -> String {
+    format!("{before}{}:{more}", more.len())
 }
 
 /// Makes a configuration of files.
@@ -345,11 +366,12 @@ impl Maker {
         if let Some(first) = self.places.insert(file.domain.clone(), source.place(&place)) {
             self.mistakes.add(Mistake::at(source, &place, problem).see(first, "first here"));
         }
-        let level = self.level(source, &file.domain, &file.descriptors, tree.at(&["descriptors"]));
+        let above = Above { path: &file.domain, id: &told_apart("", &file.domain) };
+        let level = self.level(source, above, &file.descriptors, tree.at(&["descriptors"]));
         self.config.domains.insert(file.domain, level);
     }
 
-    fn level(&mut self, source: &Source, above: &str, files: &[DescriptorFile], list: Option<&Node>) -> Level {
+    fn level(&mut self, source: &Source, above: Above<'_>, files: &[DescriptorFile], list: Option<&Node>) -> Level {
         let mut level = Level::default();
         let mut places: HashMap<(&str, &str), &Span> = HashMap::new();
         for (file, node) in files.iter().zip(list.map(Node::items).unwrap_or_default()) {
@@ -359,9 +381,10 @@ impl Maker {
             }
             let named_by = node.at(&["value"]).or(node.at(&["key"])).unwrap_or(node);
             let path = match file.value.as_str() {
-                "" => format!("{above}.{}", file.key),
-                value => format!("{above}.{}_{value}", file.key),
+                "" => format!("{}.{}", above.path, file.key),
+                value => format!("{}.{}_{value}", above.path, file.key),
             };
+            let id = told_apart(&told_apart(above.id, &file.key), &file.value);
             if let Some(first) = places.insert((&file.key, &file.value), &named_by.span) {
                 let problem = Problem::Twice { what: "the descriptor", name: path };
                 if !self.mistakes.is_full() {
@@ -370,7 +393,7 @@ impl Maker {
                 }
                 continue;
             }
-            let descriptor = self.descriptor(source, path, file, node);
+            let descriptor = self.descriptor(source, (path, id), file, node);
             let siblings = level.by_key.entry(file.key.clone()).or_default();
             if file.value.is_empty() {
                 siblings.any = Some(Box::new(descriptor));
@@ -383,7 +406,13 @@ impl Maker {
         level
     }
 
-    fn descriptor(&mut self, source: &Source, path: String, file: &DescriptorFile, node: &Node) -> Configured {
+    fn descriptor(
+        &mut self,
+        source: &Source,
+        (path, id): (String, String),
+        file: &DescriptorFile,
+        node: &Node,
+    ) -> Configured {
         if file.share_threshold && !file.value.contains('*') {
             let message = "share_threshold is for values with *: there is none to share with".to_owned();
             self.invalid(source, node, "share_threshold", message);
@@ -392,10 +421,12 @@ impl Maker {
             (Some(limit), Some(node)) => self.rate_limit(source, limit, node),
             _ => None,
         };
+        let above = Above { path: &path, id: &id };
         Configured {
             limit,
-            below: self.level(source, &path, &file.descriptors, node.at(&["descriptors"])),
+            below: self.level(source, above, &file.descriptors, node.at(&["descriptors"])),
             path,
+            id,
             shared: file.share_threshold.then(|| file.value.clone()),
             shadow: file.shadow_mode,
             quota: file.quota_mode,

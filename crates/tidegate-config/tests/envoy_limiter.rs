@@ -339,6 +339,61 @@ fn what_was_used_stays_used_when_the_files_change() {
 }
 
 #[test]
+fn what_was_used_stays_used_though_there_was_no_limit_for_a_while() {
+    let clock = ManualClock::default();
+    clock.set(Micros::new(1_700_000_000_000_000));
+    let with = |rate_limit: &str| {
+        let text = format!("domain: edge\ndescriptors:\n  - {{ key: user{rate_limit} }}\n");
+        envoy::parse(&text, Path::new("envoy.yaml")).unwrap_or_else(|report| panic!("{report}"))
+    };
+    let limit = |count: u32| format!(", rate_limit: {{ unit: hour, requests_per_unit: {count} }}");
+    for between in [limit(0).as_str(), "", ", rate_limit: { unlimited: true }"] {
+        let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let limiter = EnvoyLimiter::new(with(&limit(10)), store).expect("few names");
+        assert_eq!(left(&limiter, &["user=a +8"]), (true, vec![2]));
+        limiter.set_config(with(&limit(12))).expect("a change");
+        for _ in 0..2 {
+            limiter.set_config(with(between)).expect("a change");
+        }
+        limiter.set_config(with(&limit(20))).expect("a change");
+        assert_eq!(left(&limiter, &["user=a ?"]), (true, vec![12]), "after {between:?}");
+        limiter.set_config(with(between)).expect("a change");
+        clock.advance(Duration::from_secs(3 * 3_600));
+        limiter.set_config(with(&limit(30))).expect("a change");
+        assert_eq!(left(&limiter, &["user=a"]), (true, vec![29]), "and is forgotten in time");
+    }
+}
+
+#[test]
+fn descriptors_of_the_same_path_are_told_apart_when_the_files_change() {
+    let with = |first: u32, second: u32, third: u32| {
+        let text = format!(
+            "
+domain: edge
+descriptors:
+  - {{ key: a_b, value: c, rate_limit: {{ unit: hour, requests_per_unit: {first} }} }}
+  - {{ key: a, value: b_c, rate_limit: {{ unit: hour, requests_per_unit: {second} }} }}
+  - key: a
+    value: b
+    descriptors: [{{ key: x, rate_limit: {{ unit: hour, requests_per_unit: {third} }} }}]
+  - {{ key: a, value: b.x, rate_limit: {{ unit: hour, requests_per_unit: {third} }} }}
+"
+        );
+        envoy::parse(&text, Path::new("envoy.yaml")).unwrap_or_else(|report| panic!("{report}"))
+    };
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = EnvoyLimiter::new(with(10, 20, 30), store).expect("few names");
+    let asked = ["a_b=c", "a=b_c", "a=b x=1", "a=b.x"];
+    let all = |hits: &str| left(&limiter, &asked.map(|entries| format!("{entries} {hits}")).each_ref().map(|it| &**it));
+    assert_eq!(all("+4"), (true, vec![6, 16, 26, 26]));
+    for more in 1..6 {
+        limiter.set_config(with(10 + more, 20 + more, 30 + more)).expect("a change");
+        let more = u64::from(more);
+        assert_eq!(all("?"), (true, vec![6 + more, 16 + more, 26 + more, 26 + more]));
+    }
+}
+
+#[test]
 fn on_redis_as_in_memory() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");

@@ -9,16 +9,17 @@
 //! alone, and what they say refuses nobody.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{
-    Check, ConfigError, FailureMode, ImmediateStore, Key, KeyPart, MemoryStore, Meter, Micros, Name, Setting, Store,
-    StoreError,
+    Check, ConfigError, FailureMode, ImmediateStore, Key, KeyPart, MemoryStore, Meter, Micros, Name, Predecessor,
+    Setting, Store, StoreError,
 };
 
-use super::{EnvoyConfig, Matched, Metadata};
+use super::{EnvoyConfig, Matched, Metadata, Meters};
 
 /// Decides requests by descriptor files.
 ///
@@ -47,8 +48,9 @@ use super::{EnvoyConfig, Matched, Metadata};
 #[derive(Debug)]
 pub struct EnvoyLimiter<S = MemoryStore> {
     config: RwLock<Arc<EnvoyConfig>>,
-    /// Held by whoever changes the configuration.
-    changing: Mutex<()>,
+    /// Limits that descriptors had and have not now, by their ids, until when
+    /// their use matters. Held by whoever changes the configuration.
+    changing: Mutex<HashMap<String, (Meter, Micros)>>,
     store: S,
     on_failure: Option<FailureMode>,
     spends_the_rest: bool,
@@ -150,7 +152,7 @@ impl<S: Store> EnvoyLimiter<S> {
     /// # Errors
     /// If its limits are more than the process can have [names](Name::MOST).
     pub fn new(mut config: EnvoyConfig, store: S) -> Result<EnvoyLimiter<S>, ConfigError> {
-        config.make_meters(&EnvoyConfig::default(), Micros::ZERO)?;
+        config.make_meters(&HashMap::new(), Micros::ZERO)?;
         let (config, changing) = (RwLock::new(Arc::new(config)), Mutex::default());
         Ok(EnvoyLimiter { config, changing, store, on_failure: None, spends_the_rest: false, local: OnceLock::new() })
     }
@@ -180,15 +182,26 @@ impl<S: Store> EnvoyLimiter<S> {
     }
 
     /// Decides by other files from now on. What was used of a limit stays
-    /// used where a descriptor of the same path has another limit now.
+    /// used where the same descriptor has another limit now, also if it had
+    /// none for a while.
     ///
     /// # Errors
     /// If its limits are more than the process can have [names](Name::MOST),
     /// or one of them was [changed](ConfigError::TooManyChanges) too often.
     /// Then nothing has changed.
     pub fn set_config(&self, mut config: EnvoyConfig) -> Result<(), ConfigError> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        config.make_meters(&self.config(), self.store.clock().now())?;
+        let mut past = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (current, now) = (self.config(), self.store.clock().now());
+        past.retain(|_, (_, until)| *until > now);
+        let mut former: Meters<'_> = past.iter().map(|(id, (meter, _))| (&**id, meter)).collect();
+        former.extend(current.meters());
+        config.make_meters(&former, now)?;
+        let kept = config.meters();
+        past.retain(|id, _| !kept.contains_key(&**id));
+        for (id, meter) in current.meters().into_iter().filter(|(id, _)| !kept.contains_key(id)) {
+            let inherited = meter.predecessors().iter().map(Predecessor::until).max().unwrap_or_default();
+            past.insert(id.to_owned(), (meter.clone(), now.saturating_add(meter.horizon()).max(inherited)));
+        }
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         Ok(())
     }
