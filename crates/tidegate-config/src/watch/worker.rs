@@ -80,7 +80,8 @@ impl<T: 'static> Worker<T> {
 
     /// How long to wait for a change before looking for one.
     fn interval(&self) -> Option<Duration> {
-        self.settings.poll.or((self.is_in_trouble || self.is_put_off).then_some(LOOK_AGAIN))
+        let again = (self.is_in_trouble || self.is_put_off).then_some(LOOK_AGAIN);
+        self.settings.poll.into_iter().chain(again).min()
     }
 
     /// Whether changes are not told of.

@@ -314,29 +314,36 @@ fn callbacks_that_panic_or_refuse_do_not_end_it() {
 
 #[test]
 fn what_is_not_accepted_for_now_is_offered_again() {
-    let folder = Folder::new();
-    folder.write("policy.toml", &policy(1));
-    let (limits, offered) = channel();
-    let mut refusals = 1;
-    let watch = watch(folder.path("policy.toml"), move |policy| {
-        let limit = limit_of(policy)?;
-        limits.send(limit).ok();
-        match limit {
-            2 if refusals > 0 => {
-                refusals -= 1;
-                Err(ConfigError::TooManyChanges { rule: "all", bound: 1 })
+    // However rarely the files are read.
+    for poll in [None, Some(Duration::from_secs(3_600))] {
+        let folder = Folder::new();
+        folder.write("policy.toml", &policy(1));
+        let (limits, offered) = channel();
+        let mut refusals = 1;
+        let watch = watch(folder.path("policy.toml"), move |policy| {
+            let limit = limit_of(policy)?;
+            limits.send(limit).ok();
+            match limit {
+                2 if refusals > 0 => {
+                    refusals -= 1;
+                    Err(ConfigError::TooManyChanges { rule: "all", bound: 1 })
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
+        })
+        .debounce(DEBOUNCE);
+        let watch = match poll {
+            Some(interval) => watch.poll_every(interval),
+            None => watch,
+        };
+        let watch = watch.start().unwrap_or_else(|report| panic!("{report}"));
+        folder.replace("policy.toml", &policy(2));
+        watch.reload();
+        for limit in [1, 2, 2] {
+            assert_eq!(offered.recv_timeout(PATIENCE), Ok(limit), "reading every {poll:?}");
         }
-    })
-    .debounce(DEBOUNCE)
-    .start()
-    .unwrap_or_else(|report| panic!("{report}"));
-    folder.replace("policy.toml", &policy(2));
-    for limit in [1, 2, 2] {
-        assert_eq!(offered.recv_timeout(PATIENCE), Ok(limit));
+        drop(watch);
     }
-    drop(watch);
 }
 
 #[test]
