@@ -211,6 +211,40 @@ fn a_limit_that_still_applies_to_a_key_keeps_what_it_counted() {
 }
 
 #[test]
+fn a_rule_that_was_gone_for_a_while_counts_what_was_used_in_all_its_places() {
+    let rule = || Rule::new("api", limit("10/h")).key(["user"]);
+    let with = |user: &str, words: &str| rule().override_for("user", user, limit(words));
+    let pattern = || rule().override_matching("user", "b*", limit("30/h"));
+    for (before, after, remaining) in [
+        (rule(), rule(), 2),
+        (with("bob", "100/h"), rule(), 2),
+        (with("bob", "100/h"), pattern(), 22),
+        (pattern(), with("bob", "100/h"), 92),
+        (rule(), with("bob", "20/h"), 12),
+        (with("bob", "100/h"), with("bob", "20/h"), 12),
+        (with("bob", "100/h"), with("alice", "20/h"), 2),
+    ] {
+        let words = format!("{before:?} and {after:?}");
+        let (limiter, _) = limiter(before);
+        assert!(limiter.is_allowed(Request::user("bob").cost(8)));
+        limiter.set_policy(Policy::new().limit("other", limit("1000/h"))).expect("a valid policy");
+        limiter.set_policy(after).expect("a valid policy");
+        let bob = limiter.peek(Request::user("bob")).expect("an answer");
+        assert_eq!(bob.remaining(), remaining, "{words}");
+    }
+    // More than can be carried over has to be forgotten first.
+    let many = (0..33)
+        .fold(rule(), |rule, number| rule.override_for("user", number.to_string(), Limit::per_hour(100 + number)));
+    let (limiter, clock) = limiter(many.clone());
+    limiter.set_policy(Policy::new().limit("other", limit("1000/h"))).expect("a valid policy");
+    assert!(matches!(limiter.set_policy(rule()), Err(ConfigError::TooManyChanges { rule: "api", bound: 32 })));
+    limiter.set_policy(many).expect("each has its own");
+    limiter.set_policy(Policy::new().limit("other", limit("1000/h"))).expect("a valid policy");
+    clock.advance(Duration::from_secs(3_601));
+    limiter.set_policy(rule()).expect("they are forgotten");
+}
+
+#[test]
 fn limits_without_names_succeed_each_other() {
     let (limiter, _) = limiter([limit("10/h"), limit("fixed 100/h")]);
     assert!(limiter.check(Request::new("alice").cost(5)).is_ok_and(|d| d.is_allowed()));

@@ -69,16 +69,22 @@ impl Lineage {
         });
         next.unnamed = next.number(new);
         let rules: HashMap<RuleId, &Rule> = new.rules().map(|rule| (next.id_of(rule), rule)).collect();
+        let mut returning = rules.clone();
         for rule in old.rules() {
             let id = self.id_of(rule);
+            returning.remove(&id);
             match rules.get(&id) {
-                Some(successor) => next.succeed(id, rule, successor, now)?,
+                Some(successor) if rule == *successor => {}
+                Some(successor) => next.succeed(id, (rule, places(rule)), successor, now)?,
                 None => {
                     for (place, meter) in places(rule) {
                         next.retire(id, place, rule, meter, now)?;
                     }
                 }
             }
+        }
+        for (id, rule) in returning {
+            next.come_back(id, rule, now)?;
         }
         Ok(next)
     }
@@ -111,12 +117,15 @@ impl Lineage {
         settles_at
     }
 
-    /// One rule takes the place of another.
-    fn succeed(&mut self, id: RuleId, old: &Rule, new: &Rule, now: Micros) -> Result<(), ConfigError> {
-        if old == new {
-            return Ok(());
-        }
-        let (before, after) = (places(old), places(new));
+    /// One rule takes the place of another, which had limits in these places.
+    fn succeed(
+        &mut self,
+        id: RuleId,
+        (old, before): (&Rule, Vec<Limited>),
+        new: &Rule,
+        now: Micros,
+    ) -> Result<(), ConfigError> {
+        let after = places(new);
         // Of a place that is there twice, the first counts.
         let was: HashMap<&Place, &Limited> = before.iter().rev().map(|limited| (&limited.0, limited)).collect();
         let kept: HashSet<&Place> = after.iter().map(|(place, _)| place).collect();
@@ -140,6 +149,19 @@ impl Lineage {
         let past = self.past.entry(id).or_default();
         gone.iter().for_each(|(gone, _)| drop(past.remove(gone)));
         Ok(())
+    }
+
+    /// A rule is there again: all that it had is past.
+    fn come_back(&mut self, id: RuleId, rule: &Rule, now: Micros) -> Result<(), ConfigError> {
+        let Some(past) = self.past.get(&id) else { return Ok(()) };
+        let mut before: Vec<Limited> = past.keys().map(|place| (place.clone(), None)).collect();
+        // The rule's own comes last, as in `places`.
+        before.sort_by_key(|(place, _)| *place == Place::Standard);
+        self.succeed(id, (rule, before), rule, now)?;
+        match self.past.get(&id).is_some_and(|past| past.values().any(|past| past.len() > MOST_PREDECESSORS)) {
+            true => Err(ConfigError::TooManyChanges { rule: rule.name.as_str(), bound: MOST_PREDECESSORS }),
+            false => Ok(()),
+        }
     }
 
     /// A place succeeds all that another one does.
