@@ -27,7 +27,9 @@ pub enum Fault {
     /// Connections are made and stay open, and nothing arrives. What is held
     /// goes on its way when the fault is over.
     Stall,
-    /// Requests reach the server, and replies vanish.
+    /// Requests reach the server, and replies vanish. Never over for a
+    /// connection that lost one: no stream has a hole, and a later reply would
+    /// be taken for the lost one.
     SwallowReplies,
     /// Connections are reset, those that are open and those that are made.
     Reset,
@@ -190,7 +192,8 @@ struct Link {
     server: TcpStream,
     is_cut: AtomicBool,
     is_cut_at_reply: AtomicBool,
-    is_half_closed: AtomicBool,
+    /// Nothing more reaches the client.
+    is_mute: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,8 +216,8 @@ impl Link {
             let _ = stream.set_nodelay(true);
             let _ = stream.set_write_timeout(Some(Duration::from_millis(200)));
         }
-        let [is_cut, is_cut_at_reply, is_half_closed] = [const { AtomicBool::new(false) }; 3];
-        Link { client, server, is_cut, is_cut_at_reply, is_half_closed }
+        let [is_cut, is_cut_at_reply, is_mute] = [const { AtomicBool::new(false) }; 3];
+        Link { client, server, is_cut, is_cut_at_reply, is_mute }
     }
 
     fn is_cut(&self) -> bool {
@@ -232,7 +235,7 @@ impl Link {
     }
 
     fn half_close(&self) {
-        self.is_half_closed.store(true, Ordering::Release);
+        self.is_mute.store(true, Ordering::Release);
         // Fails for a client that has gone, which is as good.
         let _ = self.client.shutdown(Shutdown::Write);
     }
@@ -338,7 +341,10 @@ impl Shared {
                     has_waited = timeout.timed_out();
                 }
                 Fault::Reset => return Fate::Cut,
-                Fault::SwallowReplies if is_reply => return Fate::Vanish,
+                Fault::SwallowReplies if is_reply => {
+                    link.is_mute.store(true, Ordering::Release);
+                    return Fate::Vanish;
+                }
                 Fault::None | Fault::Delay(_) | Fault::SwallowReplies | Fault::HalfClose | Fault::Drip(_) => break,
             }
         }
@@ -348,7 +354,7 @@ impl Shared {
         }
         match state.fault {
             _ if is_reply && link.is_cut_at_reply.load(Ordering::Acquire) => Fate::Cut,
-            _ if is_reply && link.is_half_closed.load(Ordering::Acquire) => Fate::Vanish,
+            _ if is_reply && link.is_mute.load(Ordering::Acquire) => Fate::Vanish,
             Fault::Drip(pause) => Fate::Drip(pause),
             Fault::None | Fault::Delay(_) | Fault::Stall | Fault::SwallowReplies | Fault::Reset | Fault::HalfClose => {
                 Fate::Forward
