@@ -1,0 +1,82 @@
+//! Several descriptors by the policy, and a store or a client that goes away between them.
+
+use super::faulty::{self, Faulty};
+use super::*;
+
+/// Asks by a policy of its own, on a server of Redis whose calls fail by number.
+async fn start_on_redis(policy: &str, mode: &str, proxy: &Faulty) -> Running {
+    let store = tidegate_redis::RedisStore::builder(tidegate_redis::Servers::parse(&proxy.url()).unwrap());
+    let store = store.deadline(Duration::from_secs(20)).build().unwrap();
+    let policy = policy.to_owned();
+    let mode: OnFailure = mode.parse().unwrap();
+    start_on(store, ManualClock::default(), |settings| {
+        settings.on_failure = mode;
+        fs::write(settings.policy.as_ref().unwrap(), policy).unwrap();
+    })
+    .await
+}
+
+const TWO_LIMITS: &str = r#"
+[rules.user]
+limit = "4/h"
+key = ["user"]
+missing = "skip"
+
+[rules.path]
+limit = "7/h"
+key = ["path"]
+missing = "skip"
+"#;
+
+#[tokio::test]
+async fn a_store_that_fails_half_way_keeps_nothing_of_what_was_charged() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let proxy = Faulty::before(redis.address());
+    let mut running = start_on_redis(TWO_LIMITS, "error", &proxy).await;
+    assert_eq!(running.left("edge", &["path=/a", "user=a"]).await, (true, vec![6, 3]));
+    // Both are asked, the first is charged, and the second is not.
+    proxy.fail_at(4);
+    let status = running.client.ask(request("edge", &["path=/a", "user=a"])).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "the first was given back");
+}
+
+#[tokio::test]
+async fn whoever_goes_away_half_way_leaves_nothing_charged() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let proxy = Faulty::before(redis.address());
+    let mut running = start_on_redis(TWO_LIMITS, "error", &proxy).await;
+    let address = running.server.http_socket().unwrap();
+    let body = r#"{"domain": "edge", "descriptors": [
+        {"entries": [{"key": "path", "value": "/a"}]}, {"entries": [{"key": "user", "value": "a"}]}]}"#;
+    for over_json in [false, true] {
+        assert!(running.left("edge", &["path=/a", "user=a"]).await.0);
+        let used = running.left("edge", &["path=/a ?"]).await;
+        proxy.fail_at(4);
+        let patience = faulty::DELAY / 3;
+        match over_json {
+            false => {
+                let asked = running.client.ask(request("edge", &["path=/a", "user=a"]));
+                assert!(tokio::time::timeout(patience, asked).await.is_err());
+            }
+            true => assert!(tokio::time::timeout(patience, http(address, "POST", "/json", body)).await.is_err()),
+        }
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while running.left("edge", &["path=/a ?"]).await != used {
+            assert!(std::time::Instant::now() < until, "over JSON: {over_json}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let proxy = Faulty::before(redis.address());
+    let mut running = start_on_redis(TWO_LIMITS, "open", &proxy).await;
+    assert_eq!(running.left("edge", &["path=/a"]).await, (true, vec![6]));
+    // All three are asked; the first passes without the store, the second by it, and the third is refused.
+    proxy.fail_at(4);
+    let (passes, _) = running.left("edge", &["path=/a", "path=/a +4", "path=/a +4"]).await;
+    assert!(!passes);
+    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "one was used before");
+}

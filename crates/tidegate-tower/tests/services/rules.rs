@@ -1,0 +1,73 @@
+//! Several rules, and one by its name.
+
+use super::*;
+
+#[tokio::test]
+async fn attributes_choose_the_rules_and_make_their_keys() {
+    let tenant = Rule::new("tenant", Limit::per_hour(3)).key(["tenant"]).tier("tenant", "big", Limit::per_hour(9));
+    let writes = Rule::new("writes", Limit::per_hour(1)).when("method", Condition::Equals("POST".into())).key(["ip"]);
+    let internal = Condition::Within("10.0.0.0/8".parse().expect("a network"));
+    let (limiter, _) = limiter(Policy::new().rule(tenant).rule(writes).allow("ip", internal));
+    let layer = RateLimitLayer::new(limiter).http_attributes().attribute("tenant", by::header("x-tenant"));
+    let post = |tenant| {
+        let mut request = with_header("x-tenant", tenant);
+        *request.method_mut() = http::Method::POST;
+        request
+    };
+    let response = ask(&layer, post("acme"), 200).await;
+    assert_eq!(response.headers()["ratelimit"], "\"writes\";r=0;t=3600");
+    assert_eq!(response.headers()["ratelimit-policy"], "\"tenant\";q=3;w=3600, \"writes\";q=1;w=3600");
+    let response = ask(&layer, post("acme"), 200).await;
+    assert_eq!(response.status(), 429);
+    assert!(response.body().contains("\"violated-policies\":[\"writes\"]"), "{}", response.body());
+    let response = ask(&layer, with_header("x-tenant", "acme"), 200).await;
+    assert_eq!(response.headers()["ratelimit"], "\"tenant\";r=1;t=1200", "the refused one was charged to nobody");
+    let response = ask(&layer, with_header("x-tenant", "big"), 200).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"tenant\";q=9;w=3600");
+    let response = ask(&layer, from("10.1.2.3"), 200).await;
+    assert_eq!((response.status().as_u16(), response.headers().len()), (200, 0), "no limit, nothing to tell");
+}
+
+#[tokio::test]
+async fn a_policy_that_changes_is_told_as_it_is_now() {
+    let (limiter, _) = limiter(Policy::new().limit("api", Limit::per_hour(2)));
+    let layer = RateLimitLayer::new(limiter.clone());
+    assert_eq!(ask(&layer, from(ALICE), 200).await.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
+    // Another window with the same quota, so that only the policy tells them apart.
+    let policy = Policy::new().limit("api", Limit::fixed_window(2, Duration::from_secs(60)));
+    limiter.set_policy(policy).expect("a valid policy");
+    let response = ask(&layer, from(ALICE), 200).await;
+    assert_eq!(response.headers()["ratelimit-policy"], "\"api\";q=2;w=60");
+    assert_eq!(response.headers()["ratelimit"], "\"api\";r=0;t=60", "what was used stays used");
+    // Two limits in the place of one, and one again.
+    let policy = Policy::new().limit("api", Limit::per_hour(2)).limit("day", Limit::per_day(9));
+    limiter.set_policy(policy).expect("a valid policy");
+    let listed = ask(&layer, from(BOB), 200).await;
+    assert_eq!(listed.headers()["ratelimit-policy"], "\"api\";q=2;w=3600, \"day\";q=9;w=86400");
+    limiter.set_policy(Policy::new().limit("api", Limit::per_hour(2))).expect("a valid policy");
+    assert_eq!(ask(&layer, from(BOB), 200).await.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
+}
+
+#[tokio::test]
+async fn a_route_can_have_a_rule_of_its_own() {
+    let policy = Policy::new().limit("reads", Limit::per_hour(2)).limit("writes", Limit::per_hour(1));
+    let (limiter, _) = limiter(policy);
+    let (reads, writes) =
+        (RateLimitLayer::new(limiter.clone()).rule("reads"), RateLimitLayer::new(limiter).rule("writes"));
+    assert_eq!(statuses(&reads, [from(ALICE), from(ALICE), from(ALICE)]).await, [200, 200, 429]);
+    assert_eq!(statuses(&writes, [from(ALICE), from(ALICE)]).await, [200, 429]);
+}
+
+#[tokio::test]
+async fn what_is_blocked_is_forbidden_and_a_shadow_refuses_nobody() {
+    let counts = Arc::new(CountingObserver::default());
+    let (denied, _) = limiter(Policy::new().rule(Rule::new("nobody", Setting::Blocked)));
+    let response = ask(&RateLimitLayer::new(denied), from(ALICE), 200).await;
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert!(!response.headers().contains_key(RETRY_AFTER));
+    let policy = Policy::new().limit("lax", Limit::per_hour(9)).rule(Rule::new("strict", Limit::per_hour(1)).shadow());
+    let shadowed = Limiter::builder(policy).observer(counts.clone()).build().expect("a valid policy");
+    let layer = RateLimitLayer::new(shadowed);
+    assert_eq!(statuses(&layer, [from(ALICE), from(ALICE), from(ALICE)]).await, [200; 3]);
+    assert_eq!((counts.allowed(), counts.refused()), (3, 0));
+}
