@@ -9,6 +9,7 @@ mod bounds;
 mod ids;
 mod keys;
 mod slices;
+mod threads;
 mod verbs;
 mod waits;
 mod whole;
@@ -22,6 +23,7 @@ pub use self::bounds::*;
 pub use self::ids::*;
 pub use self::keys::*;
 pub use self::slices::*;
+pub use self::threads::*;
 pub use self::verbs::*;
 pub use self::waits::*;
 pub use self::whole::*;
@@ -79,6 +81,7 @@ macro_rules! conformance {
                 a_request_with_an_id_is_charged_once
                 an_id_of_a_refused_request_may_be_tried_again
                 an_id_for_another_request_is_an_error
+                threads_together_get_what_one_would
                 every_recorded_trace_is_answered
                 every_verdict_is_that_of_the_oracle
             }

@@ -48,6 +48,7 @@
 mod block_on;
 pub mod conformance;
 mod differential;
+mod meddling_clock;
 mod oracle;
 mod random;
 #[cfg(all(unix, feature = "servers"))]
@@ -56,6 +57,7 @@ mod trace;
 
 pub use block_on::block_on;
 pub use differential::{Difference, Differential, Reproduction, Tally};
+pub use meddling_clock::MeddlingClock;
 pub use oracle::{Ask, CustomKernel, Oracle, OracleStore};
 pub use random::Random;
 pub use trace::{Action, Answer, Mismatch, RECORDED, Recorded, Step, Trace, TraceError, trace};

@@ -91,7 +91,8 @@ pub trait Kernel: Send + Sync + 'static {
         None
     }
 
-    /// Writes a state into a snapshot.
+    /// Writes a state into a snapshot; a state is copied that way as well, where
+    /// keys [share](crate::Overflow::Share) one and where another limit takes over.
     fn encode(&self, state: &Self::State, bytes: &mut Vec<u8>);
 
     /// Reads what [`encode`](Kernel::encode) wrote; `None` if it is not that.

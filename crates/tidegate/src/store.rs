@@ -20,7 +20,7 @@ pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use succession::Predecessor;
-pub(crate) use succession::{MOST_PREDECESSORS, horizon, take_over};
+pub(crate) use succession::{MOST_PREDECESSORS, take_over};
 
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
@@ -193,6 +193,9 @@ pub enum StoreError {
 /// - A slice with a [`RequestId`] that was carried out is not carried out
 ///   again while the store remembers the id: it gets the same verdicts. An id
 ///   belongs to the verb and the first part of the first check's key.
+/// - What a key used of a meter's [predecessors](Meter::predecessors) counts
+///   for the meter: it moves with the next check that can write, as
+///   [`Meter::take_over_encoded`] does it, and whoever only looks sees it moved.
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
 ///   by field. `conformance!` of `tidegate-testkit` checks it.
 pub trait Store: Send + Sync + 'static {

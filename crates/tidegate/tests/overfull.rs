@@ -262,12 +262,19 @@ fn nobody_makes_room_for_those_who_give_back_what_they_never_took() {
             store.decide_now(&checks, &mut verdicts).expect("the memory store answers");
             verdicts
         };
+        let ask_singly = |key: &Key<'_>, verb| {
+            let check = |meter| Check::new(meter, key, verb, 1).expect("a cost of one");
+            meters.iter().map(|meter| decide(&store, &[check(meter)])[0]).collect::<Vec<_>>()
+        };
         let known = (0..100_u64).map(Key::from).filter(|key| ask(key, Verb::Charge).iter().all(|v| !v.degraded));
         let known: Vec<Key<'_>> = known.collect();
         let (overflowed, keys) = (store.overflowed(), store.count_keys());
         for stranger in 1_000..1_200_u64 {
             for verb in [Verb::Refund, Verb::Reset] {
-                assert!(ask(&Key::from(stranger), verb).iter().all(|verdict| !verdict.degraded), "{overflow:?}");
+                let stranger = Key::from(stranger);
+                for verdicts in [ask(&stranger, verb), ask_singly(&stranger, verb)] {
+                    assert!(verdicts.iter().all(|verdict| verdict.allowed && !verdict.degraded), "{overflow:?}");
+                }
             }
         }
         assert!(!known.is_empty());

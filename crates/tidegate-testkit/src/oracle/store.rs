@@ -11,7 +11,8 @@ use tidegate::{Check, Clock, ImmediateStore, ManualClock, Micros, Name, Store, S
 
 use super::{Ask, Oracle};
 
-/// An [`Oracle`] with a clock: a store that is slow and right.
+/// An [`Oracle`] with a clock: a store that is slow and right. It knows limits as
+/// they are: no warm-up, and nothing of those in whose place they came.
 #[derive(Debug)]
 pub struct OracleStore {
     clock: ManualClock,

@@ -257,7 +257,14 @@ impl Kernel for Warming {
 
     fn used(&self, state: &WarmingState, now: Micros) -> u64 {
         let (state, time) = self.at(state, now);
-        self.step_at(state.born, time).capacity - self.remaining(&state, time)
+        match (self.base, &state.use_) {
+            (Base::Window(window), Use::Window(used)) => window.used(used, Micros::new(time)),
+            (Base::Log(log), Use::Log(used)) => Kernel::used(&log, used, Micros::new(time)),
+            (Base::Bucket { .. }, Use::Level(_)) => {
+                u64::try_from(self.level(&state, time).div_ceil(self.period())).unwrap_or(u64::MAX)
+            }
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => 0,
+        }
     }
 
     fn forget_at(&self, state: &WarmingState) -> Micros {
@@ -277,7 +284,9 @@ impl Kernel for Warming {
             return None;
         }
         let mut full = WarmingState::default();
-        self.charge(&mut full, now, self.capacity());
+        // All of what a warm key can use: a new key's share would leave the
+        // rest to be had again after the climb.
+        self.charge(&mut full, now, self.limit.capacity());
         Some(full)
     }
 
@@ -297,6 +306,8 @@ impl Kernel for Warming {
         let (last, rest) = rest.split_first_chunk()?;
         let (born, last) = (u64::from_le_bytes(*born), u64::from_le_bytes(*last));
         let use_ = match self.base {
+            // A log may be empty of a key that is known.
+            Base::Log(log) if (born, last) != (0, 0) => Use::Log(log.decode(rest)?),
             _ if rest.is_empty() => Use::None,
             Base::Bucket { .. } => {
                 let level = u128::from_le_bytes(rest.try_into().ok()?);

@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use super::erased::erase;
 use super::meter_kernel::MeterKernel;
-use super::succession::{MOST_PREDECESSORS, Predecessor, horizon};
+use super::succession::{MOST_PREDECESSORS, Predecessor};
 use crate::failure::FailureMode;
 use crate::fnv::Fnv;
-use crate::kernel::{Kernel, WarmUp, Warming};
+use crate::kernel::{Kernel, LEAST_GRACE, WarmUp, Warming};
 use crate::limit::{ConfigError, Limit, LimitKernel};
 use crate::name::Name;
 use crate::time::Micros;
+
+/// How long a kernel of the user's own may remember something, in
+/// microseconds: a day, since it does not say.
+const CUSTOM_HORIZON: u64 = 86_400_000_000;
 
 /// A named limit, or a kernel of the user's own, with all that can be
 /// computed beforehand.
@@ -131,7 +135,7 @@ impl Meter {
         let matters = |past: &&Predecessor| past.until() > now && !past.meter().is_same_as(&self);
         let mut past: Vec<Predecessor> = former.predecessors().iter().filter(matters).cloned().collect();
         if !former.is_same_as(&self) {
-            let until = now.saturating_add(horizon(former));
+            let until = now.saturating_add(former.horizon());
             past.push(Predecessor::new(former.clone().succeeding(Vec::new()), until));
         }
         if past.len() > MOST_PREDECESSORS {
@@ -220,7 +224,14 @@ impl Meter {
     /// for clocks that differ. A custom kernel does not say, and is given a day.
     #[must_use]
     pub fn horizon(&self) -> Micros {
-        horizon(self)
+        let horizon = match self.limit.map(|limit| limit.kernel()) {
+            Some(LimitKernel::Bucket(bucket)) => bucket.horizon(),
+            Some(LimitKernel::Window(window)) => 2 * window.period(),
+            Some(LimitKernel::Log(log)) => log.period(),
+            None => CUSTOM_HORIZON,
+        };
+        let climb = self.warm_up.map_or(Micros::ZERO, |warm_up| warm_up.over());
+        Micros::new(horizon).max(climb).saturating_add(Micros::new(LEAST_GRACE))
     }
 
     /// Whether both have the same states.

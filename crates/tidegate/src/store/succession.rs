@@ -41,23 +41,6 @@ impl Predecessor {
 /// Limits of one place that may have been in force within their horizons.
 pub(crate) const MOST_PREDECESSORS: usize = 32;
 
-/// How long a kernel of the user's own may remember something, in
-/// microseconds: a day, since it does not say.
-const CUSTOM_HORIZON: u64 = 86_400_000_000;
-
-/// For how long after the last charge anything of it matters, with a second
-/// for clocks that differ.
-pub(crate) fn horizon(meter: &Meter) -> Micros {
-    let horizon = match meter.nominal_limit().map(|limit| limit.kernel()) {
-        Some(LimitKernel::Bucket(bucket)) => bucket.horizon(),
-        Some(LimitKernel::Window(window)) => 2 * window.period(),
-        Some(LimitKernel::Log(log)) => log.period(),
-        None => CUSTOM_HORIZON,
-    };
-    let climb = meter.warm_up().map_or(Micros::ZERO, |warm_up| warm_up.over());
-    Micros::new(horizon).max(climb).saturating_add(Micros::new(crate::kernel::LEAST_GRACE))
-}
-
 /// Moves what was used of one limit to the one that succeeds it.
 pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &Meter, used: &mut MeterState) {
     let limits = (to.limit().map(|limit| limit.kernel()), from.limit().map(|limit| limit.kernel()));
@@ -132,7 +115,7 @@ mod tests {
             (Meter::custom(Name::literal("own"), Generous), 86_400),
         ];
         for (meter, seconds) in seconds {
-            assert_eq!(horizon(&meter), Micros::new((seconds + 1) * 1_000_000), "{meter:?}");
+            assert_eq!(meter.horizon(), Micros::new((seconds + 1) * 1_000_000), "{meter:?}");
         }
     }
 

@@ -101,12 +101,28 @@ fn a_key_that_nobody_used_for_so_long_is_new_again() {
 fn states_go_through_bytes() {
     for words in ["12/s", "fixed 12/s", "sliding 12/s", "sliding-log 12/s"] {
         let (kernel, mut state) = (warming(words), WarmingState::default());
+        assert_eq!(kernel.used(&state, Micros::new(START)), 0, "{words}");
         for round in 0..50 {
             let mut bytes = Vec::new();
             kernel.encode(&state, &mut bytes);
             assert_eq!(kernel.decode(&bytes).as_ref(), Some(&state), "{words}");
             take(&kernel, &mut state, START + round * 300_000, 1);
         }
+        // All that counts is given back, and the key goes on climbing.
+        kernel.refund(&mut state, Micros::new(START + 49 * 300_000), 12);
+        let mut bytes = Vec::new();
+        kernel.encode(&state, &mut bytes);
+        assert_eq!(kernel.decode(&bytes).as_ref(), Some(&state), "{words}");
+        assert!(state.born < state.last);
+    }
+}
+
+#[test]
+fn what_is_used_of_a_unit_counts_as_one() {
+    for words in ["12/s", "leaky 12/s", "sliding 12/s"] {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        assert!(take(&kernel, &mut state, START, 1));
+        assert_eq!(kernel.used(&state, Micros::new(START + 1)), 1, "{words}");
     }
 }
 
@@ -253,6 +269,26 @@ fn a_state_is_healed_that_is_more_than_the_climb_and_a_second_ahead() {
 }
 
 #[test]
+fn a_healed_key_is_as_full_as_a_warm_one_can_be() {
+    // Whoever is healed may have used the whole limit: it is not to be had again when the climb is over.
+    for words in
+        ["12/min", "leaky 12/min", "fixed 12/min", "fixed 12/min from-first", "sliding 12/min", "sliding-log 12/min"]
+    {
+        let warm_up = WarmUp::new(2, Duration::from_secs(2)).expect("a warm-up");
+        let kernel = Warming::new(words.parse().expect("a limit"), warm_up).expect("something to climb");
+        let mut state = WarmingState::default();
+        let charged_at = START - START % 60_000_000 + 30_000_000;
+        assert!(take(&kernel, &mut state, charged_at - 2_000_000, 1));
+        let passed = 1 + (0..20).filter(|_| take(&kernel, &mut state, charged_at, 1)).count();
+        assert!(passed >= 11, "{words}: warm by now");
+        let behind = charged_at - 20_000_000;
+        assert!(kernel.heal(&state, Micros::new(behind)).is_some());
+        let again = (0..50).filter(|part| take(&kernel, &mut state, behind + part * 100_000, 1)).count();
+        assert!(again <= 1, "{words}: {again} more in five seconds after a clock went back");
+    }
+}
+
+#[test]
 fn bytes_that_are_no_state_are_refused() {
     let latest = Micros::LATEST.get();
     let bytes = |born: u64, last: u64, use_: &[u8]| [&born.to_le_bytes()[..], &last.to_le_bytes(), use_].concat();
@@ -277,7 +313,7 @@ fn a_state_that_no_climb_leads_to_has_nothing_left_and_overflows_nothing() {
         let (kernel, mut state) = (warming(words), WarmingState::default());
         kernel.charge(&mut state, Micros::new(START), 12);
         assert_eq!(kernel.read(&state, Micros::new(START)).remaining, 0, "{words}");
-        assert_eq!(kernel.used(&state, Micros::new(START)), 2, "{words}");
+        assert_eq!(kernel.used(&state, Micros::new(START)), 12, "{words}");
     }
     // Microseconds of a window that begins at a tick far ahead.
     let warm_up = WarmUp::new(1, Duration::from_secs(1)).expect("a warm-up");

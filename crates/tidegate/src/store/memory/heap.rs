@@ -8,7 +8,7 @@
 use super::labels::{Label, Listed};
 use super::overflow::{Full, Overflow, Visit};
 use crate::store::{AnyState, HeapKernel};
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock};
 use crate::time::Micros;
 
 pub(super) struct Heap {
@@ -73,12 +73,13 @@ impl Heap {
             }
             return answer;
         }
-        let now = self.recall(now);
-        let mut state = visit.fresh(now);
-        let (answer, changed) = visit.step(&mut state, now);
-        if !changed {
+        let at = self.recall(now);
+        let mut state = visit.fresh(at);
+        let (answer, changed) = visit.step(&mut state, at);
+        if !changed || !visit.takes_room(at) {
             return answer;
         }
+        // Whether others matter is for the clock to say.
         match self.make_room(&mut bucket, now) {
             Ok(()) => {
                 bucket.push(Entry::new(fingerprint, kernel, state, visit.label()));
@@ -86,7 +87,7 @@ impl Heap {
                 self.sweep(now);
                 answer
             }
-            Err(full) => visit.without_room(full, now),
+            Err(full) => visit.without_room(full, at),
         }
     }
 
@@ -124,9 +125,9 @@ impl Heap {
 
     /// Drops what has become forgettable in the next bucket, unless somebody
     /// is busy there.
-    fn sweep(&self, now: Micros) {
+    pub(super) fn sweep(&self, now: Micros) {
         let next = self.hand.fetch_add(1, Ordering::Relaxed) % self.buckets.len() as u64;
-        if let Ok(mut bucket) = self.buckets[next as usize].try_lock() {
+        if let Some(mut bucket) = try_lock(&self.buckets[next as usize]) {
             self.drop_forgettable(&mut bucket, now);
             if bucket.is_empty() {
                 bucket.shrink_to_fit();
@@ -182,6 +183,12 @@ impl Entry {
     /// Takes the state out, to be [set](Entry::set) again under the same lock.
     pub(super) fn take(&mut self) -> AnyState {
         std::mem::take(&mut self.state)
+    }
+
+    /// Gives back what was [taken](Entry::take), when there is nobody to ask
+    /// until when it matters.
+    pub(super) fn put_back(&mut self, state: AnyState) {
+        self.state = state;
     }
 
     pub(super) fn label(&self) -> Option<Listed> {
@@ -373,6 +380,21 @@ mod tests {
         assert_eq!(heap.charge(now, in_bucket(3, 5)), Ok(true));
         assert_eq!(kept(), [(0, false), (0, false), (1, true), (4, true)]);
         assert_eq!(heap.count(now), 4);
+    }
+
+    #[test]
+    fn a_bucket_in_which_somebody_panicked_is_swept_like_any_other() {
+        let heap = Heap::new(9, Overflow::Refuse);
+        assert_eq!(heap.charge(100, 1), Ok(true));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _bucket = heap.lock(0);
+            panic!("a kernel of somebody's own");
+        }));
+        assert!(panicked.is_err());
+        for fingerprint in [u64::MAX, u64::MAX - 1] {
+            assert_eq!(heap.charge(200 + HOUR, fingerprint), Ok(true));
+        }
+        assert_eq!(heap.count(0), 2, "the first is forgotten");
     }
 
     #[test]

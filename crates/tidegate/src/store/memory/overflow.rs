@@ -12,7 +12,7 @@ use crate::time::Micros;
 /// take hold states that still matter.
 ///
 /// While the store holds no more live keys than it was sized for, that
-/// happens to one new key in several thousand.
+/// happens to less than one new key in a thousand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// New keys share slots set aside for them, chosen by a keyed hash, until
@@ -46,6 +46,12 @@ pub(super) trait Visit<S> {
 
     /// The state of a key that has none.
     fn fresh(&mut self, at: Micros) -> S;
+
+    /// Whether a key that has no state needs one for what was changed.
+    fn takes_room(&self, at: Micros) -> bool {
+        let _ = at;
+        true
+    }
 
     /// What to call the key where keys are listed.
     fn label(&self) -> Option<Label<'_>>;
@@ -125,6 +131,11 @@ impl Shared {
         self.until.load(Ordering::Relaxed) > now.get()
     }
 
+    /// Whether the key has used a shared state that may matter at `now`.
+    pub(super) fn is_used_by(&self, meter: &Meter, fingerprint: u64, now: Micros) -> bool {
+        self.matters(now) && self.lock(meter, fingerprint).is_used()
+    }
+
     pub(super) fn lock(&self, meter: &Meter, fingerprint: u64) -> SharedState<'_> {
         let (shard, place) = place(meter, fingerprint);
         SharedState { until: &self.until, shard: Guard::Own(lock(&self.shards[shard])), place, fingerprint }
@@ -185,6 +196,20 @@ impl SharedState<'_> {
     pub(super) fn copy(&mut self, kernel: &MeterKernel) -> MeterState {
         let place = self.place;
         self.shard().get(&place).map(|entry| kernel.copy(&entry.state)).unwrap_or_default()
+    }
+
+    /// Whether the key has used it.
+    pub(super) fn is_used(&mut self) -> bool {
+        let (place, fingerprint) = (self.place, self.fingerprint);
+        self.shard().get(&place).is_some_and(|entry| entry.users.includes(fingerprint))
+    }
+
+    /// Whether the key may give back what it used, or forget it: not if it may
+    /// have been the others who did.
+    pub(super) fn is_surely_used(&mut self) -> bool {
+        let place = self.place;
+        let is_known = |entry: &Entry| matches!(entry.users, Users::Known(_));
+        self.is_used() && self.shard().get(&place).is_some_and(is_known)
     }
 
     /// What the key starts with that finds room: the state, if it has used it.

@@ -9,7 +9,7 @@ use super::MemoryStore;
 use super::heap::{Bucket, Entry, Heap};
 use super::labels::Label;
 use super::line_lock::LockedLine;
-use super::overflow::{AllShared, Full, Overflow};
+use super::overflow::{AllShared, Full, Overflow, SharedState};
 use super::pack::Pack;
 use super::succession;
 use super::table::{Pair, Table};
@@ -33,6 +33,10 @@ pub(super) struct Turn<'a> {
     /// would heal.
     pub(super) seen: Option<MeterState>,
     pub(super) changed: bool,
+    /// Whether the state is here, and has to be saved again.
+    is_loaded: bool,
+    /// Whether the key has a state already, of its own or a shared one.
+    pub(super) has_used: bool,
     /// The turn whose limit succeeds this one's, which is asked nothing itself.
     pub(super) heir: Option<usize>,
 }
@@ -56,6 +60,11 @@ impl Turn<'_> {
     pub(super) fn has_same_state(&self, other: &Turn<'_>) -> bool {
         self.shelf == other.shelf && self.fingerprint == other.fingerprint
     }
+
+    /// Whether its kernel is the user's own, which may panic.
+    fn is_custom(&self) -> bool {
+        self.check.meter().nominal_limit().is_none()
+    }
 }
 
 impl MemoryStore {
@@ -63,16 +72,16 @@ impl MemoryStore {
         let mut turns = self.turns(checks)?;
         let now = self.clock.now();
         self.add_predecessors(checks, &mut turns, now);
-        let mut held = self.hold(&turns);
-        self.seat_all(&mut held, &mut turns, now);
-        let mut shared = self.lock_shared(&mut turns, now);
-        for turn in &mut turns {
-            self.load(&mut held, shared.as_mut(), turn, now);
+        let mut round = Round { store: self, shared: None, held: self.hold(&turns), turns };
+        let Round { shared, held, turns, .. } = &mut round;
+        self.seat_all(held, turns, now);
+        *shared = self.lock_shared(turns, now);
+        for turn in &mut *turns {
+            self.load(held, shared.as_mut(), turn, now);
         }
         let (turns, predecessors) = turns.split_at_mut(checks.len());
-        for predecessor in predecessors {
+        for predecessor in &mut *predecessors {
             succession::take_over(turns, predecessor);
-            self.save(&mut held, shared.as_mut(), predecessor);
         }
         turns.iter_mut().for_each(|turn| self.ask(turn));
         let refuses = |turn: &Turn<'_>| match turn.admission {
@@ -80,20 +89,35 @@ impl MemoryStore {
             Admission::Wait { .. } => turn.check.verb() == Verb::Charge,
         };
         let all_pass = !turns.iter().any(refuses);
-        for (turn, verdict) in turns.iter_mut().zip(verdicts) {
-            let kernel = turn.check.meter().kernel();
-            let (verb, cost) = (turn.check.verb(), turn.check.cost());
-            turn.changed |= all_pass && kernel::apply(kernel, &mut turn.state, turn.at, verb, cost);
-            *verdict = match turn.seat {
-                Seat::Missing(full) => self.without_room(turn.check, full, now),
-                Seat::Own | Seat::Claimed | Seat::Unneeded | Seat::Shared => {
-                    let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
-                    super::seen_from(now, turn.at, Verdict::new(turn.admission, reading))
-                }
-            };
-            self.save(&mut held, shared.as_mut(), turn);
+        for predecessor in predecessors {
+            if all_pass {
+                succession::forget(turns, predecessor);
+            }
+            self.save(held, shared.as_mut(), predecessor);
+        }
+        // Whoever may panic goes first: then nothing is charged to the others.
+        for is_custom in [true, false] {
+            let turns = turns.iter_mut().zip(&mut *verdicts).filter(|(turn, _)| turn.is_custom() == is_custom);
+            for (turn, verdict) in turns {
+                *verdict = self.carry_out(turn, all_pass, now);
+                self.save(held, shared.as_mut(), turn);
+            }
         }
         Ok(now)
+    }
+
+    /// Carries a check out, if all of them pass, and answers it.
+    fn carry_out(&self, turn: &mut Turn<'_>, all_pass: bool, now: Micros) -> Verdict {
+        let kernel = turn.check.meter().kernel();
+        let (verb, cost) = (turn.check.verb(), turn.check.cost());
+        turn.changed |= all_pass && kernel::apply(kernel, &mut turn.state, turn.at, verb, cost);
+        match turn.seat {
+            Seat::Missing(full) => self.without_room(turn.check, full, now),
+            Seat::Own | Seat::Claimed | Seat::Unneeded | Seat::Shared => {
+                let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
+                super::seen_from(now, turn.at, Verdict::new(turn.admission, reading))
+            }
+        }
     }
 
     fn turns<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Turn<'a>>, StoreError> {
@@ -122,6 +146,8 @@ impl MemoryStore {
             admission: Admission::PASS,
             seen: None,
             changed: false,
+            is_loaded: false,
+            has_used: false,
             heir: None,
         }
     }
@@ -160,20 +186,15 @@ impl MemoryStore {
         if shelf.has(held, turn) {
             return Seat::Own;
         }
-        let verb = turn.check.verb();
-        if !kernel::may_write(verb, turn.check.cost()) {
+        if !kernel::may_write(turn.check.verb(), turn.check.cost()) {
             return Seat::Unneeded;
         }
-        // Whoever has used nothing has nothing to give back or to forget: nobody
-        // makes room for that. What was used elsewhere may come here first.
-        let used_elsewhere = || {
-            let is_shared = self.shared.get().is_some_and(|shared| shared.matters(now));
-            is_shared || !turn.check.meter().predecessors().is_empty()
-        };
-        if verb != Verb::Charge && !used_elsewhere() {
+        // What was used of a predecessor comes here first.
+        let is_heir = !turn.check.meter().predecessors().is_empty();
+        if !is_heir && !self.takes_room(turn.check, turn.fingerprint, now) {
             return Seat::Unneeded;
         }
-        match shelf.claim(held, turn, shelf.recall(turn.fingerprint, now)) {
+        match shelf.claim(held, turn, now) {
             Ok(()) => Seat::Claimed,
             Err(full) => Seat::Missing(full),
         }
@@ -191,8 +212,11 @@ impl MemoryStore {
         };
         let mut shared = shared?.lock_all();
         for turn in turns {
-            if let (Seat::Missing(_), Overflow::Share) = (turn.seat, self.overflow) {
-                turn.seat = match shared.state(turn.check.meter(), turn.fingerprint).make_room(now) {
+            if let (Seat::Missing(full), Overflow::Share) = (turn.seat, self.overflow) {
+                let mut state = shared.state(turn.check.meter(), turn.fingerprint);
+                let may_change = turn.check.verb() == Verb::Charge || state.is_surely_used();
+                turn.seat = match state.make_room(now) {
+                    Ok(()) if !may_change => Seat::Missing(full),
                     Ok(()) => {
                         self.overflowed.fetch_add(1, Ordering::Relaxed);
                         Seat::Shared
@@ -208,23 +232,26 @@ impl MemoryStore {
     fn load(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>, now: Micros) {
         let kernel = turn.check.meter().kernel();
         let shelf = self.shelf(turn.shelf);
-        (turn.state, turn.at) = match (turn.seat, shared) {
-            (Seat::Own, _) => (shelf.load(held, turn), now),
-            (Seat::Missing(_), _) => {
+        let mut shared = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint));
+        turn.has_used = matches!(turn.seat, Seat::Own) || shared.as_mut().is_some_and(SharedState::is_used);
+        (turn.state, turn.at) = match turn.seat {
+            Seat::Own => (shelf.load(held, turn), now),
+            Seat::Missing(_) => {
                 return;
             }
-            (Seat::Claimed | Seat::Unneeded, shared) => {
-                let state = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint).inherited(kernel));
+            Seat::Claimed | Seat::Unneeded => {
+                let state = shared.map(|mut state| state.inherited(kernel));
                 (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
-            (Seat::Shared, shared) => {
-                let state = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint).copy(kernel));
+            Seat::Shared => {
+                let state = shared.map(|mut state| state.copy(kernel));
                 (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
         };
+        turn.is_loaded = true;
         if kernel.heal(&turn.state, turn.at).is_some() {
             // As for a single check: this thread may only have slept.
-            turn.at = self.clock.now();
+            turn.at = self.clock.now().max(turn.at);
         }
         let healed = kernel.heal(&turn.state, turn.at);
         match healed {
@@ -261,6 +288,22 @@ impl MemoryStore {
             }
             (Seat::Unneeded | Seat::Shared | Seat::Missing(_), _) => {}
         }
+        turn.seat = Seat::Unneeded;
+    }
+
+    /// Puts back what was taken for a turn that was not [saved](Self::save):
+    /// a kernel of the user's own has panicked, and is not asked again.
+    fn settle(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>) {
+        let shelf = self.shelf(turn.shelf);
+        match turn.seat {
+            Seat::Own if !turn.is_loaded => {}
+            Seat::Own if turn.is_custom() => shelf.put_back(held, turn),
+            Seat::Claimed if turn.is_custom() => shelf.give_up(held, turn),
+            Seat::Shared if turn.is_custom() => {}
+            Seat::Own | Seat::Claimed | Seat::Shared | Seat::Unneeded | Seat::Missing(_) => {
+                self.save(held, shared, turn);
+            }
+        }
     }
 
     fn shelf_of(&self, check: Check<'_>) -> usize {
@@ -278,6 +321,22 @@ impl MemoryStore {
             1 => self.wide(),
             _ => self.heap(),
         }
+    }
+}
+
+/// The turns of a slice and what is locked for them. Whatever way it ends, no
+/// state is left out and no slot is left marked.
+struct Round<'s, 'a> {
+    store: &'s MemoryStore,
+    shared: Option<AllShared<'s>>,
+    held: Held<'s>,
+    turns: Vec<Turn<'a>>,
+}
+
+impl Drop for Round<'_, '_> {
+    fn drop(&mut self) {
+        let Round { store, shared, held, turns } = self;
+        turns.iter_mut().for_each(|turn| store.settle(held, shared.as_mut(), turn));
     }
 }
 
@@ -326,6 +385,8 @@ trait Shelf {
     fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState;
     /// Puts the state into the key's slot.
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
+    /// Gives back the state that was loaded, as it is.
+    fn put_back(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
     /// Leaves the slot that was taken for a key, as if it had never been.
     fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>);
     /// The time for a key that has no slot.
@@ -382,6 +443,9 @@ where
         }
     }
 
+    /// What is loaded from a table is a copy.
+    fn put_back(&self, _: &mut Held<'_>, _: &mut Turn<'_>) {}
+
     fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
         if let Some((line, slot)) = self.slot(held, turn) {
             Self::vacate(line, slot);
@@ -415,6 +479,7 @@ impl Shelf for Heap {
             entry.set(kernel, AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
+        self.sweep(now);
         Ok(())
     }
 
@@ -432,6 +497,13 @@ impl Shelf for Heap {
         }
     }
 
+    fn put_back(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
+        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
+        if let Some(entry) = Heap::find(bucket, turn.fingerprint) {
+            entry.put_back(std::mem::take(turn.state.heap_mut()));
+        }
+    }
+
     fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
         let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
         bucket.retain(|entry| entry.fingerprint() != turn.fingerprint);
@@ -441,3 +513,6 @@ impl Shelf for Heap {
         Heap::recall(self, now)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

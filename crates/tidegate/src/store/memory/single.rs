@@ -10,7 +10,7 @@ use super::overflow::{Full, Overflow, Visit};
 use super::pack::Pack;
 use super::table::{Approach, Seat, Table};
 use super::{MemoryStore, seen_from};
-use crate::kernel::{self, Bucket, BucketState, Kernel, Verdict};
+use crate::kernel::{self, Bucket, BucketState, Kernel, Verb, Verdict};
 use crate::store::{AnyState, Check, HeapKernel, MeterKernel, MeterState};
 use crate::sync::Ordering;
 use crate::time::Micros;
@@ -82,10 +82,7 @@ impl MemoryStore {
     /// Asks for the lines of a key before anything else is done.
     pub(super) fn prefetch(&self, check: Check<'_>, fingerprint: u64) {
         match check.meter().kernel() {
-            MeterKernel::Bucket(bucket) if bucket.is_narrow() => {
-                self.narrow.approach(fingerprint);
-            }
-            MeterKernel::Window(window) if window.is_narrow() => {
+            kernel if kernel.is_narrow() => {
                 self.narrow.approach(fingerprint);
             }
             MeterKernel::Bucket(_) | MeterKernel::Window(_) => {
@@ -184,6 +181,15 @@ impl MemoryStore {
         self.decide_anywhere(check, fingerprint, now)
     }
 
+    /// Whether a key without a state needs one for this check, if it changes
+    /// anything. Whoever has used nothing has nothing to give back or to
+    /// forget: nobody makes room for that.
+    #[inline]
+    pub(super) fn takes_room(&self, check: Check<'_>, fingerprint: u64, at: Micros) -> bool {
+        let is_shared = || self.shared.get().is_some_and(|shared| shared.is_used_by(check.meter(), fingerprint, at));
+        check.verb() == Verb::Charge || is_shared()
+    }
+
     #[inline(never)]
     fn decide_anywhere(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
         match check.meter().kernel() {
@@ -230,7 +236,7 @@ impl<K> OneCheck<'_, K> {
     fn decide<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State, at: Micros) -> (Verdict, bool) {
         let (verb, cost) = (self.check.verb(), self.check.cost());
         if kernel.heal(state, at).is_some() {
-            return self.decide_again(kernel, state);
+            return self.decide_again(kernel, state, at);
         }
         let (verdict, changed) = kernel::decide_healed(kernel, state, at, verb, cost);
         (seen_from(self.now, at, verdict), changed)
@@ -238,10 +244,10 @@ impl<K> OneCheck<'_, K> {
 
     /// Decides on a state that seems to come from the future. It may only mean
     /// that this thread slept since it read the clock: ask again, now that the
-    /// state is locked.
+    /// state is locked. But not for a time before the one that the key goes by.
     #[cold]
-    fn decide_again<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State) -> (Verdict, bool) {
-        let at = self.store.clock.now();
+    fn decide_again<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State, at: Micros) -> (Verdict, bool) {
+        let at = self.store.clock.now().max(at);
         let (verdict, changed) = kernel::decide(kernel, state, at, self.check.verb(), self.check.cost());
         (seen_from(self.now, at, verdict), changed)
     }
@@ -262,7 +268,8 @@ impl<K> OneCheck<'_, K> {
             return self.store.without_room(self.check, full, self.now);
         }
         let mut shared = self.store.shared().lock(self.check.meter(), self.fingerprint);
-        if let Err(full) = shared.make_room(at) {
+        let may_change = self.check.verb() == Verb::Charge || shared.is_surely_used();
+        if let Err(full) = shared.make_room(at).and(if may_change { Ok(()) } else { Err(full) }) {
             return self.store.without_room(self.check, full, self.now);
         }
         self.store.overflowed.fetch_add(1, Ordering::Relaxed);
@@ -296,6 +303,10 @@ where
         self.inherited(at).map_or([0; STATE], |state| self.check.meter().kernel().pack(&state))
     }
 
+    fn takes_room(&self, at: Micros) -> bool {
+        self.store.takes_room(self.check, self.fingerprint, at)
+    }
+
     fn label(&self) -> Option<Label<'_>> {
         self.store.label(self.check)
     }
@@ -314,6 +325,10 @@ impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
 
     fn fresh(&mut self, at: Micros) -> AnyState {
         self.inherited(at).map(|mut state| std::mem::take(state.heap_mut())).unwrap_or_default()
+    }
+
+    fn takes_room(&self, at: Micros) -> bool {
+        self.store.takes_room(self.check, self.fingerprint, at)
     }
 
     fn label(&self) -> Option<Label<'_>> {

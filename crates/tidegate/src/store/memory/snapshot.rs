@@ -59,7 +59,8 @@ impl MemoryStore {
     /// The bytes contain no key, but the seeds that a key's fingerprint could
     /// be recognised with: keep them like the rest of the server's data.
     /// States that keys share for lack of room are not written, nor are the
-    /// texts of [listed](Builder::list_keys) keys.
+    /// texts of [listed](Builder::list_keys) keys and the
+    /// [ids](crate::Request::id) of requests.
     ///
     /// # Errors
     /// If `out` fails.
@@ -98,8 +99,9 @@ impl MemoryStore {
 impl Builder {
     /// Builds a store with the states of a [snapshot](MemoryStore::snapshot).
     ///
-    /// What has become forgettable since is left out. A snapshot that is cut
-    /// short or altered anywhere is refused whole.
+    /// What has become forgettable since is left out. A store of as many
+    /// [`max_keys`](Builder::max_keys) as the former has room for all of the
+    /// rest. A snapshot that is cut short or altered anywhere is refused whole.
     ///
     /// # Errors
     /// If `snapshot` is none, is damaged, or holds more keys than fit.
@@ -161,6 +163,7 @@ fn put_back<const STATE: usize>(
     if state[0] <= now.get() << FRACTION_BITS {
         return Ok(());
     }
+    table.make_way(fingerprint, now);
     table.visit(fingerprint, now, PutBack(state))
 }
 

@@ -29,17 +29,11 @@ impl MemoryStore {
 /// Moves what was used of a predecessor to its heir, one of `turns`.
 pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
-    if to.check.verb() == Verb::Reset {
-        // What does not fit would come back with the next charge.
-        (from.state, from.changed) = (MeterState::Fresh, true);
+    // What it used of a shared state cannot be taken from there: it counts once,
+    // for a key that has nothing else.
+    let is_counted = to.has_used && !matches!(from.seat, Seat::Own);
+    if is_counted || matches!(to.seat, Seat::Missing(_)) {
         return;
-    }
-    match (from.seat, to.seat) {
-        (_, Seat::Missing(_)) => return,
-        // What it used of a shared state cannot be taken from there: it counts
-        // for a key that has nothing else.
-        (Seat::Own, _) | (_, Seat::Claimed | Seat::Unneeded) => {}
-        (_, Seat::Own | Seat::Shared) => return,
     }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
@@ -54,6 +48,15 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     }
     store::take_over(to_meter, &mut to.state, to.at, from_meter, &mut from.state);
     (to.changed, from.changed) = (true, true);
+}
+
+/// Forgets what was used of a predecessor whose heir is reset: what did not
+/// fit would come back with the next charge.
+pub(super) fn forget(turns: &[Turn<'_>], from: &mut Turn<'_>) {
+    let heir = from.heir.and_then(|heir| turns.get(heir));
+    if heir.is_some_and(|heir| heir.check.verb() == Verb::Reset) {
+        (from.state, from.changed) = (MeterState::Fresh, true);
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -135,6 +138,27 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_that_is_not_carried_out_forgets_nothing() {
+        let closed = Meter::new(Name::literal("closed"), Limit::per_hour(1));
+        for [old, new] in &pairs() {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            assert!(charge(&store, &closed, 1).allowed && charge(&store, old, 3).allowed);
+            let withheld = ask(&store, &[(new, Verb::Reset, 0), (&closed, Verb::Charge, 1)], "alice");
+            assert_eq!((withheld[0].remaining, withheld[1].allowed), (17, false));
+            assert_eq!(left(&store, new), 17, "what was used still counts");
+            ask(&store, &[(new, Verb::Reset, 0)], "alice");
+            assert_eq!([left(&store, new), left(&store, old)], [20, 10]);
+            // Nor what did not fit.
+            let [large, small] =
+                [new, old].map(|meter| Meter::new(meter.name(), meter.limit().expect("no custom one")));
+            let small = small.in_place_of(&large, START).expect("the first change");
+            assert!(charge(&store, &large, 15).allowed);
+            ask(&store, &[(&small, Verb::Reset, 0), (&closed, Verb::Charge, 1)], "alice");
+            assert_eq!([left(&store, &small), left(&store, &large)], [0, 15]);
+        }
+    }
+
+    #[test]
     fn what_seems_to_come_from_the_future_moves_as_a_full_state() {
         for [old, new] in &pairs() {
             let clock = ManualClock::at(START);
@@ -165,6 +189,23 @@ mod tests {
             fill(&store, strangers);
             assert!(charge(&store, new, 1).degraded);
             assert_eq!(left(&store, old), 7);
+        }
+    }
+
+    #[test]
+    fn what_was_used_of_a_shared_state_counts_once_where_there_is_still_no_room() {
+        for ([old, new], strangers) in
+            pairs().iter().zip([Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)])
+        {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            fill(&store, strangers);
+            let before = store.overflowed();
+            assert!(charge(&store, old, 10).allowed);
+            assert_eq!(left(&store, new), 10, "{new:?}");
+            assert_eq!(charge(&store, new, 1).remaining, 9, "{new:?}: what was used of the old one counts");
+            assert_eq!(left(&store, new), 9, "{new:?}");
+            assert_eq!(charge(&store, new, 1).remaining, 8, "{new:?}: but once");
+            assert_eq!(store.overflowed(), before + 3, "there is no room for any of it");
         }
     }
 

@@ -12,6 +12,8 @@
 //! - *The line's number and the tag give the whole fingerprint*, so two keys
 //!   are taken for one only if all 64 bits of their keyed hashes agree.
 
+mod way;
+
 use super::labels::{Label, Labels, Listed};
 use super::line_lock::{Glance, LockedLine};
 use super::lines::{Lines, WORDS, prefetch};
@@ -93,8 +95,9 @@ impl<const STATE: usize> Table<STATE> {
     /// A table that `keys` fit into.
     pub(super) fn new(keys: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
         // Three slots more for every eight keys: then one key in nine has to
-        // sit in its second line, and one in ten thousand finds no room at
-        // all. With two slots to a line it takes twice as many slots as keys.
+        // sit in its second line, and one in four thousand finds no room at
+        // all. With two slots to a line it takes twice as many slots as keys,
+        // and it is one in sixteen hundred.
         let spare = if Self::SLOTS >= 4 { keys / 8 * 3 } else { keys };
         let lines = (keys + spare).div_ceil(Self::SLOTS).max(4);
         Table::with_lines(lines, overflow, listed)
@@ -188,10 +191,10 @@ impl<const STATE: usize> Table<STATE> {
         now: Micros,
         mut visit: V,
     ) -> V::Answer {
-        let now = self.recall(home, now);
-        let mut state = visit.fresh(now);
-        let (answer, changed) = visit.step(&mut state, now);
-        if changed {
+        let at = self.recall(home, now);
+        let mut state = visit.fresh(at);
+        let (answer, changed) = visit.step(&mut state, at);
+        if changed && visit.takes_room(at) {
             self.take(home_line, home, slot, visit.label(), now.get() << FRACTION_BITS);
             Self::write(home_line, slot, state);
         }
@@ -200,18 +203,19 @@ impl<const STATE: usize> Table<STATE> {
 
     /// [`visit`](Table::visit) for a key that sits nowhere yet.
     fn enter<V: Visit<[u64; STATE]>>(&self, pair: Pair<'_, '_>, home: Seat, now: Micros, mut visit: V) -> V::Answer {
-        let now = self.recall(home, now);
-        let mut state = visit.fresh(now);
-        let (answer, changed) = visit.step(&mut state, now);
-        if !changed {
+        let at = self.recall(home, now);
+        let mut state = visit.fresh(at);
+        let (answer, changed) = visit.step(&mut state, at);
+        if !changed || !visit.takes_room(at) {
             return answer;
         }
+        // Whether others matter is for the clock to say.
         match self.claim(pair, home, now, visit.label()) {
             Ok((line, slot)) => {
                 Self::write(line, slot, state);
                 answer
             }
-            Err(full) => visit.without_room(full, now),
+            Err(full) => visit.without_room(full, at),
         }
     }
 
@@ -384,13 +388,20 @@ impl<const STATE: usize> Table<STATE> {
 
     /// Visits every key whose state matters at `now`.
     pub(super) fn for_each(&self, now: Micros, mut visit: impl FnMut(u64, [u64; STATE], Option<Listed>)) {
-        for number in 0..self.lines.count() {
-            let line = self.lock(number);
-            for slot in (0..Self::SLOTS).filter(|slot| Self::until(&line, *slot) > now.get() << FRACTION_BITS) {
-                let seat = Seat { line: number, tag: Self::tag(&line, slot) };
-                let label = self.labels.as_ref().and_then(|labels| labels.get(number * Self::SLOTS + slot));
-                visit(self.fingerprint(seat), Self::read(&line, slot), label);
+        let mut found = Vec::new();
+        for first in (0..self.lines.count()).step_by(self.block) {
+            // A key moves within its block: whoever looks at all of it at once
+            // sees each key once.
+            let lines: Vec<_> = (first..first + self.block).map(|number| (number, self.lock(number))).collect();
+            for (number, line) in &lines {
+                for slot in (0..Self::SLOTS).filter(|slot| Self::until(line, *slot) > now.get() << FRACTION_BITS) {
+                    let seat = Seat { line: *number, tag: Self::tag(line, slot) };
+                    let label = self.labels.as_ref().and_then(|labels| labels.get(number * Self::SLOTS + slot));
+                    found.push((self.fingerprint(seat), Self::read(line, slot), label));
+                }
             }
+            drop(lines);
+            found.drain(..).for_each(|(fingerprint, state, label)| visit(fingerprint, state, label));
         }
     }
 

@@ -135,3 +135,25 @@ fn a_batch_is_decided_at_one_time_and_says_which() {
     let now = store.decide_each_now(&checks, &mut verdicts[..2]).expect("an answer");
     assert_eq!(now.saturating_add(verdicts[1].reset_after), Micros::new(1_000_000 + 72 * 3_600_000));
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "many keys, and nothing that is not tried elsewhere")]
+fn states_on_the_heap_are_given_back_though_several_limits_are_asked_at_once() {
+    let clock = crate::time::ManualClock::at(Micros::new(1_000_000_000));
+    let store = MemoryStore::builder().max_keys(800).clock(clock.clone()).build().expect("valid settings");
+    let meters = [Limit::sliding_log(5, Duration::from_secs(1)), Limit::per_second(5)].map(meter);
+    let mut entries = Vec::new();
+    for round in 0..10_u64 {
+        for number in 0..200 {
+            let key = Key::from((round, number));
+            let both = meters.each_ref().map(|meter| charge(meter, &key, 1));
+            store.decide_now(&both, &mut [Verdict::default(); 2]).expect("an answer");
+        }
+        clock.advance(Duration::from_secs(2));
+        let mut kept = 0;
+        store.heap().for_each(Micros::ZERO, |_| kept += 1);
+        entries.push(kept);
+    }
+    // One that is new finds time to look at one more place, of a hundred.
+    assert!(entries.iter().all(|kept| *kept <= 600), "{entries:?}");
+}

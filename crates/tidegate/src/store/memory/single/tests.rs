@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::*;
-use crate::kernel::Verb;
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
@@ -37,13 +36,17 @@ fn all_pass(store: &MemoryStore, checks: &[Check<'_>]) -> bool {
 fn full_store(clock: &ManualClock) -> MemoryStore {
     let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
     let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
-    for limit in [Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)] {
-        let strangers = meter("strangers", limit);
-        (0..100_u64).for_each(|number| drop(decide(&store, &[charge(&strangers, &Key::from(number))])));
-    }
-    assert_eq!(store.count_keys(), 16 + 8 + 20);
+    fill(&store);
     assert_eq!(store.overflowed(), 300 - 44, "who found no room is counted once");
     store
+}
+
+fn fill(store: &MemoryStore) {
+    for limit in [Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)] {
+        let strangers = meter("strangers", limit);
+        (0..100_u64).for_each(|number| drop(decide(store, &[charge(&strangers, &Key::from(number))])));
+    }
+    assert_eq!(store.count_keys(), 16 + 8 + 20);
 }
 
 /// Limits of a day, one for each place where states are kept.
@@ -98,6 +101,83 @@ fn the_same_is_so_in_checks_of_several_limits() {
     let generous = meter("generous", Limit::per_hour(1_000));
     newcomers(|store, meter, key| all_pass(store, &[charge(meter, key), charge(&generous, key)]));
     newcomers(|store, meter, key| all_pass(store, &[charge(&generous, key), charge(meter, key)]));
+}
+
+#[test]
+fn who_used_nothing_of_a_shared_state_gives_nothing_of_it_back() {
+    let generous = meter("generous", Limit::per_hour(1_000));
+    for (limit, verb) in daily().into_iter().flat_map(|limit| [Verb::Refund, Verb::Reset].map(|verb| (limit, verb))) {
+        let clock = ManualClock::at(START);
+        let (store, meter) = (full_store(&clock), meter("newcomers", limit));
+        let [user, companion] = companions(&store, &meter);
+        assert!(all_pass(&store, &[charge(&meter, &user)]), "{limit}");
+        let overflowed = store.overflowed();
+        let ask = |meter, key| Check::new(meter, key, verb, 1).expect("a cost of one");
+        let [alone, first] = [
+            decide(&store, &[ask(&meter, &companion)])[0],
+            decide(&store, &[ask(&meter, &companion), ask(&generous, &companion)])[0],
+        ];
+        assert_eq!(
+            [alone, first].map(|verdict| (verdict.allowed, verdict.remaining, verdict.degraded)),
+            [(true, 1, false); 2],
+            "{limit}"
+        );
+        assert!(!all_pass(&store, &[charge(&meter, &user)]), "{limit}: used up, whatever strangers {verb:?}");
+        assert_eq!(store.overflowed(), overflowed, "{limit}: nobody needed room");
+        // Who has used it may.
+        assert!(all_pass(&store, &[ask(&meter, &user)]) && all_pass(&store, &[charge(&meter, &user)]), "{limit}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "looks for companions among very many keys")]
+fn where_nobody_knows_who_used_a_shared_state_nothing_of_it_is_given_back() {
+    let clock = ManualClock::at(START);
+    let (store, meter) = (full_store(&clock), meter("newcomers", Limit::token_bucket(50, 24 * HOUR)));
+    let group = |key: &Key<'_>| store.fingerprint(charge(&meter, key)) % 1_024;
+    let first = Key::from("first");
+    let companions: Vec<Key<'_>> =
+        (0..200_000_u64).map(Key::from).filter(|key| group(key) == group(&first)).take(40).collect();
+    let left = || decide(&store, &[charge(&meter, &first).as_peek()])[0].remaining;
+    for user in &companions[..33] {
+        assert!(all_pass(&store, &[charge(&meter, user)]));
+    }
+    assert!(all_pass(&store, &[charge(&meter, &first)]));
+    assert_eq!(left(), 16);
+    let generous = self::meter("generous", Limit::per_hour(1_000));
+    for verb in [Verb::Refund, Verb::Reset] {
+        let ask = |meter, key| Check::new(meter, key, verb, 9).expect("a small cost");
+        let alone = decide(&store, &[ask(&meter, &companions[39])])[0];
+        let beside = decide(&store, &[ask(&meter, &companions[39]), ask(&generous, &companions[39])])[0];
+        assert!(alone.degraded && beside.degraded && !alone.allowed, "{verb:?}");
+        assert_eq!(left(), 16, "{verb:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_gives_nothing_of_a_shared_state_back() {
+    let second = Duration::from_secs(1);
+    let generous = meter("generous", Limit::per_hour(1_000));
+    let limits = [
+        Limit::per_second(1),
+        Limit::token_bucket(2_053, second * 2_053 + Duration::from_micros(1)).burst(1),
+        Limit::sliding_counter(1, second),
+        Limit::sliding_log(1, second),
+    ];
+    for limit in limits {
+        let clock = ManualClock::at(START);
+        let (store, meter, key) = (full_store(&clock), meter("newcomers", limit), Key::from("alice"));
+        // Those that were forgotten left behind until when they mattered.
+        clock.advance(HOUR + second);
+        fill(&store);
+        clock.advance(10 * second);
+        assert!(all_pass(&store, &[charge(&meter, &key)]), "{limit}");
+        clock.set(START.saturating_add(Micros::from_duration(HOUR / 2)));
+        for _ in 0..3 {
+            assert!(!all_pass(&store, &[charge(&meter, &key)]), "{limit}");
+            assert!(!all_pass(&store, &[charge(&meter, &key), charge(&generous, &key)]), "{limit}");
+        }
+    }
 }
 
 #[test]

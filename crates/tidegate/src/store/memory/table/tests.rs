@@ -314,6 +314,19 @@ fn nothing_is_taken_back_of_what_was_forgotten() {
 }
 
 #[test]
+fn who_finds_no_slot_after_a_clock_went_back_takes_none_that_matters_by_the_clock() {
+    let table = small::<1>(Overflow::Refuse);
+    table.fill(1, 0, 1, 1_000);
+    table.put(1_000, key(0, 1, 1), 2_000).expect("there is room");
+    let (used, newcomer) = (key(0, 1, 2), key(0, 1, 3));
+    table.put(500, used, 600).expect("there is room in the other line");
+    table.put(501, newcomer, 700).expect("there is room in the other line");
+    for (key, until) in [(used, 600), (newcomer, 700)] {
+        assert_eq!(table.state_of(501, key), state(key, until));
+    }
+}
+
+#[test]
 fn what_was_forgotten_last_does_not_hide_what_mattered_longer() {
     let table = small::<1>(Overflow::Refuse);
     table.fill(1, 0, 1, 100);
@@ -391,6 +404,30 @@ fn a_name_moves_with_its_key() {
         });
     }
     assert_eq!(listed, 16, "every slot is in use");
+}
+
+#[test]
+fn a_key_that_moves_while_all_are_visited_is_visited_once() {
+    let table = small::<1>(Overflow::Refuse);
+    let (watched, movable) = (key(1, 1, 1), key(3, 3, 1));
+    for settled in [watched, movable] {
+        table.put(1, settled, 200).expect("there is room");
+    }
+    table.fill(1, 2, 1, 100);
+    for number in 0..3 {
+        table.put(1, key(3, 1, 10 + number), 100).expect("there is room");
+    }
+    let mut visited = Vec::new();
+    table.for_each(Micros::new(1), |fingerprint, _, _| {
+        if fingerprint == watched {
+            table.put(1, key(2, 1, 1), 300).expect("one can move to the first line");
+        }
+        visited.push(fingerprint);
+    });
+    assert_eq!(visited.iter().filter(|fingerprint| **fingerprint == movable).count(), 1);
+    assert!(
+        table.is_full(2) && table.is_full(3) && Table::<1>::find(&table.lock(0), movable << TAG_SHIFT | AWAY).is_some()
+    );
 }
 
 /// Looks at a line every millisecond until it was as `is_locked` says for ten

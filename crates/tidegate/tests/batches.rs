@@ -1,0 +1,55 @@
+//! Many questions at once: each is answered as it would be by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request};
+
+/// Counts how often it is read.
+#[derive(Clone, Default)]
+struct Counting {
+    clock: ManualClock,
+    readings: Arc<AtomicU64>,
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Micros {
+        self.readings.fetch_add(1, Ordering::Relaxed);
+        self.clock.now()
+    }
+
+    fn wake_at(&self, at: Micros, waker: &Waker) {
+        self.clock.wake_at(at, waker);
+    }
+}
+
+fn limiter(policy: impl Into<Policy>) -> (Limiter, Counting) {
+    let clock = Counting::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    (Limiter::with_store(policy, store).expect("a valid policy"), clock)
+}
+
+#[test]
+fn a_batch_of_any_length_is_answered_as_one_by_one() {
+    let names: Vec<String> = (0..7).map(|number| format!("user{number}")).collect();
+    for count in [0, 1, 2, 31, 32, 33, 63, 64, 65, 100] {
+        let requests: Vec<Request<'_>> =
+            (0..count).map(|at| Request::new(names[at % 7].as_str()).cost(at as u64 % 3)).collect();
+        let (many, _) = limiter(Limit::per_hour(9));
+        let (single, _) = limiter(Limit::per_hour(9));
+        let expected: Vec<_> = requests.iter().map(|one| single.check(one.clone()).expect("an answer")).collect();
+        assert_eq!(many.check_many(requests).expect("answers"), expected, "{count} of them");
+    }
+}
+
+#[test]
+fn a_batch_reads_the_clock_once_for_every_32() {
+    let (limiter, clock) = limiter(Limit::per_hour(9));
+    for (count, readings) in [(1, 1), (32, 1), (33, 2), (64, 2), (65, 3)] {
+        let before = clock.readings.load(Ordering::Relaxed);
+        let decisions = limiter.check_many((0..count).map(|number: u64| Request::new(number)));
+        assert_eq!(decisions.expect("answers").len() as u64, count);
+        assert_eq!(clock.readings.load(Ordering::Relaxed) - before, readings, "{count} of them");
+    }
+}
