@@ -60,7 +60,9 @@ impl Decision {
     }
 
     /// How many more requests of cost 1 would pass at this instant: rounded
-    /// down, the least of all limits.
+    /// down, the least of all limits. A rule that charges [several
+    /// times](crate::Rule::times) the cost, or [always](crate::Rule::always) the
+    /// same, counts what it charges: so many times fewer pass.
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> u64 {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use crate::kernel::{Verb, Verdict};
 use crate::limit::{AlgorithmKind, Limit};
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, ImmediateStore, Meter, Store, StoreError};
+use crate::store::{Check, ImmediateStore, Meter, Predecessor, StoreError};
 use crate::time::Micros;
 
 /// What to answer for a limit whose store has no answer.
@@ -75,11 +75,7 @@ impl StandIns {
             .map(|meter| match meter.failure_mode().or(for_all)? {
                 FailureMode::Open => Some(StandIn::Open),
                 FailureMode::Closed => Some(StandIn::Closed),
-                FailureMode::Local { processes } => Some(match meter.nominal_limit() {
-                    Some(limit) => StandIn::Local(Meter::new(meter.name(), limit.share(processes))),
-                    // A kernel of the user's own has no share that we could know.
-                    None => StandIn::Local(meter.clone()),
-                }),
+                FailureMode::Local { processes } => Some(StandIn::Local(local(meter, processes))),
             })
             .collect();
         let any = modes.iter().any(Option::is_some);
@@ -114,7 +110,7 @@ impl StandIns {
                 }
                 Some(StandIn::Closed) => verdict.retry_after = FailureMode::RETRY_AFTER,
                 Some(StandIn::Local(meter)) => match Check::new(meter, check.key(), check.verb(), check.cost()) {
-                    Ok(check) => local.push((index, check)),
+                    Ok(share) => local.push((index, check.id().map_or(share, |id| share.with_id(id)))),
                     // More than the share can ever hold: the store must be back first.
                     Err(_) => verdict.retry_after = FailureMode::RETRY_AFTER,
                 },
@@ -122,9 +118,6 @@ impl StandIns {
             verdicts[index] = verdict;
         }
         let beyond_share = local.len() < modes.iter().filter(|m| matches!(m, Some(StandIn::Local(_)))).count();
-        if local.is_empty() {
-            return Ok(store.clock().now());
-        }
         let asked: Vec<Check<'_>> =
             local.iter().map(|(_, check)| if closed || beyond_share { check.as_peek() } else { *check }).collect();
         let mut answers = vec![Verdict::default(); asked.len()];
@@ -134,6 +127,19 @@ impl StandIns {
         }
         Ok(now)
     }
+}
+
+/// The part of a meter that one of so many processes keeps by itself, in the
+/// place of what it kept before.
+fn local(meter: &Meter, processes: NonZeroU32) -> Meter {
+    // A kernel of the user's own has no share that we could know.
+    let share = |meter: &Meter| match meter.nominal_limit() {
+        Some(limit) => Meter::new(meter.name(), limit.share(processes)),
+        None => meter.clone(),
+    };
+    // Where shares are the same the store sees one state, and asks it once.
+    let past = meter.predecessors().iter().map(|former| Predecessor::new(share(former.meter()), former.until()));
+    share(meter).succeeding(past.collect())
 }
 
 impl Limit {
@@ -168,7 +174,7 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clock, Key, Limiter, ManualClock, Name, Policy};
+    use crate::{CheckError, Clock, Key, Limiter, ManualClock, Name, Policy, Request, Rule, Store};
 
     /// A store that is always away.
     struct Away(ManualClock);
@@ -232,12 +238,29 @@ mod tests {
         let limiter = limiter(Limit::per_second(8), Some(FailureMode::local(4)));
         let admitted = (0..10).filter(|_| block_on(limiter.check_async("alice")).is_ok_and(|d| d.is_allowed()));
         assert_eq!(admitted.count(), 2);
-        let beyond = block_on(limiter.check_async(crate::Request::new("bob").cost(3))).expect("a stand-in answers");
+        let beyond = block_on(limiter.check_async(Request::new("bob").cost(3))).expect("a stand-in answers");
         assert!(!beyond.is_allowed() && beyond.is_degraded(), "more than the share holds");
         assert!(
             block_on(limiter.check_async(Key::from("bob"))).is_ok_and(|d| d.is_allowed()),
             "and bob was not charged"
         );
+    }
+
+    #[test]
+    fn a_request_with_an_id_is_charged_once_where_a_process_decides_by_itself() {
+        let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
+        let ask = |id| block_on(limiter.check_async(crate::Request::new("alice").id(id))).expect("a stand-in answers");
+        assert_eq!((ask("a").remaining(), ask("a").remaining(), ask("b").remaining()), (3, 3, 2));
+        assert!(ask("a").is_repeated() && ask("a").is_degraded());
+    }
+
+    #[test]
+    fn what_was_used_of_a_share_stays_used_when_the_limit_is_changed() {
+        let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
+        let ask = |cost| block_on(limiter.check_async(crate::Request::new("alice").cost(cost)));
+        assert_eq!(ask(3).expect("a stand-in answers").remaining(), 1);
+        limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
+        assert_eq!(ask(1).expect("a stand-in answers").remaining(), 6);
     }
 
     #[test]
@@ -249,8 +272,65 @@ mod tests {
         for _ in 0..5 {
             let decision = block_on(limiter.check_async("alice")).expect("a stand-in answers");
             assert_eq!((decision.is_allowed(), decision.rule().as_str()), (false, "closed"));
-            assert_eq!(decision.remaining(), 0);
+            assert_eq!((decision.remaining(), decision.wait()), (0, FailureMode::RETRY_AFTER));
         }
+        let local = block_on(limiter.peek_async(Request::new("alice").rule("local"))).expect("a stand-in answers");
+        assert_eq!((local.remaining(), local.is_degraded()), (2, true));
+    }
+
+    #[test]
+    fn whoever_wants_more_than_the_share_of_one_limit_is_charged_to_no_other() {
+        let policy = Policy::new().limit("small", Limit::per_second(4)).limit("large", Limit::per_second(40));
+        let limiter = limiter(policy, Some(FailureMode::local(2)));
+        let decision = block_on(limiter.check_async(Request::new("alice").cost(3))).expect("a stand-in answers");
+        assert_eq!((decision.is_allowed(), decision.rule().as_str()), (false, "small"));
+        assert_eq!(decision.wait(), FailureMode::RETRY_AFTER);
+        let large = block_on(limiter.peek_async(Request::new("alice").rule("large"))).expect("a stand-in answers");
+        assert_eq!(large.remaining(), 20);
+    }
+
+    #[test]
+    fn a_limit_without_a_mode_leaves_all_without_an_answer() {
+        let policy = Policy::new()
+            .meter(Meter::new(Name::literal("open"), Limit::per_second(2)).on_failure(FailureMode::Open))
+            .limit("none", Limit::per_second(2));
+        let limiter = limiter(policy, None);
+        assert!(block_on(limiter.check_async("alice")).is_err());
+        let open = block_on(limiter.check_async(Request::new("alice").rule("open"))).expect("a stand-in answers");
+        assert_eq!((open.is_allowed(), open.remaining()), (true, 2));
+    }
+
+    #[test]
+    fn a_rule_has_a_mode_of_its_own() {
+        let rule = Rule::new("api", Limit::per_second(2)).tier("plan", "pro", Limit::per_second(3));
+        let limiter = limiter(rule.on_failure(FailureMode::Closed), Some(FailureMode::Open));
+        for request in [Request::new("alice"), Request::new("alice").with("plan", "pro")] {
+            assert!(!block_on(limiter.check_async(request)).expect("a stand-in answers").is_allowed());
+        }
+    }
+
+    #[test]
+    fn limiters_can_have_one_store_for_their_stand_ins() {
+        let clock = ManualClock::default();
+        let local = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
+        let local = Arc::new(local);
+        let admitted = [(); 2].map(|()| {
+            let builder = Limiter::builder(Limit::per_second(2)).store(Away(clock.clone()));
+            let limiter = builder.on_failure(FailureMode::local(1)).local_store(Arc::clone(&local)).build();
+            let limiter = limiter.expect("a valid policy");
+            (0..5).filter(|_| block_on(limiter.check_async("alice")).is_ok_and(|d| d.is_allowed())).count()
+        });
+        assert_eq!(admitted, [2, 0]);
+    }
+
+    #[test]
+    fn what_the_caller_did_wrong_has_no_stand_in() {
+        let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
+        let builder = Limiter::builder(Limit::per_second(5)).store(store);
+        let limiter = builder.on_failure(FailureMode::Open).build().expect("a valid policy");
+        assert!(limiter.is_allowed(Request::new("alice").id("a")));
+        let reused = limiter.check(Request::new("alice").cost(2).id("a"));
+        assert!(matches!(reused, Err(CheckError::Store(StoreError::IdReused { .. }))), "{reused:?}");
     }
 
     #[test]
@@ -269,5 +349,8 @@ mod tests {
             }
         }
         assert_eq!(Limit::per_second(5).share(NonZeroU32::MIN), Limit::per_second(5));
+        // Neither twice as slow nor half as large is a limit.
+        let slow: Limit = "3/3285day burst 23".parse().expect("a limit");
+        assert_eq!(slow.share(NonZeroU32::new(2).expect("not zero")).to_string(), "3/3285day burst 1");
     }
 }

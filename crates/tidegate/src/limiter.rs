@@ -166,7 +166,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
     pub async fn refund_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_async(Verb::Refund, &request.into()).await
+        self.give_async(Verb::Refund, &request.into()).await
     }
 
     /// [`reset`](Limiter::reset) on any store.
@@ -174,7 +174,13 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
     pub async fn reset_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_async(Verb::Reset, &request.into()).await
+        self.give_async(Verb::Reset, &request.into()).await
+    }
+
+    async fn give_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+        let given = self.ask_async(verb, request).await?;
+        self.wake_first(request);
+        Ok(given)
     }
 
     async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
@@ -204,7 +210,7 @@ impl<S: Store> Limiter<S> {
             for (shadow, check) in shadows(&resolution, verb, decision) {
                 let mut verdicts = [Verdict::default()];
                 if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
-                    self.tell_shadow(shadow, verb, check.decision(verdicts[0]), at);
+                    self.tell_shadow(shadow, (verb, request), check.decision(verdicts[0]), at);
                 }
             }
             return Ok(decision);
@@ -289,30 +295,30 @@ impl<S: Store> Limiter<S> {
         verb: Verb,
         (request, resolution): (&Request<'_>, &Resolution<'_, '_>),
     ) {
-        if let Some(at) = decided {
-            self.inner.policies.settle(current, at);
-        }
-        if !self.inner.observers.is_empty() {
+        self.inner.policies.settle(current, self.inner.store.clock());
+        let observers = &self.inner.observers;
+        if !observers.is_empty() {
             // Where nobody needed the store, the observers get its time all the same.
             let at = decided.unwrap_or_else(|| self.inner.store.clock().now());
-            let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
-            self.tell(verb, (key, request.cost), decision, at);
+            let rule = decision.rule();
+            let (key, limit) = (resolution.key_of(rule).unwrap_or(&request.key), resolution.limit_of(rule));
+            let &Request { cost, in_addition, .. } = request;
+            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: false });
         }
     }
 
-    fn tell_shadow(&self, shadow: &Applied<'_, '_>, verb: Verb, decision: Decision, at: Micros) {
+    fn tell_shadow(
+        &self,
+        shadow: &Applied<'_, '_>,
+        (verb, request): (Verb, &Request<'_>),
+        decision: Decision,
+        at: Micros,
+    ) {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
-            let Applied { key, cost, .. } = shadow;
-            observers.tell(&Event { rule: decision.rule(), key, verb, cost: *cost, decision, at, shadow: true });
-        }
-    }
-
-    #[inline]
-    fn tell(&self, verb: Verb, (key, cost): (&Key<'_>, u64), decision: Decision, at: Micros) {
-        let observers = &self.inner.observers;
-        if !observers.is_empty() {
-            observers.tell(&Event { rule: decision.rule(), key, verb, cost, decision, at, shadow: false });
+            let Applied { key, meter, .. } = shadow;
+            let (rule, &Request { cost, in_addition, .. }, limit) = (decision.rule(), request, meter.limit());
+            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: true });
         }
     }
 }
@@ -364,7 +370,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Limiter::check).
     pub fn refund<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_now(Verb::Refund, &request.into())
+        self.give_now(Verb::Refund, &request.into())
     }
 
     /// Forgets all that the key was charged.
@@ -372,7 +378,13 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// Whatever kept the store from answering.
     pub fn reset<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_now(Verb::Reset, &request.into())
+        self.give_now(Verb::Reset, &request.into())
+    }
+
+    fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+        let given = self.ask_now(verb, request)?;
+        self.wake_first(request);
+        Ok(given)
     }
 
     /// What every rule says of a request, and why, without charging anything.
@@ -443,7 +455,7 @@ impl<S: ImmediateStore> Limiter<S> {
             for (shadow, check) in shadows(&resolution, verb, decision) {
                 let mut verdict = Verdict::default();
                 if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {
-                    self.tell_shadow(shadow, verb, check.decision(verdict), at);
+                    self.tell_shadow(shadow, (verb, request), check.decision(verdict), at);
                 }
             }
             return Ok(decision);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::decision::Decision;
 use crate::kernel::Verb;
+use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
 use crate::time::Micros;
@@ -33,8 +34,13 @@ pub struct Event<'a> {
     pub verb: Verb,
     /// What the request cost.
     pub cost: u64,
+    /// Whether that was asked for [in addition](crate::Request::in_addition) to
+    /// what the request was charged before: it is no request of its own.
+    pub in_addition: bool,
     /// The answer.
     pub decision: Decision,
+    /// The limit that bound; none if none did, or an algorithm of one's own.
+    pub limit: Option<Limit>,
     /// The store's time when it decided.
     pub at: Micros,
     /// Whether the rule only watches: the request was decided without it.
@@ -77,7 +83,8 @@ impl<O: Observer> Observer for Arc<O> {
     }
 }
 
-/// Counts charges by their outcome.
+/// Counts requests by their outcome: what one costs
+/// [in addition](crate::Request::in_addition) is not another one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -127,7 +134,7 @@ impl CountingObserver {
 
 impl Observer for CountingObserver {
     fn observe(&self, event: &Event<'_>) {
-        if event.verb != Verb::Charge || event.shadow {
+        if event.verb != Verb::Charge || event.shadow || event.in_addition {
             return;
         }
         if event.decision.is_repeated() {
@@ -158,6 +165,37 @@ mod tests {
         }
     }
 
+    #[derive(Default)]
+    struct Limits(Mutex<Vec<Option<String>>>);
+
+    impl Observer for Limits {
+        fn observe(&self, event: &Event<'_>) {
+            let limit = event.limit.map(|limit| limit.to_string());
+            self.0.lock().expect("no test panics with it").push(limit);
+        }
+    }
+
+    #[test]
+    fn an_event_tells_the_limit_that_bound() {
+        let limits = Arc::new(Limits::default());
+        let rule = Rule::new("plans", Limit::per_hour(1)).key(["user"]).tier("plan", "pro", Limit::per_minute(1));
+        let rule = rule.candidate(Limit::per_second(3));
+        assert_eq!(rule.candidate_limit(), Some(Limit::per_second(3)));
+        let policy = Policy::new().rule(rule);
+        let store = || MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build();
+        let store = || store().expect("valid settings");
+        let limiter = Limiter::builder(policy).store(store()).observer(Arc::clone(&limits));
+        let limiter = limiter.build().expect("a good policy");
+        assert!(limiter.is_allowed(Request::user("alice").with("plan", "pro")));
+        assert!(limiter.is_allowed(Request::user("bob")));
+        let expected = ["1/min", "3/s", "1/h", "3/s"].map(|words| Some(words.to_owned()));
+        assert_eq!(*limits.0.lock().expect("no test panics with it"), expected);
+        let limiter = Limiter::builder(Limit::per_day(7)).store(store()).observer(Arc::clone(&limits));
+        let limiter = limiter.build().expect("a good limit");
+        assert!(limiter.check_many(["alice"]).is_ok());
+        assert_eq!(limits.0.lock().expect("no test panics with it").last(), Some(&Some("7/day".to_owned())));
+    }
+
     #[test]
     fn an_event_tells_the_key_of_the_rule_that_bound() {
         let keys = Arc::new(Keys::default());
@@ -169,5 +207,21 @@ mod tests {
         assert!(limiter.is_allowed(Request::user("alice").with("ip", "192.0.2.1")));
         assert!(!limiter.is_allowed(Request::user("bob").with("ip", "192.0.2.1")));
         assert_eq!(*keys.0.lock().expect("no test panics with it"), ["192.0.2.1", "192.0.2.1"]);
+    }
+
+    #[test]
+    fn what_a_request_costs_in_addition_is_not_another_one() {
+        let (keys, counts) = (Arc::new(Keys::default()), Arc::new(CountingObserver::default()));
+        let policy =
+            Policy::new().limit("all", Limit::per_hour(5)).rule(Rule::new("watch", Limit::per_hour(5)).shadow());
+        let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
+        let limiter = Limiter::builder(policy).store(store).observer(Arc::clone(&keys)).observer(Arc::clone(&counts));
+        let limiter = limiter.build().expect("a good policy");
+        assert!(limiter.is_allowed("alice"));
+        assert!(limiter.is_allowed(Request::new("alice").cost(4).in_addition()));
+        assert!(!limiter.is_allowed(Request::new("alice").in_addition()));
+        assert!(!limiter.is_allowed("alice"));
+        assert_eq!((counts.allowed(), counts.refused()), (1, 1));
+        assert_eq!(keys.0.lock().expect("no test panics with it").len(), 8, "all of them are told, and their shadows");
     }
 }

@@ -128,8 +128,10 @@ impl<'a> Request<'a> {
         part(self.key.as_bytes());
         part(&self.cost.to_le_bytes());
         part(self.rule.unwrap_or_default().as_bytes());
-        let mut attributes: Vec<_> = self.attributes.iter().collect();
+        let mut attributes: Vec<_> = self.attributes.iter().rev().collect();
         attributes.sort_by_key(|(name, _)| *name);
+        // Of a name that is there twice, the last counts.
+        attributes.dedup_by_key(|(name, _)| *name);
         for (name, value) in attributes {
             part(name.as_bytes());
             value.with_bytes(|bytes| part(bytes));
@@ -140,7 +142,8 @@ impl<'a> Request<'a> {
         hash.finish()
     }
 
-    /// Asks one rule, by its name, whatever else matches.
+    /// Asks one rule, by its name, whatever else matches. If it has a
+    /// [candidate](crate::Rule::candidate), that watches as always.
     #[must_use]
     #[inline]
     pub fn rule(mut self, name: &'a str) -> Request<'a> {

@@ -1,14 +1,10 @@
 //! Limits changed at run time: what was used stays used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use std::time::Duration;
 
-use tidegate::kernel::Verdict;
 use tidegate::{
-    Check, Clock, Condition, ConfigError, Decision, FailureMode, ImmediateStore, Limit, Limiter, ManualClock,
-    MemoryStore, Micros, Overflow, Policy, Request, Rule, Setting, Store, StoreError,
+    ConfigError, Decision, Limit, Limiter, ManualClock, MemoryStore, Overflow, Policy, Request, Rule, Setting,
 };
 use tidegate_testkit::Random;
 
@@ -431,129 +427,4 @@ fn nobody_is_admitted_beside_a_policy_that_took_over_meanwhile() {
         });
         assert!(admitted.into_inner() <= 200, "in round {round}");
     }
-}
-
-/// A clock that does something else first, once it has been told to.
-#[derive(Clone, Default)]
-struct Meddler {
-    clock: ManualClock,
-    first: Arc<Mutex<Option<Deed>>>,
-}
-
-type Deed = Box<dyn FnOnce() + Send>;
-
-impl Clock for Meddler {
-    fn now(&self) -> Micros {
-        let first = self.first.lock().expect("nobody panics").take();
-        first.into_iter().for_each(|first| first());
-        self.clock.now()
-    }
-
-    fn wake_at(&self, at: Micros, waker: &Waker) {
-        self.clock.wake_at(at, waker);
-    }
-}
-
-#[test]
-fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
-    let clock = Meddler::default();
-    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
-    let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
-    let changed = limiter.clone();
-    *clock.first.lock().expect("nobody panics") = Some(Box::new(move || {
-        let nobody = Rule::new("closed", Setting::Blocked).when("tenant", Condition::Equals("acme".into()));
-        changed.set_policy(Policy::new().rule(nobody).limit("all", limit("20/h"))).expect("a valid policy");
-    }));
-    let batch = [
-        Request::new("alice"),
-        Request::new("bob").with("tenant", "acme"),
-        Request::new("carol").cost(3),
-        Request::new("dave").with("tenant", "other"),
-        Request::new("erin").rule("closed"),
-    ];
-    let decisions = limiter.check_many(batch).expect("answers");
-    let told = decisions.iter().map(|decision| (decision.rule().as_str(), decision.remaining()));
-    assert_eq!(told.collect::<Vec<_>>(), [("all", 19), ("closed", 0), ("all", 17), ("all", 19), ("closed", 0)]);
-}
-
-#[test]
-fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
-    let meddler = Meddler::default();
-    let store = MemoryStore::builder().max_keys(1_000).clock(meddler.clone()).build().expect("valid settings");
-    let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
-    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
-    let deed = {
-        let limiter = limiter.clone();
-        move || {
-            limiter.set_policy(limit("20/h")).expect("a valid policy");
-            assert!(limiter.is_allowed("alice"));
-        }
-    };
-    *meddler.first.lock().expect("nobody panics") = Some(Box::new(deed));
-    assert_eq!(limiter.reset("alice").expect("an answer").remaining(), 20);
-    assert_eq!(peek(&limiter, "alice").remaining(), 20);
-}
-
-/// A store that fails once it has been told what to do meanwhile.
-struct Failing {
-    store: MemoryStore,
-    meanwhile: Arc<Mutex<Option<Deed>>>,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("gone for a moment")]
-struct Gone;
-
-impl Store for Failing {
-    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        self.decide_now(checks, verdicts)
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.store.clock()
-    }
-}
-
-impl ImmediateStore for Failing {
-    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
-        match meanwhile {
-            None => self.store.decide_now(checks, verdicts),
-            Some(meanwhile) => {
-                meanwhile();
-                Err(StoreError::Failed { source: Box::new(Gone) })
-            }
-        }
-    }
-}
-
-#[test]
-fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
-    let meanwhile = Arc::new(Mutex::new(None));
-    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
-    let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
-    let limiter = Limiter::builder(limit("100/h")).store(store).on_failure(FailureMode::Open).build();
-    let limiter = limiter.expect("a valid policy");
-    assert!(limiter.is_allowed(Request::new("alice").cost(50)));
-    for (count, used) in [(200, 51), (300, 52)] {
-        let changing = limiter.clone();
-        let change = move || changing.set_policy(Limit::per_hour(count)).expect("a valid policy");
-        *meanwhile.lock().expect("nobody panics") = Some(Box::new(change));
-        // One by the way of those who answer at once, one by the other.
-        let decision = match count {
-            200 => limiter.check("alice"),
-            _ => tidegate_testkit::block_on(limiter.check_async("alice")),
-        };
-        assert_eq!(decision.expect("an answer").remaining(), count - used);
-    }
-}
-
-#[test]
-fn a_batch_has_its_stand_in_too() {
-    let meanwhile: Arc<Mutex<Option<Deed>>> = Arc::new(Mutex::new(Some(Box::new(|| ()))));
-    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
-    let limiter = Limiter::builder(limit("1/h")).store(Failing { store, meanwhile }).on_failure(FailureMode::Open);
-    let decisions = limiter.build().expect("a valid policy").check_many(["alice", "alice", "alice"]);
-    let decisions = decisions.expect("a stand-in answers").into_iter().map(|d| (d.is_allowed(), d.is_degraded()));
-    assert!(decisions.eq([(true, true), (true, false), (false, false)]));
 }

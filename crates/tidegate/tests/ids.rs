@@ -79,6 +79,54 @@ fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
     // The order in which attributes are named is no part of a request.
     let turned = Request::new("alice").with("path", "/orders").with("user", "alice").id("a");
     assert!(limiter.check(turned).is_ok_and(|decision| decision.is_repeated()));
+    // Nor is what was changed before it was sent.
+    let changed = Request::user("alice").with("path", "/returns").with("path", "/orders").id("a");
+    assert!(limiter.check(changed).is_ok_and(|decision| decision.is_repeated()));
+}
+
+#[test]
+fn whatever_differs_makes_it_another_request() {
+    let nameless = Rule::new("", Limit::per_hour(10));
+    let limiter =
+        Limiter::new(Policy::new().limit("a", Limit::per_hour(10)).limit("b", Limit::per_hour(10)).rule(nameless));
+    let request = || Request::new(("alice", "x"));
+    let requests = [
+        request(),
+        Request::new(("alice", "y")),
+        Request::new(("alice",)),
+        Request::new("alice"),
+        request().cost(2),
+        request().in_addition(),
+        request().rule("a"),
+        request().rule("b"),
+        request().rule(""),
+        request().with("ab", "c"),
+        request().with("a", "bc"),
+        request().with("abc", ""),
+        request().with("ab", "c").with("d", ""),
+        request().with("in addition", ""),
+    ];
+    for (index, first) in requests.iter().enumerate() {
+        let id = index.to_string();
+        assert!(!limiter.check(first.clone().cost(0)).expect("an answer").is_repeated());
+        assert!(limiter.reset(first.clone()).is_ok() && limiter.is_allowed(first.clone().id(&id)), "{first:?}");
+        for (other_index, other) in requests.iter().enumerate() {
+            match limiter.check(other.clone().id(&id)) {
+                Ok(decision) => assert!(decision.is_repeated() && index == other_index, "{first:?} {other:?}"),
+                Err(CheckError::Store(StoreError::IdReused { .. })) => assert_ne!(index, other_index, "{first:?}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_that_takes_nothing_needs_no_id() {
+    let limiter = Limiter::new(Limit::per_hour(10));
+    let look = |name| limiter.check(Request::new("alice").cost(0).with(name, "").id("a")).expect("an answer");
+    assert!(!look("a").is_repeated() && !look("a").is_repeated() && !look("b").is_repeated());
+    assert!(limiter.check(Request::new("alice").id("a")).is_ok_and(|decision| !decision.is_repeated()));
+    assert!(!look("a").is_repeated());
 }
 
 #[test]

@@ -172,13 +172,12 @@ proptest! {
         }
         for values in requests {
             // Only it has been charged for anything.
-            let store = MemoryStore::builder().max_keys(64).clock(ManualClock::default()).build().expect("valid settings");
-            let limiter = Limiter::with_store(policy.clone(), store).expect("a valid policy");
+            let limiter = limiter(policy.clone());
             let is_on = |list: &Option<(usize, Asked)>| list.as_ref().is_some_and(|(attribute, asked)| asked.holds(values[*attribute]));
             let decision = limiter.check(request(&values)).expect("an answer");
             let is_listed = is_on(&denied) || is_on(&allowed);
             prop_assert_eq!(decision.is_blocked(), is_on(&denied));
-            let any_applies = rules.iter().any(|meant| meant.applies(&values));
+            let any_applies = rules.iter().any(|meant| meant.applies(&values) && meant.limit(&values).is_some());
             let mut least = None;
             for (meant, name) in rules.iter().zip(NAMES).chain([(&others, "others")]) {
                 let turn = name != "others" || !any_applies;
@@ -202,4 +201,37 @@ proptest! {
             }
         }
     }
+}
+
+fn limiter(policy: Policy) -> Limiter {
+    let store = MemoryStore::builder().max_keys(64).clock(ManualClock::default()).build().expect("valid settings");
+    Limiter::with_store(policy, store).expect("a valid policy")
+}
+
+#[test]
+fn any_number_of_attributes_is_known() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    let rule = |name: &'static str| Rule::new(name, Limit::per_hour(1)).when(name, Condition::Present).key([name]);
+    for most in 7..=names.len() {
+        let policy = names[..most].iter().fold(Policy::new(), |policy, name| policy.rule(rule(name)));
+        let limiter = limiter(policy);
+        for name in &names[..most] {
+            let decision = limiter.check(Request::new("").with(name, "x")).expect("an answer");
+            assert_eq!(decision.rule(), *name, "{most} attributes");
+        }
+    }
+}
+
+#[test]
+fn prefixes_of_one_length_and_long_patterns_apply_once() {
+    let rule = |name: &'static str, condition| Rule::new(name, Limit::per_hour(1)).when("path", condition);
+    let limiter = limiter(
+        Policy::new()
+            .rule(rule("a", Condition::StartsWith("/a".into())))
+            .rule(rule("b", Condition::StartsWith("/b".into())))
+            .rule(rule("api", Condition::Matches("/api/*/orders".into())).key(["path"])),
+    );
+    let to = |path: &'static str| limiter.check(Request::new("alice").with("path", path)).expect("an answer");
+    assert_eq!((to("/a").rule().as_str(), to("/b").rule().as_str()), ("a", "b"));
+    assert!(to("/c").is_unlimited() && to("/api/v1/orders").rule() == "a");
 }

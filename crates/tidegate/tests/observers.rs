@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate::kernel::Verb;
-use tidegate::{CountingObserver, Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Request};
+use tidegate::{
+    Condition, CountingObserver, Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Request,
+    Rule, Setting,
+};
 
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
@@ -59,6 +62,17 @@ fn every_observer_is_told_of_every_decision_even_after_one_that_panics() {
 }
 
 #[test]
+fn what_a_request_costs_is_the_same_for_rules_that_decide_and_rules_that_watch() {
+    let rule = || Rule::new("decides", Limit::per_hour(100)).times(10);
+    let watches = Rule::new("watches", Limit::per_hour(100)).times(10).shadow();
+    let (limiter, notes, _) = limiter(Policy::new().rule(rule().candidate(Limit::per_hour(50))).rule(watches));
+    assert!(limiter.is_allowed(Request::new("alice").cost(2)));
+    let expected =
+        ["decides", "decides (candidate)", "watches"].map(|rule| format!("7us Charge alice cost 2: allowed by {rule}"));
+    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+}
+
+#[test]
 fn batches_and_waits_are_observed_too() {
     let (limiter, notes, counts) = limiter(Limit::per_second(2));
     let decisions = limiter.check_many(["alice", "alice", "alice"]).expect("an answer");
@@ -68,4 +82,34 @@ fn batches_and_waits_are_observed_too() {
     let notes = notes.0.lock().expect("nobody panicked with it");
     assert_eq!(notes.len(), 4);
     assert!(notes[3].contains(&format!("{:?} bob", Verb::Charge)));
+}
+
+#[test]
+fn whoever_is_blocked_is_told_by_the_key_of_the_rule_that_blocks() {
+    let users = Rule::new("users", Limit::per_hour(5)).key(["user"]).override_for("user", "mallory", Setting::Blocked);
+    let policy = Policy::new()
+        .rule(Rule::new("addresses", Limit::per_hour(5)).key(["ip"]))
+        .rule(users)
+        .deny("ip", Condition::Equals("192.0.2.9".into()));
+    let (limiter, notes, _) = limiter(policy);
+    let from = |ip: &'static str| Request::new(()).with("user", "mallory").with("ip", ip);
+    assert!(!limiter.is_allowed(from("192.0.2.1")));
+    // Where a list decides, no rule has a key.
+    assert!(!limiter.is_allowed(from("192.0.2.9")));
+    let expected = ["7us Charge mallory cost 1: refused by users", "7us Charge  cost 1: refused by denied"];
+    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+}
+
+#[test]
+fn one_limit_alone_is_observed_too() {
+    let (limiter, notes, counts) = limiter(Limit::per_second(1));
+    assert!(limiter.check("alice").is_ok_and(|decision| decision.is_allowed()) && !limiter.is_allowed("alice"));
+    assert!(limiter.peek("bob").is_ok());
+    let expected = [
+        "7us Charge alice cost 1: allowed by 1/s",
+        "7us Charge alice cost 1: refused by 1/s",
+        "7us Peek bob cost 1: allowed by 1/s",
+    ];
+    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+    assert_eq!((counts.allowed(), counts.refused()), (1, 1));
 }

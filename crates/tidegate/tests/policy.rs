@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tidegate::{
     CheckError, Condition, ConfigError, Decision, Event, KeyAttribute, KeyPart, Limit, Limiter, ManualClock,
-    MemoryStore, Missing, Observer, Policy, Request, Rule, Say, Setting,
+    MemoryStore, Missing, Name, Observer, Policy, Request, Rule, Say, Setting, WarmUp,
 };
 
 const ONE: Limit = Limit::per_hour(1);
@@ -119,20 +119,70 @@ fn a_missing_attribute_is_shared_or_skipped_and_never_taken_for_a_value() {
 }
 
 #[test]
+fn a_rule_that_is_skipped_for_want_of_a_key_does_not_apply() {
+    let policy = Policy::new()
+        .rule(Rule::new("users", Limit::per_hour(5)).key(["user"]).missing(Missing::Skip))
+        .otherwise(Rule::new("others", ONE).key([] as [&str; 0]));
+    let limiter = limiter(policy);
+    assert_eq!(limiter.check(Request::user("alice")).expect("an answer").rule(), "users");
+    let anonymous = || Request::new("").with("path", "/");
+    let explanation = limiter.explain(anonymous()).expect("an answer");
+    assert_eq!(explanation.decision.rule(), "others", "{explanation}");
+    assert!(limiter.is_allowed(anonymous()) && !limiter.is_allowed(anonymous()), "it is one of the others");
+}
+
+#[test]
+fn a_rule_that_is_skipped_for_want_of_a_key_blocks_nobody() {
+    let rule = Rule::new("users", Limit::per_hour(5)).key(["user"]).missing(Missing::Skip);
+    let limiter = limiter(rule.tier("plan", "none", Setting::Blocked));
+    assert!(limiter.check(Request::user("alice").with("plan", "none")).expect("an answer").is_blocked());
+    for anonymous in [Request::new("").with("plan", "none"), Request::new("").with("plan", "none").rule("users")] {
+        assert!(limiter.check(anonymous.clone()).expect("an answer").is_unlimited());
+        let explanation = limiter.explain(anonymous).expect("an answer");
+        assert!(matches!(explanation.rules[0].say, Say::NoKey), "{explanation}");
+    }
+}
+
+#[test]
 fn addresses_are_taken_by_their_networks_and_case_is_kept_unless_told() {
     let by_ip = limiter(Rule::new("rule", ONE).key(["ip"]));
     let from = |ip: &str| Request::new("").with("ip", ip.parse::<IpAddr>().expect("an address"));
     assert!(by_ip.is_allowed(from("2001:db8::1")) && !by_ip.is_allowed(from("2001:db8::2")), "one /64");
     assert!(by_ip.is_allowed(from("2001:db8:0:1::1")));
+    assert!(!by_ip.is_allowed(from("2001:db8::8000:0:0:1")), "the 65th bit is no part of it");
     assert!(by_ip.is_allowed(from("192.0.2.1")) && by_ip.is_allowed(from("192.0.2.2")));
+    assert!(by_ip.is_allowed(from("192.0.2.3")), "all bits count");
     assert!(!by_ip.is_allowed(from("::ffff:192.0.2.1")), "the same in other clothes");
     let wider = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(24, 48)]));
     assert!(wider.is_allowed(Request::new("").with("ip", "192.0.2.1")));
     assert!(!wider.is_allowed(Request::new("").with("ip", "192.0.2.99")), "given as text, too");
+    assert!(wider.is_allowed(from("2001:db8:7::1")) && !wider.is_allowed(from("2001:db8:7:1::1")), "one /48");
+    assert!(wider.is_allowed(from("2001:db8:6::1")));
+    let whole = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(32, 128)]));
+    assert!(["192.0.2.2", "192.0.2.3", "2001:db8::2", "2001:db8::3"].into_iter().all(|ip| whole.is_allowed(from(ip))));
+    let text = |ip: &'static str| Request::new("").with("ip", ip);
+    let as_it_is = limiter(Rule::new("rule", ONE).key(["ip"]));
+    assert!(as_it_is.is_allowed(text("2001:db8::1")) && as_it_is.is_allowed(text("2001:db8::2")), "it is only text");
     let exact = limiter(Rule::new("rule", ONE).key(["user"]));
     assert!(exact.is_allowed(Request::user("Alice")) && exact.is_allowed(Request::user("alice")));
     let folded = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("user").ignoring_case()]));
     assert!(folded.is_allowed(Request::user("ÄLICE")) && !folded.is_allowed(Request::user("älice")));
+}
+
+#[test]
+fn an_address_of_ipv4_is_the_same_in_the_clothes_of_ipv6_wherever_it_is_looked_at() {
+    let rule = Rule::new("rule", Limit::per_hour(5)).key(["ip"]).when("ip", Condition::StartsWith("192.0.".into()));
+    let rule = rule.override_for("ip", "192.0.2.1", Setting::Blocked);
+    let rule = rule.override_matching("ip", "192.0.3.*", Limit::per_hour(7));
+    let limiter = limiter(Policy::new().rule(rule).deny("ip", equals("192.0.2.9")));
+    for clothes in ["", "::ffff:"] {
+        let limit = |address: &str| {
+            let address: IpAddr = format!("{clothes}{address}").parse().expect("an address");
+            limiter.check(Request::new("").with("ip", address)).expect("an answer").limit()
+        };
+        let limits = ["192.0.2.1", "192.0.2.9", "192.0.2.2", "192.0.3.1", "198.51.100.1"].map(limit);
+        assert_eq!(limits, [0, 0, 5, 7, u64::MAX], "{clothes}");
+    }
 }
 
 #[test]
@@ -251,6 +301,153 @@ fn the_rule_for_all_others_can_have_a_candidate() {
 }
 
 #[test]
+fn a_candidate_watches_those_too_who_ask_its_rule_by_name() {
+    let seen = Arc::new(Shadows::default());
+    let rules = Policy::new()
+        .rule(Rule::new("live", Limit::per_hour(6)).candidate(Limit::per_hour(4)))
+        .rule(Rule::new("watch", Limit::per_hour(2)).shadow());
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(rules).store(store).observer(seen.clone()).build().expect("a valid policy");
+    assert_eq!((0..5).filter(|_| limiter.is_allowed(Request::new("alice").rule("live"))).count(), 5);
+    assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 1));
+    let explanation = limiter.explain(Request::new("bob").rule("live")).expect("an answer");
+    let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
+    assert!(answers.map(|rule| rule.rule.as_str()).eq(["live", "live (candidate)"]), "{explanation}");
+    assert_eq!(limiter.explain(Request::new("bob").rule("watch")).expect("an answer").rules.len(), 3);
+}
+
+#[test]
+fn a_shadow_that_is_larger_is_charged_for_those_only_who_passed() {
+    let seen = Arc::new(Shadows::default());
+    let rules = Policy::new()
+        .limit("live", Limit::per_hour(2))
+        .rule(Rule::new("watch", Limit::per_hour(5)).shadow())
+        .rule(Rule::new("closed", Setting::Blocked).shadow());
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(rules).store(store).observer(seen.clone()).build().expect("a valid policy");
+    for asked in 1..=10 {
+        let decision = match asked % 2 {
+            0 => limiter.check("alice"),
+            _ => tidegate_testkit::block_on(limiter.check_async("alice")),
+        };
+        assert_eq!(decision.expect("an answer").is_allowed(), asked <= 2);
+        assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (asked, 0));
+    }
+    // What is given back or reset is so for those who watch, too.
+    let left = || limiter.explain("alice").expect("an answer").to_string();
+    assert!(left().contains("watch (shadow): 5/h for \"alice\" allows a cost of 1, 3 left"), "{}", left());
+    assert!(limiter.refund("alice").is_ok());
+    assert!(left().contains("allows a cost of 1, 4 left"), "{}", left());
+    assert!(tidegate_testkit::block_on(limiter.reset_async("alice")).is_ok());
+    assert!(left().contains("allows a cost of 1, 5 left"), "{}", left());
+}
+
+#[test]
+fn only_a_limit_on_all_requests_by_their_own_keys_is_the_only_one() {
+    let is_only = |policy: Policy| limiter(policy).with_only_meter(|meter| assert_eq!(meter.name(), "rule")).is_some();
+    let rule = || Rule::new("rule", ONE);
+    assert!(is_only(Policy::new().rule(rule())) && is_only(Policy::new().rule(rule().times(1))));
+    assert!(is_only(Policy::new().rule(rule().missing(Missing::Skip))));
+    let unlike = [
+        rule().when("method", equals("POST")),
+        rule().key(["user"]),
+        rule().key([] as [&str; 0]),
+        rule().override_for("user", "root", Setting::Unlimited),
+        rule().override_matching("user", "m*", Setting::Blocked),
+        rule().tier("plan", "pro", Setting::Unlimited),
+        rule().tier("plan", "pro", Limit::per_hour(2)),
+        rule().times(2),
+        rule().times(0),
+        rule().always(1),
+        rule().shadow(),
+        rule().candidate(Limit::per_hour(2)),
+        Rule::new("rule", Setting::Unlimited),
+        Rule::new("rule", Setting::Unlimited).tier("plan", "free", ONE),
+    ];
+    for rule in unlike {
+        assert!(!is_only(Policy::new().rule(rule.clone())), "{rule:?}");
+    }
+    assert!(!is_only(Policy::new().rule(rule()).limit("other", ONE)));
+    assert!(!is_only(Policy::new().rule(rule()).rule(Rule::new("other", Setting::Blocked).when("a", equals("b")))));
+    assert!(!is_only(Policy::new().rule(rule()).deny("ip", equals("192.0.2.1"))));
+    assert!(!is_only(Policy::new().rule(rule()).allow("ip", equals("192.0.2.1"))));
+    assert!(!is_only(Policy::new().otherwise(rule())), "others may come before");
+}
+
+#[test]
+fn a_request_that_one_rule_blocks_is_charged_to_no_other() {
+    let foe = Rule::new("closed", Setting::Blocked).when("user", equals("foe"));
+    let limiter = limiter(Policy::new().limit("all", ONE).rule(foe));
+    for _ in 0..2 {
+        assert!(limiter.check(Request::user("foe")).is_ok_and(|decision| decision.is_blocked()));
+        assert!(limiter.check(Request::user("foe").cost(2)).is_ok_and(|decision| decision.is_blocked()));
+    }
+    assert!(limiter.is_allowed(Request::new("foe")));
+}
+
+#[test]
+fn a_cost_too_large_to_tell_is_not_taken_for_a_small_one() {
+    let limiter = limiter(Rule::new("rule", ONE).times(1 << 63));
+    let outcome = limiter.check(Request::new("alice").cost(2));
+    assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: u64::MAX, .. })), "{outcome:?}");
+}
+
+#[test]
+fn one_list_alone_decides_as_well_as_two() {
+    let from = |ip: &'static str| Request::new("x").with("ip", ip);
+    let denied = limiter(Policy::new().limit("all", ONE).deny("ip", equals("192.0.2.1")));
+    assert!(!denied.is_allowed(from("192.0.2.1")) && denied.is_allowed(from("192.0.2.2")));
+    let allowed = limiter(Policy::new().limit("all", ONE).allow("ip", equals("192.0.2.1")));
+    assert!((0..3).all(|_| allowed.is_allowed(from("192.0.2.1"))));
+    assert!(allowed.is_allowed(from("192.0.2.2")) && !allowed.is_allowed(from("192.0.2.2")));
+}
+
+#[test]
+fn a_policy_may_be_for_all_others_only_and_the_same_limit_twice_is_one() {
+    let others = limiter(Policy::new().otherwise(Rule::new("others", ONE)));
+    assert!(others.has_rule("others") && !others.has_rule("other"));
+    assert!(others.is_allowed("alice") && !others.is_allowed("alice"));
+    let twice = limiter([ONE, Limit::per_hour(2), ONE]);
+    let mut names = Vec::new();
+    twice.for_each_meter("alice", |meter| names.push(meter.name().as_str()));
+    assert_eq!(names, ["1/h", "2/h"]);
+}
+
+#[test]
+fn every_limit_of_a_rule_warms_up() {
+    let climb = WarmUp::new(1, Duration::from_secs(600)).expect("a warm-up");
+    let rule = Rule::new("rule", Limit::per_hour(9)).tier("plan", "pro", Limit::per_hour(99)).warm_up(climb);
+    let limiter = limiter(rule);
+    for (plan, limit) in [("free", 9), ("pro", 99)] {
+        let decision = limiter.peek(Request::new("alice").with("plan", plan)).expect("an answer");
+        assert_eq!((decision.limit(), decision.remaining()), (limit, 1));
+    }
+}
+
+#[test]
+fn a_rule_tells_what_it_is() {
+    let rule = Rule::new("rule", ONE).key(["user", "path"]);
+    assert_eq!((rule.name().as_str(), rule.is_shadow(), rule.in_words().as_str()), ("rule", false, "1/h"));
+    assert_eq!(rule.key_attributes(), Some(vec!["user", "path"]));
+    assert!(rule.shadow().is_shadow());
+    assert_eq!(Rule::new("rule", ONE).key_attributes(), None);
+    let policy = Policy::new()
+        .rule(Rule::new("a", ONE).when("method", equals("GET")).key(["user"]).override_for("tenant", "x", ONE))
+        .otherwise(Rule::new("b", ONE).tier("plan", "pro", ONE))
+        .deny("ip", equals("192.0.2.1"))
+        .allow("agent", equals("curl"));
+    assert!(policy.attributes().into_iter().eq(["agent", "ip", "method", "plan", "tenant", "user"]));
+}
+
+#[test]
+fn a_cost_that_can_never_pass_is_refused_by_whoever_asks_for_a_word() {
+    for policy in [Policy::new().limit("a", ONE), Policy::new().limit("a", ONE).limit("b", ONE)] {
+        let limiter = limiter(policy);
+        assert!(!limiter.is_allowed(Request::new("alice").cost(2)) && limiter.is_allowed("alice"));
+    }
+}
+
+#[test]
 fn a_rule_that_is_asked_by_name_is_asked_whatever_else_there_is() {
     let one = limiter(Policy::new().limit("api", ONE));
     let two = limiter(Policy::new().limit("api", ONE).limit("other", ONE));
@@ -347,5 +544,23 @@ fn of_several_overrides_the_first_one_counts() {
         assert_eq!(limiter.check(alice).expect("an answer").limit(), 2);
         let bob = Request::user("bob").with("plan", "pro").with("region", "eu");
         assert_eq!(limiter.check(bob).expect("an answer").limit(), 4);
+        assert_eq!(limiter.check(Request::user("alice")).expect("an answer").limit(), 3);
+        assert_eq!(limiter.check(Request::user("bob").with("region", "eu")).expect("an answer").limit(), 5);
+        // A value counts for its own attribute only.
+        let eve = Request::user("acme").with("tenant", "alice").with("plan", "eu").with("region", "pro");
+        assert_eq!(limiter.check(eve).expect("an answer").limit(), 1);
     }
+}
+
+#[test]
+fn one_of_very_many_rules_is_found_by_its_name_in_time() {
+    // All names were compared, each time.
+    let rules = (0..10_000).map(|number| {
+        let name = Name::configured(&format!("rule number {number}")).expect("not too many names");
+        Rule::new(name, Limit::per_hour(1_000_000)).when("number", equals(&number.to_string()))
+    });
+    let limiter = limiter(rules.fold(Policy::new(), Policy::rule));
+    let begun = Instant::now();
+    assert!((0..1_000_000).all(|_| limiter.is_allowed(Request::new("alice").rule("rule number 777"))));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

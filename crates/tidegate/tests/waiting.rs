@@ -12,6 +12,7 @@ use tidegate::{
     AcquireError, Check, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Rule,
     Setting, Store, StoreError,
 };
+use tidegate_testkit::block_on;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(1_000);
@@ -190,6 +191,59 @@ fn patience_ends_in_the_queue_too() {
 }
 
 #[test]
+fn whoever_runs_out_of_patience_in_the_queue_is_not_admitted_on_leaving() {
+    let (limiter, clock) = limiter(Limit::per_second(10));
+    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+    let mut large = Waiting::new(&limiter, Request::new("alice").cost(10), LONG);
+    let mut small = Waiting::new(&limiter, "alice".into(), SECOND / 2);
+    assert!(large.poll().is_none() && small.poll().is_none());
+    clock.advance(SECOND / 2);
+    assert!(matches!(small.poll(), Some(Err(AcquireError::OutOfPatience { .. }))), "there would be room for it");
+    clock.advance(SECOND / 2);
+    assert!(large.poll().is_some_and(|outcome| outcome.is_ok()), "nothing was charged before");
+}
+
+/// A clock that stands still, and rings its alarms when told.
+#[derive(Clone, Default)]
+struct Alarms(Arc<Mutex<Vec<(Micros, Waker)>>>);
+
+impl Alarms {
+    /// When they are to ring.
+    fn times(&self) -> Vec<Micros> {
+        self.0.lock().expect("no thread panics").iter().map(|(at, _)| *at).collect()
+    }
+
+    fn ring(&self) -> usize {
+        let alarms = std::mem::take(&mut *self.0.lock().expect("no thread panics"));
+        alarms.iter().for_each(|(_, waker)| waker.wake_by_ref());
+        alarms.len()
+    }
+}
+
+impl Clock for Alarms {
+    fn now(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    fn wake_at(&self, at: Micros, waker: &Waker) {
+        self.0.lock().expect("no thread panics").push((at, waker.clone()));
+    }
+}
+
+#[test]
+fn whoever_waits_for_ever_needs_no_alarm_in_the_queue() {
+    let alarms = Alarms::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(alarms.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
+    assert!(limiter.is_allowed("alice"));
+    let mut first = Waiting::new(&limiter, "alice".into(), Duration::MAX);
+    let mut second = Waiting::new(&limiter, "alice".into(), Micros::LATEST.to_duration());
+    let mut third = Waiting::new(&limiter, "alice".into(), LONG);
+    assert!(first.poll().is_none() && second.poll().is_none() && third.poll().is_none());
+    assert_eq!(alarms.times(), [Micros::new(1_000_000), Micros::from_duration(LONG)]);
+}
+
+#[test]
 fn nobody_waits_for_what_is_blocked_however_patient() {
     let (limiter, _) = limiter(Limit::per_second(1));
     let rule = Rule::new("api", Limit::per_second(1)).override_for("user", "mallory", Setting::Blocked);
@@ -243,6 +297,28 @@ fn a_future_may_be_moved_to_another_thread() {
 }
 
 #[test]
+fn a_waiter_has_one_alarm_however_often_it_is_polled() {
+    let alarms = Alarms::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(alarms.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
+    assert!(limiter.is_allowed("alice"));
+    let mut first = Waiting::new(&limiter, "alice".into(), LONG);
+    let mut second = Waiting::new(&limiter, "alice".into(), LONG);
+    // An alarm may ring early: then there is another one, and still only one.
+    for _ in 0..3 {
+        for _ in 0..100 {
+            assert!(first.poll().is_none() && second.poll().is_none());
+        }
+        // Whoever polls last is woken.
+        first.woken = Arc::default();
+        second.woken = Arc::default();
+        assert!(first.poll().is_none() && second.poll().is_none());
+        assert_eq!(alarms.ring(), 2);
+        assert_eq!((first.times_woken(), second.times_woken()), (1, 1));
+    }
+}
+
+#[test]
 fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
     let clock = ManualClock::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
@@ -258,4 +334,47 @@ fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
     clock.advance(SECOND);
     assert!(second.poll().is_none() && first.poll().is_some(), "the first comes first");
     assert!(second.poll().is_none());
+}
+
+#[test]
+fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
+    let change: [fn(&Limiter); 5] = [
+        |limiter| limiter.set_policy(Limit::per_second(5)).expect("a valid policy"),
+        |limiter| assert!(limiter.reset("alice").is_ok()),
+        |limiter| assert!(limiter.refund("alice").is_ok()),
+        |limiter| assert!(block_on(limiter.reset_async("alice")).is_ok()),
+        |limiter| assert!(block_on(limiter.refund_async("alice")).is_ok()),
+    ];
+    for change in change {
+        let (limiter, _clock) = limiter(Limit::per_hour(1));
+        assert!(limiter.is_allowed("alice"));
+        let mut first = Waiting::new(&limiter, "alice".into(), 10 * LONG);
+        let mut second = Waiting::new(&limiter, "alice".into(), 10 * LONG);
+        assert!(first.poll().is_none() && second.poll().is_none());
+        change(&limiter);
+        assert_eq!((first.times_woken(), second.times_woken()), (1, 0), "the first in line");
+        assert!(second.poll().is_none());
+        assert!(first.poll().is_some_and(|outcome| outcome.is_ok()), "it is admitted at once");
+        // Also where nobody else waits.
+        drop(second);
+        while limiter.is_allowed("alice") {}
+        let mut alone = Waiting::new(&limiter, "alice".into(), 10 * LONG);
+        assert!(alone.poll().is_none());
+        assert!(limiter.reset("alice").is_ok() && alone.times_woken() == 1);
+    }
+}
+
+#[test]
+fn whoever_brings_a_key_waits_for_all_others_of_it() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock).build().expect("valid settings");
+    let rule = Rule::new("addresses", Limit::per_second(1)).key(["ip"]);
+    let limiter = Limiter::with_store(rule, store).expect("a valid policy");
+    let request = |ip: &'static str| Request::new("alice").with("ip", ip);
+    assert!(limiter.is_allowed(request("192.0.2.1")));
+    let mut first = Waiting::new(&limiter, request("192.0.2.1"), LONG);
+    let mut second = Waiting::new(&limiter, request("192.0.2.2"), LONG);
+    assert!(first.poll().is_none() && second.poll().is_none(), "in the order of arrival");
+    drop(first);
+    assert!(second.poll().is_some_and(|outcome| outcome.is_ok()));
 }

@@ -46,8 +46,10 @@ impl Limit {
             AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if !decision.is_degraded() => {
                 // Units that are still to come after the next one.
                 let later = self.capacity().saturating_sub(decision.remaining()).saturating_sub(1);
-                let later = u128::from(later) * self.period().as_micros() / u128::from(self.count());
-                whole.saturating_sub(micros(later))
+                // In the steps in which the limit sees time: between two of them nothing comes.
+                let step = self.resolution().as_micros();
+                let steps = u128::from(later) * self.period().as_micros().div_ceil(step) / u128::from(self.count());
+                whole.saturating_sub(micros(steps * step))
             }
             AlgorithmKind::TokenBucket
             | AlgorithmKind::LeakyBucket
@@ -66,7 +68,7 @@ fn micros(micros: u128) -> Duration {
 mod tests {
     use super::*;
     use crate::kernel::Verdict;
-    use crate::{Limiter, ManualClock, MemoryStore, Micros, Name, Request};
+    use crate::{Clock, Limiter, ManualClock, MemoryStore, Micros, Name, Request};
 
     fn limiter(limit: Limit) -> (Limiter, ManualClock) {
         let clock = ManualClock::default();
@@ -118,6 +120,36 @@ mod tests {
                     clock.advance(more_after);
                 }
                 assert!(limiter.peek("alice").expect("an answer").remaining() > decision.remaining(), "{words}");
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
+    fn a_coarse_bucket_has_no_more_before_it_is_told() {
+        for words in [
+            "999999999989/day burst 5000000",
+            "leaky 999999999989/day queue 5000000",
+            "999999999989/h burst 50000000",
+            "1000/86400000001us burst 1000000",
+        ] {
+            let limit = limit(words);
+            let step = limit.resolution();
+            assert!(step > Duration::from_micros(1), "{words}");
+            for round in 1..200 {
+                let (limiter, clock) = limiter(limit);
+                clock.advance(Duration::from_micros(round * 37));
+                let cost = 1 + round * 7_919 % limit.capacity();
+                let decision = limiter.check(Request::new("alice").cost(cost)).expect("an answer");
+                let more_after = limit.more_after(&decision);
+                let left = || limiter.peek("alice").expect("an answer").remaining();
+                let begun = clock.now();
+                clock.advance(more_after);
+                assert!(left() > decision.remaining(), "{words} after {cost}: too early");
+                if let Some(before) = more_after.checked_sub(2 * step) {
+                    clock.set(begun.saturating_add(Micros::from_duration(before)));
+                    assert_eq!(left(), decision.remaining(), "{words} after {cost}: too late");
+                }
             }
         }
     }

@@ -48,8 +48,9 @@ impl<S: Store> Limiter<S> {
     /// key, for at most `patience`. Requests without a key of their own wait
     /// for those that meet the same limits.
     ///
-    /// It gives up at once when it is first in line and sees that the time
-    /// will not do. A future that is dropped has charged nothing, and lets
+    /// Whoever is first in line asks when it was told to, or sooner if this
+    /// limiter was given another policy or the key was refunded or reset. It
+    /// gives up at once when it sees that the time will not do. A future that is dropped has charged nothing, and lets
     /// the next in line go ahead. Callers of [`check`](Limiter::check) do not
     /// queue, and may overtake. What a leaky bucket asks for as
     /// [`delay`](Decision::delay) is left to the caller.
@@ -68,7 +69,7 @@ impl<S: Store> Limiter<S> {
         let clock = self.store().clock();
         let deadline = clock.now().saturating_add(Micros::from_duration(patience));
         let out_of_patience = || AcquireError::OutOfPatience { patience };
-        let ticket = self.join(&request)?;
+        let ticket = self.inner.waiters.join(self.queue_of(&request))?;
         if !ticket.comes_up_before(deadline, clock).await {
             return Err(out_of_patience());
         }
@@ -85,22 +86,30 @@ impl<S: Store> Limiter<S> {
             if decision.is_blocked() || next_try.max(clock.now()) > deadline {
                 return Err(out_of_patience());
             }
-            sleep_until(next_try, clock).await;
+            ticket.sleep_until(next_try, clock).await;
         }
     }
 
-    /// Takes a place in the queue of the key. Whoever brings none is known by
+    /// The queue of a request: that of its key. Whoever brings none is known by
     /// the keys that the rules make of its attributes: all would wait for each
     /// other otherwise.
-    fn join(&self, request: &Request<'_>) -> Result<Ticket<'_>, AcquireError> {
+    fn queue_of(&self, request: &Request<'_>) -> u64 {
         let waiters = &self.inner.waiters;
         if request.key != Key::from(()) {
-            return waiters.join(&request.key);
+            return waiters.queue_of(&request.key);
         }
         let current = self.inner.policies.current();
         let resolution = current.policy.resolve(request);
         let limits: Vec<_> = resolution.enforced.iter().map(|applied| (applied.meter.name(), &applied.key)).collect();
-        waiters.join(&limits)
+        waiters.queue_of(&limits)
+    }
+
+    /// Has whoever is first in the queue of a request ask again, before the
+    /// time that it was told: there may be more.
+    pub(super) fn wake_first(&self, request: &Request<'_>) {
+        if self.inner.waiters.waiting.load(Ordering::Relaxed) > 0 {
+            self.inner.waiters.wake_first(self.queue_of(request));
+        }
     }
 
     /// [`acquire`](Limiter::acquire) for threads: blocks this one meanwhile.
@@ -116,15 +125,39 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-async fn sleep_until(at: Micros, clock: &dyn Clock) {
-    poll_fn(|context| {
-        if clock.now() >= at {
-            return Poll::Ready(());
+/// Somebody asleep, for whom at most one alarm is set, however often they are
+/// polled meanwhile.
+#[derive(Default)]
+struct Sleep {
+    alarm: Option<Arc<Alarm>>,
+}
+
+/// An alarm, and whom it is to wake; nobody once it has rung.
+struct Alarm {
+    sleeper: Mutex<Option<Waker>>,
+}
+
+impl Sleep {
+    fn wake_at(&mut self, at: Micros, clock: &dyn Clock, waker: &Waker) {
+        if let Some(alarm) = &self.alarm {
+            if let Some(sleeper) = &mut *lock(&alarm.sleeper) {
+                sleeper.clone_from(waker);
+                return;
+            }
         }
-        clock.wake_at(at, context.waker());
-        Poll::Pending
-    })
-    .await;
+        let alarm = Arc::new(Alarm { sleeper: Mutex::new(Some(waker.clone())) });
+        clock.wake_at(at, &Waker::from(Arc::clone(&alarm)));
+        self.alarm = Some(alarm);
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        let sleeper = lock(&self.sleeper).take();
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
 }
 
 /// Everyone who waits, by key.
@@ -142,6 +175,8 @@ type Queue = VecDeque<Waiter>;
 struct Waiter {
     ticket: u64,
     waker: Option<Waker>,
+    /// Whether something has happened since the first in line was told to wait.
+    may_be_more: bool,
 }
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
@@ -161,22 +196,51 @@ impl Default for Waiters {
 }
 
 impl Waiters {
+    fn queue_of(&self, key: &impl Hash) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Queue>> {
+        lock(&self.shards[key as usize % SHARDS])
+    }
+
+    fn wake_first(&self, key: u64) {
+        let waker = self.shard(key).get_mut(&key).and_then(told_of_more);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Has all who are first in their queues ask again.
+    pub(super) fn wake_all_first(&self) {
+        for shard in &self.shards {
+            let wakers: Vec<Waker> = lock(shard).values_mut().filter_map(told_of_more).collect();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// Takes a place at the end of the key's queue.
-    fn join(&self, key: &impl Hash) -> Result<Ticket<'_>, AcquireError> {
+    fn join(&self, key: u64) -> Result<Ticket<'_>, AcquireError> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITERS {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS });
         }
-        let mut ticket = Ticket { waiters: self, key: self.hasher.hash_one(key), number: 0 };
+        let mut ticket = Ticket { waiters: self, key, number: 0 };
         ticket.number = {
             let mut shard = ticket.shard();
             // Drawn under the lock, so that a queue is sorted by number.
             let number = self.tickets.fetch_add(1, Ordering::Relaxed);
-            shard.entry(ticket.key).or_default().push_back(Waiter { ticket: number, waker: None });
+            let waiter = Waiter { ticket: number, waker: None, may_be_more: false };
+            shard.entry(ticket.key).or_default().push_back(waiter);
             number
         };
         Ok(ticket)
     }
+}
+
+/// Notes it for the first in a queue, who is to be woken.
+fn told_of_more(queue: &mut Queue) -> Option<Waker> {
+    let first = queue.front_mut()?;
+    first.may_be_more = true;
+    first.waker.take()
 }
 
 /// A place in a queue, given up when dropped.
@@ -189,7 +253,7 @@ struct Ticket<'w> {
 
 impl Ticket<'_> {
     fn shard(&self) -> MutexGuard<'_, HashMap<u64, Queue>> {
-        lock(&self.waiters.shards[self.key as usize % SHARDS])
+        self.waiters.shard(self.key)
     }
 
     fn place_in(&self, queue: &Queue) -> Result<usize, usize> {
@@ -210,8 +274,34 @@ impl Ticket<'_> {
         false
     }
 
+    /// Whether something has happened since this first in line was told to
+    /// wait; if not, `waker` is woken when it does.
+    fn may_be_more(&self, waker: &Waker) -> bool {
+        let mut shard = self.shard();
+        let queue = shard.get_mut(&self.key);
+        let own = queue.and_then(|queue| self.place_in(queue).ok().and_then(|place| queue.get_mut(place)));
+        own.is_some_and(|own| {
+            own.waker = Some(waker.clone());
+            std::mem::take(&mut own.may_be_more)
+        })
+    }
+
+    /// Sleeps until `at`, or until there may be more than was told.
+    async fn sleep_until(&self, at: Micros, clock: &dyn Clock) {
+        let mut sleep = Sleep::default();
+        poll_fn(|context| {
+            if clock.now() >= at || self.may_be_more(context.waker()) {
+                return Poll::Ready(());
+            }
+            sleep.wake_at(at, clock, context.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Waits to be first; false if `deadline` comes before.
     async fn comes_up_before(&self, deadline: Micros, clock: &dyn Clock) -> bool {
+        let mut sleep = Sleep::default();
         poll_fn(|context| {
             if self.is_first(context.waker()) {
                 return Poll::Ready(true);
@@ -220,7 +310,7 @@ impl Ticket<'_> {
                 return Poll::Ready(false);
             }
             if deadline < Micros::LATEST {
-                clock.wake_at(deadline, context.waker());
+                sleep.wake_at(deadline, clock, context.waker());
             }
             Poll::Pending
         })
@@ -270,6 +360,37 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_may_wait_and_no_more_and_whoever_leaves_is_forgotten() {
+        let waiters = Waiters::default();
+        let waiting = || waiters.waiting.load(Ordering::Relaxed);
+        let queues = || waiters.shards.iter().map(|shard| lock(shard).len()).sum::<usize>();
+        let all: Vec<Ticket<'_>> =
+            ["a", "b", "a"].iter().map(|key| waiters.join(waiters.queue_of(key)).expect("there is room")).collect();
+        assert_eq!((waiting(), queues()), (3, 2));
+        drop(all);
+        // So many that no shard is without.
+        let keys = if cfg!(miri) { 2 } else { 2_000_u64 };
+        drop((0..keys).map(|key| waiters.join(waiters.queue_of(&key)).expect("there is room")).collect::<Vec<_>>());
+        assert_eq!((waiting(), queues()), (0, 0));
+        waiters.waiting.store(MOST_WAITERS - 1, Ordering::Relaxed);
+        let last = waiters.join(waiters.queue_of(&"a")).expect("there is room for one");
+        for _ in 0..2 {
+            assert!(matches!(
+                waiters.join(waiters.queue_of(&"b")),
+                Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS })
+            ));
+        }
+        assert_eq!((waiting(), queues()), (MOST_WAITERS, 1));
+        drop(last);
+        assert!(waiters.join(waiters.queue_of(&"b")).is_ok());
+    }
+}
+
 /// Every schedule of a few waiters, by the model checker.
 #[cfg(all(test, loom))]
 mod schedules {
@@ -306,12 +427,12 @@ mod schedules {
         loom::model(|| {
             let waiters = Arc::new(Waiters::default());
             let key = Key::from("alice");
-            let first = waiters.join(&key).expect("there is room");
+            let first = waiters.join(waiters.queue_of(&key)).expect("there is room");
             let next =
                 thread::spawn({
                     let waiters = Arc::clone(&waiters);
                     move || {
-                        let ticket = waiters.join(&Key::from("alice")).expect("there is room");
+                        let ticket = waiters.join(waiters.queue_of(&Key::from("alice"))).expect("there is room");
                         block_on(poll_fn(|context| {
                             if ticket.is_first(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
                         }));
@@ -346,6 +467,23 @@ mod schedules {
             assert!(!limiter.is_allowed("alice"), "one of them was charged");
             clock.set(Micros::new(2_000_000));
             assert!(limiter.is_allowed("alice"), "and the other was not");
+        });
+    }
+
+    /// A policy that has more takes over while somebody is told to wait.
+    #[test]
+    fn a_waiter_is_woken_by_a_policy_that_has_more() {
+        loom::model(|| {
+            let store = MemoryStore::builder().max_keys(1).clock(ManualClock::default()).build();
+            let limiter = Limiter::with_store(Limit::per_second(1), store.expect("valid settings"));
+            let limiter = limiter.expect("a valid policy");
+            assert!(limiter.is_allowed("alice"));
+            let waiter = thread::spawn({
+                let limiter = limiter.clone();
+                move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok()
+            });
+            limiter.set_policy(Limit::per_second(2)).expect("a valid policy");
+            assert!(waiter.join().expect("the waiter ends"), "it is admitted, though no time passes");
         });
     }
 

@@ -17,8 +17,8 @@ use super::Limiter;
 use crate::failure::{FailureMode, LocalStore, StandIns};
 use crate::limit::ConfigError;
 use crate::policy::{Compiled, Lineage, Policy};
-use crate::store::{Meter, Store};
-use crate::time::Micros;
+use crate::store::{Meter, Predecessor, Store};
+use crate::time::{Clock, Micros};
 
 /// A policy made ready, and what goes with it.
 pub(super) struct Current {
@@ -43,8 +43,8 @@ pub(super) struct Setup {
 
 impl Current {
     fn new(source: Policy, lineage: Lineage, setup: &Setup) -> Result<Current, ConfigError> {
-        let mut policy = Compiled::new(&source)?;
-        let settles_at = lineage.apply(&source, &mut policy);
+        let policy = Compiled::new(&source, &lineage)?;
+        let settles_at = policy.meters().iter().flat_map(Meter::predecessors).map(Predecessor::until).max();
         Ok(Current::made_of(source, policy, settles_at, lineage, setup))
     }
 
@@ -131,11 +131,12 @@ impl Policies {
         Ok(())
     }
 
-    /// Lets go of predecessors that no longer matter at `now`, so that checks
-    /// need not look for them.
+    /// Lets go of predecessors that no longer matter, so that checks need not
+    /// look for them: by the clock that the policy was changed by, which need
+    /// not be the one that decides.
     #[inline]
-    pub(super) fn settle(&self, policy: &Current, now: Micros) {
-        if policy.settles_at.is_some_and(|settles_at| settles_at <= now) {
+    pub(super) fn settle(&self, policy: &Current, clock: &dyn Clock) {
+        if policy.settles_at.is_some_and(|settles_at| settles_at <= clock.now()) {
             self.settle_now(policy);
         }
     }
@@ -215,7 +216,9 @@ impl<S: Store> Limiter<S> {
     /// than 32 of a rule's limits, all different, were to be [taken away at
     /// once](ConfigError::TooManyAtOnce). Then the one in force stays.
     pub fn set_policy(&self, policy: impl Into<Policy>) -> Result<(), ConfigError> {
-        self.inner.policies.change(policy.into(), self.inner.store.clock().now())
+        self.inner.policies.change(policy.into(), self.inner.store.clock().now())?;
+        self.inner.waiters.wake_all_first();
+        Ok(())
     }
 
     /// The policy in force.

@@ -4,8 +4,10 @@ use super::Limiter;
 use super::question::Question;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
+use crate::observe::Event;
 use crate::request::{Attributes, Key, Request};
 use crate::store::{Check, CheckError, ImmediateStore};
+use crate::time::Micros;
 
 /// Requests of a batch that a store is asked about at a time.
 const BATCH: usize = 32;
@@ -83,12 +85,12 @@ impl<S: ImmediateStore> Limiter<S> {
             }
             let verdicts = &mut verdicts[..checks.len()];
             let at = self.inner.store.decide_each_now(&checks, verdicts)?;
-            self.inner.policies.settle(&current, at);
+            self.inner.policies.settle(&current, self.inner.store.clock());
             let is_current = self.inner.policies.is_current(&current);
             for (check, verdict) in checks.iter().zip(verdicts) {
                 if is_current || !verdict.allowed {
                     let decision = check.decision(*verdict);
-                    self.tell(Verb::Charge, (check.key(), check.cost()), decision, at);
+                    self.tell_of_one(check, decision, at);
                     decisions.push(decision);
                 } else {
                     self.give_back_now(*check);
@@ -97,6 +99,16 @@ impl<S: ImmediateStore> Limiter<S> {
             }
         }
         Ok(decisions)
+    }
+
+    #[inline]
+    fn tell_of_one(&self, check: &Check<'_>, decision: Decision, at: Micros) {
+        let observers = &self.inner.observers;
+        if !observers.is_empty() {
+            let (rule, key, limit) = (decision.rule(), check.key(), check.meter().limit());
+            let (verb, cost, in_addition, shadow) = (check.verb(), check.cost(), false, false);
+            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow });
+        }
     }
 
     #[inline(never)]

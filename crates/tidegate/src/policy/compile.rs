@@ -10,16 +10,18 @@ use super::compiled::{Attribute, Attributes, ByValue, Compiled, CompiledRule, Ef
 use super::condition::Condition;
 use super::index::Index;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
+use super::succession::{Inheritance, Lineage, Place};
 use crate::limit::ConfigError;
 use crate::name::Name;
 use crate::store::Meter;
 
 impl Compiled {
-    pub(crate) fn new(policy: &Policy) -> Result<Compiled, ConfigError> {
+    /// A policy, whose limits succeed those that were in force before.
+    pub(crate) fn new(policy: &Policy, lineage: &Lineage) -> Result<Compiled, ConfigError> {
         if policy.rules.is_empty() && policy.fallback.is_none() {
             return Err(ConfigError::EmptyPolicy);
         }
-        let mut maker = Maker::default();
+        let mut maker = Maker::new(lineage);
         let mut rules = Vec::with_capacity(policy.rules.len());
         for rule in &policy.rules {
             rules.extend(maker.with_candidate(rule)?);
@@ -29,7 +31,7 @@ impl Compiled {
             rules.extend(maker.with_candidate(rule)?);
         }
         let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
-        let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name, number)).collect();
+        let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name.as_str(), number)).collect();
         let Maker { attributes, meters, .. } = maker;
         let (attributes, index, by_name) = (Arc::new(attributes), Arc::new(index), Arc::new(by_name));
         let (rules, meters) = (rules.into(), meters.into());
@@ -38,8 +40,8 @@ impl Compiled {
 }
 
 /// Numbers attributes and meters as they come up.
-#[derive(Default)]
-struct Maker {
+struct Maker<'l> {
+    lineage: &'l Lineage,
     attributes: Attributes,
     meters: Vec<Meter>,
     /// The number of each meter, by its name and meaning.
@@ -47,7 +49,18 @@ struct Maker {
     names: HashMap<Name, (), RandomState>,
 }
 
-impl Maker {
+/// A rule that is made ready, and what its limits succeed.
+struct Making<'r> {
+    rule: &'r Rule,
+    past: Inheritance,
+}
+
+impl<'l> Maker<'l> {
+    fn new(lineage: &'l Lineage) -> Maker<'l> {
+        let (attributes, meters) = (Attributes::default(), Vec::new());
+        Maker { lineage, attributes, meters, numbers: HashMap::default(), names: HashMap::default() }
+    }
+
     fn attribute(&mut self, name: &str) -> Result<Attribute, ConfigError> {
         let next = self.attributes.len();
         if let Some(known) = self.attributes.number(name) {
@@ -69,7 +82,8 @@ impl Maker {
         if let Some(limit) = rule.candidate {
             let name = Name::configured(&format!("{} (candidate)", rule.name))?;
             let twin = Rule { name, standard: Standard::Setting(limit.into()), mode: Mode::Shadow, ..rule.clone() };
-            rules.push(self.rule(&Rule { overrides: Vec::new(), tiers: Vec::new(), ..twin })?);
+            let twin = self.rule(&Rule { overrides: Vec::new(), tiers: Vec::new(), ..twin })?;
+            rules.push(CompiledRule { candidate_of: Some(rule.name), ..twin });
         }
         Ok(rules)
     }
@@ -89,35 +103,44 @@ impl Maker {
                 Some(key.into_boxed_slice())
             }
         };
+        let making = Making { rule, past: self.lineage.inheritance(rule) };
         let standard = match &rule.standard {
-            Standard::Setting(setting) => self.effect(rule, *setting),
-            Standard::Meter(meter) => self.meter(rule, meter.clone()),
+            Standard::Setting(setting) => self.effect(&making, &Place::Standard, *setting),
+            Standard::Meter(meter) => self.meter(&making, &Place::Standard, meter.clone()),
         };
         let mut patterns = Vec::new();
-        for Override { attribute, value, setting } in &rule.overrides {
-            if let Value::Matching(pattern) = value {
-                patterns.push((self.attribute(attribute)?, pattern.clone(), self.effect(rule, *setting)));
+        for special in &rule.overrides {
+            if let Value::Matching(pattern) = &special.value {
+                let effect = self.effect(&making, &Place::of_override(special), special.setting);
+                patterns.push((self.attribute(&special.attribute)?, pattern.clone(), effect));
             }
         }
         Ok(CompiledRule {
             name: rule.name,
+            candidate_of: None,
             conditions,
             key,
             missing: rule.missing,
             standard,
-            exact: self.table(rule, &rule.overrides)?,
+            exact: self.table(&making, &rule.overrides, Place::of_override)?,
             patterns: patterns.into(),
-            tiers: self.table(rule, &rule.tiers)?,
+            tiers: self.table(&making, &rule.tiers, Place::of_tier)?,
             cost: rule.cost,
             mode: rule.mode,
         })
     }
 
-    fn table(&mut self, rule: &Rule, overrides: &[Override]) -> Result<Effects, ConfigError> {
+    fn table(
+        &mut self,
+        making: &Making<'_>,
+        specials: &[Override],
+        place: impl Fn(&Override) -> Place,
+    ) -> Result<Effects, ConfigError> {
         let mut table: Vec<(Attribute, ByValue)> = Vec::new();
-        for Override { attribute, value, setting } in overrides {
-            if let Value::Exactly(value) = value {
-                let (attribute, effect) = (self.attribute(attribute)?, self.effect(rule, *setting));
+        for special in specials {
+            if let Value::Exactly(value) = &special.value {
+                let attribute = self.attribute(&special.attribute)?;
+                let effect = self.effect(making, &place(special), special.setting);
                 let place = table.iter().position(|(known, _)| *known == attribute).unwrap_or_else(|| {
                     table.push((attribute, ByValue::default()));
                     table.len() - 1
@@ -128,21 +151,27 @@ impl Maker {
         Ok(table.into())
     }
 
-    fn effect(&mut self, rule: &Rule, setting: Setting) -> Effect {
+    fn effect(&mut self, making: &Making<'_>, place: &Place, setting: Setting) -> Effect {
         match setting {
             Setting::Unlimited => Effect::Unlimited,
             Setting::Blocked => Effect::Blocked,
-            Setting::Limit(limit) => self.meter(rule, Meter::new(rule.name, limit)),
+            Setting::Limit(limit) => self.meter(making, place, Meter::new(making.rule.name, limit)),
         }
     }
 
-    /// The number of a meter of this rule; the same limit twice is one.
-    fn meter(&mut self, rule: &Rule, meter: Meter) -> Effect {
+    /// The number of a meter of this rule; the same limit twice is one, unless
+    /// it succeeds others in one of its places.
+    fn meter(&mut self, Making { rule, past }: &Making<'_>, place: &Place, meter: Meter) -> Effect {
         let meter = rule.made_ready(meter);
         let next = self.meters.len();
+        if let Some(past) = past.of_place(place) {
+            self.meters.push(meter.succeeding(past.to_vec()));
+            return Effect::Meter(next);
+        }
         let number = *self.numbers.entry((meter.name(), meter.meaning().into())).or_insert(next);
         if number == next {
-            self.meters.push(meter);
+            let past = past.of_meaning(meter.meaning()).to_vec();
+            self.meters.push(if past.is_empty() { meter } else { meter.succeeding(past) });
         }
         Effect::Meter(number)
     }

@@ -12,6 +12,7 @@ use super::index::Index;
 use super::network::first_bits;
 use super::rule::{KeyAttribute, Missing, Mode, RuleCost};
 use crate::kernel::Verb;
+use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::{Key, KeyPart, Request};
 use crate::store::{Check, CheckError, Meter};
@@ -28,7 +29,7 @@ pub(crate) struct Compiled {
     pub(super) index: Arc<Index>,
     /// The first of the rules for those whom no other applies to.
     pub(super) fallback: usize,
-    pub(super) by_name: Arc<HashMap<Name, usize, RandomState>>,
+    pub(super) by_name: Arc<HashMap<&'static str, usize, RandomState>>,
     pub(super) denied: Arc<[(Attribute, Condition)]>,
     pub(super) allowed: Arc<[(Attribute, Condition)]>,
 }
@@ -67,6 +68,8 @@ impl Attributes {
 
 pub(super) struct CompiledRule {
     pub(super) name: Name,
+    /// The rule before this one, if it watches in that one's place.
+    pub(super) candidate_of: Option<Name>,
     pub(super) conditions: Arc<[(Attribute, Condition)]>,
     pub(super) key: Option<Box<[(Attribute, KeyAttribute)]>>,
     pub(super) missing: Missing,
@@ -99,12 +102,26 @@ pub(crate) struct Resolution<'p, 'r> {
     pub(crate) shadows: Vec<Applied<'p, 'r>>,
     /// The rule that lets nothing pass, if there is one.
     pub(crate) blocked_by: Option<Name>,
+    /// Whom it blocks, unless a list does.
+    blocked: Option<Key<'r>>,
 }
 
 impl<'r> Resolution<'_, 'r> {
-    /// Whose limit a rule's is, if it is to be passed.
+    /// Whose limit a rule's is, if it is to be passed or lets nothing pass.
     pub(crate) fn key_of(&self, rule: Name) -> Option<&Key<'r>> {
-        self.enforced.iter().find(|applied| applied.meter.name() == rule).map(|applied| &applied.key)
+        if self.blocked_by == Some(rule) {
+            return self.blocked.as_ref();
+        }
+        self.applied(rule).map(|applied| &applied.key)
+    }
+
+    /// A rule's limit, if it is to be passed.
+    pub(crate) fn limit_of(&self, rule: Name) -> Option<Limit> {
+        self.applied(rule).filter(|_| self.blocked_by != Some(rule)).and_then(|applied| applied.meter.limit())
+    }
+
+    fn applied(&self, rule: Name) -> Option<&Applied<'_, 'r>> {
+        self.enforced.iter().find(|applied| applied.meter.name() == rule)
     }
 }
 
@@ -187,7 +204,7 @@ impl Compiled {
     }
 
     fn number_of(&self, name: &str) -> Option<usize> {
-        self.by_name.iter().find(|(known, _)| known.as_str() == name).map(|(_, number)| *number)
+        self.by_name.get(name).copied()
     }
 
     pub(super) fn rules(&self) -> &[CompiledRule] {
@@ -212,7 +229,7 @@ impl Compiled {
         let mut values = Values::new(self.attributes.len());
         for (name, value) in request.attributes.iter() {
             if let Some(attribute) = self.attributes.number(name) {
-                values.set(attribute, *value);
+                values.set(attribute, value.canonical());
             }
         }
         values
@@ -230,8 +247,9 @@ impl Compiled {
             return resolution;
         }
         if let Some(name) = request.rule {
-            if let Some(number) = self.number_of(name) {
-                self.apply(&self.rules[number], request, &values, &mut resolution);
+            let asked = self.number_of(name).into_iter().flat_map(|number| &self.rules[number..]);
+            for rule in asked.take_while(|rule| rule.is_asked_as(name)) {
+                self.apply(rule, request, &values, &mut resolution);
             }
             return resolution;
         }
@@ -239,7 +257,7 @@ impl Compiled {
         self.index.candidates(&values, |number| {
             let rule = &self.rules[number];
             if rule.matches(&values) {
-                any |= rule.mode == Mode::Enforced;
+                any |= rule.mode == Mode::Enforced && !rule.is_skipped(&values);
                 self.apply(rule, request, &values, &mut resolution);
             }
         });
@@ -257,17 +275,21 @@ impl Compiled {
         values: &Values<'r>,
         resolution: &mut Resolution<'p, 'r>,
     ) {
+        if rule.is_skipped(values) {
+            return;
+        }
         let number = match rule.effect(values) {
             Effect::Unlimited => return,
             Effect::Blocked => {
-                if rule.mode == Mode::Enforced {
-                    resolution.blocked_by.get_or_insert(rule.name);
+                if rule.mode == Mode::Enforced && resolution.blocked_by.is_none() {
+                    resolution.blocked_by = Some(rule.name);
+                    resolution.blocked = Some(rule.key_of(request, values));
                 }
                 return;
             }
             Effect::Meter(number) => number,
         };
-        let Some(key) = rule.key_of(request, values) else { return };
+        let key = rule.key_of(request, values);
         let cost = match rule.cost {
             RuleCost::Times(times) => request.cost.saturating_mul(times),
             RuleCost::Always(_) if request.in_addition => 0,
@@ -289,6 +311,11 @@ impl CompiledRule {
         let special = !self.exact.is_empty() || !self.patterns.is_empty() || !self.tiers.is_empty();
         let usual = self.cost == RuleCost::Times(1) && self.mode == Mode::Enforced && self.key.is_none();
         self.conditions.is_empty() && !special && usual && matches!(self.standard, Effect::Meter(_))
+    }
+
+    /// Whether a request that asks a rule of this name asks this one.
+    pub(super) fn is_asked_as(&self, name: &str) -> bool {
+        self.name.as_str() == name || self.candidate_of.is_some_and(|rule| rule.as_str() == name)
     }
 
     pub(super) fn matches(&self, values: &Values<'_>) -> bool {
@@ -313,28 +340,32 @@ impl CompiledRule {
         named(&self.exact).or_else(matching).or_else(|| named(&self.tiers)).unwrap_or(self.standard)
     }
 
-    /// Whose limit it is; `None` if the rule does not apply for want of that.
-    fn key_of<'r>(&self, request: &Request<'r>, values: &Values<'r>) -> Option<Key<'r>> {
-        let Some(attributes) = &self.key else { return Some(request.key.clone()) };
-        let lacks = attributes.iter().any(|(attribute, _)| values.get(*attribute).is_none());
-        if lacks && self.missing == Missing::Skip {
-            return None;
-        }
-        if let ([(attribute, how)], false) = (&**attributes, lacks) {
-            let value = values.get(*attribute)?;
-            return Some(match part(how, value) {
-                Part::AsIs(value) => Key::part(value),
-                Part::Text(text) => Key::from(text),
-            });
+    /// Whether it does not apply for want of what makes its key.
+    pub(super) fn is_skipped(&self, values: &Values<'_>) -> bool {
+        let lacks = |(attribute, _): &(Attribute, KeyAttribute)| values.get(*attribute).is_none();
+        self.missing == Missing::Skip && self.key.iter().flatten().any(lacks)
+    }
+
+    /// Whose limit it is.
+    fn key_of<'r>(&self, request: &Request<'r>, values: &Values<'r>) -> Key<'r> {
+        let Some(attributes) = &self.key else { return request.key.clone() };
+        if let [(attribute, how)] = &**attributes {
+            if let Some(value) = values.get(*attribute) {
+                return match part(how, value) {
+                    Part::AsIs(value) => Key::part(value),
+                    Part::Text(text) => Key::from(text),
+                };
+            }
         }
         let parts: Vec<Option<Part<'_>>> =
             attributes.iter().map(|(attribute, how)| Some(part(how, values.get(*attribute)?))).collect();
         // Where something is missing, one part more says what, and an empty one
         // stands in its place: no list of values is as long.
+        let lacks = parts.iter().any(Option::is_none);
         let gaps: String = parts.iter().map(|part| if part.is_some() { '+' } else { '-' }).collect();
         let gaps = lacks.then_some(KeyPart::Bytes(gaps.as_bytes()));
         let parts = parts.iter().map(|part| part.as_ref().map_or(KeyPart::Bytes(b""), Part::as_key_part));
-        Some(Key::of(gaps.into_iter().chain(parts)))
+        Key::of(gaps.into_iter().chain(parts))
     }
 }
 
@@ -374,6 +405,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::policy::Lineage;
     use crate::{Limit, Policy, Rule};
 
     fn condition() -> impl Strategy<Value = Condition> {
@@ -414,7 +446,7 @@ mod tests {
                 }
                 policy = policy.rule(rule);
             }
-            let compiled = Compiled::new(&policy).expect("a valid policy");
+            let compiled = Compiled::new(&policy, &Lineage::new(&policy)).expect("a valid policy");
             let mut request = Request::new("");
             for (name, value) in ATTRIBUTES.into_iter().zip(&values) {
                 if let Some(value) = value {

@@ -93,7 +93,7 @@ impl Compiled {
         for (number, rule) in self.rules().iter().enumerate() {
             let asked = match (request.rule, self.is_fallback(number)) {
                 _ if listed => false,
-                (Some(name), _) => rule.name.as_str() == name,
+                (Some(name), _) => rule.is_asked_as(name),
                 (None, true) => !any,
                 (None, false) => true,
             };
@@ -106,7 +106,8 @@ impl Compiled {
                     found: values.get(*attribute).map(text),
                 }),
                 None => {
-                    any |= rule.mode == Mode::Enforced && !self.is_fallback(number);
+                    let applies = rule.mode == Mode::Enforced && !rule.is_skipped(&values);
+                    any |= applies && !self.is_fallback(number);
                     self.say(rule, request, &values)
                 }
             };
@@ -122,6 +123,7 @@ impl Compiled {
         values: &Values<'r>,
     ) -> Result<Applied<'p, 'r>, Say> {
         match rule.effect(values) {
+            _ if rule.is_skipped(values) => Err(Say::NoKey),
             Effect::Unlimited => Err(Say::Unlimited),
             Effect::Blocked => Err(Say::Blocked),
             Effect::Meter(_) => {

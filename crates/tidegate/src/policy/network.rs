@@ -97,7 +97,9 @@ mod tests {
         assert!(contains("10.1.2.3", "10.1.2.3") && !contains("10.1.2.3", "10.1.2.4"));
         assert!(contains("0.0.0.0/0", "255.255.255.255") && !contains("0.0.0.0/0", "::1"));
         assert!(contains("2001:db8::/32", "2001:db8:1::1") && !contains("2001:db8::/32", "2001:db9::1"));
-        assert!(contains("::/0", "ffff::") && contains("10.0.0.0/8", "::ffff:10.1.1.1"));
+        assert!(contains("::/0", "ffff::1") && contains("10.0.0.0/8", "::ffff:10.1.1.1"));
+        assert!(contains("2001:db8::2", "2001:db8::2") && !contains("2001:db8::2", "2001:db8::3"));
+        assert!(contains("2001:db8::2/127", "2001:db8::3") && !contains("2001:db8::2/127", "2001:db8::4"));
         assert_eq!("10.1.2.3/8".parse::<Network>().expect("a network").to_string(), "10.0.0.0/8");
     }
 

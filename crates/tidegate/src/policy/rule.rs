@@ -313,6 +313,12 @@ impl Rule {
         }
     }
 
+    /// The limit that is watched in place of its own, if there is one.
+    #[must_use]
+    pub fn candidate_limit(&self) -> Option<Limit> {
+        self.candidate
+    }
+
     /// The attributes that make its keys; none if the request brings the key.
     #[must_use]
     pub fn key_attributes(&self) -> Option<Vec<&str>> {

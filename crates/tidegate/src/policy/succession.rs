@@ -9,12 +9,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Policy;
-use super::compiled::Compiled;
 use super::glob;
 use super::rule::{Override, Rule, RuleKey, Setting, Standard, Value};
 use crate::limit::ConfigError;
 use crate::name::Name;
-use crate::store::{MOST_PREDECESSORS, Meter, Predecessor, horizon};
+use crate::store::{MOST_PREDECESSORS, Meter, Predecessor};
 use crate::time::Micros;
 
 /// The limits that were in force, as long as they matter.
@@ -33,6 +32,27 @@ enum RuleId {
     Unnamed(u32),
 }
 
+/// What the limits of a rule succeed. An override of a part of the key has keys
+/// of its own: nobody looks there for what others used. All other places may
+/// have the same keys, and if they have the same limit, also the same states.
+#[derive(Default)]
+pub(super) struct Inheritance {
+    by_place: HashMap<Place, Vec<Predecessor>>,
+    by_meaning: HashMap<String, Vec<Predecessor>>,
+}
+
+impl Inheritance {
+    /// What the limit in a place succeeds that has keys of its own.
+    pub(super) fn of_place(&self, place: &Place) -> Option<&[Predecessor]> {
+        self.by_place.get(place).filter(|past| !past.is_empty()).map(Vec::as_slice)
+    }
+
+    /// What a limit succeeds in all other places.
+    pub(super) fn of_meaning(&self, meaning: &str) -> &[Predecessor] {
+        self.by_meaning.get(meaning).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// A limit that was in force.
 #[derive(Clone, Debug)]
 struct Past {
@@ -43,7 +63,7 @@ struct Past {
 
 /// Where in a rule a limit stands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Place {
+pub(super) enum Place {
     Standard,
     Override { attribute: String, value: Value },
     Tier { attribute: String, value: Value },
@@ -89,32 +109,31 @@ impl Lineage {
         Ok(next)
     }
 
-    /// Gives the meters of a policy their predecessors, and says when the last
-    /// of those will matter no more.
-    pub(crate) fn apply(&self, policy: &Policy, compiled: &mut Compiled) -> Option<Micros> {
-        if self.past.is_empty() {
-            return None;
-        }
-        let mut predecessors: HashMap<(Name, String), Vec<Predecessor>> = HashMap::new();
-        for rule in policy.rules() {
-            let Some(past) = self.past.get(&self.id_of(rule)) else { continue };
-            for (place, meter) in places(rule) {
-                let (Some(past), Some(meter)) = (past.get(&place), meter) else { continue };
-                let all = predecessors.entry((meter.name(), meter.meaning().to_owned())).or_default();
-                for past in past.iter().filter(|past| past.key == rule.key) {
-                    let is_known = all.iter().any(|known| known.meter().is_same_as(&past.meter));
-                    if !past.meter.is_same_as(&meter) && !is_known {
-                        all.push(Predecessor::new(past.meter.clone(), past.until));
-                    }
+    /// What the limits of a rule succeed.
+    pub(super) fn inheritance(&self, rule: &Rule) -> Inheritance {
+        let mut inheritance = Inheritance::default();
+        let Some(past) = self.past.get(&self.id_of(rule)) else { return inheritance };
+        let places = places(rule);
+        let in_force: HashSet<&str> = places.iter().filter_map(|(_, meter)| Some(meter.as_ref()?.meaning())).collect();
+        for (place, meter) in &places {
+            let (Some(past), Some(meter)) = (past.get(place), meter) else { continue };
+            let is_apart = place.is_apart(&rule.key);
+            let all = match place {
+                Place::Override { .. } if !is_apart => inheritance.by_place.entry(place.clone()).or_default(),
+                Place::Override { .. } | Place::Tier { .. } | Place::Standard => {
+                    inheritance.by_meaning.entry(meter.meaning().to_owned()).or_default()
+                }
+            };
+            for past in past.iter().filter(|past| past.key == rule.key) {
+                let is_known = all.iter().any(|known| known.meter().is_same_as(&past.meter));
+                let is_in_force = past.meter.name() == rule.name && in_force.contains(past.meter.meaning());
+                let is_kept = past.meter.is_same_as(meter) || is_apart && is_in_force;
+                if !is_known && !is_kept {
+                    all.push(Predecessor::new(past.meter.clone(), past.until));
                 }
             }
         }
-        let settles_at = predecessors.values().flatten().map(Predecessor::until).max();
-        compiled.change_meters(|meter| {
-            let mine = predecessors.remove(&(meter.name(), meter.meaning().to_owned()));
-            meter.clone().succeeding(mine.unwrap_or_default())
-        });
-        settles_at
+        inheritance
     }
 
     /// One rule takes the place of another, which had limits in these places.
@@ -133,13 +152,14 @@ impl Lineage {
         let is_gone = |(place, _): &Limited| !kept.contains(place);
         let gone: Vec<Limited> = past.chain(before.iter().cloned()).filter(is_gone).collect();
         let mut inherited: Vec<(&Limited, &Limited)> = Vec::new();
+        let (general_before, general_after) = (general(&before), general(&after));
         for heir in &after {
             let same = was.get(&heir.0);
-            let origins = same.map_or_else(|| origins(&before, &heir.0, &new.key), |same| vec![*same]);
+            let origins = same.map_or_else(|| origins(&general_before, &heir.0, &new.key), |same| vec![*same]);
             inherited.extend(origins.into_iter().map(|origin| (origin, heir)));
         }
         for gone in &gone {
-            inherited.extend(applied(&after, &gone.0).into_iter().map(|heir| (gone, heir)));
+            inherited.extend(applied(&general_after, &gone.0).into_iter().map(|heir| (gone, heir)));
         }
         can_be_inherited(old, &inherited)?;
         for (origin, heir) in inherited {
@@ -148,20 +168,20 @@ impl Lineage {
         }
         let past = self.past.entry(id).or_default();
         gone.iter().for_each(|(gone, _)| drop(past.remove(gone)));
-        Ok(())
+        match past.values().any(|past| past.len() > MOST_PREDECESSORS) {
+            true => Err(ConfigError::TooManyChanges { rule: new.name.as_str(), bound: MOST_PREDECESSORS }),
+            false => Ok(()),
+        }
     }
 
     /// A rule is there again: all that it had is past.
     fn come_back(&mut self, id: RuleId, rule: &Rule, now: Micros) -> Result<(), ConfigError> {
         let Some(past) = self.past.get(&id) else { return Ok(()) };
-        let mut before: Vec<Limited> = past.keys().map(|place| (place.clone(), None)).collect();
-        // The rule's own comes last, as in `places`.
-        before.sort_by_key(|(place, _)| *place == Place::Standard);
-        self.succeed(id, (rule, before), rule, now)?;
-        match self.past.get(&id).is_some_and(|past| past.values().any(|past| past.len() > MOST_PREDECESSORS)) {
-            true => Err(ConfigError::TooManyChanges { rule: rule.name.as_str(), bound: MOST_PREDECESSORS }),
-            false => Ok(()),
-        }
+        // Which of its patterns came first is not known any more. With the rule's own
+        // before them all that may have applied count.
+        let others = past.keys().filter(|place| **place != Place::Standard).cloned();
+        let before = [Place::Standard].into_iter().chain(others).map(|place| (place, None)).collect();
+        self.succeed(id, (rule, before), rule, now)
     }
 
     /// A place succeeds all that another one does.
@@ -187,7 +207,7 @@ impl Lineage {
         now: Micros,
     ) -> Result<(), ConfigError> {
         let Some(meter) = meter else { return Ok(()) };
-        let until = now.saturating_add(horizon(&meter));
+        let until = now.saturating_add(meter.horizon());
         let past = self.past.entry(id).or_default().entry(place).or_default();
         if let Some(known) = past.iter_mut().find(|past| past.meter.is_same_as(&meter)) {
             known.until = known.until.max(until);
@@ -234,6 +254,14 @@ impl Lineage {
 type Limited = (Place, Option<Meter>);
 
 impl Place {
+    pub(super) fn of_override(Override { attribute, value, .. }: &Override) -> Place {
+        Place::Override { attribute: attribute.clone(), value: value.clone() }
+    }
+
+    pub(super) fn of_tier(Override { attribute, value, .. }: &Override) -> Place {
+        Place::Tier { attribute: attribute.clone(), value: value.clone() }
+    }
+
     /// Whether a limit in this place applied to those of the other one before
     /// they had one of their own.
     fn would_apply_to(&self, other: &Place) -> bool {
@@ -247,12 +275,31 @@ impl Place {
             (Place::Override { .. } | Place::Tier { .. }, _) => false,
         }
     }
+
+    /// Whether this is an override of what is no part of the key: other requests
+    /// of the same keys are charged to other places, and a limit that is still in
+    /// force there keeps what it counted.
+    fn is_apart(&self, key: &RuleKey) -> bool {
+        match (self, key) {
+            (Place::Override { attribute, .. }, RuleKey::Attributes(key)) => {
+                !key.iter().any(|part| part.name == *attribute)
+            }
+            (Place::Override { .. } | Place::Tier { .. } | Place::Standard, _) => false,
+        }
+    }
+}
+
+/// The places that could apply to those of others. An override of one value
+/// never does: there may be very many of them, and nobody goes through them.
+fn general(places: &[Limited]) -> Vec<&Limited> {
+    let is_of_one = |place: &Place| matches!(place, Place::Override { value: Value::Exactly(_), .. });
+    places.iter().filter(|(place, _)| !is_of_one(place)).collect()
 }
 
 /// The places whose limits apply to those of another one that is not there: a
 /// pattern to all of them; otherwise some tier, or the rule's own.
-fn applied<'p>(places: &'p [Limited], other: &Place) -> Vec<&'p Limited> {
-    let mut applied: Vec<_> = places.iter().filter(|(place, _)| place.would_apply_to(other)).collect();
+fn applied<'p>(general: &[&'p Limited], other: &Place) -> Vec<&'p Limited> {
+    let mut applied: Vec<_> = general.iter().copied().filter(|(place, _)| place.would_apply_to(other)).collect();
     if matches!(applied.first(), Some((Place::Override { .. }, _))) {
         applied.truncate(1);
     }
@@ -279,24 +326,15 @@ fn can_be_inherited(rule: &Rule, inherited: &[(&Limited, &Limited)]) -> Result<(
             rule: rule.name.as_str(),
             count,
             bound: MOST_PREDECESSORS,
-            forgotten_after: left_behind().map(|(_, meter)| horizon(meter)).max().unwrap_or_default().to_duration(),
+            forgotten_after: left_behind().map(|(_, meter)| meter.horizon()).max().unwrap_or_default().to_duration(),
         }),
         Some(_) | None => Ok(()),
     }
 }
 
-/// What a place that is new succeeds. If its attribute is no part of the key,
-/// other requests of the same keys are still charged to what applied before:
-/// that keeps what it has.
-fn origins<'p>(before: &'p [Limited], place: &Place, key: &RuleKey) -> Vec<&'p Limited> {
-    match (place, key) {
-        (Place::Override { attribute, .. }, RuleKey::Attributes(key))
-            if !key.iter().any(|part| part.name == *attribute) =>
-        {
-            Vec::new()
-        }
-        (Place::Override { .. } | Place::Tier { .. } | Place::Standard, _) => applied(before, place),
-    }
+/// What a place that is new succeeds.
+fn origins<'p>(before: &[&'p Limited], place: &Place, key: &RuleKey) -> Vec<&'p Limited> {
+    if place.is_apart(key) { Vec::new() } else { applied(before, place) }
 }
 
 /// Whether the rule is called by its limit's words.
@@ -317,12 +355,8 @@ fn places(rule: &Rule) -> Vec<Limited> {
         Setting::Unlimited | Setting::Blocked => None,
     };
     let mut places = Vec::with_capacity(1 + rule.overrides.len() + rule.tiers.len());
-    for Override { attribute, value, setting } in &rule.overrides {
-        places.push((Place::Override { attribute: attribute.clone(), value: value.clone() }, meter(setting)));
-    }
-    for Override { attribute, value, setting } in &rule.tiers {
-        places.push((Place::Tier { attribute: attribute.clone(), value: value.clone() }, meter(setting)));
-    }
+    places.extend(rule.overrides.iter().map(|special| (Place::of_override(special), meter(&special.setting))));
+    places.extend(rule.tiers.iter().map(|tier| (Place::of_tier(tier), meter(&tier.setting))));
     let standard = match &rule.standard {
         Standard::Setting(setting) => meter(setting),
         Standard::Meter(meter) => Some(rule.made_ready(meter.clone())),

@@ -41,7 +41,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Attribute<'a>> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Attribute<'a>> {
         let list: &[Attribute<'a>] = match self {
             Attributes::None => &[],
             Attributes::Few { list, count } => &list[..*count],

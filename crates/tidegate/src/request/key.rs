@@ -151,12 +151,15 @@ impl std::hash::Hash for Key<'_> {
 
 impl fmt::Display for Key<'_> {
     /// The parts, joined by ` / `: for people, not for telling keys apart.
+    /// What cannot be seen is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, part) in self.parts().enumerate() {
             if index > 0 {
                 f.write_str(" / ")?;
             }
-            write!(f, "{}", part.escape_ascii())?;
+            for chunk in part.utf8_chunks() {
+                write!(f, "{}{}", chunk.valid().escape_debug(), chunk.invalid().escape_ascii())?;
+            }
         }
         Ok(())
     }
@@ -191,6 +194,14 @@ impl<'a> KeyPart<'a> {
                 self.write_text(text);
                 text.written()
             }
+        }
+    }
+
+    /// The same, with an address of IPv4 as one of IPv4 whatever its clothes.
+    pub(crate) fn canonical(self) -> KeyPart<'a> {
+        match self {
+            KeyPart::Address(address) => KeyPart::Address(address.to_canonical()),
+            KeyPart::Bytes(_) | KeyPart::Number(_) => self,
         }
     }
 
@@ -358,3 +369,16 @@ composite!(A: 0);
 composite!(A: 0, B: 1);
 composite!(A: 0, B: 1, C: 2);
 composite!(A: 0, B: 1, C: 2, D: 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_their_own_script_and_see_what_cannot_be_seen() {
+        assert_eq!(Key::from("M\u{fc}ller \u{2603}").to_string(), "M\u{fc}ller \u{2603}");
+        assert_eq!(Key::from("\u{1b}[31m \u{202e}").to_string(), "\\u{1b}[31m \\u{202e}");
+        assert_eq!(Key::from(&b"a\xff\"\n"[..]).to_string(), "a\\xff\\\"\\n");
+        assert_eq!(Key::from(("a", "b")).to_string(), "a / b");
+    }
+}

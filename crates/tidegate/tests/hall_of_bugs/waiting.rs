@@ -258,17 +258,24 @@ fn row_41_a_panic_is_the_end_of_one_request_only() {
             .limit("bucket", Limit::per_hour(3))
             .limit("window", limit("fixed 3/h"))
             .meter(Meter::custom(Name::literal("fragile"), Fragile(breaks.clone()))),
+        Policy::new()
+            .limit("log", limit("sliding-log 3/h"))
+            .meter(Meter::custom(Name::literal("fragile"), Fragile(breaks.clone()))),
+        Policy::new()
+            .meter(Meter::custom(Name::literal("fragile"), Fragile(breaks.clone())))
+            .limit("counter", limit("sliding 3/h")),
     ];
-    for policy in policies {
+    for (policy, charged) in policies.into_iter().flat_map(|policy| [(policy.clone(), 1), (policy, 0)]) {
         let (limiter, _) = limiter(policy);
-        assert!(takes(&limiter, 1));
+        assert_eq!(passes(&limiter, charged), charged);
         breaks.store(true, Ordering::SeqCst);
         for _ in 0..3 {
             let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| takes(&limiter, 1)));
             assert!(asked.is_err(), "the caller hears of it");
         }
         breaks.store(false, Ordering::SeqCst);
-        assert_eq!(passes(&limiter, 9), 2, "neither blocked nor unlimited, and nothing charged by those who panicked");
+        let passed = passes(&limiter, 9);
+        assert_eq!(passed, 3 - charged, "neither blocked nor unlimited, and nothing charged by those who panicked");
     }
 }
 

@@ -1,0 +1,323 @@
+//! A policy that takes over while somebody is being answered.
+
+use std::sync::{Arc, Mutex};
+
+use tidegate::kernel::Verdict;
+use tidegate::{
+    Check, CheckError, Clock, Condition, Decision, FailureMode, ImmediateStore, Limit, Limiter, ManualClock,
+    MemoryStore, Micros, Policy, Request, Rule, Setting, Store, StoreError,
+};
+use tidegate_testkit::{MeddlingClock, block_on};
+
+fn limit(words: &str) -> Limit {
+    words.parse().expect("a limit")
+}
+
+/// What a limit says without being asked for anything.
+fn peek(limiter: &Limiter, key: &str) -> Decision {
+    limiter.peek(key).expect("an answer")
+}
+
+fn limiter(policy: Policy) -> (Limiter, MeddlingClock) {
+    let meddler = MeddlingClock::at(START);
+    let store = MemoryStore::builder().max_keys(1_000).clock(meddler.clone()).build().expect("valid settings");
+    (Limiter::with_store(policy, store).expect("a valid policy"), meddler)
+}
+
+const START: Micros = Micros::new(1_700_000_000_000_000);
+
+/// Lets another policy take over while somebody is next answered, and `then` happen under it.
+fn change(clock: &MeddlingClock, limiter: &Limiter, policy: Policy, then: impl FnOnce(&Limiter) + Send + 'static) {
+    let limiter = limiter.clone();
+    clock.first(move || {
+        limiter.set_policy(policy).expect("a valid policy");
+        then(&limiter);
+    });
+}
+
+/// A policy of one limit, and one of two.
+const POLICIES: [fn(u64) -> Policy; 2] = [
+    |count| Policy::new().limit("api", Limit::per_hour(count)),
+    |count| Policy::new().limit("api", Limit::per_hour(count)).limit("all", Limit::per_hour(1_000)),
+];
+
+type Ask = fn(&Limiter, Request<'static>) -> Result<Decision, CheckError>;
+
+const CHARGES: [Ask; 3] = [
+    |limiter, request| limiter.check(request),
+    |limiter, request| block_on(limiter.check_async(request)),
+    |limiter, request| Ok(limiter.check_many([request])?[0]),
+];
+
+fn alice(cost: u64) -> Request<'static> {
+    Request::new("alice").cost(cost)
+}
+
+#[test]
+fn a_charge_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
+    for policy in POLICIES {
+        for charge in CHARGES {
+            let (limiter, meddler) = limiter(policy(10));
+            assert!(limiter.is_allowed(alice(4)));
+            // From the policy of the beginning, and from one that came later.
+            for (count, used) in [(20, 9), (30, 14)] {
+                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.is_allowed(alice(3))));
+                let decision = charge(&limiter, alice(2)).expect("an answer");
+                assert_eq!((decision.is_allowed(), decision.limit()), (true, count));
+                assert_eq!((decision.remaining(), peek(&limiter, "alice").remaining()), (count - used, count - used));
+            }
+        }
+        let (limiter, meddler) = limiter(policy(10));
+        for (count, used) in [(20, 5), (30, 10)] {
+            change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.is_allowed(alice(3))));
+            assert!(limiter.is_allowed(alice(2)) && meddler.is_done());
+            assert_eq!(peek(&limiter, "alice").remaining(), count - used);
+        }
+    }
+}
+
+#[test]
+fn the_policy_that_takes_over_has_the_last_word() {
+    for policy in POLICIES {
+        let (limiter, meddler) = limiter(policy(10));
+        for (count, used) in [(5, 5), (6, 6)] {
+            change(&meddler, &limiter, policy(count), |limiter| while limiter.is_allowed("alice") {});
+            assert!(!limiter.is_allowed(alice(2)) && meddler.is_done());
+            limiter.set_policy(policy(20)).expect("a valid policy");
+            assert_eq!(peek(&limiter, "alice").remaining(), 20 - used, "nothing is left of what was charged");
+            limiter.set_policy(policy(count)).expect("a valid policy");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_stands_that_a_change_overtakes() {
+    for policy in POLICIES {
+        for charge in CHARGES {
+            let (limiter, meddler) = limiter(policy(10));
+            for count in [20, 30] {
+                assert!(limiter.is_allowed(alice(10)));
+                change(&meddler, &limiter, policy(count), |_| ());
+                let decision = charge(&limiter, alice(1)).expect("an answer");
+                assert_eq!((decision.is_allowed(), decision.limit()), (false, count - 10));
+                assert_eq!(peek(&limiter, "alice").remaining(), 10);
+            }
+        }
+        let (limiter, meddler) = limiter(policy(10));
+        for count in [20, 30] {
+            assert!(limiter.is_allowed(alice(10)));
+            change(&meddler, &limiter, policy(count), |_| ());
+            assert!(!limiter.is_allowed("alice") && meddler.is_done());
+        }
+    }
+}
+
+#[test]
+fn whoever_only_looks_is_shown_the_new_policy_and_takes_nothing() {
+    let peeks: [Ask; 2] =
+        [|limiter, request| limiter.peek(request), |limiter, request| block_on(limiter.peek_async(request))];
+    for policy in POLICIES {
+        for look in peeks {
+            let (limiter, meddler) = limiter(policy(10));
+            assert!(limiter.is_allowed(alice(4)));
+            for (count, more, used) in [(20, 0, 4), (30, 3, 7), (40, 3, 10)] {
+                change(&meddler, &limiter, policy(count), move |limiter| assert!(limiter.is_allowed(alice(more))));
+                let decision = look(&limiter, alice(2)).expect("an answer");
+                assert_eq!((decision.limit(), decision.remaining()), (count, count - used));
+                assert_eq!(peek(&limiter, "alice").remaining(), count - used);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_given_back_while_the_policy_changes_is_given_back_once() {
+    let refunds: [Ask; 2] =
+        [|limiter, request| limiter.refund(request), |limiter, request| block_on(limiter.refund_async(request))];
+    for policy in POLICIES {
+        for refund in refunds {
+            let (limiter, meddler) = limiter(policy(10));
+            assert!(limiter.is_allowed(alice(6)));
+            for (count, used) in [(20, 5), (30, 4)] {
+                change(&meddler, &limiter, policy(count), |_| ());
+                let decision = refund(&limiter, alice(1)).expect("an answer");
+                assert_eq!((decision.limit(), decision.remaining()), (count - 10, count - 10 - used));
+                assert_eq!(peek(&limiter, "alice").remaining(), count - used);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
+    let resets: [Ask; 2] =
+        [|limiter, request| limiter.reset(request), |limiter, request| block_on(limiter.reset_async(request))];
+    for policy in POLICIES {
+        for reset in resets {
+            let (limiter, meddler) = limiter(policy(10));
+            for count in [20, 30] {
+                assert!(limiter.is_allowed(alice(10)));
+                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.is_allowed("alice")));
+                assert_eq!(reset(&limiter, alice(1)).expect("an answer").remaining(), count);
+                assert_eq!(peek(&limiter, "alice").remaining(), count);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_with_an_id_is_charged_once_though_a_change_overtakes_it() {
+    for policy in POLICIES {
+        for charge in &CHARGES[..2] {
+            let (limiter, meddler) = limiter(policy(10));
+            change(&meddler, &limiter, policy(20), |_| ());
+            let order = || alice(2).id("order-17");
+            let decision = charge(&limiter, order()).expect("an answer");
+            assert_eq!((decision.limit(), decision.remaining(), decision.is_repeated()), (10, 8, false));
+            assert_eq!(peek(&limiter, "alice").remaining(), 18);
+            let again = charge(&limiter, order()).expect("an answer");
+            assert!(again.is_allowed() && again.is_repeated());
+            assert_eq!(peek(&limiter, "alice").remaining(), 18);
+        }
+    }
+}
+
+/// When nothing matters any more that was charged to 10 an hour at the start.
+const FORGOTTEN: u64 = START.get() + 3_601_000_000;
+
+fn predecessors(limiter: &Limiter) -> usize {
+    let mut count = 0;
+    limiter.for_each_meter("alice", |meter| count += meter.predecessors().len());
+    count
+}
+
+#[test]
+fn limits_that_were_changed_are_forgotten_by_the_first_who_asks_when_they_matter_no_more() {
+    for ask in CHARGES {
+        let (limiter, meddler) = limiter(POLICIES[0](10));
+        limiter.set_policy(POLICIES[0](20)).expect("a valid policy");
+        for (at, left) in [(START.get(), 1), (FORGOTTEN - 1, 1), (FORGOTTEN, 0)] {
+            meddler.set(Micros::new(at));
+            assert!(ask(&limiter, alice(1)).expect("an answer").is_allowed());
+            assert_eq!(predecessors(&limiter), left);
+        }
+        assert_eq!(limiter.policy(), POLICIES[0](20));
+    }
+}
+
+#[test]
+fn a_policy_whose_predecessors_are_forgotten_does_not_come_back() {
+    let asks: [Ask; 3] = [
+        |limiter, request| limiter.refund(request),
+        |limiter, request| block_on(limiter.refund_async(request)),
+        |limiter, request| Ok(limiter.check_many([request])?[0]),
+    ];
+    for ask in asks {
+        let (limiter, meddler) = limiter(POLICIES[0](10));
+        limiter.set_policy(POLICIES[0](20)).expect("a valid policy");
+        meddler.set(Micros::new(FORGOTTEN));
+        change(&meddler, &limiter, POLICIES[0](30), |_| ());
+        assert!(ask(&limiter, alice(1)).expect("an answer").is_allowed());
+        assert_eq!(limiter.policy(), POLICIES[0](30));
+    }
+}
+
+#[test]
+fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
+    let clock = MeddlingClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
+    let changed = limiter.clone();
+    clock.first(move || {
+        let nobody = Rule::new("closed", Setting::Blocked).when("tenant", Condition::Equals("acme".into()));
+        changed.set_policy(Policy::new().rule(nobody).limit("all", limit("20/h"))).expect("a valid policy");
+    });
+    let batch = [
+        Request::new("alice"),
+        Request::new("bob").with("tenant", "acme"),
+        Request::new("carol").cost(3),
+        Request::new("dave").with("tenant", "other"),
+        Request::new("erin").rule("closed"),
+    ];
+    let decisions = limiter.check_many(batch).expect("answers");
+    let told = decisions.iter().map(|decision| (decision.rule().as_str(), decision.remaining()));
+    assert_eq!(told.collect::<Vec<_>>(), [("all", 19), ("closed", 0), ("all", 17), ("all", 19), ("closed", 0)]);
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A store that fails once it has been told what to do meanwhile.
+struct Failing {
+    store: MemoryStore,
+    meanwhile: Arc<Mutex<Option<Deed>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("gone for a moment")]
+struct Gone;
+
+impl Store for Failing {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
+
+impl ImmediateStore for Failing {
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        match meanwhile {
+            None => self.store.decide_now(checks, verdicts),
+            Some(meanwhile) => {
+                meanwhile();
+                Err(StoreError::Failed { source: Box::new(Gone) })
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+    let meanwhile = Arc::new(Mutex::new(None));
+    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
+    let limiter = Limiter::builder(limit("100/h")).store(store).on_failure(FailureMode::Open).build();
+    let limiter = limiter.expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").cost(50)));
+    for (count, used) in [(200, 51), (300, 52)] {
+        let changing = limiter.clone();
+        let change = move || changing.set_policy(Limit::per_hour(count)).expect("a valid policy");
+        *meanwhile.lock().expect("nobody panics") = Some(Box::new(change));
+        // One by the way of those who answer at once, one by the other.
+        let decision = match count {
+            200 => limiter.check("alice"),
+            _ => block_on(limiter.check_async("alice")),
+        };
+        assert_eq!(decision.expect("an answer").remaining(), count - used);
+    }
+}
+
+#[test]
+fn a_batch_has_its_stand_in_too() {
+    let meanwhile: Arc<Mutex<Option<Deed>>> = Arc::new(Mutex::new(Some(Box::new(|| ()))));
+    let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let limiter = Limiter::builder(limit("1/h")).store(Failing { store, meanwhile }).on_failure(FailureMode::Open);
+    let decisions = limiter.build().expect("a valid policy").check_many(["alice", "alice", "alice"]);
+    let decisions = decisions.expect("a stand-in answers").into_iter().map(|d| (d.is_allowed(), d.is_degraded()));
+    assert!(decisions.eq([(true, true), (true, false), (false, false)]));
+}
+
+#[test]
+fn whoever_asks_for_a_word_is_refused_while_the_store_is_away() {
+    for policy in POLICIES {
+        let meanwhile: Arc<Mutex<Option<Deed>>> = Arc::default();
+        let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
+        let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
+        let limiter = Limiter::with_store(policy(10), store).expect("a valid policy");
+        *meanwhile.lock().expect("nobody panics") = Some(Box::new(|| ()));
+        assert!(!limiter.is_allowed("alice") && limiter.is_allowed("alice"));
+    }
+}
