@@ -114,18 +114,26 @@ impl Pass<'_> {
         self.breaker.sound.store(false, Ordering::Release);
         state.failures = state.failures.saturating_add(1);
         if self.is_probe {
-            state.pause = (state.pause * 2).min(longest_pause);
-            state.open_until = Some(now + state.pause);
+            state.pause = state.pause.saturating_mul(2).min(longest_pause);
+            state.open_until = Some(after(now, state.pause));
             return None;
         }
         if state.open_until.is_some() || state.failures < failures {
             return None;
         }
         state.pause = first_pause.min(longest_pause);
-        state.open_until = Some(now + state.pause);
+        state.open_until = Some(after(now, state.pause));
         Some(state.pause)
     }
 }
+
+/// When a pause is over that may be without end.
+fn after(now: Instant, pause: Duration) -> Instant {
+    now.checked_add(pause).unwrap_or_else(|| now + NEVER)
+}
+
+/// As good as never: thirty years.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
@@ -191,6 +199,22 @@ mod tests {
             assert!(enter(&breaker, now - Duration::from_millis(1)).is_none(), "{pause}");
             enter(&breaker, now).expect("the pause is over").failed(now);
         }
+    }
+
+    #[test]
+    fn a_pause_without_end_is_one() {
+        let (start, longest_pause) = (Instant::now(), Duration::MAX);
+        for first_pause in [Duration::MAX, Duration::MAX / 2] {
+            let breaker = Breaker::new(BreakerSettings { failures: 1, first_pause, longest_pause });
+            assert_eq!(enter(&breaker, start).expect("closed").failed(start), Some(first_pause));
+            let later = start + Duration::from_secs(86_400 * 365);
+            assert!(enter(&breaker, later).is_none() && breaker.is_open(), "{first_pause:?}");
+        }
+        let breaker = Breaker::new(BreakerSettings { failures: 1, first_pause: Duration::from_secs(1), longest_pause });
+        breaker.state().pause = Duration::MAX;
+        let probe = Pass { breaker: &breaker, is_probe: true };
+        probe.failed(start);
+        assert!(enter(&breaker, start).is_none());
     }
 
     #[test]

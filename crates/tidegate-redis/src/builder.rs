@@ -59,8 +59,9 @@ impl Builder {
         self
     }
 
-    /// How long one call may take: 50 ms unless set. A check is one call, unless
-    /// it spans slots of a cluster.
+    /// How long one call may take: 50 ms unless set. A check is one call, but for
+    /// limits in several slots of a cluster, warm-ups and kernels of your own, a
+    /// key's first charge after its limit was changed, and rules that only watch.
     pub fn deadline(mut self, deadline: Duration) -> Builder {
         self.settings.deadline = deadline;
         self
@@ -104,7 +105,8 @@ impl Builder {
     /// Remembers refusals, and repeats them without asking until the refused
     /// could pass. What a repeated refusal says of `remaining` was true when it
     /// was first given. A refund or reset by another process takes effect once
-    /// [`RefusalCache::longest`] has passed.
+    /// [`RefusalCache::longest`] has passed. Requests with ids, and those that meet
+    /// a rule with a [lease](Builder::lease), are always asked about.
     pub fn remember_refusals(mut self, cache: RefusalCache) -> Builder {
         self.settings.refusals = Some(cache);
         self
@@ -120,15 +122,16 @@ impl Builder {
     /// Lets this process borrow units of the limits under a rule's name, and
     /// answer by itself while they last; see [`Lease`] for what that costs in
     /// exactness. A refund goes to the servers; a reset forgets what this
-    /// process has borrowed, not what others have. Leaky buckets and custom
-    /// kernels are always decided by the servers.
+    /// process has borrowed, not what others have. Leaky buckets, warm-ups, custom
+    /// kernels and requests with ids are always decided by the servers.
     pub fn lease(mut self, rule: impl Into<String>, lease: Lease) -> Builder {
         self.settings.leases.insert(rule.into(), lease);
         self
     }
 
-    /// Makes the store; connections are opened when they are needed. Outside
-    /// of a tokio runtime, the store brings a thread of its own.
+    /// Makes the store; connections are opened when they are needed. They live
+    /// on the tokio runtime that this is called in, which the store must not
+    /// outlive; outside of one, the store brings a thread of its own.
     ///
     /// # Errors
     /// If a setting makes no sense. That the servers are away is no error.

@@ -25,7 +25,7 @@ pub enum RedisFailure {
         last_word: String,
     },
     /// There is no connection, or it was lost.
-    #[error("no connection to the servers: check that one runs where the URL says")]
+    #[error("no connection to the servers: check that one runs where the URL says ({source})")]
     Connection {
         /// The client's own error.
         source: Arc<redis::RedisError>,
@@ -146,6 +146,10 @@ impl Remedy {
             return Remedy::TryAgain;
         }
         let words = source.to_string();
+        // Redis 6.2 repeats what a command in the script was told.
+        if words.contains("-READONLY ") {
+            return Remedy::FindMaster;
+        }
         if words.contains("TGREUSED") {
             return Remedy::GiveUp(RedisFailure::IdReused);
         }
@@ -162,4 +166,28 @@ impl Remedy {
 fn redirect(address: &str, asking: bool) -> Option<Redirect> {
     let (host, port) = address.rsplit_once(':')?;
     Some(Redirect { host: host.to_owned(), port: port.parse().ok()?, asking })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy(reply: &str) -> Remedy {
+        let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
+        Remedy::of(&value.extract_error().expect_err("an error"))
+    }
+
+    /// Redis 6.2 says what a command in a script replied, and no code of its own.
+    #[test]
+    fn a_replica_is_known_by_what_any_version_says() {
+        for reply in [
+            "-READONLY You can't write against a read only replica.\r\n",
+            "-READONLY You can't write against a read only replica. script: 1a2b, on @user_script:42.\r\n",
+            "-ERR Error running script (call to f_1a2b): @user_script:42: @user_script: 42: \
+             -READONLY You can't write against a read only replica. \r\n",
+        ] {
+            assert!(matches!(remedy(reply), Remedy::FindMaster), "{reply}");
+        }
+        assert!(matches!(remedy("-ERR unknown command\r\n"), Remedy::GiveUp(RedisFailure::Refused { .. })));
+    }
 }

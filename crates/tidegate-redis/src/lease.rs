@@ -10,9 +10,10 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::failure::RedisFailure;
-use crate::key::state_key;
+use crate::key::{key_of, state_key};
 use crate::ledger::{Grant, Granted, Lease, Ledger, Return, Taking};
 use crate::store::Inner;
+use crate::swap::predecessors;
 
 /// The leases of a store.
 pub(crate) struct Leases {
@@ -80,6 +81,17 @@ impl Leases {
             }
         }
         Some(now)
+    }
+
+    /// What to ask the servers, and how much there is beside what they say:
+    /// to whoever only looks, units that are held here are left.
+    fn beside_held<'a>(&self, check: Check<'a>, key: &[u8], now: Micros) -> (Check<'a>, u64) {
+        if check.verb() != Verb::Peek || self.of(check.meter()).is_none() {
+            return (check, 0);
+        }
+        let held = self.ledger.held(key, now);
+        let rest = Check::new(check.meter(), check.key(), Verb::Peek, check.cost().saturating_sub(held));
+        rest.map_or((check, 0), |rest| (rest, held))
     }
 
     fn put_back(&self, taken: &[Check<'_>], keys: &[Vec<u8>]) {
@@ -161,14 +173,17 @@ impl Inner {
         }
         if !others.is_empty() {
             // Whoever is refused already only wants to know the rest.
-            let rest = others.iter().map(|index| if refused { checks[*index].as_peek() } else { checks[*index] });
-            let rest: Vec<Check<'_>> = rest.collect();
+            let rest = others.iter().map(|index| {
+                let check = if refused { checks[*index].as_peek() } else { checks[*index] };
+                leases.beside_held(check, &keys[*index], self.local_now())
+            });
+            let (rest, held): (Vec<Check<'_>>, Vec<u64>) = rest.unzip();
             let rest_keys = others.iter().map(|index| keys[*index].clone()).collect();
             let mut answers = vec![Verdict::default(); rest.len()];
             now = now.max(self.decide_by_slot(&rest, rest_keys, &mut answers).await?);
             refused |= rest.iter().zip(&answers).any(|(check, answer)| check.verb() == Verb::Charge && !answer.allowed);
-            for (index, answer) in others.iter().zip(answers) {
-                verdicts[*index] = answer;
+            for ((index, answer), held) in others.iter().zip(answers).zip(held) {
+                verdicts[*index] = Verdict { remaining: answer.remaining.saturating_add(held), ..answer };
             }
         }
         if !refused {
@@ -189,7 +204,7 @@ impl Inner {
         let turn = leases.ledger.turn(key, check.meter(), check.key());
         let Some(turn) = turn else { return self.ask_alone(check.meter(), check.key(), Verb::Charge, cost).await };
         // One at a time: those who wait here find what the first has borrowed.
-        let _turn = turn.lock().await;
+        let turn = turn.lock_owned().await;
         let now = self.local_now();
         let short = match leases.ledger.take(key, cost, now) {
             Taking::Taken(verdict) => return Ok((verdict, now)),
@@ -197,13 +212,14 @@ impl Inner {
             Taking::None => cost,
         };
         // To the end, whatever becomes of the caller: units that are charged
-        // on the servers should arrive here.
+        // on the servers should arrive here, before anybody else asks for more.
         let inner = Arc::clone(self);
         let (meter, owner) = (check.meter().clone(), Key::from(check.key()).into_owned());
         let key = key.to_vec();
         let (tell, told) = oneshot::channel();
         self.runtime().handle().spawn(async move {
             let borrowed = inner.borrow(lease, &meter, &owner, &key, short, cost).await;
+            drop(turn);
             let (Err(Ok((verdict, _))), Some(leases)) = (tell.send(borrowed), inner.leases()) else { return };
             if verdict.allowed {
                 leases.ledger.keep(&key, cost, lease.chunk);
@@ -230,15 +246,14 @@ impl Inner {
         if let Some(left) = left {
             self.give_back(left).await;
         }
-        let wanted = lease.chunk.max(short).min(meter.capacity());
-        let mut units = wanted;
-        let (mut verdict, mut at) = self.ask_alone(meter, owner, Verb::Charge, units).await?;
-        if !verdict.allowed && wanted > short {
-            // What there is, if that will do; otherwise the servers say when it will.
-            units = verdict.remaining.clamp(short, wanted);
-            (verdict, at) = self.ask_alone(meter, owner, Verb::Charge, units).await?;
+        let asked = self.ask_for_units(lease, meter, owner, short).await;
+        if !asked.as_ref().is_ok_and(|(_, verdict, _)| verdict.allowed) {
+            leases.ledger.end(key, &loan);
         }
+        let (units, mut verdict, at) = asked?;
         if !verdict.allowed {
+            let held = leases.ledger.held(key, self.local_now());
+            verdict.remaining = verdict.remaining.saturating_add(held);
             return Ok((verdict, at));
         }
         let now = self.local_now();
@@ -258,6 +273,25 @@ impl Inner {
         }
     }
 
+    /// How many units the servers charged, what they said, and when.
+    async fn ask_for_units(
+        &self,
+        lease: Lease,
+        meter: &Meter,
+        owner: &Key<'_>,
+        short: u64,
+    ) -> Result<(u64, Verdict, Micros), RedisFailure> {
+        let wanted = lease.chunk.max(short).min(meter.capacity());
+        let (verdict, at) = self.ask_alone(meter, owner, Verb::Charge, wanted).await?;
+        if verdict.allowed || wanted == short {
+            return Ok((wanted, verdict, at));
+        }
+        // What there is, if that will do; otherwise the servers say when it will.
+        let units = verdict.remaining.clamp(short, wanted);
+        let (verdict, at) = self.ask_alone(meter, owner, Verb::Charge, units).await?;
+        Ok((units, verdict, at))
+    }
+
     /// Asks the servers about one state, past every lease.
     async fn ask_alone(
         &self,
@@ -274,9 +308,25 @@ impl Inner {
     }
 
     async fn give_back(&self, left: Return) {
-        let Return { meter, key, units } = left;
-        if let Err(failure) = self.ask_alone(&meter, &key, Verb::Refund, units).await {
-            tracing::warn!(%failure, units, "borrowed units could not be given back");
+        let asked = self.ask_alone(&left.meter, &left.key, Verb::Refund, left.units).await;
+        match (asked, self.leases()) {
+            (Ok(_), _) => {}
+            // Nothing was sent: they go back when the servers are there again.
+            (Err(RedisFailure::Away { .. }), Some(leases)) => {
+                leases.ledger.owe(&key_of(self.prefix(), &left.meter, &left.key), left);
+            }
+            (Err(failure), _) => tracing::warn!(%failure, left.units, "borrowed units could not be given back"),
+        }
+    }
+
+    /// Gives back what is on lease of limits that those of some checks succeed:
+    /// to these, since they take over what was charged, whoever moves it.
+    pub(crate) async fn give_back_former(&self, leases: &Leases, checks: &[Check<'_>], keys: &[Vec<u8>]) {
+        for former in predecessors(self, checks, keys) {
+            let Some(Return { key, units, .. }) = leases.ledger.leave(&former.key) else { continue };
+            let meter = checks[former.heir].meter().clone();
+            let units = units.min(meter.largest_cost());
+            self.give_back(Return { meter, key, units }).await;
         }
     }
 

@@ -24,7 +24,8 @@ use crate::simulation::{Mistake, is_planted};
 /// interval up to [`excess`](Lease::excess) more can be: units that were
 /// borrowed before it began. A process that dies keeps what it had borrowed
 /// from being used, at most one chunk for each key, and so does a lost reply to
-/// a request for more. Where a request of several
+/// a request for more or to one that gives them back, and a lease that ends
+/// after another process has moved on to a changed limit. Where a request of several
 /// limits borrows more than a chunk and another limit refuses it, the rest
 /// goes back up to a second later, and counts beside the chunk until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,12 @@ impl Ledger {
         (account.units >= cost && cost > 0).then(|| account.verdict(now))
     }
 
+    /// Units that can be taken now.
+    pub(crate) fn held(&self, state_key: &[u8], now: Micros) -> u64 {
+        let shard = self.shard(state_key);
+        shard.get(state_key).filter(|account| account.is_current(now)).map_or(0, |account| account.units)
+    }
+
     /// Puts back what was taken a moment ago. Others may have borrowed since
     /// then: what is more than a chunk is not held but given back.
     pub(crate) fn put_back(&self, state_key: &[u8], cost: u64, chunk: u64) {
@@ -195,6 +202,14 @@ impl Ledger {
         Some((Loan { number: account.requests }, left))
     }
 
+    /// Notes that nothing came of a request for units.
+    pub(crate) fn end(&self, state_key: &[u8], loan: &Loan) {
+        let mut shard = self.shard(state_key);
+        if let Some(account) = shard.get_mut(state_key).filter(|account| account.awaited == Some(loan.number)) {
+            account.awaited = None;
+        }
+    }
+
     /// Adds what was granted, if it is what was asked for last, and takes the
     /// cost: a grant that comes late or twice is refused.
     pub(crate) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> Granted {
@@ -220,6 +235,26 @@ impl Ledger {
     pub(crate) fn cancel(&self, state_key: &[u8]) {
         if let Some(account) = self.shard(state_key).get_mut(state_key) {
             (account.units, account.surplus, account.awaited) = (0, 0, None);
+        }
+    }
+
+    /// Gives up the lease of one state: its limit is no longer in force.
+    pub(crate) fn leave(&self, state_key: &[u8]) -> Option<Return> {
+        let mut shard = self.shard(state_key);
+        shard.get_mut(state_key).filter(|account| account.units + account.surplus > 0).map(Account::give_up)
+    }
+
+    /// Keeps what could not be given back yet. Nobody can take it meanwhile.
+    pub(crate) fn owe(&self, state_key: &[u8], left: Return) {
+        let mut shard = self.shard(state_key);
+        let has_room = shard.len() < MOST_KEYS / SHARDS;
+        let Return { meter, key, units } = left;
+        match shard.get_mut(state_key) {
+            Some(account) => account.surplus = account.surplus.saturating_add(units),
+            None if has_room => {
+                shard.insert(state_key.into(), Account { surplus: units, ..Account::new(meter, key) });
+            }
+            None => {}
         }
     }
 
@@ -298,7 +333,9 @@ impl Account {
         if is_planted(Mistake::KeepsWhatItGaveBack) {
             return Return { meter: self.meter.clone(), key: self.key.clone(), units: self.units };
         }
-        let units = std::mem::take(&mut self.units) + std::mem::take(&mut self.surplus);
+        let units = std::mem::take(&mut self.units).saturating_add(std::mem::take(&mut self.surplus));
+        // Whoever gives more back than there can be is told that it is a mistake.
+        let units = units.min(self.meter.largest_cost());
         Return { meter: self.meter.clone(), key: self.key.clone(), units }
     }
 }
@@ -406,6 +443,25 @@ mod tests {
         assert!(taken(&ledger, 1, NOW));
         assert!(matches!(ledger.grant(STATE, &loan, Grant { cost: 10, chunk: 3, ..grant(9) }), Granted::Short));
         assert_eq!(ledger.units(), 0);
+    }
+
+    #[test]
+    fn a_state_that_was_refused_units_is_forgotten_like_others() {
+        let ledger = ledger();
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        ledger.end(STATE, &loan);
+        assert!(ledger.expired(NOW).is_empty());
+        assert!(ledger.begin(STATE, NOW).is_none(), "the account is gone");
+    }
+
+    /// A server takes back no more than a limit holds, and refuses to be asked for it.
+    #[test]
+    fn no_more_is_given_back_than_the_limit_holds() {
+        let ledger = ledger();
+        borrow(&ledger, 90);
+        ledger.put_back(STATE, 30, 100);
+        let returned: Vec<u64> = ledger.expired(UNTIL).iter().map(|left| left.units).collect();
+        assert_eq!(returned, [100]);
     }
 
     /// Requests of several limits take, borrow beside each other, and put back

@@ -19,7 +19,7 @@
 //! same in every field: one script in the server decides and moves the states,
 //! and what a decision says of itself is computed from the state that it
 //! returns, by the very code that decides in memory. One check is one round
-//! trip, however many limits it meets.
+//! trip, however many limits it meets; rules that only watch are asked one by one.
 //!
 //! It needs Redis 6.2 or later, or Valkey, and a tokio runtime; where there is
 //! none, the store brings a thread of its own. Tests run on Redis 7.0 and
@@ -75,10 +75,12 @@
 //! or leaky bucket whose rate divides a second evenly, 205 for another, 189 for a
 //! fixed window, 205 for a sliding counter, 315 for a sliding log and
 //! about 13 more for each further instant (`cargo xtask bench --only "redis, memory"`).
+//! Strict mode keeps one key more, in a cluster one for each slot, which does not expire.
 //!
-//! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +incrby
-//! +llen +lindex +lrange +ltrim +lset +rpush +pexpire`, and `+info` for the strict
-//! mode and [`RedisStore::evictions`], on `~prefix:*`.
+//! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +exists
+//! +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire`, and `+info` for the strict
+//! mode and [`RedisStore::evictions`], on `~prefix:*`; in a cluster also `+cluster|slots
+//! +asking`, behind sentinels `+role`, and for a database other than 0 `+select`.
 //!
 //! A kernel of your own ([`Meter::custom`](tidegate::Meter::custom)) works as it is: its
 //! state is read, decided on here, and written if nobody was faster, in two round

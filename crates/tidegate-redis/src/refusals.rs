@@ -45,6 +45,8 @@ pub(crate) struct Refusals {
 
 struct Refusal {
     asked: Micros,
+    /// When the answer was there: at some time in between it was made.
+    answered: Micros,
     until: Micros,
     given_back: u64,
     at: Micros,
@@ -126,7 +128,7 @@ impl Refusals {
     pub(crate) fn answer(&self, question: &Question, verdicts: &mut [Verdict]) -> Option<Micros> {
         let mut shard = self.shard(&question.name).lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = shard.get(&question.name)?;
-        let elapsed = question.asked.saturating_since(refusal.asked);
+        let elapsed = question.asked.saturating_since(refusal.answered);
         let went_back = question.asked < refusal.asked;
         if went_back || question.asked >= refusal.until || refusal.given_back != question.given_back {
             shard.remove(&question.name);
@@ -142,8 +144,8 @@ impl Refusals {
         Some(refusal.at.saturating_add(elapsed))
     }
 
-    /// Remembers an answer, if it is a refusal.
-    pub(crate) fn remember(&self, question: Question, verdicts: &[Verdict], at: Micros) {
+    /// Remembers an answer that is there now, if it is a refusal.
+    pub(crate) fn remember(&self, question: Question, verdicts: &[Verdict], at: Micros, now: Micros) {
         let refused = verdicts.iter().filter(|verdict| !verdict.allowed);
         let Some(wait) = refused.map(|verdict| verdict.retry_after).min() else { return };
         let wait = wait.min(Micros::from_duration(self.settings.longest));
@@ -159,7 +161,7 @@ impl Refusals {
             let Some(name) = shard.keys().next().cloned() else { break };
             shard.remove(&name);
         }
-        shard.insert(name, Refusal { asked, until, given_back, at, verdicts: verdicts.into() });
+        shard.insert(name, Refusal { asked, answered: now, until, given_back, at, verdicts: verdicts.into() });
     }
 }
 
@@ -189,7 +191,7 @@ mod tests {
 
     fn remember(refusals: &Refusals, key: &str, now: u64, verdict: Verdict) {
         let question = ask(refusals, key, now).expect_err("not remembered yet");
-        refusals.remember(question, &[verdict], Micros::new(now));
+        refusals.remember(question, &[verdict], Micros::new(now), Micros::new(now));
     }
 
     #[test]
@@ -200,6 +202,18 @@ mod tests {
         assert_eq!(ask(&refusals, "alice", 1_499).ok(), Some(1));
         assert!(ask(&refusals, "bob", 1_000).is_err());
         assert!(ask(&refusals, "alice", 1_500).is_err(), "now it may pass");
+    }
+
+    /// The servers decided at some time before the answer was there: whoever
+    /// returns when told must not come too soon.
+    #[test]
+    fn the_wait_counts_from_when_the_answer_was_there() {
+        let refusals = Refusals::new(RefusalCache::default());
+        let question = ask(&refusals, "alice", 1_000).expect_err("not remembered yet");
+        refusals.remember(question, &[refused(500)], Micros::new(7_000), Micros::new(1_010));
+        let told = [1_005, 1_010, 1_210, 1_499].map(|now| ask(&refusals, "alice", now).ok());
+        assert_eq!(told, [Some(500), Some(500), Some(300), Some(11)]);
+        assert!(ask(&refusals, "alice", 1_500).is_err(), "perhaps it can pass by now");
     }
 
     #[test]
@@ -218,7 +232,7 @@ mod tests {
         // Also when it is given back while the question is under way.
         let question = ask(&refusals, "alice", 2_000).expect_err("forgotten");
         refusals.forget(&[b"alice".to_vec()]);
-        refusals.remember(question, &[refused(500)], Micros::new(2_000));
+        refusals.remember(question, &[refused(500)], Micros::new(2_000), Micros::new(2_000));
         assert!(ask(&refusals, "alice", 2_001).is_err());
     }
 

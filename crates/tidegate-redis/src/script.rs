@@ -92,6 +92,8 @@ pub(crate) struct Call<'a> {
     pub(crate) is_withheld: bool,
     /// The id of the request, if it is to be carried out once.
     pub(crate) once: Option<Once>,
+    /// Whether its checks can be asked about one by one, while their slot moves.
+    pub(crate) can_part: bool,
 }
 
 /// A request that is carried out once.
@@ -214,6 +216,9 @@ impl Call<'_> {
 /// two servers should differ by.
 pub(crate) const USUALLY_KEPT_LONGER_MS: u64 = 1_000;
 
+/// No script counts beyond it, and no kernel.
+const EXACT: u64 = 1 << 53;
+
 /// Exact: every number of a limit is below 2^53.
 fn double(number: u64) -> f64 {
     number as f64
@@ -329,7 +334,7 @@ impl Reply {
         }
         let [seconds] = numbers(words.next()?)?;
         let [microseconds] = numbers(words.next()?)?;
-        let now = Micros::new(seconds.checked_mul(1_000_000)?.checked_add(microseconds)?);
+        let now = Micros::new(seconds.checked_mul(1_000_000)?.checked_add(microseconds).filter(|now| *now < EXACT)?);
         let outcome = match words.next()? {
             b"1" => Outcome::CarriedOut,
             b"0" => Outcome::Refused,

@@ -76,7 +76,8 @@ impl Servers {
     /// - `redis://[user:password@]host[:port][/db]`, `rediss://..` for TLS
     /// - `redis+unix:///path/to/socket`
     /// - `redis+sentinel://[user:password@]host[:port],host[:port]/master[/db]`
-    /// - `redis+cluster://[user:password@]host[:port],host[:port]`
+    /// - `redis+cluster://[user:password@]host[:port],host[:port][/db]`; only
+    ///   clusters of Valkey 9 have more than one database
     ///
     /// The last two also as `rediss+..`.
     ///
@@ -84,14 +85,17 @@ impl Servers {
     /// If it names none.
     pub fn parse(url: &str) -> Result<Servers, ConnectError> {
         let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
+        // Where it is missing, this may be a password.
+        let scheme = scheme.rsplit_once('@').map_or(scheme, |(_, host)| host);
         match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
                 Ok(Client::open(url)?.into())
             }
             "redis+sentinel" | "rediss+sentinel" => Servers::sentinels(url, scheme),
             "redis+cluster" | "rediss+cluster" => {
-                let (nodes, _) = each_host(url, scheme, 6379);
-                Servers::cluster(nodes.into_iter().map(Client::open).collect::<RedisResult<Vec<_>>>()?)
+                let (nodes, db) = each_host(url, scheme, 6379);
+                let nodes = nodes.into_iter().map(|node| Client::open(format!("{node}/{db}")));
+                Servers::cluster(nodes.collect::<RedisResult<Vec<_>>>()?)
             }
             _ => Err(ConnectError::UnknownScheme { scheme: scheme.to_owned() }),
         }
@@ -101,13 +105,10 @@ impl Servers {
         let (sentinels, path) = each_host(url, scheme, 26_379);
         let mut path = path.split('/');
         let master = path.next().filter(|name| !name.is_empty()).ok_or(ConnectError::NoMasterName)?;
-        let node = sentinels.first().ok_or(ConnectError::NoMasterName)?.as_str().into_connection_info()?;
+        let node = sentinels.first().ok_or(ConnectError::NoMasterName)?;
+        let node = format!("{node}/{}", path.next().unwrap_or_default()).into_connection_info()?;
         // Credentials and database are those of the servers; sentinels rarely have any.
-        let mut settings = node.redis_settings().clone();
-        if let Some(db) = path.next().and_then(|db| db.parse().ok()) {
-            settings = settings.set_db(db);
-        }
-        let mut info = SentinelNodeConnectionInfo::default().set_redis_connection_info(settings);
+        let mut info = SentinelNodeConnectionInfo::default().set_redis_connection_info(node.redis_settings().clone());
         if scheme == "rediss+sentinel" {
             info = info.set_tls_mode(redis::TlsMode::Secure);
         }
@@ -272,6 +273,33 @@ mod tests {
             let error = Servers::parse(url).expect_err(url).to_string();
             assert!(error.contains(expected), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn no_error_tells_a_password() {
+        for url in [
+            "default:secret@127.0.0.1:6379",
+            ":secret@127.0.0.1",
+            "redis:default:secret@127.0.0.1",
+            "http://default:secret@127.0.0.1",
+            "redis://default:secret@127.0.0.1:port",
+            "redis+sentinel://default:secret@127.0.0.1",
+            "redis+cluster://default:secret@127.0.0.1:port",
+        ] {
+            let error = Servers::parse(url).expect_err(url);
+            let (words, source) = (format!("{error} {error:?}"), std::error::Error::source(&error));
+            assert!(!words.contains("secret"), "{words}");
+            assert!(!source.is_some_and(|source| source.to_string().contains("secret")), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_database_is_a_number_and_is_not_overlooked() {
+        assert!(Servers::parse("redis+sentinel://127.0.0.1/mymaster/three").is_err());
+        assert!(Servers::parse("redis+cluster://127.0.0.1/three").is_err());
+        let servers = Servers::parse("redis+cluster://127.0.0.1,127.0.0.1:7001/3").expect("a URL");
+        let Topology::Cluster(nodes) = servers.into_topology() else { panic!("a cluster") };
+        assert!(nodes.iter().all(|node| node.get_connection_info().redis_settings().db() == 3));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Inner {
             let intent = if refused { Intent::Withhold } else { Intent::CarryOut };
             let decided = match self.decide_group(&group, intent).await {
                 Ok(decided) => decided,
-                Err(RedisFailure::OnTheWay) if !has_id => {
+                Err(RedisFailure::OnTheWay) if group.can_part() => {
                     let (charges, others): (Vec<_>, Vec<_>) = group.singles().partition(Group::charges);
                     charges.into_iter().chain(others).rev().for_each(|single| groups.push_front(single));
                     continue;
@@ -145,7 +145,7 @@ impl Inner {
         turns.extend(formers.into_iter().map(|former| Turn { key: former.key, task: Task::Absent }));
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
-        call.once = self.once(&group.checks);
+        (call.once, call.can_part) = (self.once(&group.checks), group.can_part());
         let reply = self.ask(&call).await?;
         if reply.outcome == Outcome::Overtaken {
             return self.swap_group(group, intent).await;
@@ -171,6 +171,7 @@ impl Inner {
         });
         let swapped: Vec<Option<Swapped<'_>>> = swapped.collect();
         let mut look = self.call(swapped.iter().flatten().flat_map(Swapped::look).collect());
+        look.can_part = group.can_part();
         // In strict mode the history of the server is looked at with the states,
         // and must still be that one when they are written.
         look.turns.extend(look.genesis.clone().map(|key| unchanged(key, Form::Text, Vec::new())));
@@ -203,7 +204,7 @@ impl Inner {
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
-            call.once = self.once(&group.checks);
+            (call.once, call.can_part) = (self.once(&group.checks), group.can_part());
             let reply = self.ask(&call).await?;
             if reply.is_of_other_limits(call.once.as_ref()) {
                 return Ok(group.passed_before(reply.now));
@@ -292,6 +293,12 @@ impl<'a> Group<'a> {
         let verdict = Verdict { allowed: true, repeated: true, ..Verdict::default() };
         let count = self.checks.len();
         Decided { at, carried_out: true, charged_at: vec![at; count], verdicts: vec![verdict; count] }
+    }
+
+    /// Whether its checks can be decided one by one. A request with an id is
+    /// carried out once, and so at once.
+    fn can_part(&self) -> bool {
+        self.checks.len() > 1 && self.checks.iter().all(|check| check.id().is_none())
     }
 
     fn charges(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The store: checks become calls of the script, one for each slot.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Inner {
     /// Where strict mode keeps the history of a slot, by slot: found by trying.
     genesis: Box<[OnceLock<Vec<u8>>]>,
     counters: Counters,
+    /// When it was last said that a server decides nothing, in microseconds.
+    told: AtomicU64,
 }
 
 /// Where the states are.
@@ -60,6 +63,9 @@ const SLOTS_A_BREAKER: u16 = 256;
 /// How long a state is kept after it has become that of a fresh key where the
 /// time is not the server's, and may stand still.
 const KEPT_LONGER_BY_FOREIGN_CLOCK_MS: u64 = 86_400_000;
+
+/// Microseconds between two lines in the log about servers that decide nothing.
+const BETWEEN_WARNINGS: u64 = 60_000_000;
 
 /// Pauses before a server that was not ready is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -108,7 +114,9 @@ impl RedisStore {
         let is_cluster = matches!(home, Home::Cluster(_));
         let slots = if settings.strict { if is_cluster { SLOTS } else { 1 } } else { 0 };
         let genesis = (0..slots).map(|_| OnceLock::new()).collect();
-        let inner = Arc::new(Inner { home, runtime, settings, waiting, breakers, refusals, leases, genesis, counters });
+        let told = AtomicU64::new(0);
+        let inner = Inner { home, runtime, settings, waiting, breakers, refusals, leases, genesis, counters, told };
+        let inner = Arc::new(inner);
         if let Some(shortest) = inner.leases.as_ref().and_then(Leases::shortest) {
             inner.runtime.handle().spawn(give_back_in_time(Arc::downgrade(&inner), shortest));
         }
@@ -147,7 +155,7 @@ impl Inner {
         let slot = self.slot_of(call);
         let breaker = &self.breakers[usize::from(slot / SLOTS_A_BREAKER)];
         let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.turned_away())?;
-        let mut attempt = Attempt { inner: self, slot, used: None, last_word: None };
+        let mut attempt = Attempt { inner: self, slot, used: None, last_word: None, is_on_the_way: false };
         let attempted = async {
             if pass.is_probe() {
                 attempt.look_around().await;
@@ -155,6 +163,9 @@ impl Inner {
             attempt.carry_out(call).await
         };
         let outcome = timeout(self.settings.deadline, attempted).await.unwrap_or_else(|_| {
+            if attempt.is_on_the_way {
+                return Err(RedisFailure::OnTheWay);
+            }
             if let Some((link, generation)) = &attempt.used {
                 link.suspect(*generation);
             }
@@ -174,9 +185,25 @@ impl Inner {
                 if pass.succeeded() {
                     tracing::info!("the servers are back");
                 }
+                if let Err(failure) = &outcome {
+                    self.tell_of(failure);
+                }
             }
         }
         outcome
+    }
+
+    /// Says that a server answers and decides nothing, though not each time.
+    fn tell_of(&self, failure: &RedisFailure) {
+        let (RedisFailure::Refused { .. } | RedisFailure::ForeignKey { .. } | RedisFailure::Garbled { .. }) = failure
+        else {
+            return;
+        };
+        let (now, told) = (self.waiting.now().get(), self.told.load(Ordering::Relaxed));
+        let is_due = told == 0 || now.saturating_sub(told) >= BETWEEN_WARNINGS;
+        if is_due && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            tracing::warn!(%failure, "a server answers and decides nothing: limits go by their failure modes");
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -235,7 +262,16 @@ impl Inner {
             let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
             self.genesis[usize::from(slot)].get_or_init(|| genesis_key(&self.settings.prefix, slot)).clone()
         });
-        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false, once: None }
+        Call {
+            turns,
+            now,
+            kept_longer_ms,
+            genesis,
+            undone: Micros::ZERO,
+            is_withheld: false,
+            once: None,
+            can_part: false,
+        }
     }
 
     /// The id under which a slice is carried out once, if it has one.
@@ -299,6 +335,8 @@ struct Attempt<'s> {
     /// The connection that was used last.
     used: Option<(Arc<Link>, u64)>,
     last_word: Option<String>,
+    /// Whether the last word was that the keys are in two places.
+    is_on_the_way: bool,
 }
 
 impl Attempt<'_> {
@@ -340,7 +378,9 @@ impl Attempt<'_> {
                 Err(error) => error,
             };
             self.last_word = Some(error.to_string());
-            match Remedy::of(&error) {
+            let remedy = Remedy::of(&error);
+            self.is_on_the_way = matches!(remedy, Remedy::Part);
+            match remedy {
                 Remedy::SendScript => {
                     named = Named::InFull;
                     next = Some((link, asking));
@@ -353,7 +393,7 @@ impl Attempt<'_> {
                     }
                     None => return Err(RedisFailure::Refused { source: Arc::new(error) }),
                 },
-                Remedy::Part if call.turns.len() > 1 => return Err(RedisFailure::OnTheWay),
+                Remedy::Part if call.can_part => return Err(RedisFailure::OnTheWay),
                 Remedy::Part | Remedy::TryAgain => {}
                 Remedy::FindMaster => link.lost(generation),
                 Remedy::GiveUp(failure) => {
@@ -407,6 +447,11 @@ impl Store for RedisStore {
             keys.push(key);
         }
         let _given_back = inner.refusals.as_ref().and_then(|refusals| refusals.given_back_by(checks, &keys));
+        if let Some(leases) = &inner.leases
+            && checks.iter().any(|check| !check.meter().predecessors().is_empty())
+        {
+            inner.runtime.run(inner.give_back_former(leases, checks, &keys)).await;
+        }
         if let Some(id) = checks.first().and_then(Check::id) {
             return match inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await {
                 Err(RedisFailure::IdReused) => Err(StoreError::IdReused { id: id.text.to_owned() }),
@@ -433,7 +478,7 @@ impl Store for RedisStore {
             return Ok(at);
         }
         let at = inner.runtime.run(inner.decide_by_slot(checks, keys, verdicts)).await?;
-        refusals.remember(question, verdicts, at);
+        refusals.remember(question, verdicts, at, inner.local_now());
         Ok(at)
     }
 

@@ -15,7 +15,7 @@ use crate::store::Inner;
 /// A limit that another one succeeds, as far as it still matters.
 pub(crate) struct Former<'a> {
     /// Which of the checks succeeds it.
-    heir: usize,
+    pub(crate) heir: usize,
     meter: &'a Meter,
     pub(crate) key: Vec<u8>,
 }

@@ -4,7 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use tidegate::{Limit, Limiter, MemoryStore, Micros, Policy, Request, Rule, WarmUp};
+use tidegate::kernel::Verdict;
+use tidegate::{Check, Clock, Limit, Limiter, MemoryStore, Micros, Policy, Request, Rule, Store, StoreError, WarmUp};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
 
@@ -168,4 +169,32 @@ fn processes_that_disagree_for_a_while_stay_within_both_limits() {
         old.set_policy(Policy::new().rule(Rule::new("api", after))).expect("a valid policy");
         assert!(!allowed(&old) && !allowed(&new));
     }
+}
+
+/// A store on a server whose clock is a day ahead of ours.
+struct Ahead(RedisStore);
+
+impl Store for Ahead {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let at = self.0.decide(checks, verdicts).await?;
+        Ok(at.saturating_add(Micros::from_duration(Duration::from_secs(86_400))))
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[test]
+fn a_server_whose_clock_is_ahead_of_ours_forgives_nothing() {
+    let (store, clock) = support::manual_store();
+    clock.set(Micros::new(START));
+    let limiter = Limiter::with_store(Limit::per_hour(10), Ahead(store)).expect("a valid policy");
+    let left = |key: &str, cost| {
+        let decision = block_on(limiter.check_async(Request::new(key).cost(cost))).expect("an answer");
+        decision.remaining()
+    };
+    assert_eq!((left("alice", 7), left("bob", 7)), (3, 3));
+    limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
+    assert_eq!((left("alice", 1), left("bob", 1)), (12, 12), "all that was used, of everybody");
 }

@@ -6,9 +6,11 @@ mod support;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use support::RUNTIME;
+use support::listener::Listener;
 use tidegate::{CheckError, CountingObserver, Decision, FailureMode, Limit, Limiter, Policy, Request, StoreError};
 use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore};
 use tidegate_testkit::servers::{ChaosProxy, Connection, Fault, Server, eventually};
@@ -207,6 +209,22 @@ fn a_full_server_says_so_and_charges_nothing() {
     assert_eq!(until_answered(&limiter, "alice").remaining(), 999);
 }
 
+/// All limits go by their failure modes then: somebody should hear of it.
+#[test]
+fn a_server_that_decides_nothing_is_told_of_once() {
+    static SAID: AtomicU64 = AtomicU64::new(0);
+    let server = Server::start();
+    let limiter = limiter(&store(&server.url()));
+    let _ = in_time(limiter.check_async("alice")).expect("an answer");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    tracing::subscriber::with_default(Listener(&SAID), || {
+        for _ in 0..100 {
+            assert!(matches!(failure_of(in_time(limiter.check_async("alice"))), RedisFailure::Refused { .. }));
+        }
+    });
+    assert_eq!(SAID.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn a_key_of_another_kind_is_an_error_that_says_what_to_do() {
     let server = Server::start();
@@ -272,4 +290,19 @@ fn a_cost_beyond_the_limit_is_an_error_whether_the_server_is_there_or_not() {
         assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: 1_001, capacity: 1_000, .. })));
         server.kill();
     }
+}
+
+#[test]
+fn a_limit_that_is_changed_in_an_outage_counts_on() {
+    let server = Server::start();
+    let builder = Limiter::builder(Limit::per_hour(8)).store(store(&server.url()));
+    let limiter = builder.on_failure(FailureMode::local(2)).build().expect("a valid policy");
+    server.kill();
+    let admitted =
+        || (0..20).filter(|_| in_time(limiter.check_async("alice")).expect("a stand-in answers").is_allowed()).count();
+    assert_eq!(admitted(), 4);
+    limiter.set_policy(Limit::per_hour(10)).expect("a valid policy");
+    assert_eq!(admitted(), 1, "its share is one more");
+    limiter.set_policy(Limit::per_hour(4)).expect("a valid policy");
+    assert_eq!(admitted(), 0);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::{RUNTIME, SERVER};
 use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Request};
-use tidegate_redis::{Lease, RedisStore, Servers};
+use tidegate_redis::{BreakerSettings, Lease, RedisStore, Servers};
 use tidegate_testkit::servers::{ChaosProxy, Fault, Server};
 use tidegate_testkit::{Random, block_on};
 
@@ -228,5 +228,92 @@ fn a_cost_above_the_chunk_leaves_no_more_than_a_chunk_behind() {
         limiter.store().close().await;
         let left = limiter.peek_async("alice").await.expect("an answer").remaining();
         assert_eq!(left, 1_000 - 9 - 100 - 1);
+    });
+}
+
+#[test]
+fn gives_back_what_is_left_though_more_was_refused() {
+    let (processes, _) = processes(2, Limit::per_hour(12));
+    assert!(admits(&processes[0], 3), "it holds seven more now");
+    assert!(!admits(&processes[0], 12), "two are left of five that it lacks");
+    RUNTIME.block_on(processes[0].store().close());
+    assert_eq!(processes[0].store().statistics().units_on_lease, 0);
+    let admitted = (0..20).filter(|_| admits(&processes[1], 1)).count();
+    assert_eq!(admitted, 9);
+}
+
+/// The servers are slow, and the second question for units comes too late for
+/// whoever asked: what is granted is there for the next.
+#[test]
+fn units_that_are_granted_late_are_there_for_the_next() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let policy = Policy::new().limit("rule", Limit::per_day(10));
+    let builder = |url: &str| RedisStore::builder(Servers::parse(url).expect("a URL")).deadline(Duration::from_secs(2));
+    let make = |builder| Limiter::with_store(policy.clone(), support::build(builder)).expect("a valid policy");
+    assert!(admits(&make(builder(&server.url())), 5), "five are left");
+    let limiter = make(builder(&proxy.url()).lease("rule", LEASE));
+    let _ = RUNTIME.block_on(limiter.check_async("bob")).expect("the script is known");
+    // Each question takes 1.2 seconds.
+    proxy.set(Fault::Delay(Duration::from_millis(600)));
+    assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err(), "two questions take too long");
+    assert!(admits(&limiter, 1));
+    proxy.set(Fault::None);
+    let admitted = (0..10).filter(|_| admits(&limiter, 1)).count();
+    assert_eq!(admitted, 4, "none is lost");
+}
+
+#[test]
+fn whoever_looks_sees_what_is_on_lease_beside_what_the_servers_have() {
+    for words in ["15/h", "fixed 15/h", "sliding 15/h", "sliding-log 15/h"] {
+        let (processes, _) = processes(1, words.parse().expect("a limit"));
+        let limiter = &processes[0];
+        assert!(admits(limiter, 1), "nine are held, and the servers have five");
+        let peek = |cost| RUNTIME.block_on(limiter.peek_async(Request::new("alice").cost(cost))).expect("an answer");
+        assert_eq!([0, 9, 10, 14, 15].map(|cost| peek(cost).is_allowed()), [true, true, true, true, false], "{words}");
+        assert_eq!([0, 9, 10, 14, 15].map(|cost| peek(cost).remaining()), [14; 5], "{words}");
+        let refused = RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(15))).expect("an answer");
+        assert_eq!((refused.is_allowed(), refused.remaining()), (false, 14), "{words}");
+        assert!(admits(limiter, 14), "{words}");
+    }
+}
+
+#[test]
+fn what_is_on_lease_is_not_lost_when_the_limit_is_changed() {
+    for (before, after) in [("100/h", "200/h"), ("fixed 100/h", "sliding-log 50/h"), ("100/h", "leaky 50/h")] {
+        let [before, after] = [before, after].map(|words| words.parse::<Limit>().expect("a limit"));
+        let (processes, _) = processes(1, before);
+        let limiter = &processes[0];
+        assert!(admits(limiter, 1), "nine are held");
+        limiter.set_policy(Policy::new().limit("rule", after)).expect("a valid policy");
+        assert!(admits(limiter, 1));
+        RUNTIME.block_on(limiter.store().close());
+        let left = RUNTIME.block_on(limiter.peek_async("alice")).expect("an answer").remaining();
+        assert_eq!(left, after.capacity() - 2, "{before} to {after}");
+    }
+}
+
+#[test]
+fn what_cannot_be_given_back_in_an_outage_is_given_back_after_it() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let pause = Duration::from_secs(1);
+    let breaker = BreakerSettings { first_pause: pause, longest_pause: pause, ..BreakerSettings::default() };
+    let store = RedisStore::builder(Servers::parse(&proxy.url()).expect("a URL")).lease("rule", LEASE);
+    let store = support::build(store.deadline(Duration::from_secs(2)).breaker(breaker));
+    let policy = Policy::new().limit("rule", Limit::per_day(100));
+    let limiter = Limiter::with_store(policy, store).expect("a valid policy");
+    assert!(admits(&limiter, 3), "it holds seven more now");
+    proxy.set(Fault::Stall);
+    assert!(RUNTIME.block_on(limiter.check_async("bob")).is_err());
+    proxy.set(Fault::None);
+    // Nobody is let through before the pause is over.
+    RUNTIME.block_on(limiter.store().close());
+    tidegate_testkit::servers::eventually("there again", Duration::from_secs(20), || {
+        RUNTIME.block_on(limiter.store().close());
+        match RUNTIME.block_on(limiter.peek_async("alice")) {
+            Ok(decision) if decision.remaining() == 97 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     });
 }

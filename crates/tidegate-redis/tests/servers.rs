@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{RUNTIME, SERVER};
-use tidegate::{Limit, Limiter, Policy, Request};
+use tidegate::{CheckError, Limit, Limiter, Policy, Request, StoreError};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{ClientCertificates, Program, Server, TlsServer};
@@ -35,9 +35,25 @@ fn by_unix_socket_and_database_and_password() {
 }
 
 #[test]
+fn whoever_is_not_let_in_is_told_why() {
+    let server = Server::start_with(&[("requirepass", "secret")]);
+    let refused = |url: String| {
+        let store = support::build(support::builder(&url));
+        let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
+        let error = RUNTIME.block_on(limiter.check_async("alice")).expect_err("not let in");
+        let CheckError::Store(StoreError::Failed { source }) = error else { panic!("{error:?}") };
+        source.to_string()
+    };
+    let words = refused(format!("redis://:guess@{}", server.address()));
+    assert!(words.to_lowercase().contains("auth") && !words.contains("guess"), "{words}");
+    let words = refused(format!("redis+cluster://:secret@{}", server.address()));
+    assert!(words.contains("cluster support disabled"), "{words}");
+}
+
+#[test]
 fn by_a_user_who_may_do_no_more_than_needed() {
     let server = Server::start();
-    let rights = "+evalsha +eval +time +get +set +del +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire +ping +client|setinfo +info";
+    let rights = "+evalsha +eval +time +get +set +del +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire +exists +client|setinfo +info";
     let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", "~tidegate:*"];
     words.extend(
         rights
@@ -58,6 +74,8 @@ fn by_a_user_who_may_do_no_more_than_needed() {
     }
     let _ = RUNTIME.block_on(limiter.refund_async("alice")).expect("an answer");
     let _ = RUNTIME.block_on(limiter.reset_async("alice")).expect("an answer");
+    limiter.set_policy(Policy::new().limit("a", Limit::per_second(20))).expect("a valid policy");
+    assert!(RUNTIME.block_on(limiter.check_async("alice")).expect("an answer").is_allowed());
 }
 
 #[test]

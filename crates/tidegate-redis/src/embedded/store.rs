@@ -69,7 +69,16 @@ impl EmbeddedStore {
         let Settings { kept_longer_ms, by_server_time, .. } = self.settings;
         let now = (!by_server_time).then(|| self.now());
         let genesis = self.genesis.clone();
-        Call { turns, now, kept_longer_ms, genesis, undone: Micros::ZERO, is_withheld: false, once: None }
+        Call {
+            turns,
+            now,
+            kept_longer_ms,
+            genesis,
+            undone: Micros::ZERO,
+            is_withheld: false,
+            once: None,
+            can_part: false,
+        }
     }
 
     pub(super) fn run(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {

@@ -274,12 +274,17 @@ impl Caller {
     /// Sends a request again until somebody answers.
     async fn check_by_id(&mut self, wish: Wish, number: u64) {
         let id = format!("{}.{number}", self.name);
+        let mut has_passed = false;
         for _ in 0..4 {
             let asked = self.limiter.check_async(wish.request().id(&id));
             let decision = self.charge("check by id", wish, self.longest(), asked).await;
             if decision.is_some_and(|decision| !decision.is_degraded()) {
                 return;
             }
+            if decision.is_some_and(|decision| decision.is_repeated()) && !has_passed {
+                self.world.lock().judge.breaks(format!("{id} is answered as before, and never was"));
+            }
+            has_passed |= decision.is_some_and(|decision| decision.is_allowed());
             sleep(Duration::from_millis(self.random.within(1..=100))).await;
         }
     }
@@ -301,7 +306,8 @@ impl Caller {
         let _ = timeout(patience, asked).await;
     }
 
-    /// A call that charges. What a failure mode lets pass, it has to answer for.
+    /// A call that charges. What a failure mode lets pass, it has to answer for,
+    /// once for each id.
     async fn charge<E: fmt::Debug>(
         &self,
         what: &str,
@@ -310,7 +316,7 @@ impl Caller {
         call: impl Future<Output = Result<Decision, E>>,
     ) -> Option<Decision> {
         let decision = self.timed(what, longest, call).await?;
-        if !decision.is_degraded() || !decision.is_allowed() {
+        if !decision.is_degraded() || !decision.is_allowed() || decision.is_repeated() {
             return Some(decision);
         }
         let mut state = self.world.lock();

@@ -8,6 +8,7 @@ use tidegate::{CountingObserver, FailureMode, Limit, Limiter};
 use tidegate_testkit::servers::{ChaosProxy, Fault, Server};
 
 use crate::support::RUNTIME;
+use crate::support::listener::Listener;
 use crate::{DEADLINE, impatient, limiter, on, passes};
 
 /// getsentry/sentry#122038: the server evicted keys, and limits were gone without
@@ -101,31 +102,6 @@ fn row_59_in_an_outage_each_process_keeps_its_share() {
         })
         .sum();
     assert_eq!(admitted, 8, "four processes with two each, of ten");
-}
-
-/// Counts what is said aloud.
-struct Listener(&'static AtomicU64);
-
-impl tracing::Subscriber for Listener {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::INFO && metadata.target().starts_with("tidegate")
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// openlinker-project/openlinker#2019: an outage filled the logs with a line for

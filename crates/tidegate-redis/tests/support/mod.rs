@@ -1,6 +1,7 @@
 //! What the tests of the store share: a runtime, a server, stores of their own.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod listener;
 pub(crate) mod load;
 
 use std::sync::LazyLock;
