@@ -24,7 +24,9 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed={SWITCH}");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets it"));
-    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web");
+    // Asked for when it runs: two checkouts may share what was compiled.
+    let crate_folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets it"));
+    let web = crate_folder.join("../../web");
     let dist = if std::env::var(SWITCH).is_ok_and(|value| value == "skip") {
         Err(format!("it was left out by {SWITCH}=skip"))
     } else if !web.join("package.json").exists() {

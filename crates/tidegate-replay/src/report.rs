@@ -413,8 +413,9 @@ impl Change {
     }
 }
 
-/// A key as people read it.
-pub(crate) fn shown_key(key: &Key<'_>) -> String {
+/// A key as people read it, with the attributes that its requests lack.
+#[must_use]
+pub fn shown_key(key: &Key<'_>) -> String {
     words::key(key)
 }
 

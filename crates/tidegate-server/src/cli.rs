@@ -72,7 +72,7 @@ pub fn run() -> ExitCode {
     let Cli { command } = match parse() {
         Ok(cli) => cli,
         Err(report) => {
-            eprintln!("{report}");
+            warn(&report);
             return ExitCode::from(2);
         }
     };
@@ -96,15 +96,30 @@ pub fn run() -> ExitCode {
 
 /// The process's arguments, after those of the settings file that they name.
 fn parse() -> Result<Cli, tidegate_config::Report> {
-    let mut matches = Cli::command().get_matches();
+    let mut matches = commands().get_matches();
     if let Some(("serve", given)) = matches.subcommand()
         && let Some(path) = given.get_one::<PathBuf>("settings")
     {
-        let serve = Settings::augment_args(clap::Command::new("serve"));
+        let serve = without_empty_variables(Settings::augment_args(clap::Command::new("serve")));
         let serve = settings::file::with_defaults_of(path, serve, given)?;
-        matches = Cli::command().mut_subcommand("serve", |_| serve).get_matches();
+        matches = commands().mut_subcommand("serve", |_| serve).get_matches();
     }
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+}
+
+/// The commands, by the environment that there is.
+fn commands() -> clap::Command {
+    let command = Cli::command();
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_empty_variables))
+}
+
+/// A variable that is empty is none: that is how a template leaves it out.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    command.mut_args(|argument| {
+        let is_empty = |name: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+        if argument.get_env().is_some_and(is_empty) { argument.env(None::<&'static str>) } else { argument }
+    })
 }
 
 /// One page: the commands, and all settings of `serve`.
@@ -123,9 +138,9 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
 fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
     let mut valid = true;
     let mut say = |names: String, loaded: Result<(), tidegate_config::Report>| match loaded {
-        Ok(()) => println!("{names}: valid"),
+        Ok(()) => say(&format!("{names}: valid")),
         Err(report) => {
-            eprintln!("{report}");
+            warn(&report);
             valid = false;
         }
     };
@@ -148,6 +163,16 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
     }
 }
 
+/// A line on standard output, for whoever reads it.
+fn say(line: &str) {
+    drop(writeln!(io::stdout(), "{line}"));
+}
+
+/// Lines on standard error, for whoever reads them.
+fn warn(lines: &dyn std::fmt::Display) {
+    drop(writeln!(io::stderr(), "{lines}"));
+}
+
 /// An error and what caused it, on one line.
 fn complain(error: &dyn std::error::Error) -> ExitCode {
     let mut text = error.to_string();
@@ -159,7 +184,7 @@ fn complain(error: &dyn std::error::Error) -> ExitCode {
         }
         source = cause.source();
     }
-    eprintln!("tidegate: {text}");
+    warn(&format_args!("tidegate: {text}"));
     ExitCode::from(2)
 }
 

@@ -31,6 +31,7 @@ pub(crate) use self::connection::serve_connection;
 use self::plain::Then;
 pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
+pub(crate) use self::question::LONGEST_TEXT;
 use crate::app::App;
 use crate::grpc;
 use crate::listen::{Listener, Stream};

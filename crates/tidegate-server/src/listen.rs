@@ -59,7 +59,7 @@ impl Address {
 
 /// Why a text is no address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{text:?} is no address to listen on: write host:port, such as 127.0.0.1:7400, or unix:/path")]
+#[error("{text:?} is no address: write host:port, such as 127.0.0.1:7400, or unix:/path")]
 pub struct AddressError {
     text: String,
 }

@@ -10,9 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use tidegate::kernel::Verb;
 use tidegate::{Event, Key, Limit, Micros, Name, Observer};
 use tidegate_replay::Top;
+use tidegate_replay::report::shown_key;
 
 use self::recent::Recent;
 pub(crate) use self::recent::RecentRefusal;
+
+/// Characters of a key that are shown.
+const LONGEST_SHOWN: usize = 200;
 
 /// Keys that are counted at a time.
 pub(crate) const MOST_REFUSED: usize = 1_000;
@@ -28,7 +32,9 @@ pub struct Refusal<'a> {
     pub cost: u64,
     /// The most that could pass at once.
     pub capacity: u64,
-    /// The limit, if it came with the request.
+    /// The limit that refused, if it has words.
+    pub limit: Option<Limit>,
+    /// The same, if it came with the request.
     pub inline: Option<Limit>,
     /// How long to wait, if that helps.
     pub retry_after: Option<Micros>,
@@ -75,7 +81,7 @@ impl Refused {
     pub(crate) fn top(&self, most: usize) -> Vec<(Name, String, u64, u64)> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let first = seen.counts.iter().take(most);
-        first.map(|entry| (entry.item.0, entry.item.1.to_string(), entry.count, entry.error)).collect()
+        first.map(|entry| (entry.item.0, shown(&entry.item.1), entry.count, entry.error)).collect()
     }
 
     /// Who was refused last, the latest first.
@@ -89,13 +95,24 @@ impl Refused {
     }
 
     fn observe_as(&self, event: &Event<'_>, inline: Option<Limit>) {
-        let Event { rule, key, verb, cost, decision, at, shadow, .. } = event;
+        let Event { rule, key, verb, cost, decision, limit, at, shadow, .. } = event;
         if *verb != Verb::Charge || *shadow || decision.is_allowed() {
             return;
         }
         let retry_after = (!decision.is_blocked()).then(|| Micros::from_duration(decision.retry_after()));
         let capacity = decision.limit();
-        self.count(&Refusal { rule: *rule, key, cost: *cost, capacity, inline, retry_after, at: *at });
+        let (rule, cost, limit, at) = (*rule, *cost, *limit, *at);
+        self.count(&Refusal { rule, key, cost, capacity, limit, inline, retry_after, at });
+    }
+}
+
+/// A key as people read it, as far as they do.
+pub(crate) fn shown(key: &Key<'_>) -> String {
+    let text = shown_key(key);
+    match text.char_indices().nth(LONGEST_SHOWN - 1) {
+        None if text.is_empty() => "(no key)".into(),
+        Some((end, last)) if end + last.len_utf8() < text.len() => format!("{}…", &text[..end]),
+        None | Some(_) => text,
     }
 }
 
@@ -125,7 +142,7 @@ mod tests {
 
     fn count(refused: &Refused, rule: Name, key: impl Into<Key<'static>>) {
         let (key, at) = (&key.into(), Micros::ZERO);
-        refused.count(&Refusal { rule, key, cost: 1, capacity: 1, inline: None, retry_after: None, at });
+        refused.count(&Refusal { rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at });
     }
 
     #[test]

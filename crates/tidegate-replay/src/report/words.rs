@@ -68,7 +68,7 @@ pub(super) fn key(key: &Key<'_>) -> String {
     }
     let shown = gaps.iter().zip(values).map(|(gap, value)| match gap {
         b'-' => "(none)".to_owned(),
-        _ => value.escape_ascii().to_string(),
+        _ => Key::from(*value).to_string(),
     });
     shown.collect::<Vec<_>>().join(" / ")
 }

@@ -11,7 +11,7 @@ use tidegate::{CheckError, ConfigError, Limit, Limiter, Meter, Request};
 use tidegate_redis::{ConnectError, RedisStore};
 
 use super::client::{NoAnswer, exchange, request};
-use super::complain;
+use super::{complain, say};
 use crate::inline::INLINE_RULE;
 use crate::listen::Address;
 
@@ -65,13 +65,13 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match answer {
         Err(failure) => complain(&failure),
         Ok(Answer { allowed: true, remaining, .. }) => {
-            println!("allowed, {} left", remaining.map_or("any number".into(), |number| number.to_string()));
+            say(&format!("allowed, {} left", remaining.map_or("any number".into(), |number| number.to_string())));
             ExitCode::SUCCESS
         }
         Ok(Answer { retry_after, .. }) => {
             match retry_after {
-                Some(time) => println!("refused, retry after {time:?}"),
-                None => println!("refused for good"),
+                Some(time) => say(&format!("refused, retry after {time:?}")),
+                None => say("refused for good"),
             }
             ExitCode::from(REFUSED)
         }
@@ -87,7 +87,7 @@ pub(super) fn ready(server: &Address) -> ExitCode {
     match answer {
         Err(failure) => complain(&failure),
         Ok((status, body)) => {
-            print!("{}", String::from_utf8_lossy(&body));
+            say(String::from_utf8_lossy(&body).trim_end());
             if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }

@@ -17,7 +17,7 @@ use crate::listen::Address;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest answer of a server that is read.
-const LONGEST_ANSWER: usize = 1 << 20;
+const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Why a server gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +27,17 @@ pub(super) enum NoAnswer {
     #[error("the server did not answer in time")]
     TooLate,
     #[error("the server did not answer")]
-    Http(#[from] hyper::Error),
+    Http(#[source] hyper::Error),
+    #[error("what answers there is no HTTP: perhaps TLS, which this command does not speak")]
+    NoHttp(#[source] hyper::Error),
     #[error("the server's answer cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<hyper::Error> for NoAnswer {
+    fn from(error: hyper::Error) -> NoAnswer {
+        if error.is_parse() { NoAnswer::NoHttp(error) } else { NoAnswer::Http(error) }
+    }
 }
 
 pub(super) type Request = http::Request<Full<Bytes>>;

@@ -11,7 +11,7 @@ use tidegate::Policy;
 use tidegate_config::Report as Mistakes;
 use tidegate_replay::{Format, HELD_BACK, Progress, Replay, ReplayError, Report, Share, Source};
 
-use super::{complain, print};
+use super::{complain, print, warn};
 
 /// The policy refuses more than `--at-most`.
 const TOO_MANY: u8 = 1;
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn refuse(mistakes: &Mistakes) -> ExitCode {
-    eprintln!("{mistakes}");
+    warn(mistakes);
     ExitCode::from(2)
 }
 

@@ -7,9 +7,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
-use super::complain;
+use super::{complain, say, warn as tell};
 use crate::listen::Address;
-use crate::serve::Server;
+use crate::serve::{Server, StartError};
 use crate::settings::{LogFormat, Settings};
 use crate::systemd;
 
@@ -36,10 +36,15 @@ async fn serve(settings: Settings) -> ExitCode {
     };
     let server = match Server::open(settings).await {
         Ok(server) => server,
+        // Mistakes in a file are shown as `tidegate validate` shows them.
+        Err(StartError::Policy(report)) => {
+            tell(&report);
+            return ExitCode::from(2);
+        }
         Err(error) => return complain(&error),
     };
     match log_format {
-        LogFormat::Text => println!("{}", banner(&server)),
+        LogFormat::Text => say(&banner(&server)),
         LogFormat::Json => {
             for (protocol, address) in server.addresses() {
                 info!(protocol, %address, "listening");
@@ -94,10 +99,19 @@ fn banner(server: &Server) -> String {
     text
 }
 
-fn log(settings: &Settings) -> Result<(), tracing_subscriber::filter::ParseError> {
-    let filter: EnvFilter = settings.log.parse()?;
+#[derive(Debug, thiserror::Error)]
+#[error("--log is {filter:?}: write a level such as info, or targets such as tidegate_server=debug,warn")]
+struct NoFilter {
+    filter: String,
+    source: tracing_subscriber::filter::ParseError,
+}
+
+fn log(settings: &Settings) -> Result<(), NoFilter> {
+    let filter = settings.log.parse::<EnvFilter>();
+    let filter = filter.map_err(|source| NoFilter { filter: settings.log.clone(), source })?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let logs = logs.with_ansi(io::stderr().is_terminal());
+    // It would complain on the very stream that cannot be written to, and panic.
+    let logs = logs.with_ansi(io::stderr().is_terminal()).log_internal_errors(false);
     match settings.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),

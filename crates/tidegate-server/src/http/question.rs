@@ -15,7 +15,7 @@ use crate::inline::Inline;
 use crate::object::{FromObject, Shape};
 
 /// The longest key, name or value.
-const LONGEST_TEXT: usize = 4096;
+pub(crate) const LONGEST_TEXT: usize = 4096;
 
 const MOST_ATTRIBUTES: usize = 64;
 

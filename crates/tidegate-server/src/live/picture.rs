@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use tidegate::{Micros, Name, Policy, Request, Rule, Store};
 
 use crate::app::App;
+use crate::http::LONGEST_TEXT;
 use crate::inline::INLINE_RULE;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
-use crate::refused::RecentRefusal;
+use crate::refused::{self, RecentRefusal};
 use crate::store::AnyStore;
 
 /// Keys in the list of those that are refused most.
@@ -225,13 +226,16 @@ fn of_policy(state: PolicyState) -> PolicyPicture {
 fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
     let mut counts: BTreeMap<&str, RuleCounts> =
         counts.into_iter().map(|(rule, counts)| (rule.as_str(), counts)).collect();
-    let of_policy: Vec<RulePicture> = policy
-        .rules()
-        .map(|rule| {
-            let name = rule.name().as_str();
-            rule_picture(name, Some(rule), counts.remove(name).unwrap_or_default())
-        })
-        .collect();
+    let mut of_policy = Vec::new();
+    for rule in policy.rules() {
+        let name = rule.name().as_str();
+        of_policy.push(rule_picture(name, Some(rule), counts.remove(name).unwrap_or_default()));
+        if let Some(limit) = rule.candidate_limit() {
+            let name = format!("{name} (candidate)");
+            let candidate = rule_picture(&name, Some(rule), counts.remove(&*name).unwrap_or_default());
+            of_policy.push(RulePicture { limit: Some(limit.to_string()), shadow: true, ..candidate });
+        }
+    }
     // Protocols ask for their counters before they decide anything.
     let decided =
         |counts: &RuleCounts| counts.allowed + counts.refused + counts.shadow_allowed + counts.shadow_refused > 0;
@@ -241,11 +245,13 @@ fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
 
 fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePicture {
     let key = rule.and_then(Rule::key_attributes);
+    // Of a rule that is not in the policy, what it did says what it was.
+    let watched = counts.allowed + counts.refused == 0 && counts.shadow_allowed + counts.shadow_refused > 0;
     RulePicture {
         rule: name.to_owned(),
         limit: rule.map(Rule::in_words),
         key: key.map(|names| names.into_iter().map(str::to_owned).collect()),
-        shadow: rule.is_some_and(Rule::is_shadow),
+        shadow: rule.map_or(watched, Rule::is_shadow),
         allowed: counts.allowed,
         refused: counts.refused,
         degraded: counts.degraded,
@@ -271,7 +277,7 @@ fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPic
     RefusalPicture {
         at_us: refusal.at.get(),
         rule: refusal.rule.as_str().into(),
-        key: refusal.key.to_string(),
+        key: refused::shown(&refusal.key),
         times: refusal.times,
         cost: refusal.cost,
         limit: refusal.capacity,
@@ -285,6 +291,9 @@ fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPic
 fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
     let RecentRefusal { rule, key, cost, inline, .. } = refusal;
     let texts: Vec<String> = key.parts().map(|part| String::from_utf8(part.into())).collect::<Result<_, _>>().ok()?;
+    if texts.iter().any(|text| text.len() > LONGEST_TEXT) {
+        return None;
+    }
     let mut question = AskAgain { rule: None, key: None, attributes: BTreeMap::new(), limit: None, cost: *cost };
     if *rule == INLINE_RULE {
         question.limit = Some((*inline)?.to_string());
@@ -314,7 +323,9 @@ fn meets(question: &AskAgain, refusal: &RecentRefusal, app: &App) -> bool {
     }
     // Whoever is blocked meets no limit.
     let mut meets = refusal.capacity == 0;
-    app.limiter.for_each_meter(request.rule(rule), |meter| meets |= meter.capacity() == refusal.capacity);
+    app.limiter.for_each_meter(request.rule(rule), |meter| {
+        meets |= meter.capacity() == refusal.capacity && meter.limit() == refusal.limit;
+    });
     meets
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct RecentRefusal {
     pub(crate) times: u64,
     pub(crate) cost: u64,
     pub(crate) capacity: u64,
+    pub(crate) limit: Option<Limit>,
     pub(crate) inline: Option<Limit>,
     pub(crate) retry_after: Option<Micros>,
     pub(crate) at: Micros,
@@ -40,18 +41,18 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn add(&mut self, hash: u64, refusal: &Refusal<'_>) {
-        let Refusal { rule, key, cost, capacity, inline, retry_after, at } = *refusal;
+        let Refusal { rule, key, cost, capacity, limit, inline, retry_after, at } = *refusal;
         self.turns += 1;
         let turn = self.turns;
         if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
             let known = &mut self.refusals[place];
             known.times += 1;
-            (known.cost, known.capacity, known.inline) = (cost, capacity, inline);
+            (known.cost, known.capacity, known.limit, known.inline) = (cost, capacity, limit, inline);
             (known.retry_after, known.at, known.turn) = (retry_after, at, turn);
             return;
         }
         let key = key.clone().into_owned();
-        let latest = RecentRefusal { rule, key, times: 1, cost, capacity, inline, retry_after, at, turn };
+        let latest = RecentRefusal { rule, key, times: 1, cost, capacity, limit, inline, retry_after, at, turn };
         if self.refusals.len() < MOST_RECENT {
             self.refusals.push(latest);
             self.hashes.push(hash);
@@ -75,7 +76,10 @@ mod tests {
     fn add(recent: &mut Recent, number: u64) {
         let (rule, key) = (Name::literal("rule"), &Key::from(number));
         let at = Micros::ZERO;
-        recent.add(number, &Refusal { rule, key, cost: 1, capacity: 1, inline: None, retry_after: None, at });
+        recent.add(
+            number,
+            &Refusal { rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at },
+        );
     }
 
     #[test]

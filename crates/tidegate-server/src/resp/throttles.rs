@@ -128,6 +128,7 @@ impl Throttles {
                         key: check.key(),
                         cost: check.cost(),
                         capacity: meter.capacity(),
+                        limit: meter.limit(),
                         inline: meter.limit(),
                         retry_after: Some(verdict.retry_after),
                         at,

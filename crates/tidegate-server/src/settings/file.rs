@@ -21,7 +21,14 @@ pub(crate) fn with_defaults_of(path: &Path, serve: Command, given: &ArgMatches) 
     let flags = Settings::augment_args(Command::new("settings").no_binary_name(true));
     let names: Vec<&str> =
         flags.get_arguments().map(|flag| flag.get_id().as_str()).filter(|name| *name != "settings").collect();
-    let settings = settings::load(path, &names, |setting| accept(&flags, setting))?;
+    let mut seen: Vec<String> = Vec::new();
+    let settings = settings::load(path, &names, |setting| {
+        if let Some(rival) = seen.iter().find(|name| exclude_each_other(&flags, name, &setting.name)) {
+            return Err(format!("{rival:?} is set as well as {:?}: leave one of them out", setting.name));
+        }
+        seen.push(setting.name.clone());
+        accept(&flags, setting)
+    })?;
     let is_given =
         |name: &str| matches!(given.value_source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
     Ok(settings.into_iter().fold(serve, |serve, Setting { name, values, .. }| {
@@ -32,6 +39,16 @@ pub(crate) fn with_defaults_of(path: &Path, serve: Command, given: &ArgMatches) 
             false => serve.mut_arg(name, |flag| flag.default_values(values)),
         }
     }))
+}
+
+/// Whether two flags cannot be given together.
+fn exclude_each_other(flags: &Command, one: &str, other: &str) -> bool {
+    let excludes = |one: &str, other: &str| {
+        let flag = flags.get_arguments().find(|flag| flag.get_id() == one);
+        let rivals = flag.map(|flag| flags.get_arg_conflicts_with(flag)).unwrap_or_default();
+        rivals.iter().any(|rival| rival.get_id() == other)
+    };
+    excludes(one, other) || excludes(other, one)
 }
 
 /// What the flag would say to the values.

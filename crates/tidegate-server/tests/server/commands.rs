@@ -27,6 +27,26 @@ fn check_answers_by_its_exit_status() {
     assert!(String::from_utf8(nobody.stderr).unwrap().contains("start one by `tidegate serve`"));
 }
 
+/// Whoever asks a server that speaks TLS is told what is in the way.
+#[test]
+fn what_answers_is_no_http() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let alerts = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(std::io::Read::read(&mut stream, &mut [0; 4096]).unwrap() > 0);
+            std::io::Write::write_all(&mut stream, b"\x15\x03\x03\x00\x02\x02\x32").unwrap();
+        }
+    });
+    for arguments in [&["ready", "--server", &address][..], &["check", "alice", "--server", &address]] {
+        let output = ask(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8(output.stderr).unwrap().contains("TLS"));
+    }
+    alerts.join().unwrap();
+}
+
 #[test]
 fn validate_shows_mistakes_at_their_places() {
     let folder = Folder::new();
@@ -77,6 +97,7 @@ fn a_server_that_cannot_start_says_why() {
         (&["--tls-client-ca", &text], "needs --tls-certificate"),
         (&["--on-failure", "ajar"], "local:N"),
         (&["--max-keys", "0"], "zero"),
+        (&["--log", "=,="], "--log"),
     ] {
         let output = tidegate().arg("serve").args(["--http", "127.0.0.1:0"]).args(arguments).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -88,6 +109,78 @@ fn a_server_that_cannot_start_says_why() {
 fn settings_come_from_the_environment_too() {
     let server = Running::with(|command| command.env("TIDEGATE_HTTP", "127.0.0.1:0").env("TIDEGATE_MAX_BATCH", "1"));
     assert_eq!(post(&server.url("/v1/check"), "[{},{}]").status, 400);
+}
+
+/// As others leave one out who fill in a template.
+#[test]
+fn an_empty_variable_is_none() {
+    let folder = Folder::new();
+    let token = folder.write("token", "from-the-file");
+    let server = Running::with(|command| {
+        let empty = ["POLICY", "ADMIN_TOKEN", "NO_ADMIN", "MAX_KEYS", "SETTINGS", "RESP"];
+        let command = empty.iter().fold(command, |command, name| command.env(format!("TIDEGATE_{name}"), ""));
+        command.env("TIDEGATE_HTTP", "127.0.0.1:0").env("TIDEGATE_ADMIN_TOKEN_FILE", &token)
+    });
+    assert!(server.banner.contains("built in"), "{}", server.banner);
+    assert_eq!(curl(&[&server.url("/admin/v1/policy")]).status, 401);
+    let ready = tidegate().env("TIDEGATE_SERVER", "").arg("ready").output().unwrap();
+    assert!(String::from_utf8_lossy(&ready.stderr).contains("127.0.0.1:7400") || ready.status.success());
+}
+
+/// A pipe that nobody reads from any more.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn nobody_has_to_read_what_is_printed() {
+    let server = Running::start(&[]);
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[rules.all]\nlimit = '1/h'\n");
+    for (arguments, code) in [
+        (&["validate", &policy][..], 0),
+        (&["check", "alice", "--limit", "1/h", "--server", server.address()], 0),
+        (&["check", "alice", "--limit", "1/h", "--server", server.address()], 1),
+        (&["ready", "--server", server.address()], 0),
+        (&["schema"], 0),
+    ] {
+        let status = tidegate().args(arguments).stdout(unread()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+    assert_eq!(tidegate().args(["validate", "/no/such.toml"]).stderr(unread()).status().unwrap().code(), Some(1));
+    assert_eq!(
+        tidegate().args(["check", "a", "--server", "127.0.0.1:1"]).stderr(unread()).status().unwrap().code(),
+        Some(2)
+    );
+}
+
+/// Neither what it prints nor what it logs is worth a server's life, or its states.
+#[test]
+fn a_server_lives_on_and_keeps_its_states_though_nobody_reads_its_log() {
+    let folder = Folder::new();
+    let (socket, states) = (folder.path("socket"), folder.path("states"));
+    let mut server = tidegate()
+        .args(["serve", "--log", "info", "--snapshot", &states, "--http", &format!("unix:{socket}")])
+        .stdout(unread())
+        .stderr(unread())
+        .spawn()
+        .unwrap();
+    let ready = || ask(&["ready", "--server", &format!("unix:{socket}")]).status.success();
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !ready() {
+        assert!(std::time::Instant::now() < until, "{:?}", server.try_wait());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&server), signal).unwrap();
+    signal(rustix::process::Signal::HUP);
+    for _ in 0..5 {
+        assert!(ready(), "it has read its files again, and said so");
+    }
+    signal(rustix::process::Signal::TERM);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(std::fs::metadata(&states).is_ok_and(|file| file.len() > 0));
 }
 
 #[test]
@@ -140,6 +233,37 @@ fn mistakes_of_a_settings_file_are_shown_at_their_places() {
     ] {
         assert!(errors.contains(words), "{words}: {errors}");
     }
+}
+
+/// One of the two would not be looked at.
+#[test]
+fn a_settings_file_has_the_token_or_a_file_of_it_but_not_both() {
+    let folder = Folder::new();
+    let token = folder.write("token", "from-the-file");
+    for (name, text) in [
+        ("one.toml", format!("admin_token = 'here'\nadmin_token_file = '{token}'\n")),
+        ("other.yaml", format!("admin_token_file: {token}\nadmin_token: here\n")),
+    ] {
+        let mut serve = tidegate();
+        serve.args(["serve", "--http", "127.0.0.1:0", "--settings", &folder.write(name, &text)]);
+        let errors = ended_at_its_start(serve);
+        assert!(errors.contains(&format!("{name}:2:")), "{errors}");
+        assert!(errors.contains("\"admin_token\"") && errors.contains("\"admin_token_file\""), "{errors}");
+    }
+}
+
+/// What a server says that does not start; one that does is ended.
+fn ended_at_its_start(mut serve: Command) -> String {
+    let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    let read = std::io::BufRead::read_line(&mut lines, &mut first).unwrap();
+    if read > 0 {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((read, output.status.code()), (0, Some(2)), "it has started: {first}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]

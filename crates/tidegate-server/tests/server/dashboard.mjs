@@ -1,18 +1,21 @@
 // The dashboard in a real Chromium: what a person would do, and what the page must never do.
 //
-// node dashboard.mjs URL-OF-A-SERVER-WITH-A-TOKEN TOKEN URL-OF-AN-OPEN-SERVER
+// node dashboard.mjs URL-OF-A-SERVER-WITH-A-TOKEN TOKEN URL-OF-AN-OPEN-SERVER BINARY FOLDER
 //
 // PLAYWRIGHT names the folder that playwright-core is installed in; SCREENSHOTS, if set, a folder for pictures.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
 const { chromium } = createRequire(join(process.env.PLAYWRIGHT, "package.json"))("playwright-core");
-const [guarded, token, open] = process.argv.slice(2);
+const [guarded, token, open, binary, folder] = process.argv.slice(2);
 
 /** Milliseconds that anything on the page may take. */
-const PATIENCE = 15_000;
+const PATIENCE = 60_000;
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -196,7 +199,88 @@ async function onAPhone() {
   assert.deepEqual(complaints, [], "the console is silent");
 }
 
-for (const step of [withToken, withoutToken, onAPhone]) {
+/** A run that is begun while another is drawn has the last word. */
+async function oneRunAfterTheOther() {
+  const { page } = await visit(open, { reducedMotion: "no-preference" });
+  await page.getByText("Admitting").first().waitFor();
+  await page.click('nav a[href="#playground"]');
+  await page.locator(".strip").first().waitFor();
+  let answer = () => {};
+  const asked = new Promise((resolve) => (answer = resolve));
+  await page.route("**/admin/v1/playground", async (route) => {
+    await asked;
+    return route.continue();
+  });
+  await page.fill("#play-words", "constant nonsense");
+  await page.click("#play-run");
+  await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 300)));
+  assert.equal(await page.locator("#play-outcome").innerText(), "Deciding…");
+  answer();
+  await page.locator("#play-outcome.problem").waitFor();
+}
+
+/** A browser that keeps nothing of a site shows the page all the same. */
+async function withoutStorage() {
+  const context = await browser.newContext();
+  await context.addInitScript(() => {
+    const refuse = () => {
+      throw new DOMException("Access is denied for this document.", "SecurityError");
+    };
+    for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { get: refuse });
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  await page.goto(guarded);
+  await page.getByRole("dialog").waitFor();
+  await page.fill("#token", token);
+  await page.click("#give-token");
+  await page.getByText("Admitting").first().waitFor();
+  await page.click("#theme");
+  assert.equal(await page.locator("#theme").innerText(), "Theme: light");
+}
+
+/** A policy in a file is shown as it is now, whoever has changed it, and also after the server was away. */
+async function asTheFileChanges() {
+  const file = join(folder, "policy.toml");
+  // As some editors end their lines.
+  const write = (limit) => writeFileSync(file, `[rules.everyone]\r\nlimit = "${limit}"\r\n`);
+  write("1/h");
+  let server = await serve("127.0.0.1:0", file);
+  const { page } = await visit(`http://${server.address}/#policy`);
+  const shows = (limit) => page.waitForFunction((text) => document.querySelector("#policy-text").value.includes(text), limit);
+  await shows("1/h");
+  assert.ok(await page.locator("#reload-policy").isDisabled(), "nothing has been typed");
+  server.child.kill("SIGKILL");
+  await once(server.child, "exit");
+  write("2/h");
+  server = await serve(server.address, file);
+  await shows("2/h");
+  write("3/h");
+  await shows("3/h");
+  // What was typed stays, and one is told.
+  await page.fill("#policy-text", "mine");
+  write("4/h");
+  await page.getByText("Meanwhile another policy is in force").waitFor();
+  assert.equal(await page.inputValue("#policy-text"), "mine");
+  await page.click("#reload-policy");
+  await shows("4/h");
+  await page.getByText("Meanwhile another policy is in force").waitFor({ state: "hidden" });
+  server.child.kill("SIGKILL");
+}
+
+/** A server of our own, and where it is. */
+async function serve(address, policy) {
+  const child = spawn(binary, ["serve", "--http", address, "--policy", policy], { stdio: ["ignore", "pipe", "inherit"] });
+  process.on("exit", () => child.kill("SIGKILL"));
+  let banner = "";
+  for await (const part of child.stdout.iterator({ destroyOnReturn: false })) {
+    banner += part;
+    if (banner.includes("Try: ")) break;
+  }
+  return { child, address: /http +(\S+)/.exec(banner)[1] };
+}
+
+for (const step of [withToken, withoutToken, onAPhone, oneRunAfterTheOther, withoutStorage, asTheFileChanges]) {
   const began = Date.now();
   await step();
   console.log(`${step.name}: ${Date.now() - began} ms`);

@@ -22,10 +22,11 @@ fn a_browser_finds_what_it_needs_and_asks_nobody_else() {
     let playwright = std::env::var_os("TIDEGATE_PLAYWRIGHT").map_or(playwright, Into::into);
     assert!(playwright.exists(), "playwright-core is missing: run `cargo xtask programs`");
     let (guarded, open) = (Running::start(&["--admin-token", "s3cret-token"]), Running::start(&[]));
+    let folder = Folder::new();
     let script = workspace().join("crates/tidegate-server/tests/server/dashboard.mjs");
     let output = Command::new("node")
         .arg(script)
-        .args([&guarded.url("/"), "s3cret-token", &open.url("/")])
+        .args([&guarded.url("/"), "s3cret-token", &open.url("/"), env!("CARGO_BIN_EXE_tidegate"), &folder.path("")])
         .env("PLAYWRIGHT", playwright)
         .output()
         .unwrap();
@@ -122,6 +123,84 @@ fn a_refusal_by_a_limit_that_its_key_does_not_tell_brings_no_question() {
     let questions: Vec<&Value> =
         picture["recent_refusals"].as_array().unwrap().iter().map(|refusal| &refusal["question"]).collect();
     assert_eq!(questions, [&Value::Null, &json!({"rule": "plans", "attributes": {"user": "free"}, "cost": 1})]);
+}
+
+/// As much at once, and yet another limit: what is used of it is kept apart.
+#[test]
+fn a_refusal_by_another_limit_with_as_much_at_once_brings_no_question() {
+    let folder = Folder::new();
+    let policy =
+        "[rules.plans]\nlimit = \"2/h\"\nkey = [\"user\"]\ntiers.plan.pro = \"2/day\"\ntiers.plan.free = \"2/h\"\n";
+    let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
+    for plan in ["free", "pro"] {
+        let question = json!({"attributes": {"user": plan, "plan": plan}, "cost": 2});
+        assert_eq!((check(&server, &question), check(&server, &question)), (200, 429), "{plan}");
+    }
+    let picture = curl(&[&server.url("/admin/v1/live")]).json();
+    let questions: Vec<&Value> =
+        picture["recent_refusals"].as_array().unwrap().iter().map(|refusal| &refusal["question"]).collect();
+    assert_eq!(questions, [&Value::Null, &json!({"rule": "plans", "attributes": {"user": "free"}, "cost": 2})]);
+}
+
+/// What it would have done is what a candidate is there for.
+#[test]
+fn a_candidate_is_seen_beside_its_rule() {
+    let folder = Folder::new();
+    let policy =
+        "[rules.orders]\nlimit = \"5/h\"\nkey = [\"user\"]\ncandidate = \"fixed 1/h\"\n[rules.rest]\nlimit = \"9/s\"\n";
+    let path = folder.write("policy.toml", policy);
+    let server = Running::start(&["--policy", &path]);
+    let rules = || curl(&[&server.url("/admin/v1/live")]).json()["rules"].clone();
+    let names: Vec<Value> = rules().as_array().unwrap().iter().map(|rule| rule["rule"].clone()).collect();
+    assert_eq!(names, ["orders", "orders (candidate)", "rest"]);
+    for _ in 0..2 {
+        assert_eq!(check(&server, &json!({"attributes": {"user": "alice"}})), 200);
+    }
+    let candidate = &rules()[1];
+    assert_eq!((&candidate["limit"], &candidate["key"]), (&"fixed 1/h".into(), &json!(["user"])));
+    assert_eq!((&candidate["shadow"], &candidate["shadow_refused"]), (&true.into(), &1.into()), "{candidate}");
+    // One that is gone still counts for what it was.
+    folder.write("policy.toml", "[rules.rest]\nlimit = \"1/s\"\n");
+    server.hang_up();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while rules()[0]["rule"] != "rest" {
+        assert!(std::time::Instant::now() < until, "the policy was not read again");
+    }
+    let gone = rules().as_array().unwrap().iter().find(|rule| rule["rule"] == "orders (candidate)").cloned().unwrap();
+    assert_eq!((&gone["limit"], &gone["shadow"]), (&Value::Null, &true.into()), "{gone}");
+}
+
+/// As people write them, and no longer than they read.
+#[test]
+fn keys_are_shown_in_words() {
+    let folder = Folder::new();
+    let policy = "[rules.pairs]\nlimit = \"1/h\"\nmatch = { kind = \"pair\" }\nkey = [\"user\", \"ip\"]\n\
+                  [rules.all]\nlimit = \"1/h\"\nmatch = { kind = \"all\" }\nkey = []\n[rules.rest]\nlimit = \"1/h\"\n";
+    let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
+    let long = "\"".repeat(4_000);
+    for (question, shown) in [
+        (json!({"attributes": {"kind": "pair", "user": "alone"}}), "alone / (none)".to_owned()),
+        (json!({"attributes": {"kind": "all"}}), "(no key)".to_owned()),
+        (json!({"key": "m\u{fc}ller \u{2603} \u{202e}\u{1b}"}), "m\u{fc}ller \u{2603} \\u{202e}\\u{1b}".to_owned()),
+        (json!({"key": long}), "\u{2026}".to_owned()),
+    ] {
+        assert_eq!((check(&server, &question), check(&server, &question)), (200, 429), "{question}");
+        let picture = curl(&[&server.url("/admin/v1/live")]).json();
+        let seen = picture["recent_refusals"][0]["key"].as_str().unwrap().to_owned();
+        assert!(seen == shown || (shown.ends_with('\u{2026}') && seen.chars().count() == 200), "{seen}");
+        assert!(picture["top_refused"].as_array().unwrap().iter().any(|top| top["key"] == *seen), "{seen}");
+    }
+    // One that is longer than a question may be cannot be asked about.
+    let text = "x".repeat(5_000);
+    let resp = Running::with(|command| command.args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]));
+    let (_, port) = resp.address_of("resp").rsplit_once(':').unwrap();
+    for _ in 0..2 {
+        let arguments = ["-p", port, "TIDEGATE.CHECK", "KEY", &text, "LIMIT", "1/h"];
+        assert!(Command::new("redis-cli").args(arguments).output().unwrap().status.success());
+    }
+    let picture = curl(&[&resp.url("/admin/v1/live")]).json();
+    assert_eq!(picture["recent_refusals"][0]["times"], 1, "{picture}");
+    assert_eq!(picture["recent_refusals"][0]["question"], Value::Null);
 }
 
 #[test]

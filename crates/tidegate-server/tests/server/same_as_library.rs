@@ -1,11 +1,16 @@
-//! What the wire says is what the library says, on every recorded trace.
+//! What the wire says is what the library says, on every recorded trace, and
+//! in the words of the layer.
 
+use std::convert::Infallible;
 use std::fmt::Write;
 
+use http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
-use tidegate::{Limiter, ManualClock, MemoryStore, Micros};
+use tidegate::{AlgorithmKind, Limiter, ManualClock, MemoryStore, Micros};
 use tidegate_server::{Server, Settings};
-use tidegate_testkit::{Action, Answer, RECORDED, Step, Trace};
+use tidegate_testkit::{Action, Answer, RECORDED, Step, Trace, block_on};
+use tidegate_tower::{RateLimitLayer, by};
+use tower::{ServiceExt, service_fn};
 
 use crate::client::Connection;
 use crate::running::Folder;
@@ -83,11 +88,65 @@ async fn rules_of_a_policy_file_decide_as_the_library() {
     let folder = Folder::new();
     for recorded in RECORDED {
         let trace = recorded.trace().unwrap();
-        let mut text = String::new();
-        for (number, limit) in trace.limits().iter().enumerate() {
-            writeln!(text, "[rules.r{number}]\nlimit = \"{limit}\"").unwrap();
-        }
-        let policy = Some(folder.write("policy.toml", &text).into());
+        let policy = Some(folder.write("policy.toml", &policy_of(&trace)).into());
         compare(recorded.name, &trace, Settings { policy, ..settings() }, None).await;
     }
+}
+
+fn policy_of(trace: &Trace) -> String {
+    let mut text = String::new();
+    for (number, limit) in trace.limits().iter().enumerate() {
+        writeln!(text, "[rules.\"r{number}, \\\"é\\\"\"]\nlimit = \"{limit}\"").unwrap();
+    }
+    text
+}
+
+/// The two write their fields each for itself: a layer knows no server.
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_are_told_of_limits_in_the_words_of_the_layer() {
+    let folder = Folder::new();
+    for recorded in RECORDED {
+        let trace = recorded.trace().unwrap();
+        if trace.limits().iter().any(|limit| limit.algorithm() == AlgorithmKind::LeakyBucket) {
+            continue; // The layer would wait until it is a request's turn.
+        }
+        let file = folder.write("policy.toml", &policy_of(&trace));
+        let clock = ManualClock::default();
+        let limiter = Limiter::with_store(tidegate_config::load(&file).unwrap(), store(&clock)).unwrap();
+        let policy = Some(file.into());
+        let server = Server::start(Settings { policy, ..settings() }, store(&clock)).await.unwrap();
+        let address = server.http_socket().unwrap().to_string();
+        let compared = tokio::task::spawn_blocking(move || {
+            let mut connection = Connection::open(&address);
+            for step in trace.steps() {
+                clock.set(Micros::new(trace.start().get().saturating_add(step.at.get())));
+                let Action::Charge(cost) = step.action else { continue };
+                for _ in 0..step.times.get() {
+                    let question = json!({ "key": step.key, "cost": cost });
+                    let answer = connection.post("/v1/check", &question.to_string()).unwrap();
+                    if answer.status != 422 {
+                        let told = told_by(|name| answer.header(name).map(str::to_owned));
+                        assert_eq!(told, told_by_the_layer(&limiter, step, cost), "{}: {step}", recorded.name);
+                    }
+                }
+            }
+        });
+        compared.await.unwrap();
+        assert!(server.drain().await);
+    }
+}
+
+const FIELDS: [&str; 3] = ["ratelimit", "ratelimit-policy", "retry-after"];
+
+fn told_by(field: impl Fn(&str) -> Option<String>) -> [Option<String>; 3] {
+    FIELDS.map(field)
+}
+
+fn told_by_the_layer(limiter: &Limiter, step: &Step, cost: u64) -> [Option<String>; 3] {
+    let layer = RateLimitLayer::new(limiter.clone()).key(by::extension(|key: &String| key.into())).cost(move |_| cost);
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+    let request = Request::builder().extension(step.key.clone()).body(String::new()).unwrap();
+    let response = block_on(tower::Layer::layer(&layer, inner).oneshot(request)).unwrap();
+    let headers: &HeaderMap = response.headers();
+    told_by(|name| Some(headers.get(name)?.to_str().unwrap().to_owned()))
 }

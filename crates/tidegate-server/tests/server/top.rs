@@ -87,6 +87,9 @@ fn without_a_terminal_a_server_or_the_token_it_says_so() {
     let mut screen = Screen::of(&format!("--server {}", server.address()));
     screen.wait_for("TIDEGATE_ADMIN_TOKEN");
     assert_eq!(screen.child.wait().unwrap().code(), Some(2));
+    let mut screen = Screen::of(&format!("--server {} --admin-token wrong", server.address()));
+    screen.wait_for("does not know this token");
+    assert_eq!(screen.child.wait().unwrap().code(), Some(2));
     let mut screen = Screen::of("--server 127.0.0.1:1");
     screen.wait_for("start one by `tidegate serve`");
     assert_eq!(screen.child.wait().unwrap().code(), Some(2));

@@ -39,7 +39,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
 
 fn draw_head(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let picture = &view.picture;
-    let up = print_time(Micros::new(picture.uptime_us / 1_000_000 * 1_000_000));
+    let up = time_up(picture.uptime_us / 1_000_000);
     let leaving = if picture.leaving { ", leaving" } else { "" };
     let first = Line::from(vec![
         Span::styled(format!("tidegate {}", picture.version), STRONG),
@@ -156,13 +156,13 @@ fn draw_top(frame: &mut Frame<'_>, view: &View, area: Rect) {
 fn draw_recent(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let now = view.picture.time_us;
     let row = |it: &RefusalPicture| {
-        let ago = now.saturating_sub(it.at_us) / 1_000_000;
+        let ago = time_since(now.saturating_sub(it.at_us));
         let wait = match it.retry_after_us {
-            Some(wait) => format!("retry after {}", print_time(Micros::new(wait.div_ceil(1_000) * 1_000))),
+            Some(wait) => format!("retry after {}", time_to_wait(wait)),
             None => "for good".to_owned(),
         };
         Row::new(vec![
-            right(format!("{ago}s ago"), Color::Reset),
+            right(format!("{ago} ago"), Color::Reset),
             Cell::from(it.key.clone()),
             Cell::from(Span::styled(it.rule.clone(), FAINT)),
             right(format!("{}x", it.times), REFUSED),
@@ -179,6 +179,41 @@ fn draw_recent(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let table = Table::new(view.picture.recent_refusals.iter().map(row), widths).row_highlight_style(CHOSEN);
     let mut state = TableState::new().with_selected(view.chosen().map(|(place, _)| place));
     frame.render_stateful_widget(table.block(titled("refused of late")), area, &mut state);
+}
+
+/// Units of time, in microseconds.
+const UNITS: [(&str, u64); 5] =
+    [("day", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
+
+/// The unit that tells a time in few letters: the largest that it has two of;
+/// below nine seconds, milliseconds.
+fn unit_of(micros: u64) -> (&'static str, u64) {
+    let suits = |(name, unit): &&(&str, u64)| micros >= unit.saturating_mul(if *name == "s" { 9 } else { 2 });
+    UNITS.iter().find(suits).copied().unwrap_or(("ms", 1_000))
+}
+
+/// How long to wait: never too short.
+fn time_to_wait(micros: u64) -> String {
+    let (name, unit) = unit_of(micros);
+    format!("{}{name}", micros.div_ceil(unit))
+}
+
+/// How long ago, in seconds and more.
+fn time_since(micros: u64) -> String {
+    let (name, unit) = unit_of(micros.max(9_000_000));
+    format!("{}{name}", micros / unit)
+}
+
+/// How long a server is up: two units, the smaller rounded down.
+fn time_up(seconds: u64) -> String {
+    let micros = seconds.saturating_mul(1_000_000);
+    let first = UNITS.iter().position(|(_, unit)| micros >= *unit).unwrap_or(3);
+    let (name, unit) = UNITS[first];
+    let rest = UNITS.get(first + 1).map(|(name, smaller)| (*name, micros % unit / smaller));
+    match rest.filter(|(_, count)| *count > 0 && name != "s") {
+        Some((smaller, count)) => format!("{}{name} {count}{smaller}", micros / unit),
+        None => format!("{}{name}", micros / unit),
+    }
 }
 
 fn draw_foot(frame: &mut Frame<'_>, view: &View, area: Rect) {

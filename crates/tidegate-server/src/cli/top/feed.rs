@@ -40,6 +40,8 @@ pub(super) enum Refused {
     NoAnswer(#[from] NoAnswer),
     #[error("the server wants its admin token: give it by --admin-token or TIDEGATE_ADMIN_TOKEN")]
     Unauthorized,
+    #[error("the server does not know this token")]
+    UnknownToken,
     #[error("the token cannot stand in a header")]
     Token,
     #[error("the server has no admin API, or is of another version")]
@@ -123,6 +125,7 @@ impl Server {
         };
         let (status, body) = self.runtime.block_on(exchange(&self.address, request))?;
         match status {
+            StatusCode::UNAUTHORIZED if self.token.is_some() => Err(Refused::UnknownToken),
             StatusCode::UNAUTHORIZED => Err(Refused::Unauthorized),
             StatusCode::NOT_FOUND => Err(Refused::NoSuchThing),
             status if status.is_success() => Ok(body),

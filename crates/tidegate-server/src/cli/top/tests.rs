@@ -106,6 +106,24 @@ q leaves, arrows choose a refusal, r resets its key";
 }
 
 #[test]
+fn long_times_have_room_and_are_never_told_too_short() {
+    for (retry_after, words) in [
+        (599_001_u64, "retry after 600ms"),
+        (9_999_001, "retry after 10s"),
+        (3_592_161_000, "retry after 60min"),
+        (86_399_000_001, "retry after 24h"),
+        (40 * 86_400_000_000, "retry after 40day"),
+    ] {
+        let mut later = picture(93_784);
+        later["recent_refusals"][0]["retry_after_us"] = retry_after.into();
+        let shown = screen(&View::new("127.0.0.1:7400", read(later)));
+        assert!(shown.contains("up 1day 2h,"), "{shown}");
+        assert!(shown.lines().any(|line| line.contains("8x") && line.ends_with(words)), "{words}: {shown}");
+        assert!(shown.contains(" 26h ago bob"), "{shown}");
+    }
+}
+
+#[test]
 fn a_reset_is_asked_for_and_confirmed() {
     let mut view = view();
     assert!(matches!(view.press(KeyCode::Char('r')), Wish::Nothing));

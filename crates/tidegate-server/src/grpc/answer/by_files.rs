@@ -43,6 +43,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
                     key,
                     cost,
                     capacity: limit.map_or(0, |limit| limit.capacity),
+                    limit: None,
                     inline: None,
                     retry_after: status.retry_after.map(Micros::from_duration),
                     at: app.store().clock().now(),
