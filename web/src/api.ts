@@ -28,7 +28,7 @@ interface Sending {
 async function send(path: string, { method = "GET", body, type, signal }: Sending = {}): Promise<Response> {
   const headers = new Headers();
   const known = token();
-  if (known) headers.set("authorization", `Bearer ${known}`);
+  if (known && !authorize(headers, known)) throw new Failure(401, UNKNOWN_TOKEN);
   if (type) headers.set("content-type", type);
   let response: Response;
   try {
@@ -49,9 +49,22 @@ async function send(path: string, { method = "GET", body, type, signal }: Sendin
   throw new Failure(response.status, await explain(response));
 }
 
+const UNKNOWN_TOKEN = "The server does not know this token.";
+
+/** Puts the token into a header, whose letters are bytes; says whether it can stand there. */
+function authorize(headers: Headers, known: string): boolean {
+  const bytes = new TextEncoder().encode(`Bearer ${known}`);
+  try {
+    headers.set("authorization", Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 async function explain(response: Response): Promise<string> {
   if (response.status === 401) {
-    return token() ? "The server does not know this token." : "The server asks for its admin token.";
+    return token() ? UNKNOWN_TOKEN : "The server asks for its admin token.";
   }
   if (response.status === 404) return "This server runs without its admin API (--no-admin).";
   const problem: unknown = await response.json().catch(() => null);

@@ -15,6 +15,9 @@ export type Link =
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 5_000;
 
+/** Milliseconds without a picture after which a stream is given up: there should be one each second. */
+const SILENCE = 10_000;
+
 export class Feed {
   #stopping = new AbortController();
 
@@ -35,9 +38,12 @@ export class Feed {
     this.onLink({ state: "connecting" });
     while (!signal.aborted) {
       let why = "The server closed the stream.";
+      // A server that is gone need not say so: the network may be cut, or the machine asleep.
+      const silence = new Silence(signal);
       try {
-        for await (const picture of lines<Picture>("/admin/v1/live/stream", { signal })) {
+        for await (const picture of lines<Picture>("/admin/v1/live/stream", { signal: silence.signal })) {
           if (signal.aborted) return;
+          silence.isBroken();
           pause = FIRST_PAUSE;
           this.onLink({ state: "live" });
           this.onPicture(picture);
@@ -51,13 +57,41 @@ export class Feed {
           }
           why = error.message;
         } else {
-          why = "The connection broke.";
+          why = silence.signal.aborted ? `The server has said nothing for ${SILENCE / 1_000} seconds.` : "The connection broke.";
         }
+      } finally {
+        silence.end();
       }
       if (signal.aborted) return;
       this.onLink({ state: "lost", why });
       await new Promise((resolve) => setTimeout(resolve, pause));
       pause = Math.min(pause * 2, LONGEST_PAUSE);
     }
+  }
+}
+
+/** Ends a stream that has been silent for too long, or is no longer wanted. */
+class Silence {
+  readonly #ending = new AbortController();
+  readonly #stop = () => this.#ending.abort();
+  #timer = setTimeout(this.#stop, SILENCE);
+
+  constructor(private readonly unwanted: AbortSignal) {
+    unwanted.addEventListener("abort", this.#stop);
+  }
+
+  get signal(): AbortSignal {
+    return this.#ending.signal;
+  }
+
+  /** Something was said: it begins anew. */
+  isBroken(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(this.#stop, SILENCE);
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+    this.unwanted.removeEventListener("abort", this.#stop);
   }
 }

@@ -24,12 +24,13 @@ export function percent(part: number, all: number): string {
 
 /** A length of time: one unit, or two where one is too coarse. */
 export function duration(micros: number): string {
-  if (micros < 1_000) return `${whole.format(micros)} µs`;
-  if (micros < 10_000) return `${tenth.format(micros / 1_000)} ms`;
-  if (micros < 1_000_000) return `${whole.format(micros / 1_000)} ms`;
+  // What would be rounded up to the next unit is told in that.
+  if (micros < 999.5) return `${whole.format(micros)} µs`;
+  if (micros < 9_950) return `${tenth.format(micros / 1_000)} ms`;
+  if (micros < 999_500) return `${whole.format(micros / 1_000)} ms`;
   const seconds = micros / 1_000_000;
-  if (seconds < 10) return `${tenth.format(seconds)} s`;
-  if (seconds < 60) return `${whole.format(Math.floor(seconds))} s`;
+  if (seconds < 9.95) return `${tenth.format(seconds)} s`;
+  if (seconds < 60) return `${whole.format(Math.max(10, Math.floor(seconds)))} s`;
   return coarse(Math.floor(seconds));
 }
 
@@ -58,5 +59,5 @@ export function ago(micros: number): string {
 
 /** The time of day. */
 export function clock(micros: number): string {
-  return new Date(micros / 1_000).toLocaleTimeString([], { hour12: false });
+  return new Date(micros / 1_000).toLocaleTimeString([], { hourCycle: "h23" });
 }

@@ -1,6 +1,6 @@
 /** The last minutes, made of one picture after the other: rates and latencies, per second. */
 
-import type { LatencyPicture, Picture } from "./types.ts";
+import type { LatencyPicture, Picture, RulePicture } from "./types.ts";
 
 /** Seconds that are kept; the oldest gives way. */
 export const LENGTH = 300;
@@ -33,7 +33,7 @@ export class History {
   /** Takes the next picture; one of another process begins anew. */
   add(picture: Picture): void {
     const last = this.#before.at(-1);
-    if (last && (picture.uptime_us < last.uptime_us || picture.version !== last.version)) this.clear();
+    if (last && isOfAnother(last, picture)) this.clear();
     const before = this.#before.at(-1);
     if (before) {
       const moment = between(before, picture, this.#before[0] ?? before);
@@ -53,6 +53,18 @@ export class History {
   get latest(): Moment | undefined {
     return this.moments.at(-1);
   }
+}
+
+/** Whether the picture is of another process: the totals of one never fall. */
+function isOfAnother(before: Picture, after: Picture): boolean {
+  if (after.uptime_us < before.uptime_us || after.version !== before.version) return true;
+  const known = new Map(after.rules.map((rule) => [rule.rule, rule]));
+  const isLess = before.rules.some((was) => {
+    const is = known.get(was.rule);
+    const totals = (rule?: RulePicture) => [rule?.allowed, rule?.refused, rule?.shadow_allowed, rule?.shadow_refused];
+    return totals(is).some((total, place) => (total ?? 0) < (totals(was)[place] ?? 0));
+  });
+  return isLess || since(before.latency, after.latency).some(({ count }) => count < 0);
 }
 
 function between(before: Picture, after: Picture, first: Picture): Moment | null {

@@ -44,6 +44,18 @@ test("a server that was started again begins anew, and never goes below zero", (
   assert.equal(history.latest?.allowed, 1);
 });
 
+test("a server that was started again while nobody looked is another one, however long it has been up", () => {
+  const history = new History();
+  history.add(picture(5, [rule("one", 50, 9)], latency(7, 0, 0)));
+  history.add(picture(6, [rule("one", 60, 9)], latency(8, 0, 0)));
+  history.add(picture(30, [rule("one", 70, 3)], latency(9, 0, 0)));
+  assert.equal(history.moments.length, 0);
+  history.add(picture(31, [rule("one", 71, 3)], latency(9, 0, 0)));
+  assert.deepEqual([history.latest?.allowed, history.latest?.refused], [1, 0]);
+  history.add(picture(40, [rule("one", 80, 3)], latency(2, 0, 0)));
+  assert.equal(history.moments.length, 0, "what took long is counted as well");
+});
+
 test("what is kept has a bound", () => {
   const history = new History();
   for (let second = 0; second < LENGTH * 2; second += 1) history.add(picture(second + 1, [rule("one", second, 0)]));

@@ -9,6 +9,15 @@ test("times have one unit, or two where one is too coarse", () => {
   assert.deepEqual([0, 1.2e6, 61e6, 7_200e6].map(format.ago), ["now", "1 s ago", "1 min ago", "2 h ago"]);
 });
 
+test("a time that is rounded up to the next unit is told in that", () => {
+  const said = [999.6, 9_960, 999_600, 9_960_000].map(format.duration);
+  assert.deepEqual(said, ["1.0 ms", "10 ms", "1.0 s", "10 s"]);
+});
+
+test("the hour after midnight is hour zero", () => {
+  assert.match(format.clock(new Date(2024, 1, 29, 0, 5, 7).getTime() * 1_000), /^00:05:07$/);
+});
+
 test("numbers are as long as they need to be", () => {
   assert.deepEqual([0, 0.5, 9.96, 1_234, 1_234_567].map(format.rate), ["0", "0.5", "10.0", "1,234", "1.23M"]);
   assert.deepEqual([[0, 0], [1, 10_000], [1, 3], [1, 30]].map(([part, all]) => format.percent(part ?? 0, all ?? 0)), ["0%", "<0.1%", "33%", "3.3%"]);

@@ -21,8 +21,12 @@ export class Rows<T, R extends Row> {
   show(items: T[]): void {
     const gone = new Set(this.#rows.keys());
     let before: Element | null = this.table.tHead;
+    const shown = new Set<string>();
     for (const item of items) {
-      const key = this.keyOf(item);
+      let key = this.keyOf(item);
+      // Two that look alike are two rows all the same.
+      while (shown.has(key)) key += "\n";
+      shown.add(key);
       gone.delete(key);
       let row = this.#rows.get(key);
       if (!row) {

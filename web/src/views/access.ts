@@ -51,9 +51,11 @@ export class Access {
 
   /** Asks for the token, and says why. */
   ask(why: string): void {
-    say(this.#why, why || "The server was started with --admin-token: give the same here.");
+    say(this.#why, why || "If the server was started with --admin-token, give the same here.");
+    // Who is typing already is not disturbed.
+    if (this.#dialog.open) return;
     this.#field.value = "";
-    if (!this.#dialog.open) this.#dialog.showModal();
+    this.#dialog.showModal();
   }
 
   #show(): void {

@@ -142,6 +142,7 @@ export class Playground {
       for await (const line of lines<Line>("/admin/v1/playground", sending)) run.take(line);
       this.#mark();
       await run.draw(signal);
+      if (signal.aborted) return;
       this.#hasRun = true;
       say(this.#outcome, run.words);
     } catch (error) {

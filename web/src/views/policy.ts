@@ -18,8 +18,11 @@ export class PolicyView {
   readonly #again = h("button", { type: "button", class: "quiet", id: "reload-policy" }, "Start over");
   readonly #hint = h("span", { class: "hint" });
   readonly #verdict = h("div", { class: "verdict", id: "policy-verdict", role: "status" });
-  #document: PolicyDocument | null = null;
-  #generation = 0;
+  /** What the server has, as the editor shows it: its line ends may be others. */
+  #known: string | null = null;
+  /** Which policy that is, and which is in force: by number and time, as another process counts anew. */
+  #loaded = "";
+  #inForce = "";
 
   constructor(private readonly onUnauthorized: () => void) {
     this.#text = h("textarea", {
@@ -62,16 +65,38 @@ export class PolicyView {
 
   /** Takes the text from the server; what was typed is given up. */
   async load(): Promise<void> {
+    this.#loaded = this.#inForce;
     try {
-      this.#document = await readPolicy();
+      this.#take(await readPolicy());
     } catch (error) {
       this.#fail(error);
-      return;
     }
-    this.#text.value = this.#document.text;
-    this.#format.value = this.#document.format;
-    this.#verdict.replaceChildren();
+  }
+
+  /** The same, unless something has been typed meanwhile. */
+  async #follow(): Promise<void> {
+    this.#loaded = this.#inForce;
+    try {
+      const policy = await readPolicy();
+      if (this.#isUntouched) this.#take(policy);
+    } catch (error) {
+      // Without an answer it is asked for again; without the token, nobody is to be asked again and again.
+      if (!(error instanceof Failure && error.isUnauthorized)) this.#loaded = "";
+      this.#fail(error);
+    }
+  }
+
+  #take({ text, format }: PolicyDocument): void {
+    const before = this.#text.value;
+    this.#text.value = text;
+    this.#format.value = format;
+    this.#known = this.#text.value;
+    if (this.#known !== before) this.#verdict.replaceChildren();
     this.#changed();
+  }
+
+  get #isUntouched(): boolean {
+    return this.#known === null ? this.#text.value === "" : this.#text.value === this.#known;
   }
 
   show({ policy, time_us }: Picture): void {
@@ -82,16 +107,16 @@ export class PolicyView {
     say(this.#broken, policy.mistakes ? `The file says something else now, which is not in force:\n\n${policy.mistakes}` : "");
     // The server follows a file: what is put here would not last.
     this.#apply.disabled = policy.file !== null;
-    say(this.#hint, policy.file ? "The server follows its file: change it there, and it is applied by itself." : "Ctrl+Enter validates.");
-    const untouched = this.#document === null || this.#text.value === this.#document.text;
-    if (policy.generation !== this.#generation && untouched) void this.load();
-    this.#generation = policy.generation;
+    this.#inForce = `${policy.generation} ${policy.since_us}`;
+    if (this.#inForce !== this.#loaded && this.#isUntouched) void this.#follow();
+    const others = this.#inForce === this.#loaded ? "" : "Meanwhile another policy is in force: Start over shows it. ";
+    say(this.#hint, others + (policy.file ? "The server follows its file: change it there, and it is applied by itself." : "Ctrl+Enter validates."));
   }
 
   #changed(): void {
     const count = this.#text.value.split("\n").length;
     say(this.#numbers, Array.from({ length: count }, (_, line) => String(line + 1)).join("\n"));
-    this.#again.disabled = this.#document === null || this.#text.value === this.#document.text;
+    this.#again.disabled = this.#isUntouched;
   }
 
   get #chosen(): PolicyDocument["format"] {
@@ -108,14 +133,15 @@ export class PolicyView {
   }
 
   async #put(): Promise<void> {
+    const [text, format] = [this.#text.value, this.#chosen];
     try {
-      const { mistakes } = await validatePolicy(this.#text.value, this.#chosen);
+      const { mistakes } = await validatePolicy(text, format);
       if (mistakes.length > 0) {
         this.#tell(mistakes, "");
         return;
       }
-      await applyPolicy(this.#text.value, this.#chosen);
-      this.#document = { file: null, format: this.#chosen, text: this.#text.value };
+      await applyPolicy(text, format);
+      this.#known = text;
       this.#tell([], "In force now.");
       this.#changed();
       notify("The policy is in force.");

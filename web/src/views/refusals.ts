@@ -60,7 +60,7 @@ export class Refusals {
     this.#refresh();
   }
 
-  /** Nothing moves under a pointer or a focus: only the times go on. */
+  /** Nothing moves under a pointer or a focus. */
   get #isHeld(): boolean {
     const pointed = matchMedia("(hover: hover)").matches && this.element.matches(":hover");
     return pointed || this.element.contains(document.activeElement);
@@ -116,6 +116,7 @@ export class Refusals {
   #update(row: RefusalRow, refusal: RefusalPicture): void {
     row.question = refusal.question;
     row.explain.disabled = row.reset.disabled = refusal.question === null;
+    row.explain.title = row.reset.title = refusal.question ? "" : UNNAMED;
     say(row.time, format.ago(this.#now - refusal.at_us));
     row.time.dateTime = new Date(refusal.at_us / 1_000).toISOString();
     row.time.title = format.clock(refusal.at_us);
@@ -190,6 +191,9 @@ function ruleWords(rule: ExplainedRule): HTMLElement {
     numbers,
   );
 }
+
+/** Why there is nothing to ask. */
+const UNNAMED = "The key alone does not tell which limit it was: it went by other attributes, or its rule is gone.";
 
 const SAYS: Record<string, string> = {
   allows: "allows",

@@ -69,8 +69,15 @@ function make(rule: RulePicture): RuleRow {
   return { element: rowOf(name, picture, now, allowed, refused, degraded), spark, limit, now, allowed, refused, degraded };
 }
 
+/** Those who decide and are no rules. */
+const OTHERS = new Map([
+  ["denied", "those on the list that denies"],
+  ["inline", "limits that came with requests"],
+  ["unlimited", "whom no rule limits"],
+]);
+
 function words(rule: RulePicture): string {
-  const limit = rule.limit ?? (rule.rule === "inline" ? "limits that came with requests" : "not in the policy");
+  const limit = rule.limit ?? OTHERS.get(rule.rule) ?? "not in the policy";
   const by = rule.key === null ? "" : rule.key.length ? ` by ${rule.key.join(", ")}` : " for all together";
   return `${limit}${by}${rule.shadow ? " · only watches" : ""}`;
 }
