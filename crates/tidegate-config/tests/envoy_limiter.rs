@@ -1,9 +1,8 @@
 //! Descriptor files that decide: in memory, on Redis, and when the store is away.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
@@ -11,7 +10,7 @@ use tidegate::{Check, Clock, FailureMode, ManualClock, MemoryStore, Micros, Sett
 use tidegate_config::envoy::{self, Answer, Descriptor, EnvoyConfig, EnvoyLimiter, Hits, Metadata, Unit};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;
-use tidegate_testkit::{Random, block_on};
+use tidegate_testkit::{MeddlingClock, Random, block_on};
 
 const FILE: &str = "
 domain: edge
@@ -460,27 +459,6 @@ fn the_file_of_the_document_is_one() {
     assert_eq!(config.limit_for("edge", &orders).map(|matched| matched.setting), Unit::Hour.setting(1000).ok());
 }
 
-/// A clock that does something else first, once it has been told to.
-#[derive(Clone, Default)]
-struct Meddler {
-    clock: ManualClock,
-    first: Arc<Mutex<Option<Deed>>>,
-}
-
-type Deed = Box<dyn FnOnce() + Send>;
-
-impl Clock for Meddler {
-    fn now(&self) -> Micros {
-        let first = self.first.lock().expect("nobody panics").take();
-        first.into_iter().for_each(|first| first());
-        self.clock.now()
-    }
-
-    fn wake_at(&self, at: Micros, waker: &Waker) {
-        self.clock.wake_at(at, waker);
-    }
-}
-
 #[test]
 fn nobody_is_admitted_beside_files_that_took_over_meanwhile() {
     let with = |unit: &str| {
@@ -490,18 +468,18 @@ fn nobody_is_admitted_beside_files_that_took_over_meanwhile() {
         let text = format!("domain: edge\ndescriptors:\n{}{}", limit("user", 1), limit("team", 5));
         envoy::parse(&text, Path::new("envoy.yaml")).unwrap_or_else(|report| panic!("{report}"))
     };
-    let clock = Meddler::default();
+    let clock = MeddlingClock::default();
     let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
     let limiter = Arc::new(EnvoyLimiter::new(with("hour"), store).expect("few names"));
     let (changed, other) = (Arc::clone(&limiter), with("day"));
-    *clock.first.lock().expect("nobody panics") = Some(Box::new(move || {
+    clock.first(move || {
         changed.set_config(other).expect("a change");
         assert_eq!(left(&changed, &["user=a", "team=t"]), (true, vec![0, 4]));
-    }));
+    });
     assert_eq!(left(&limiter, &["user=a", "team=t"]), (false, vec![0, 4]), "one has passed already");
     assert_eq!(left(&limiter, &["team=t ?"]), (true, vec![4]), "and nothing else was charged");
     // What was given back is not given back again.
     let (changed, other) = (Arc::clone(&limiter), with("week"));
-    *clock.first.lock().expect("nobody panics") = Some(Box::new(move || changed.set_config(other).expect("a change")));
+    clock.first(move || changed.set_config(other).expect("a change"));
     assert_eq!(left(&limiter, &["team=t +3"]), (true, vec![1]));
 }

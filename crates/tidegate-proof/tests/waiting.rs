@@ -211,6 +211,16 @@ impl Line {
         } else {
             same(block_on(self.limiter.reset_async("alice")), self.twin.reset("alice"), "a reset");
         }
+        self.may_be_more("alice");
+    }
+
+    /// Whoever is first in line looks again, before the time that it was told.
+    fn may_be_more(&mut self, key: &str) {
+        let waiting = self.waiters.iter_mut().flatten().filter(|waiter| waiter.key == key && waiter.place.is_some());
+        if let Some(first) = waiting.min_by_key(|waiter| waiter.place) {
+            let is_asleep = first.told.take().is_some();
+            assert!(!is_asleep || first.woken.0.load(Ordering::SeqCst), "nobody woke the first in line");
+        }
     }
 
     /// Where the store hesitates, a charge may be made by a limit that was
@@ -222,6 +232,7 @@ impl Line {
         let limit = limit(&mut self.random);
         let changed = (self.limiter.set_policy(limit), self.twin.set_policy(limit));
         assert_eq!(changed.0, changed.1);
+        ["alice", "bob"].into_iter().for_each(|key| self.may_be_more(key));
     }
 
     /// To the next instant that matters, shortly before it, or to any other.

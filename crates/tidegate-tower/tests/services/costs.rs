@@ -38,6 +38,15 @@ async fn the_response_settles_what_was_charged() {
 }
 
 #[tokio::test]
+async fn what_a_response_costs_is_no_request_to_those_who_count_them() {
+    let counts = Arc::new(CountingObserver::default());
+    let limiter = Limiter::builder(Limit::per_hour(6)).observer(counts.clone()).build().expect("a valid policy");
+    let layer = RateLimitLayer::new(limiter).settle(settle::by_size(30));
+    assert_eq!(statuses(&layer, [from(ALICE), from(ALICE), from(ALICE)]).await, [200, 200, 429]);
+    assert_eq!((counts.allowed(), counts.refused()), (2, 1));
+}
+
+#[tokio::test]
 async fn a_request_that_is_sent_again_is_charged_and_settled_once() {
     for asynchronous in [false, true] {
         let slow = Slow { store: Arc::default(), answers: Arc::new(Semaphore::new(100)) };
