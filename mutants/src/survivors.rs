@@ -1,6 +1,8 @@
 //! The mistakes that no test can notice, because they are none.
 
 mod kernels;
+mod limiter;
+mod policy;
 mod store;
 
 /// Mistakes of one place, and why the library does the same with any of them.
@@ -15,5 +17,5 @@ pub struct Survivor {
 
 /// All of them.
 pub fn survivors() -> impl Iterator<Item = &'static Survivor> {
-    kernels::SURVIVORS.iter().chain(store::SURVIVORS)
+    [kernels::SURVIVORS, store::SURVIVORS, policy::SURVIVORS, limiter::SURVIVORS].into_iter().flatten()
 }

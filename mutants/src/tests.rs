@@ -75,6 +75,8 @@ impl Program {
         command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
         command.env("TIDEGATE_MUTANT", mutant.to_string()).env("TIDEGATE_DECISIONS", DECISIONS);
         command.env("RUST_BACKTRACE", "0").env("PROPTEST_CASES", "64").env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
+        // What is noticed today is noticed tomorrow.
+        command.env("PROPTEST_RNG_SEED", "1");
         command
     }
 }

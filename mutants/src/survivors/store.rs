@@ -68,6 +68,20 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "store/memory/several.rs",
+        function: "MemoryStore::decide_several",
+        from: "self.save(held, shared.as_mut(), predecessor);",
+        to: &[""],
+        why: "What is not saved yet is so when the round ends.",
+    },
+    Survivor {
+        file: "store/memory/several.rs",
+        function: "MemoryStore::turn",
+        from: "has_used: false,",
+        to: &["has_used: true,"],
+        why: "It is known when the state is loaded, before anybody asks.",
+    },
+    Survivor {
+        file: "store/memory/several.rs",
         function: "MemoryStore::turn",
         from: "self.prefetch(check, fingerprint);",
         to: &[""],
@@ -111,15 +125,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/single.rs",
         function: "MemoryStore::prefetch",
-        from: "MeterKernel::Bucket(bucket) if bucket.is_narrow() => {",
-        to: &["MeterKernel::Bucket(bucket) if true => {"],
-        why: "A hint to the processor: one of no use, about the other table.",
-    },
-    Survivor {
-        file: "store/memory/single.rs",
-        function: "MemoryStore::prefetch",
-        from: "MeterKernel::Window(window) if window.is_narrow() => {",
-        to: &["MeterKernel::Window(window) if true => {"],
+        from: "kernel if kernel.is_narrow() => {",
+        to: &["kernel if true => {"],
         why: "A hint to the processor: one of no use, about the other table.",
     },
     Survivor {
@@ -347,11 +354,25 @@ pub const SURVIVORS: &[Survivor] = &[
         why: "A shortcut: with the other line locked as well, the same slot is found.",
     },
     Survivor {
+        file: "store/memory/table/way.rs",
+        function: "Table::make_way",
+        from: "Self::oldest(&line).1 <= free",
+        to: &["Self::oldest(&line).1 < free"],
+        why: "A store that is restored has empty slots, and states that matter beyond now: nothing in between.",
+    },
+    Survivor {
         file: "store/memory/table.rs",
         function: "Table::enter_at",
-        from: "if changed {",
+        from: "if changed && visit.takes_room(at) {",
         to: &["if true {"],
-        why: "What was not changed is what the key would begin with the next time, too.",
+        why: "What was not changed, or takes no room, is what the key would begin with the next time, too.",
+    },
+    Survivor {
+        file: "store/memory/table.rs",
+        function: "Table::enter_at",
+        from: "changed && visit.takes_room(at)",
+        to: &["changed || visit.takes_room(at)"],
+        why: "What was not changed, or takes no room, is what the key would begin with the next time, too.",
     },
     Survivor {
         file: "store/memory/table.rs",
