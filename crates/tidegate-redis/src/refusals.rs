@@ -7,7 +7,7 @@
 //! changed limit has states of its own, so it never meets an old answer.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -34,9 +34,16 @@ impl Default for RefusalCache {
 /// Refusals by what was asked.
 type Shard = HashMap<Box<[u8]>, Refusal>;
 
+/// Which states share a counter is up to the operating system's chance; in the
+/// simulation nothing may be, since it shows in what is asked.
+#[cfg(not(test))]
+type Hashing = std::hash::RandomState;
+#[cfg(test)]
+type Hashing = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
 pub(crate) struct Refusals {
     settings: RefusalCache,
-    hasher: RandomState,
+    hasher: Hashing,
     shards: Box<[Mutex<Shard>]>,
     /// Counts what was given back, so that older refusals are known as such;
     /// states share a counter by their hash.
@@ -81,7 +88,7 @@ impl Refusals {
     pub(crate) fn new(settings: RefusalCache) -> Refusals {
         Refusals {
             settings,
-            hasher: RandomState::new(),
+            hasher: Hashing::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             given_back: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
         }

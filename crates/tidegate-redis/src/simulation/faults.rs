@@ -157,18 +157,18 @@ impl State {
                 self.cut_all(primary);
                 self.servers[primary].forget_scripts();
                 if matches!(fault.kind, Kind::Crashes) {
-                    self.lose(0);
+                    self.lose();
                     let history = self.random.number();
                     self.servers[primary].lose_everything(history);
                 }
             }
             Kind::Flushed => {
-                self.lose(0);
+                self.lose();
                 self.servers[primary].flush();
             }
             Kind::ScriptsFlushed => self.servers[primary].forget_scripts(),
             Kind::Refuses(words) => self.servers[primary].refuses = Some(words),
-            Kind::FailsOver { is_clean, former, ahead } => self.fail_over(is_clean, former, ahead, lasts),
+            Kind::FailsOver { is_clean, former, ahead } => self.fail_over(is_clean, former, ahead),
             Kind::ClockSet { by } => {
                 self.servers[primary].ahead += by;
                 self.clock_set(by);
@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    fn fail_over(&mut self, is_clean: bool, former: Former, ahead: i64, lasts: Duration) {
+    fn fail_over(&mut self, is_clean: bool, former: Former, ahead: i64) {
         // Of several that were replaced, only the last one may not have heard.
         self.former_primaries_follow();
         let old = self.primary;
@@ -215,7 +215,8 @@ impl State {
             Former::HasNotHeard => {}
         }
         if !is_clean {
-            self.lose(if former == Former::HasNotHeard { lasts.as_micros() as u64 } else { 0 });
+            let loss = self.lose();
+            self.two_answer = (former == Former::HasNotHeard).then_some(loss);
         }
         if ahead != 0 {
             self.clock_set(ahead);
@@ -226,13 +227,17 @@ impl State {
         for former in 0..self.primary {
             self.servers[former].refuses = Some(READ_ONLY);
         }
+        if let Some(loss) = self.two_answer.take() {
+            let now = self.now();
+            self.judge.lasted(loss, now);
+        }
     }
 
-    /// States are lost, and two servers may answer for so long.
-    fn lose(&mut self, for_micros: u64) {
+    /// States are lost, by an event of this number.
+    fn lose(&mut self) -> usize {
         self.tally.losses += 1;
-        let from = self.instant();
-        self.judge.happened(Event { from, to: from + for_micros, what: What::Loss });
+        let at = self.instant();
+        self.judge.happened(Event { from: at, to: at, what: What::Loss })
     }
 
     fn clock_set(&mut self, by: i64) {

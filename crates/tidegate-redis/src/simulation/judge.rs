@@ -97,8 +97,15 @@ impl Judge {
         self.broken.get_or_insert(promise);
     }
 
-    pub(super) fn happened(&mut self, event: Event) {
+    /// The number of the event.
+    pub(super) fn happened(&mut self, event: Event) -> usize {
         self.events.push(event);
+        self.events.len() - 1
+    }
+
+    /// An event is over only now.
+    pub(super) fn lasted(&mut self, event: usize, until: u64) {
+        self.events[event].to = until;
     }
 
     /// A clock is read; false if it said so before.

@@ -37,6 +37,8 @@ pub(super) struct State {
     log: Log,
     pub(super) servers: Vec<Server>,
     pub(super) primary: usize,
+    /// The loss since which a primary that was replaced answers, too.
+    pub(super) two_answer: Option<usize>,
     /// What is wrong with the network, and for which process if not for all.
     pub(super) conditions: Vec<(usize, Condition)>,
     pub(super) wires: Vec<Arc<Wire>>,
@@ -54,6 +56,7 @@ impl World {
             log: Log { hash: 0xcbf2_9ce4_8422_2325, telling },
             servers: vec![Server::new(0)],
             primary: 0,
+            two_answer: None,
             conditions: Vec::new(),
             wires: Vec::new(),
             judge: Judge::new(&scenario),
