@@ -3,6 +3,10 @@
 //! Opening runs in the background with its own time limit, and all who need
 //! the connection wait for the same attempt, each until their own deadline.
 //! Nothing here sends a command twice.
+//!
+//! A connection that nobody used for a while may be closed at its other end,
+//! which shows only in what is sent next. So it is tried with a word that
+//! changes nothing before anybody is given it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,9 +15,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::failure::RedisFailure;
+use crate::failure::{RedisFailure, Remedy};
 use crate::servers::Origin;
 
 pub(crate) struct Link {
@@ -28,10 +32,23 @@ struct Slot {
     current: Option<MultiplexedConnection>,
     /// Counts the connections, so that only the one that failed is dropped.
     generation: u64,
+    /// When somebody was last given it.
+    used: Option<Instant>,
     opening: Option<Opening>,
 }
 
 type Opening = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
+
+/// Unused for so long, a connection is tried first. Those who close idle ones
+/// are more patient: balancers for minutes, and servers for as long as their
+/// `timeout` says.
+const IDLE: Duration = Duration::from_secs(10);
+
+impl Slot {
+    fn is_idle(&self) -> bool {
+        self.used.is_none_or(|used| used.elapsed() >= IDLE)
+    }
+}
 
 impl Link {
     pub(crate) fn new(origin: Origin, patience: Duration, runtime: Handle) -> Arc<Link> {
@@ -52,8 +69,9 @@ impl Link {
         loop {
             let opening = {
                 let mut slot = self.slot();
-                if let Some(connection) = &slot.current {
-                    return Ok((connection.clone(), slot.generation));
+                if let Some(connection) = slot.current.clone().filter(|_| !slot.is_idle()) {
+                    slot.used = Some(Instant::now());
+                    return Ok((connection, slot.generation));
                 }
                 self.open(&mut slot)
             };
@@ -84,16 +102,20 @@ impl Link {
             return opening.clone();
         }
         let link = Arc::clone(self);
+        let idle = slot.current.clone().filter(|_| slot.is_idle());
         let attempt = self.runtime.spawn(async move {
-            let opened = match timeout(link.patience, link.origin.open()).await {
-                Ok(opened) => opened.map_err(|error| RedisFailure::Connection { source: Arc::new(error) }),
-                Err(_) => Err(RedisFailure::Connection { source: Arc::new(out_of_time()) }),
+            let still_there = match idle {
+                Some(idle) => timeout(link.patience / 2, answers(idle)).await.unwrap_or(false),
+                None => false,
             };
+            let opened = if still_there { None } else { Some(link.open_another().await) };
             let mut slot = link.slot();
             slot.opening = None;
-            let connection = opened?;
-            slot.current = Some(connection);
-            slot.generation += 1;
+            if let Some(opened) = opened {
+                slot.current = Some(opened?);
+                slot.generation += 1;
+            }
+            slot.used = Some(Instant::now());
             Ok(())
         });
         let opening =
@@ -101,6 +123,21 @@ impl Link {
         let opening = opening.boxed().shared();
         slot.opening = Some(opening.clone());
         opening
+    }
+
+    async fn open_another(&self) -> Result<MultiplexedConnection, RedisFailure> {
+        let opened = timeout(self.patience, self.origin.open()).await;
+        opened
+            .unwrap_or_else(|_| Err(out_of_time()))
+            .map_err(|error| RedisFailure::Connection { source: Arc::new(error) })
+    }
+}
+
+/// Whether there is somebody at the other end, whatever they say.
+async fn answers(mut connection: MultiplexedConnection) -> bool {
+    match redis::cmd("PING").exec_async(&mut connection).await {
+        Ok(()) => true,
+        Err(error) => !matches!(Remedy::of(&error), Remedy::GiveUp(failure) if failure.is_outage()),
     }
 }
 

@@ -98,7 +98,7 @@ impl State {
     fn answer(&mut self, process: usize, server: usize, words: &[Vec<u8>]) -> Result<redis::Value, String> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         match words.as_slice() {
-            [b"CLIENT", ..] => Ok(redis::Value::Okay),
+            [b"CLIENT", ..] | [b"PING"] => Ok(redis::Value::Okay),
             [b"EVALSHA", digest, call @ ..] => {
                 let digest = String::from_utf8_lossy(digest).into_owned();
                 self.call(process, server, &digest, call)

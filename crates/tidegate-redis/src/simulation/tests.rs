@@ -3,9 +3,15 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
+
+use tidegate::Decision;
+use tokio::time::{Instant, sleep};
 
 use super::mistake::Mistake;
+use super::process::Processes;
 use super::scenario::Scenario;
+use super::world::World;
 use super::{Broken, Tally, Telling, simulate};
 use crate::embedded::host::Planted;
 
@@ -78,6 +84,25 @@ fn the_same_seed_is_the_same_story() {
     let told = |seed| simulate(seed, None, Telling::Silently).map(|tally| tally.hash).ok();
     assert!((1..=20).all(|seed| told(seed).is_some() && told(seed) == told(seed)));
     assert_ne!(told(1), told(2));
+}
+
+/// As servers and balancers do with those that are idle.
+#[test]
+fn a_connection_that_was_closed_while_nobody_used_it_costs_nobody_anything() {
+    let scenario = Scenario { processes: 1, callers: 0, on_failure: None, faults: Vec::new(), ..Scenario::drawn(1) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let world = World::new(scenario, 1, Telling::Silently);
+        let processes = Processes::start(&world, Instant::now());
+        for limiter in processes.limiters() {
+            for idle in [0, 20, 300, 86_400] {
+                world.lock().cut_all(0);
+                sleep(Duration::from_secs(idle)).await;
+                let decision = limiter.check_async("alice").await;
+                assert!(decision.as_ref().is_ok_and(Decision::is_allowed), "{idle} s: {decision:?}");
+            }
+        }
+    });
 }
 
 /// What is broken by a mistake, in one of the first stories in which it could matter.
