@@ -159,6 +159,19 @@ pub(crate) enum Named {
     InFull,
 }
 
+impl<'a> Call<'a> {
+    /// A call that is carried out as often as it is sent.
+    pub(crate) fn new(
+        turns: Vec<Turn<'a>>,
+        now: Option<Micros>,
+        kept_longer_ms: u64,
+        genesis: Option<Vec<u8>>,
+    ) -> Call<'a> {
+        let (undone, once) = (Micros::ZERO, None);
+        Call { turns, now, kept_longer_ms, genesis, undone, is_withheld: false, once, can_part: false }
+    }
+}
+
 impl Call<'_> {
     pub(crate) fn command(&self, named: Named) -> Cmd {
         let script = self.script();

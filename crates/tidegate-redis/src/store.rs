@@ -262,16 +262,7 @@ impl Inner {
             let slot = if self.is_cluster() { slot(&turn.key) } else { 0 };
             self.genesis[usize::from(slot)].get_or_init(|| genesis_key(&self.settings.prefix, slot)).clone()
         });
-        Call {
-            turns,
-            now,
-            kept_longer_ms,
-            genesis,
-            undone: Micros::ZERO,
-            is_withheld: false,
-            once: None,
-            can_part: false,
-        }
+        Call::new(turns, now, kept_longer_ms, genesis)
     }
 
     /// The id under which a slice is carried out once, if it has one.

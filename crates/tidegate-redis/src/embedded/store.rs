@@ -69,16 +69,7 @@ impl EmbeddedStore {
         let Settings { kept_longer_ms, by_server_time, .. } = self.settings;
         let now = (!by_server_time).then(|| self.now());
         let genesis = self.genesis.clone();
-        Call {
-            turns,
-            now,
-            kept_longer_ms,
-            genesis,
-            undone: Micros::ZERO,
-            is_withheld: false,
-            once: None,
-            can_part: false,
-        }
+        Call::new(turns, now, kept_longer_ms, genesis)
     }
 
     pub(super) fn run(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
