@@ -354,13 +354,6 @@ pub const SURVIVORS: &[Survivor] = &[
         why: "A shortcut: with the other line locked as well, the same slot is found.",
     },
     Survivor {
-        file: "store/memory/table/way.rs",
-        function: "Table::make_way",
-        from: "Self::oldest(&line).1 <= free",
-        to: &["Self::oldest(&line).1 < free"],
-        why: "A store that is restored has empty slots, and states that matter beyond now: nothing in between.",
-    },
-    Survivor {
         file: "store/memory/table.rs",
         function: "Table::enter_at",
         from: "if changed && visit.takes_room(at) {",

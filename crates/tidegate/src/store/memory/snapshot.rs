@@ -163,7 +163,7 @@ fn put_back<const STATE: usize>(
     if state[0] <= now.get() << FRACTION_BITS {
         return Ok(());
     }
-    table.make_way(fingerprint, now);
+    table.make_way(fingerprint);
     table.visit(fingerprint, now, PutBack(state))
 }
 

@@ -66,6 +66,7 @@ impl Kernel for Fragile {
     }
 
     fn read(&self, state: &LogState, now: Micros) -> Reading {
+        self.comes_to("read");
         self.log.read(state, now)
     }
 
@@ -127,7 +128,8 @@ fn panics(store: &MemoryStore, meters: &[&Meter]) -> bool {
 #[cfg_attr(miri, ignore = "a full store and many panics take too long there")]
 fn whatever_panics_in_whatever_step_all_limits_are_as_they_were() {
     let stores: [fn() -> MemoryStore; 2] = [|| store(ManualClock::at(START)), full_store];
-    for (store, step) in stores.into_iter().flat_map(|store| ["heal", "admit", "charge"].map(|step| (store, step))) {
+    let steps = ["heal", "admit", "charge", "read", "forget_at"];
+    for (store, step) in stores.into_iter().flat_map(|store| steps.map(|step| (store, step))) {
         for charged in [0, 1] {
             let (store, fragile) = (store(), Fragile::new());
             let (bucket, log) = (meter("bucket", Limit::per_hour(5)), meter("log", Limit::sliding_log(5, HOUR)));
@@ -142,12 +144,15 @@ fn whatever_panics_in_whatever_step_all_limits_are_as_they_were() {
             assert!(panics(&store, &all), "the caller hears of it");
             fragile.break_in(None);
             assert_eq!(store.count_keys(), keys, "no slot is left marked");
-            for meter in all {
-                let left = ask(&store, &[meter], Verb::Peek)[0].remaining;
-                assert_eq!(left, 5 - charged, "{meter:?} after a panic in {step}");
+            // What it has changed itself by then is its own.
+            let has_charged = matches!(step, "read" | "forget_at");
+            for meter in all.into_iter().filter(|meter| !has_charged || meter.name() != own.name()) {
+                for (verb, left) in [(Verb::Peek, 5), (Verb::Charge, 4)] {
+                    let verdict = ask(&store, &[meter], verb)[0];
+                    assert_eq!((verdict.allowed, verdict.remaining), (true, left - charged), "{meter:?}: {step}");
+                }
             }
-            let again = ask(&store, &all, Verb::Charge);
-            assert!(again.iter().all(|verdict| verdict.allowed && verdict.remaining == 4 - charged), "{again:?}");
+            assert!(ask(&store, &all, Verb::Charge).iter().all(|verdict| verdict.allowed), "after a panic in {step}");
         }
     }
 }

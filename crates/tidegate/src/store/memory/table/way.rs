@@ -5,13 +5,15 @@
 //! of a block move along until one of them comes to a free slot. If all of
 //! them fit once, they do again.
 
-use super::{FRACTION_BITS, Seat, Table};
-use crate::time::Micros;
+use super::{Seat, Table};
+
+/// What a slot holds that nobody has: in a store that is being restored, all
+/// others are in use.
+const FREE: u64 = 0;
 
 impl<const STATE: usize> Table<STATE> {
     /// Sees that a line of the key has a free slot, if there is any way to it.
-    pub(in crate::store::memory) fn make_way(&self, fingerprint: u64, now: Micros) {
-        let free = now.get() << FRACTION_BITS;
+    pub(in crate::store::memory) fn make_way(&self, fingerprint: u64) {
         let home = self.home(fingerprint);
         // Lines from which a free slot would help, each with the place in this
         // list and the slot that would be free then.
@@ -19,9 +21,9 @@ impl<const STATE: usize> Table<STATE> {
         let mut place = 0;
         while let Some((number, _)) = reached.get(place).copied() {
             let line = self.lock(number);
-            if Self::oldest(&line).1 <= free {
+            if Self::oldest(&line).1 == FREE {
                 drop(line);
-                return self.move_along(&reached, place, free);
+                return self.move_along(&reached, place);
             }
             for slot in 0..Self::SLOTS {
                 let other = self.other(Seat { line: number, tag: Self::tag(&line, slot) }).line;
@@ -34,12 +36,12 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// Moves one key after the other, the last one first, into what is free.
-    fn move_along(&self, reached: &[(usize, Option<(usize, usize)>)], last: usize, free: u64) {
+    fn move_along(&self, reached: &[(usize, Option<(usize, usize)>)], last: usize) {
         let mut place = last;
         while let Some((before, slot)) = reached[place].1 {
             let number = reached[before].0;
             let line = self.lock(number);
-            if !self.move_away(&line, number, slot, free) {
+            if !self.move_away(&line, number, slot, FREE) {
                 return;
             }
             Self::vacate(&line, slot);
