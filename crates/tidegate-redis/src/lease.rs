@@ -325,7 +325,6 @@ impl Inner {
         for former in predecessors(self, checks, keys) {
             let Some(Return { key, units, .. }) = leases.ledger.leave(&former.key) else { continue };
             let meter = checks[former.heir].meter().clone();
-            let units = units.min(meter.largest_cost());
             self.give_back(Return { meter, key, units }).await;
         }
     }

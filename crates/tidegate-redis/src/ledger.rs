@@ -334,8 +334,6 @@ impl Account {
             return Return { meter: self.meter.clone(), key: self.key.clone(), units: self.units };
         }
         let units = std::mem::take(&mut self.units).saturating_add(std::mem::take(&mut self.surplus));
-        // Whoever gives more back than there can be is told that it is a mistake.
-        let units = units.min(self.meter.largest_cost());
         Return { meter: self.meter.clone(), key: self.key.clone(), units }
     }
 }
@@ -452,16 +450,6 @@ mod tests {
         ledger.end(STATE, &loan);
         assert!(ledger.expired(NOW).is_empty());
         assert!(ledger.begin(STATE, NOW).is_none(), "the account is gone");
-    }
-
-    /// A server takes back no more than a limit holds, and refuses to be asked for it.
-    #[test]
-    fn no_more_is_given_back_than_the_limit_holds() {
-        let ledger = ledger();
-        borrow(&ledger, 90);
-        ledger.put_back(STATE, 30, 100);
-        let returned: Vec<u64> = ledger.expired(UNTIL).iter().map(|left| left.units).collect();
-        assert_eq!(returned, [100]);
     }
 
     /// Requests of several limits take, borrow beside each other, and put back

@@ -101,7 +101,7 @@ impl<'a> Swapped<'a> {
         verb: Verb,
         since: Option<Micros>,
     ) -> Result<(Encoded, Vec<Task<'a>>), RedisFailure> {
-        let cost = self.check.cost();
+        let mut cost = self.check.cost();
         let is_custom = self.meters.iter().any(|meter| meter.limit().is_none());
         let what = if is_custom { "the state of a custom kernel" } else { "a state" };
         let garbled = || RedisFailure::Garbled { what };
@@ -113,15 +113,23 @@ impl<'a> Swapped<'a> {
             let used = encoded(predecessor, used)?;
             let rest;
             (own, rest) = meter.take_over_encoded(&own.bytes, now, predecessor, &used).ok_or_else(garbled)?;
-            // What does not fit would come back after a reset.
-            left.push(if verb == Verb::Reset { Kept::default() } else { rest });
+            // What does not fit would come back with the next charge.
+            left.push(match verb {
+                Verb::Reset => Kept::default(),
+                Verb::Refund => {
+                    let kept;
+                    (kept, cost) = predecessor.give_back_encoded(&rest.bytes, now, cost).ok_or_else(garbled)?;
+                    kept
+                }
+                Verb::Charge | Verb::Peek => rest,
+            });
         }
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {
             Some(used_up) => used_up,
             None => meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?,
         };
         // Whoever only looks moves nothing.
-        let moved = |kept: Kept| kernel::may_write(verb, cost).then_some(kept);
+        let moved = |kept: Kept| kernel::may_write(verb, self.check.cost()).then_some(kept);
         let own = if predecessors.is_empty() { None } else { moved(own) };
         let passes = decided.verdict.allowed || verb == Verb::Peek;
         let write = |meter: &Meter, kept: Option<Kept>| kept.map(|kept| state::stored(meter, kept));

@@ -75,7 +75,10 @@ fn what_was_used_stays_used_as_in_memory() {
             request = request.id(&id);
         }
         let (there, here) = match random.within(0..=19) {
-            0 => (block_on(redis.refund_async(request.clone())), memory.refund(request)),
+            0 => {
+                let request = request.cost(random.within(0..=12));
+                (block_on(redis.refund_async(request.clone())), memory.refund(request))
+            }
             1 => (block_on(redis.reset_async(request.clone())), memory.reset(request)),
             2..=4 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
             _ => (block_on(redis.check_async(request.clone())), memory.check(request)),

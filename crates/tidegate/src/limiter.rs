@@ -164,7 +164,7 @@ impl<S: Store> Limiter<S> {
     /// [`refund`](Limiter::refund) on any store.
     ///
     /// # Errors
-    /// As [`check_async`](Limiter::check_async).
+    /// Whatever the store says.
     pub async fn refund_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.give_async(Verb::Refund, &request.into()).await
     }
@@ -366,9 +366,10 @@ impl<S: ImmediateStore> Limiter<S> {
     ///
     /// Refunding what was charged last is as if it had never been asked for.
     /// Refunding something older lets that much more pass than the bound says.
+    /// A refund of more than a limit holds gives back all of it.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check).
+    /// Whatever the store says.
     pub fn refund<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.give_now(Verb::Refund, &request.into())
     }

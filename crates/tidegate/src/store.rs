@@ -20,7 +20,7 @@ pub(crate) use erased::{AnyState, HeapKernel};
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use succession::Predecessor;
-pub(crate) use succession::{MOST_PREDECESSORS, take_over};
+pub(crate) use succession::{MOST_PREDECESSORS, give_back, take_over};
 
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
@@ -49,7 +49,9 @@ pub struct RequestId<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// A check that can be decided.
+    /// A check that can be decided. To give back more than the meter can hold
+    /// is to give back all of it: the limit may have been higher when it was
+    /// charged.
     ///
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if the cost is above the meter's largest:
@@ -57,9 +59,13 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
         let capacity = meter.largest_cost();
-        if cost > capacity {
-            return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
-        }
+        let cost = match verb {
+            _ if cost <= capacity => cost,
+            Verb::Refund => capacity,
+            Verb::Charge | Verb::Peek | Verb::Reset => {
+                return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
+            }
+        };
         Ok(Check { meter, key, verb, cost, id: None })
     }
 
@@ -175,7 +181,7 @@ pub enum StoreError {
         id: String,
     },
     /// Whatever else went wrong, in the store's own words.
-    #[error("the store failed: see the source")]
+    #[error("the store gave no answer")]
     Failed {
         /// The store's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -196,6 +202,7 @@ pub enum StoreError {
 /// - What a key used of a meter's [predecessors](Meter::predecessors) counts
 ///   for the meter: it moves with the next check that can write, as
 ///   [`Meter::take_over_encoded`] does it, and whoever only looks sees it moved.
+///   A refund begins with what did not fit ([`Meter::give_back_encoded`]).
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
 ///   by field. `conformance!` of `tidegate-testkit` checks it.
 pub trait Store: Send + Sync + 'static {

@@ -50,6 +50,24 @@ fn what_was_used_stays_used_whatever_the_algorithms() {
     }
 }
 
+/// Of what was used one does not fit. A refund of more than the limit holds is
+/// one of all that it holds.
+#[test]
+fn what_was_charged_can_be_given_back_though_the_limit_is_lower_now() {
+    let limits = ["6/h", "leaky 6/h", "fixed 6/h", "sliding 6/h", "sliding-log 6/h"];
+    for (to, (cost, left)) in
+        limits.into_iter().flat_map(|to| [(1, 0), (2, 1), (6, 5), (7, 5), (u64::MAX, 5)].map(|case| (to, case)))
+    {
+        let (limiter, _) = limiter(limit("10/min"));
+        assert!(limiter.check(Request::new("alice").cost(7)).is_ok_and(|decision| decision.is_allowed()));
+        limiter.set_policy(limit(to)).expect("a valid policy");
+        let given_back = limiter.refund(Request::new("alice").cost(cost)).expect("a refund is never impossible");
+        assert_eq!(given_back.remaining(), left, "{to}: {cost}");
+        assert_eq!(peek(&limiter, "alice").remaining(), left, "{to}: {cost}, looked at again");
+        assert!(limiter.refund(Request::new("alice").cost(7)).is_ok_and(|decision| decision.remaining() == 6), "{to}");
+    }
+}
+
 #[test]
 fn there_and_back_is_as_if_nothing_had_been() {
     // The same way of counting, and room for all that was used.

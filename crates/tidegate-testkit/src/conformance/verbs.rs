@@ -66,8 +66,8 @@ pub fn a_refund_is_as_if_never_charged<S: Store>(make: &impl Fn() -> (S, ManualC
 /// However much is given back, there is never more than a new key has.
 pub fn a_refund_gives_no_more_than_was_taken<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
     with_used(make, |limit, account, _| {
-        for _ in 0..3 {
-            account.refund(limit.capacity());
+        for cost in [limit.capacity(), limit.capacity() + 1, u64::MAX] {
+            account.refund(cost);
         }
         let full = account.peek(limit.capacity());
         assert!(full.allowed, "{limit}: all was given back");

@@ -2,7 +2,7 @@
 //! compare bytes, but run no kernel themselves.
 
 use super::meter::Meter;
-use super::succession::take_over;
+use super::succession::{give_back, take_over};
 use crate::kernel::{self, Kernel, Verb, Verdict};
 use crate::time::Micros;
 
@@ -55,6 +55,17 @@ impl Meter {
         let (mut state, mut used) = (self.load_healed(state, now)?, from.load_healed(used, now)?);
         take_over(self, &mut state, now, from, &mut used);
         Some((self.keep_if_in_use(&state, now), from.keep_if_in_use(&used, now)))
+    }
+
+    /// Begins a refund of a limit that succeeded this one with what did not fit
+    /// into it, by the state that [was left](Meter::take_over_encoded): what is
+    /// left now, and how much of the cost is still to be given back. `None` if
+    /// it is no such state.
+    #[must_use]
+    pub fn give_back_encoded(&self, used: &[u8], now: Micros, cost: u64) -> Option<(Kept, u64)> {
+        let mut used = self.load_healed(used, now)?;
+        let cost = give_back(self, &mut used, now, cost);
+        Some((self.keep_if_in_use(&used, now), cost))
     }
 
     fn load_healed(&self, state: &[u8], now: Micros) -> Option<super::MeterState> {

@@ -9,7 +9,7 @@
 
 use super::meter::Meter;
 use super::meter_kernel::{MeterKernel, MeterState};
-use crate::kernel::{Admission, Kernel};
+use crate::kernel::{self, Admission, Kernel, Verb};
 use crate::limit::LimitKernel;
 use crate::time::Micros;
 
@@ -59,6 +59,14 @@ pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &
     if !is_done {
         take_over_units(to.kernel(), state, now, from.kernel(), used);
     }
+}
+
+/// Gives back what did not fit into the limit that succeeded this one, before
+/// anything that did: how much of the cost is still to be given back.
+pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, cost: u64) -> u64 {
+    let units = from.kernel().used(used, now).min(cost);
+    kernel::apply(from.kernel(), used, now, Verb::Refund, units);
+    cost - units
 }
 
 fn take_over_units(to: &MeterKernel, state: &mut MeterState, now: Micros, from: &MeterKernel, used: &mut MeterState) {

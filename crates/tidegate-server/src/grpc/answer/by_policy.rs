@@ -148,7 +148,7 @@ impl<'r> Question<'r> {
         let request = self.request.clone();
         let decided = match (hits, self.hits) {
             (Hits::Charge(hits), _) => limiter.check_async(request.cost(hits)).await,
-            (Hits::Refund(hits), _) => give_back(limiter, request, hits).await,
+            (Hits::Refund(hits), _) => limiter.refund_async(request.cost(hits)).await,
             (Hits::Peek, Hits::Charge(hits)) => limiter.peek_async(request.cost(hits)).await,
             (Hits::Peek, Hits::Peek) => limiter.peek_async(request.cost(1)).await,
             // Nobody who gives back is refused.
@@ -161,21 +161,6 @@ impl<'r> Question<'r> {
                 Ok(Say::Never { capacity })
             }
             Err(error) => Err(failed(app, error)),
-        }
-    }
-}
-
-/// Gives back so many hits. More than all that a limit holds is all of it; each
-/// of the limits that apply says how many that is, by what a hit costs there.
-async fn give_back(limiter: &Limiter<AnyStore>, request: Request<'_>, hits: u64) -> Result<Decision, CheckError> {
-    let mut hits = hits;
-    loop {
-        match limiter.refund_async(request.clone().cost(hits)).await {
-            Err(CheckError::Unsatisfiable { cost, capacity, .. }) if hits > 0 => {
-                let fit = u128::from(hits) * u128::from(capacity) / u128::from(cost.max(1));
-                hits = u64::try_from(fit).unwrap_or(u64::MAX).min(hits - 1);
-            }
-            given_back => return given_back,
         }
     }
 }

@@ -91,7 +91,7 @@ impl MemoryStore {
         let all_pass = !turns.iter().any(refuses);
         for predecessor in predecessors {
             if all_pass {
-                succession::forget(turns, predecessor);
+                succession::give_back(turns, predecessor);
             }
             self.save(held, shared.as_mut(), predecessor);
         }

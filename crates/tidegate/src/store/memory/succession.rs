@@ -50,12 +50,16 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     (to.changed, from.changed) = (true, true);
 }
 
-/// Forgets what was used of a predecessor whose heir is reset: what did not
-/// fit would come back with the next charge.
-pub(super) fn forget(turns: &[Turn<'_>], from: &mut Turn<'_>) {
-    let heir = from.heir.and_then(|heir| turns.get(heir));
-    if heir.is_some_and(|heir| heir.check.verb() == Verb::Reset) {
-        (from.state, from.changed) = (MeterState::Fresh, true);
+/// Has a reset or a refund of the heir begin with what did not fit: it would
+/// come back with the next charge.
+pub(super) fn give_back(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
+    let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
+    match (to.check.verb(), from.seat) {
+        (Verb::Reset, _) => (from.state, from.changed) = (MeterState::Fresh, true),
+        (Verb::Refund, Seat::Own) if !matches!(to.seat, Seat::Missing(_)) => {
+            to.check.cost = store::give_back(from.check.meter(), &mut from.state, to.at, to.check.cost());
+        }
+        (Verb::Refund | Verb::Charge | Verb::Peek, _) => {}
     }
 }
 
