@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::causes::in_full;
 use crate::listen::Address;
 use crate::settings::{self, Settings};
 
@@ -175,16 +176,7 @@ fn warn(lines: &dyn std::fmt::Display) {
 
 /// An error and what caused it, on one line.
 fn complain(error: &dyn std::error::Error) -> ExitCode {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        source = cause.source();
-    }
-    warn(&format_args!("tidegate: {text}"));
+    warn(&format_args!("tidegate: {}", in_full(error)));
     ExitCode::from(2)
 }
 

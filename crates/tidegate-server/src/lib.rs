@@ -24,6 +24,7 @@
 //! ```
 
 mod app;
+mod causes;
 mod cli;
 mod connections;
 mod grpc;

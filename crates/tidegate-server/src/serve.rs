@@ -1,6 +1,5 @@
 //! A whole server: settings to listeners, and back to silence.
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use tidegate_redis::{ConnectError, Eviction, RedisStore, Servers};
 use tracing::{error, info, warn};
 
 use crate::app::App;
+use crate::causes::in_full;
 use crate::grpc;
 use crate::http;
 use crate::inline::INLINE_RULE;
@@ -262,7 +262,7 @@ fn keep(store: &MemoryStore, path: &Path) -> bool {
     let written = snapshot::write(store, path);
     match &written {
         Ok(()) => info!(path = %path.display(), "the states are kept"),
-        Err(error) => error!(%error, source = ?error.source(), "the states are lost"),
+        Err(error) => error!(error = in_full(error), "the states are lost"),
     }
     written.is_ok()
 }
@@ -281,7 +281,7 @@ async fn meet(store: &RedisStore) {
     if let Ok(limiter) = Limiter::with_store(meter, store.clone())
         && let Err(error) = limiter.peek_async(()).await
     {
-        warn!(%error, source = ?error.source(), "the store does not answer yet");
+        warn!(error = in_full(&error), "the store does not answer yet");
     }
     if let Some(Eviction { memory, policy, .. }) = store.evictions().await.first() {
         warn!(

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
@@ -103,12 +104,11 @@ fn banner(server: &Server) -> String {
 #[error("--log is {filter:?}: write a level such as info, or targets such as tidegate_server=debug,warn")]
 struct NoFilter {
     filter: String,
-    source: tracing_subscriber::filter::ParseError,
+    source: Option<tracing_subscriber::filter::ParseError>,
 }
 
 fn log(settings: &Settings) -> Result<(), NoFilter> {
-    let filter = settings.log.parse::<EnvFilter>();
-    let filter = filter.map_err(|source| NoFilter { filter: settings.log.clone(), source })?;
+    let filter = filter(&settings.log).map_err(|source| NoFilter { filter: settings.log.clone(), source })?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // It would complain on the very stream that cannot be written to, and panic.
     let logs = logs.with_ansi(io::stderr().is_terminal()).log_internal_errors(false);
@@ -117,6 +117,17 @@ fn log(settings: &Settings) -> Result<(), NoFilter> {
         LogFormat::Json => logs.json().init(),
     }
     Ok(())
+}
+
+/// A word that is no level would be taken for a target of which there is
+/// nothing to log.
+fn filter(words: &str) -> Result<EnvFilter, Option<tracing_subscriber::filter::ParseError>> {
+    let is_understood =
+        |word: &str| word.is_empty() || word.contains(['=', '[']) || word.parse::<LevelFilter>().is_ok();
+    if !words.split(',').map(str::trim).all(is_understood) {
+        return Err(None);
+    }
+    words.parse().map_err(Some)
 }
 
 /// Each connection is a file, and the usual limit is 1024: takes what the

@@ -1,8 +1,5 @@
 //! Why a request of Envoy's has no answer.
 
-use std::error::Error;
-use std::fmt::Write;
-
 use tidegate::{ConfigError, StoreError};
 
 /// Why a request of Envoy's has no answer.
@@ -30,17 +27,5 @@ impl Problem {
             Problem::NoUnit { .. } | Problem::Limit(_) => true,
             Problem::Store(_) => false,
         }
-    }
-
-    /// With its causes: a status has room for one text.
-    pub(crate) fn in_full(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            // Only a writer fails, and a String takes everything.
-            let _ = write!(text, ": {error}");
-            cause = error.source();
-        }
-        text
     }
 }

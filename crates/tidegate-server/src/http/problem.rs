@@ -3,7 +3,6 @@
 //! Every variant says what to do about it; a status and a type let programs
 //! tell them apart.
 
-use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,6 +12,7 @@ use tidegate::{AcquireError, CheckError, ConfigError, StoreError};
 use tidegate_simulate::{ScenarioError, TrafficError};
 
 use super::reply::{PROBLEM_JSON, Reply};
+use crate::causes::in_full;
 use crate::policy::PolicyError;
 
 /// Why there is no answer.
@@ -147,18 +147,7 @@ impl Problem {
 
     pub(super) fn document(&self) -> Document {
         let (kind, title) = self.kind();
-        let mut detail = self.to_string();
-        let mut source = self.source();
-        // A question that goes wrong in the store says why at its end.
-        while let Some(error) = source {
-            let said = error.to_string();
-            if !detail.contains(&said) {
-                detail.push_str(": ");
-                detail.push_str(&said);
-            }
-            source = error.source();
-        }
-        Document { r#type: kind, title, status: self.status().as_u16(), detail }
+        Document { r#type: kind, title, status: self.status().as_u16(), detail: in_full(self) }
     }
 
     /// The field by which HTTP says what to do, where it has one.

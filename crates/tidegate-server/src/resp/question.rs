@@ -16,6 +16,7 @@ use tidegate::{CheckError, ConfigError, Decision, Limit, Request, StoreError};
 use super::frame::Arguments;
 use super::reply::Replies;
 use super::throttle::parse_integer;
+use crate::causes::in_full;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,12 +223,5 @@ pub fn write_failure(error: &CheckError, replies: &mut Replies) {
         // The library may learn to fail otherwise.
         _ => ("ERR", error),
     };
-    let mut words = format!("{code} {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        words.push_str(": ");
-        words.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    replies.error(&words);
+    replies.error(&format!("{code} {}", in_full(error)));
 }

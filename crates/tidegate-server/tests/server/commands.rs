@@ -98,6 +98,7 @@ fn a_server_that_cannot_start_says_why() {
         (&["--on-failure", "ajar"], "local:N"),
         (&["--max-keys", "0"], "zero"),
         (&["--log", "=,="], "--log"),
+        (&["--log", "verbose"], "--log"),
     ] {
         let output = tidegate().arg("serve").args(["--http", "127.0.0.1:0"]).args(arguments).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();

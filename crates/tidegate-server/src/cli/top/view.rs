@@ -7,6 +7,7 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::Wish;
 use super::feed::News;
+use crate::causes::in_full;
 use crate::live::{LatencyPicture, Picture, RefusalPicture, RulePicture};
 
 /// Seconds that are remembered of each rule.
@@ -190,10 +191,4 @@ fn push(history: &mut VecDeque<u64>, value: u64) {
         history.pop_front();
     }
     history.push_back(value);
-}
-
-/// An error and what caused it.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
