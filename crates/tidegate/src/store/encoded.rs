@@ -149,8 +149,24 @@ mod tests {
     }
 
     #[test]
+    fn what_did_not_fit_is_given_back_as_far_as_it_goes() {
+        for words in LIMITS {
+            let meter = meter(words);
+            let used = |cost| meter.decide_encoded(&[], NOW, Verb::Charge, cost).and_then(|encoded| encoded.after);
+            let [one, two] = [1, 2].map(|cost| used(cost).expect("a charge"));
+            assert_eq!(meter.give_back_encoded(&two.bytes, NOW, 0), Some((two.clone(), 0)), "{words}");
+            assert_eq!(meter.give_back_encoded(&two.bytes, NOW, 1), Some((one, 0)), "{words}");
+            for (cost, left) in [(2, 0), (3, 1), (u64::MAX, u64::MAX - 2)] {
+                assert_eq!(meter.give_back_encoded(&two.bytes, NOW, cost), Some((Kept::default(), left)), "{words}");
+            }
+            assert_eq!(meter.give_back_encoded(&[], NOW, 3), Some((Kept::default(), 3)), "{words}");
+        }
+    }
+
+    #[test]
     fn bytes_of_something_else_are_refused() {
         let meter = Meter::new(Name::literal("rule"), Limit::per_second(2));
+        assert!(meter.give_back_encoded(b"hello", NOW, 1).is_none());
         assert!(meter.decide_encoded(b"hello", NOW, Verb::Charge, 1).is_none());
     }
 }

@@ -56,8 +56,9 @@ pub(super) fn give_back(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
     match (to.check.verb(), from.seat) {
         (Verb::Reset, _) => (from.state, from.changed) = (MeterState::Fresh, true),
-        (Verb::Refund, Seat::Own) if !matches!(to.seat, Seat::Missing(_)) => {
-            to.check.cost = store::give_back(from.check.meter(), &mut from.state, to.at, to.check.cost());
+        (Verb::Refund, Seat::Own) => {
+            to.check.cost = store::give_back(from.check.meter(), &mut from.state, from.at, to.check.cost());
+            from.changed = true;
         }
         (Verb::Refund | Verb::Charge | Verb::Peek, _) => {}
     }
@@ -193,6 +194,8 @@ mod tests {
             fill(&store, strangers);
             assert!(charge(&store, new, 1).degraded);
             assert_eq!(left(&store, old), 7);
+            ask(&store, &[(new, Verb::Refund, 1)], "alice");
+            assert_eq!(left(&store, old), 8, "but gives back where it was charged");
         }
     }
 
