@@ -85,6 +85,7 @@ const TESTS: &[&str] = &[
     "overfull",
     "ids",
     "policy",
+    "shadows",
     "matching",
     "explain",
     "change",
