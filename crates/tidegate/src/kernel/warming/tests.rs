@@ -269,6 +269,7 @@ fn a_state_is_healed_that_is_more_than_the_climb_and_a_second_ahead() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
 fn a_healed_key_is_as_full_as_a_warm_one_can_be() {
     // Whoever is healed may have used the whole limit: it is not to be had again when the climb is over.
     for words in

@@ -200,6 +200,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "full stores take long there, and others are tried")]
     fn what_was_used_of_a_shared_state_counts_once_where_there_is_still_no_room() {
         for ([old, new], strangers) in
             pairs().iter().zip([Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)])
@@ -217,6 +218,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "full stores take long there, and others are tried")]
     fn what_was_used_of_a_shared_state_moves_once_to_a_key_that_has_nothing_else() {
         for ([old, new], strangers) in pairs().iter().zip([
             Limit::per_minute(1),
