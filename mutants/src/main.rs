@@ -57,6 +57,7 @@ const FILES: &[&str] = &[
     "request.rs",
     "request/attributes.rs",
     "request/key.rs",
+    "store.rs",
     "store/encoded.rs",
     "store/erased.rs",
     "store/memory.rs",

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request};
+use tidegate::kernel::Verdict;
+use tidegate::{
+    Check, Clock, ImmediateStore, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Store, StoreError,
+};
 
 /// Counts how often it is read.
 #[derive(Clone, Default)]
@@ -51,5 +54,36 @@ fn a_batch_reads_the_clock_once_for_every_32() {
         let decisions = limiter.check_many((0..count).map(|number: u64| Request::new(number)));
         assert_eq!(decisions.expect("answers").len() as u64, count);
         assert_eq!(clock.readings.load(Ordering::Relaxed) - before, readings, "{count} of them");
+    }
+}
+
+/// A store of one's own that does no more than it has to.
+struct Plain(MemoryStore);
+
+impl Store for Plain {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+impl ImmediateStore for Plain {
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.0.decide_now(checks, verdicts)
+    }
+}
+
+#[test]
+fn a_store_of_ones_own_answers_batches_and_single_words_as_well() {
+    let memory = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+    let own = Limiter::with_store(Limit::per_hour(9), Plain(memory)).expect("a valid policy");
+    let (known, _) = limiter(Limit::per_hour(9));
+    let requests = || (0..40).map(|number: u64| Request::new(number % 3).cost(number % 4));
+    assert_eq!(own.check_many(requests()).expect("answers"), known.check_many(requests()).expect("answers"));
+    for key in 0..5_u64 {
+        assert_eq!(own.is_allowed(key), known.is_allowed(key), "{key}");
     }
 }
