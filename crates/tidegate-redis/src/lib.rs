@@ -80,7 +80,9 @@
 //! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +exists
 //! +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire`, and `+info` for the strict
 //! mode and [`RedisStore::evictions`], on `~prefix:*`; in a cluster also `+cluster|slots
-//! +asking`, behind sentinels `+role`, and for a database other than 0 `+select`.
+//! +asking`, behind sentinels `+role`, and for a database other than 0 `+select`. A
+//! connection that was idle for ten seconds is tried with a `PING` before it is used;
+//! `+ping` is not needed, since a refusal is an answer.
 //!
 //! A kernel of your own ([`Meter::custom`](tidegate::Meter::custom)) works as it is: its
 //! state is read, decided on here, and written if nobody was faster, in two round

@@ -44,6 +44,10 @@ type Opening = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
 /// `timeout` says.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// The part of the patience for which it is: one that was lost without a word
+/// keeps everybody waiting.
+const TRIED_FOR: u32 = 10;
+
 impl Slot {
     fn is_idle(&self) -> bool {
         self.used.is_none_or(|used| used.elapsed() >= IDLE)
@@ -105,7 +109,7 @@ impl Link {
         let idle = slot.current.clone().filter(|_| slot.is_idle());
         let attempt = self.runtime.spawn(async move {
             let still_there = match idle {
-                Some(idle) => timeout(link.patience / 2, answers(idle)).await.unwrap_or(false),
+                Some(idle) => timeout(link.patience / TRIED_FOR, answers(idle)).await.unwrap_or(false),
                 None => false,
             };
             let opened = if still_there { None } else { Some(link.open_another().await) };
