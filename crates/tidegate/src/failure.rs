@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_request_with_an_id_is_charged_once_where_a_process_decides_by_itself() {
         let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
-        let ask = |id| block_on(limiter.check_async(crate::Request::new("alice").id(id))).expect("a stand-in answers");
+        let ask = |id| block_on(limiter.check_async(Request::new("alice").id(id))).expect("a stand-in answers");
         assert_eq!((ask("a").remaining(), ask("a").remaining(), ask("b").remaining()), (3, 3, 2));
         assert!(ask("a").is_repeated() && ask("a").is_degraded());
     }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn what_was_used_of_a_share_stays_used_when_the_limit_is_changed() {
         let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
-        let ask = |cost| block_on(limiter.check_async(crate::Request::new("alice").cost(cost)));
+        let ask = |cost| block_on(limiter.check_async(Request::new("alice").cost(cost)));
         assert_eq!(ask(3).expect("a stand-in answers").remaining(), 1);
         limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
         assert_eq!(ask(1).expect("a stand-in answers").remaining(), 6);

@@ -50,10 +50,11 @@ impl<S: Store> Limiter<S> {
     ///
     /// Whoever is first in line asks when it was told to, or sooner if this
     /// limiter was given another policy or the key was refunded or reset. It
-    /// gives up at once when it sees that the time will not do. A future that is dropped has charged nothing, and lets
-    /// the next in line go ahead. Callers of [`check`](Limiter::check) do not
-    /// queue, and may overtake. What a leaky bucket asks for as
-    /// [`delay`](Decision::delay) is left to the caller.
+    /// gives up at once when it sees that the time will not do. A future that
+    /// is dropped has charged nothing, and lets the next in line go ahead.
+    /// Callers of [`check`](Limiter::check) do not queue, and may overtake.
+    /// What a leaky bucket asks for as [`delay`](Decision::delay) is left to
+    /// the caller.
     ///
     /// It needs no particular runtime.
     ///
