@@ -1,6 +1,7 @@
 //! What `cargo test` has built: the same programs, run again without building
 //! them for another set of features.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Step, root};
@@ -12,19 +13,18 @@ pub(crate) const EVERYTHING: &str = "--workspace --features tidegate-server/otlp
 pub(crate) struct Program {
     pub(crate) name: String,
     kind: String,
+    /// Whether it runs tests: a binary is also built as it is, for tests to call.
+    is_test: bool,
     /// The folder of its package: where cargo would run it.
     folder: PathBuf,
     path: String,
 }
 
-/// The tests of a package, by these names.
-pub(crate) fn tests(package: &str, names: &[&str]) -> Result<Vec<Program>, Failure> {
+/// All programs that run tests.
+pub(crate) fn tests() -> Result<Vec<Program>, Failure> {
     let mut found = all()?;
-    found.retain(|program| program.kind == "test" && program.is_of(package) && names.contains(&&*program.name));
-    match found.len() == names.len() {
-        true => Ok(found),
-        false => Err(format!("not all of these are tests of {package}: {}", names.join(", "))),
-    }
+    found.retain(|program| program.is_test);
+    if found.is_empty() { Err("there are no tests".into()) } else { Ok(found) }
 }
 
 /// The binaries of packages, built together and as `cargo build` does.
@@ -46,6 +46,24 @@ pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
 impl Program {
     fn is_of(&self, package: &str) -> bool {
         self.folder.ends_with(package)
+    }
+
+    /// The folder of its package, which is named as the package.
+    pub(crate) fn package(&self) -> &str {
+        self.folder.file_name().and_then(OsStr::to_str).unwrap_or_default()
+    }
+
+    /// Its package and its name.
+    pub(crate) fn label(&self) -> String {
+        format!("{}/{}", self.package(), if self.kind == "test" { &self.name } else { &self.kind })
+    }
+
+    /// The option of cargo that chooses it.
+    pub(crate) fn target(&self) -> String {
+        match self.kind.as_str() {
+            "lib" => "--lib".into(),
+            kind => format!("--{kind} {}", self.name),
+        }
     }
 
     /// Where it is.
@@ -73,6 +91,7 @@ fn program(message: &str) -> Option<Program> {
     Some(Program {
         name: text(target, "\"name\":\"")?.to_owned(),
         kind: text(target, "\"kind\":[\"")?.to_owned(),
+        is_test: message.contains("\"test\":true},\"features\""),
         folder: manifest.parent().unwrap_or(&root()).to_owned(),
         path: path.to_owned(),
     })

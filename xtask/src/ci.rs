@@ -1,54 +1,203 @@
 //! What must pass, and the longer campaigns beside it.
 
 use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Instant;
 
-use crate::built::{self, EVERYTHING};
+use crate::built::{self, EVERYTHING, Program};
+use crate::jobs::{self, Job};
+use crate::load::Load;
 use crate::lua;
 use crate::programs;
 use crate::proof;
-use crate::run::{Failure, Step, root};
+use crate::report::{Outcome, Report};
+use crate::run::{Failure, Step, logged, root};
 use crate::servers;
+use crate::suites;
 
 /// Decisions that the differential tests make in all.
 const CI_DECISIONS: &str = "10000000";
+const QUICK_DECISIONS: &str = "1000000";
 const SOAK_DECISIONS: &str = "1000000000";
 const REDIS_SOAK_DECISIONS: &str = "10000000";
 
-pub(crate) fn all() -> Result<(), Failure> {
-    Step::cargo("fmt --all --check").run()?;
-    programs::npm()?;
-    Step::cargo(&format!("clippy {EVERYTHING} --all-targets -- -D warnings")).run()?;
-    servers::ensure()?;
-    programs::ensure()?;
-    Step::cargo(&format!("test {EVERYTHING}")).with("TIDEGATE_DECISIONS", CI_DECISIONS).run()?;
-    on_valkey()?;
-    lua::lint()?;
-    proof::lemmas(&[])?;
-    web()?;
-    Step::cargo(&format!("doc {EVERYTHING} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()?;
-    features()?;
-    examples()?;
-    loom(Some(2))?;
-    miri()?;
-    println!("\nAll passed.");
-    Ok(())
+const UNDER_LOAD: &str = "--under-load";
+
+/// Test programs that start servers, proxies or a browser.
+const WITH_SERVERS: [(&str, &[&str]); 5] = [
+    ("tidegate-chaos", &["quick"]),
+    (
+        "tidegate-redis",
+        &[
+            "change",
+            "cluster",
+            "conformance",
+            "custom",
+            "failure",
+            "hall_of_bugs",
+            "leases",
+            "migration",
+            "policy",
+            "refusals",
+            "sentinel",
+            "servers",
+            "strict",
+            "twin",
+        ],
+    ),
+    ("tidegate-server", &["envoy", "otlp", "resp", "rls", "server"]),
+    ("tidegate-testkit", &["servers"]),
+    ("tidegate-tower", &["server"]),
+];
+
+/// Of the Redis store, the tests that are about its answers: they run on Valkey as well.
+const ON_VALKEY: [&str; 7] = ["conformance", "twin", "failure", "leases", "custom", "strict", "servers"];
+
+/// The jobs that take longest begin first, so that none of them is left alone at the end.
+const LONGEST: [&str; 8] = [
+    "tidegate-server/server",
+    "tidegate-redis/lib",
+    "miri",
+    "tidegate-chaos/quick",
+    "tidegate-redis/cluster",
+    "tidegate-testkit/servers",
+    "tidegate-redis/sentinel",
+    "examples in documents",
+];
+
+/// The servers that there are, or what is missing.
+struct Found {
+    redis: Result<(), Failure>,
+    valkey: Result<PathBuf, Failure>,
+    others: Result<(), Failure>,
 }
 
-/// The tests of the Redis store that are about its answers, on Valkey where it can be had.
-fn on_valkey() -> Result<(), Failure> {
-    let Some(valkey) = servers::valkey() else { return Ok(()) };
-    let names = ["conformance", "twin", "failure", "leases", "custom", "strict", "servers"];
-    for test in built::tests("tidegate-redis", &names)? {
-        test.step()
-            .with("TIDEGATE_REDIS_SERVER", &valkey.display().to_string())
-            .with("TIDEGATE_REDIS_DECISIONS", "60000")
-            .run()?;
+/// Everything. What fails stops nothing else; a table at the end tells all.
+pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
+    let load = match options {
+        [] => None,
+        [option] if option == UNDER_LOAD => Some(Load::start()?),
+        other => return Err(format!("{other:?} is not understood: cargo xtask ci [{UNDER_LOAD}]")),
+    };
+    println!("On two idle cores this takes about 25 minutes from a clean clone, and 12 when all is built.");
+    let began = Instant::now();
+    let mut report = Report::default();
+    let npm = programs::npm();
+    let (found, tests) = thread::scope(|scope| {
+        let found = scope.spawn(find_programs);
+        report.run("format", "cargo fmt --all", || Step::cargo("fmt --all --check").run());
+        let lints = format!("clippy {EVERYTHING} --all-targets -- -D warnings");
+        report.run("lints", &format!("cargo {lints}"), || Step::cargo(&lints).run());
+        let tests = build(&mut report);
+        (found.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tests)
+    });
+    for (name, missing) in [("Redis", &found.redis), ("programs", &found.others), ("npm", &npm)] {
+        if let Err(why) = missing {
+            report.add("programs", Default::default(), &Outcome::skipped(format!("what needs {name}: {why}")));
+        }
     }
-    Ok(())
+    let mut jobs = suites(tests, CI_DECISIONS, |program| found.redis.is_ok() || !has_servers(program));
+    jobs.extend(match &found.valkey {
+        Ok(valkey) => on_valkey(valkey)?,
+        Err(why) => vec![Job::new("on Valkey", "on Valkey", {
+            let why = why.clone();
+            move |_| Outcome::skipped(format!("the Redis store on Valkey: {why}"))
+        })],
+    });
+    jobs.extend([
+        Job::whole("miri", "cargo xtask miri", miri),
+        Job::whole("schedules", "cargo xtask loom", || loom(Some(2))),
+        doc_tests(),
+        Job::whole("documents", "cargo doc", documents).that_builds(),
+        Job::whole("features", "cargo xtask features", features).that_builds(),
+        Job::whole("examples", "cargo xtask examples", examples).that_builds(),
+        Job::whole("scripts", "cargo xtask lua", lua::lint).that_builds(),
+        Job::whole("lemmas", "cargo xtask proof", || proof::lemmas(&[])),
+        Job::whole("dashboard", "cargo xtask web", web),
+    ]);
+    jobs.sort_by_key(|job| LONGEST.iter().position(|label| *label == job.label()).unwrap_or(LONGEST.len()));
+    jobs::run(jobs, &mut report);
+    drop(load);
+    println!("{}", report.shown());
+    println!("after {} min", began.elapsed().as_secs().div_ceil(60));
+    report.verdict(std::env::var_os("CI").is_none())
+}
+
+/// The quick one: all tests that need neither servers nor a browser nor Miri.
+pub(crate) fn quick() -> Result<(), Failure> {
+    println!("About 3 minutes when all is built. `cargo xtask ci` runs everything.");
+    let mut report = Report::default();
+    let tests = build(&mut report);
+    jobs::run(suites(tests, QUICK_DECISIONS, |program| !has_servers(program)), &mut report);
+    println!("{}", report.shown());
+    report.verdict(true)
+}
+
+fn find_programs() -> Found {
+    let find = || Ok(Found { redis: servers::ensure(), valkey: servers::valkey(), others: programs::ensure() });
+    logged(&root().join("target/ci/programs.log"), find).unwrap_or_else(|failure| {
+        let failed = || Err(failure.clone());
+        Found { redis: failed(), valkey: Err(failure.clone()), others: failed() }
+    })
+}
+
+/// Builds all test programs and examples, once, for all that follows.
+fn build(report: &mut Report) -> Vec<Program> {
+    let command = format!("test {EVERYTHING} --no-run");
+    report.run("build", &format!("cargo {command}"), || Step::cargo(&command).run());
+    built::tests().unwrap_or_default()
+}
+
+fn has_servers(program: &Program) -> bool {
+    WITH_SERVERS.iter().any(|(package, names)| *package == program.package() && names.contains(&&*program.name))
+}
+
+/// A job for each test program; those that are left out are not.
+fn suites(tests: Vec<Program>, decisions: &'static str, is_chosen: impl Fn(&Program) -> bool) -> Vec<Job> {
+    let (chosen, left_out): (Vec<Program>, Vec<Program>) = tests.into_iter().partition(is_chosen);
+    if !left_out.is_empty() {
+        let names: Vec<String> = left_out.iter().map(Program::label).collect();
+        println!("\nLeft out: {}", names.join(", "));
+    }
+    let job = |program: Program| {
+        let (step, label) = (program.package().to_owned(), program.label());
+        Job::new(&step, &label, move |log| {
+            suites::run(&program, program.step().with("TIDEGATE_DECISIONS", decisions), log)
+        })
+    };
+    chosen.into_iter().map(job).collect()
+}
+
+/// The tests of the Redis store that are about its answers, on Valkey.
+fn on_valkey(valkey: &std::path::Path) -> Result<Vec<Job>, Failure> {
+    let mut tests = built::tests()?;
+    tests.retain(|test| test.package() == "tidegate-redis" && ON_VALKEY.contains(&&*test.name));
+    if tests.len() != ON_VALKEY.len() {
+        return Err(format!("not all of these are tests of tidegate-redis: {}", ON_VALKEY.join(", ")));
+    }
+    let valkey = valkey.display().to_string();
+    let job = |program: Program| {
+        let step = program.step().with("TIDEGATE_REDIS_SERVER", &valkey).with("TIDEGATE_REDIS_DECISIONS", "60000");
+        let label = format!("on Valkey/{}", program.name);
+        Job::new("on Valkey", &label, move |log| suites::run(&program, step, log))
+    };
+    Ok(tests.into_iter().map(job).collect())
+}
+
+/// The examples in the comments and documents.
+fn doc_tests() -> Job {
+    let command = format!("test {EVERYTHING} --doc --no-fail-fast");
+    let job = Job::new("examples in documents", "examples in documents", move |log| suites::run_cargo(&command, log));
+    job.that_builds()
+}
+
+fn documents() -> Result<(), Failure> {
+    Step::cargo(&format!("doc {EVERYTHING} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()
 }
 
 /// Every library without its default features, and with each feature alone.
-fn features() -> Result<(), Failure> {
+pub(crate) fn features() -> Result<(), Failure> {
     for package in
         ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate", "tidegate-testkit"]
     {
@@ -70,7 +219,7 @@ fn features_of(package: &str) -> Result<Vec<String>, Failure> {
 }
 
 /// Every example runs to its end.
-fn examples() -> Result<(), Failure> {
+pub(crate) fn examples() -> Result<(), Failure> {
     for package in
         ["tidegate", "tidegate-redis", "tidegate-config", "tidegate-tower", "tidegate-simulate", "tidegate-replay"]
     {

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::built;
-use crate::run::{Failure, Step, root};
+use crate::packages::{install, runs};
+use crate::run::{Failure, Step, root, say};
 
 const SETTINGS: &str = "crates/tidegate-redis/lua/.luacheckrc";
 const PACKAGE: &str = "lua-check";
@@ -28,20 +29,7 @@ pub(crate) fn lint() -> Result<(), Failure> {
 
 /// Makes sure that there is luacheck, installing it where that is possible.
 fn ensure() -> Result<(), Failure> {
-    if runs("luacheck", "--version") {
-        return Ok(());
-    }
-    let wanted = format!("no luacheck: install it (as root, on Debian: apt-get install {PACKAGE})");
-    let is_root = Step::new("id", &["-u"]).ask().is_ok_and(|(_, user)| user.trim() == "0");
-    if !is_root || !runs("apt-get", "--version") {
-        return Err(wanted);
-    }
-    let install = || {
-        let step = Step::new("apt-get", &["install", "-y", "--no-install-recommends", PACKAGE]);
-        step.with("DEBIAN_FRONTEND", "noninteractive").run()
-    };
-    // The lists of packages may be missing or old.
-    install().or_else(|_| Step::new("apt-get", &["update"]).run().and_then(|()| install())).map_err(|_| wanted)
+    if runs("luacheck", "--version") { Ok(()) } else { install(&[PACKAGE]) }
 }
 
 /// Without luacheck, a compiler at least tells whether they are Lua.
@@ -49,12 +37,8 @@ fn parse(scripts: &[&str], wanted: &str) -> Result<(), Failure> {
     let Some(compiler) = ["luac5.1", "luac"].into_iter().find(|compiler| runs(compiler, "-v")) else {
         return Err(wanted.to_owned());
     };
-    println!("\n{wanted}; until then they are only parsed");
+    say(&format!("{wanted}; until then they are only parsed"));
     Step::new(compiler, &[&["-p"], scripts].concat()).run()
-}
-
-fn runs(program: &str, argument: &str) -> bool {
-    Step::new(program, &[argument]).ask().is_ok_and(|(success, _)| success)
 }
 
 fn scripts(folder: &Path) -> Result<Vec<String>, Failure> {

@@ -6,14 +6,19 @@ mod ci;
 mod compare;
 mod defects;
 mod fuzz;
+mod jobs;
+mod load;
 mod lua;
 mod mutants;
+mod packages;
 mod programs;
 mod proof;
+mod report;
 mod run;
 mod sanitize;
 mod servers;
 mod simulation;
+mod suites;
 
 use std::process::ExitCode;
 
@@ -21,7 +26,9 @@ const HELP: &str = "\
 cargo xtask TASK
 
   ci        everything that must pass before a change lands: format, lints, tests,
-            documents, features, examples, schedules, Miri
+            documents, features, examples, schedules, Miri; --under-load runs it beside
+            busy processes, to show that no test depends on an idle machine
+  test      the quick one: all tests that need no servers, no browser and no Miri
   soak      the differential tests, a hundred times longer (TIDEGATE_DECISIONS, TIDEGATE_SEED)
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
   chaos     faults under load, each with its bound; options are passed on (--list, --only WORD, --repeat N, --seed N)
@@ -43,6 +50,8 @@ cargo xtask TASK
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             Chromium
+  features  every library without its default features, and with each alone
+  examples  every example, to its end
   web       the dashboard's own tests, by npm
   proto     generates the code of Envoy's messages anew";
 
@@ -51,7 +60,8 @@ fn main() -> ExitCode {
     let task = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();
     let outcome = match task.as_str() {
-        "ci" => ci::all(),
+        "ci" => ci::all(&rest),
+        "test" => ci::quick(),
         "soak" => ci::soak(),
         "bench" => ci::bench(&rest),
         "chaos" => chaos::run(&rest),
@@ -69,7 +79,10 @@ fn main() -> ExitCode {
         "servers" => servers::all(),
         "programs" => programs::ensure(),
         "web" => ci::web(),
+        "features" => ci::features(),
+        "examples" => ci::examples(),
         "proto" => ci::proto(),
+        load::BUSY => load::be_busy(&rest),
         _ => {
             println!("{HELP}");
             return if task.is_empty() || task == "help" { ExitCode::SUCCESS } else { ExitCode::FAILURE };

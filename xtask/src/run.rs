@@ -1,15 +1,54 @@
 //! Commands, shown before they run.
+//!
+//! What they print goes to the terminal, or to the log of the job that runs
+//! them: [`logged`] says which, for the thread that calls it.
 
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// What went wrong, for a person to read.
 pub(crate) type Failure = String;
 
+/// The guard against commands that hang. None takes a third of it on a machine that is slow and busy.
+const GUARD: Duration = Duration::from_secs(40 * 60);
+
+/// Between two looks at a command that runs.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+thread_local! {
+    static LOG: RefCell<Option<File>> = const { RefCell::new(None) };
+}
+
 /// The workspace, wherever the task was called from.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// Runs a job of this thread with its output in a file.
+pub(crate) fn logged<T>(log: &Path, job: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let create = || {
+        log.parent().map_or(Ok(()), fs::create_dir_all)?;
+        File::create(log)
+    };
+    let file = create().map_err(|error| format!("cannot write {}: {error}", log.display()))?;
+    LOG.set(Some(file));
+    let outcome = job();
+    LOG.set(None);
+    outcome
+}
+
+/// Prints a line where the output of commands goes.
+pub(crate) fn say(line: &str) {
+    LOG.with_borrow_mut(|log| match log {
+        // A log that cannot be written shows in the commands that write to it.
+        Some(file) => _ = writeln!(file, "{line}"),
+        None => println!("{line}"),
+    });
 }
 
 /// One command line, by words.
@@ -22,7 +61,7 @@ impl Step {
     pub(crate) fn new(program: &str, arguments: &[&str]) -> Step {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(root());
-        Step { command, shown: format!("{program} {}", arguments.join(" ")) }
+        Step { command, shown: [&[program], arguments].concat().join(" ") }
     }
 
     pub(crate) fn cargo(arguments: &str) -> Step {
@@ -46,13 +85,20 @@ impl Step {
         self
     }
 
-    /// Runs it; what it prints is shown.
+    /// Runs it; what it prints is shown, or goes to the log of this job.
     pub(crate) fn run(mut self) -> Result<(), Failure> {
-        println!("\n$ {}", self.shown);
+        say(&format!("\n$ {}", self.shown));
         let began = Instant::now();
-        let status = self.command.status().map_err(|error| format!("could not start `{}`: {error}", self.shown))?;
-        println!("  {} s", began.elapsed().as_secs());
-        if status.success() { Ok(()) } else { Err(format!("failed: {}", self.shown)) }
+        let log = LOG.with_borrow(|log| log.as_ref().map(File::try_clone).transpose());
+        let start = |command: &mut Command| {
+            if let Some(log) = log? {
+                command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+            }
+            wait(command.spawn()?)
+        };
+        let status = start(&mut self.command).map_err(|error| format!("could not run `{}`: {error}", self.shown))?;
+        say(&format!("  {} s", began.elapsed().as_secs()));
+        if status.success() { Ok(()) } else { Err(format!("failed: {} ({status})", self.shown)) }
     }
 
     /// Runs it and reads what it prints; what it says of errors is shown.
@@ -70,5 +116,20 @@ impl Step {
         let output = self.command.output().map_err(|error| format!("could not start `{}`: {error}", self.shown))?;
         let printed = [output.stdout, output.stderr].concat();
         Ok((output.status.success(), String::from_utf8_lossy(&printed).into_owned()))
+    }
+}
+
+fn wait(mut child: Child) -> io::Result<ExitStatus> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if began.elapsed() > GUARD {
+            child.kill()?;
+            child.wait()?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it still ran after {} s", GUARD.as_secs())));
+        }
+        thread::sleep(BETWEEN_LOOKS);
     }
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
+use crate::packages::install;
 use crate::run::{Failure, Step, root};
 
 const PROGRAMS: [&str; 3] = ["redis-server", "redis-sentinel", "redis-cli"];
@@ -21,10 +22,9 @@ pub(crate) fn all() -> Result<(), Failure> {
     for program in PROGRAMS {
         println!("{program}: {}", version(Path::new(program)).unwrap_or_default());
     }
-    if let Some(valkey) = valkey() {
-        println!("valkey: {}", version(&valkey).unwrap_or_default());
-        println!("\nTo test on it: TIDEGATE_REDIS_SERVER={}", valkey.display());
-    }
+    let valkey = valkey()?;
+    println!("valkey: {}", version(&valkey).unwrap_or_default());
+    println!("\nTo test on it: TIDEGATE_REDIS_SERVER={}", valkey.display());
     Ok(())
 }
 
@@ -35,40 +35,20 @@ pub(crate) fn ensure() -> Result<(), Failure> {
         return Ok(());
     }
     let wanted = format!("{} missing: install the packages {}", missing.join(", "), PACKAGES.join(", "));
-    let is_root = Step::new("id", &["-u"]).ask().is_ok_and(|(_, user)| user.trim() == "0");
-    if !is_root || Step::new("apt-get", &["--version"]).ask().is_err() {
-        return Err(format!("{wanted} (as root, on Debian: apt-get install {})", PACKAGES.join(" ")));
-    }
     let had_services = SERVICES.map(|(_, port)| listens(port));
-    if install().is_err() {
-        // The lists of packages may be missing or old.
-        Step::new("apt-get", &["update"]).run()?;
-        install()?;
-    }
+    install(&PACKAGES)?;
     stop_services(had_services)?;
     if self::missing().is_empty() { Ok(()) } else { Err(wanted) }
 }
 
-/// A Valkey server, fetched when there is none yet; none, with the reason
-/// printed, if it cannot be had.
-pub(crate) fn valkey() -> Option<PathBuf> {
+/// A Valkey server, fetched when there is none yet.
+pub(crate) fn valkey() -> Result<PathBuf, Failure> {
     let directory = root().join("target/servers/valkey");
     if let Some(found) = find_valkey(&directory) {
-        return Some(found);
+        return Ok(found);
     }
-    match fetch_valkey(&directory) {
-        Ok(()) => {
-            let found = find_valkey(&directory);
-            if found.is_none() {
-                println!("no Valkey: nothing in {} runs as a server", directory.display());
-            }
-            found
-        }
-        Err(failure) => {
-            println!("no Valkey: {failure}");
-            None
-        }
-    }
+    fetch_valkey(&directory)?;
+    find_valkey(&directory).ok_or_else(|| format!("nothing in {} runs as a server", directory.display()))
 }
 
 fn missing() -> Vec<&'static str> {
@@ -79,13 +59,6 @@ fn missing() -> Vec<&'static str> {
 fn version(program: &Path) -> Option<String> {
     let (success, printed) = Step::new(program.to_str()?, &["--version"]).ask().ok()?;
     success.then(|| printed.lines().next().unwrap_or_default().to_owned())
-}
-
-fn install() -> Result<(), Failure> {
-    let arguments = ["install", "-y", "--no-install-recommends"];
-    // In the runlevel of a single user no service is started.
-    let step = Step::new("apt-get", &[&arguments[..], &PACKAGES].concat());
-    step.with("DEBIAN_FRONTEND", "noninteractive").with("RUNLEVEL", "1").run()
 }
 
 /// Stops what the installation has started, and only that.
