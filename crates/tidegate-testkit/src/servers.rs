@@ -12,6 +12,7 @@
 //! - [`SentinelSet`]: a master, two replicas and three sentinels.
 //! - [`ChaosProxy`]: a connection that delays, stalls, loses replies or breaks.
 //! - [`Load`]: callers that ask without end, and what became of them.
+//! - [`Permit`]: as many servers at once as the machine bears, over all processes of tests.
 //! - [`Process`] and [`Directory`]: any other program, for as long as it is needed.
 //! - [`Connection`] and [`Reply`]: as much of the protocol as tests need.
 //!
@@ -30,6 +31,7 @@
 
 mod cluster;
 mod connection;
+mod gate;
 mod load;
 mod process;
 mod program;
@@ -45,6 +47,7 @@ use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, Migration};
 pub use connection::{Connection, Reply};
+pub use gate::Permit;
 pub use load::{Admission, Load, Outcome, Tally, Turn};
 pub use process::{Directory, Process};
 pub use program::Program;
@@ -54,17 +57,20 @@ pub use server::Server;
 pub use slots::{SLOTS, slot_of};
 pub use tls::{ClientCertificates, TlsServer};
 
+/// The guard against tests that hang, the only one: whatever a test waits for
+/// comes about long before, on a machine ten times slower as well.
+pub const GUARD: Duration = Duration::from_secs(300);
+
 /// Between two looks: often enough for a test, too seldom to load a core.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Looks again and again until there is something to see.
 ///
 /// ```
-/// use std::time::Duration;
 /// use tidegate_testkit::servers::eventually;
 ///
 /// let mut looks = 0;
-/// let seen = eventually("a third look", Duration::from_secs(5), || {
+/// let seen = eventually("a third look", || {
 ///     looks += 1;
 ///     if looks < 3 { Err(format!("{looks} so far")) } else { Ok(looks) }
 /// });
@@ -73,13 +79,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 ///
 /// # Panics
 ///
-/// When the time is over, with what was missing at the last look.
-pub fn eventually<T, E: Display>(what: &str, within: Duration, mut look: impl FnMut() -> Result<T, E>) -> T {
+/// After the [`GUARD`], with what was missing at the last look.
+pub fn eventually<T, E: Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
         match look() {
             Ok(seen) => return seen,
-            Err(missing) if began.elapsed() > within => panic!("waited {within:?} for {what}: {missing}"),
+            Err(missing) if began.elapsed() > GUARD => panic!("waited {GUARD:?} for {what}: {missing}"),
             Err(_) => thread::sleep(BETWEEN_LOOKS),
         }
     }

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::GUARD;
+
 /// What a server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -90,37 +92,57 @@ impl Reply {
 
 /// A connection to a server, in the protocol that every version speaks (RESP2).
 pub struct Connection {
-    reader: BufReader<Box<dyn Read + Send>>,
+    reader: BufReader<Box<dyn Source>>,
     writer: Box<dyn Write + Send>,
 }
 
+/// What replies come from.
+trait Source: Read + Send {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Source for TcpStream {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))
+    }
+}
+
+impl Source for UnixStream {
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))
+    }
+}
+
+/// How long to listen where silence is expected. A machine that is slower is silent for longer.
+const SILENCE: Duration = Duration::from_millis(200);
+
 impl Connection {
-    /// Connects over TCP; nothing then takes longer than `timeout`.
+    /// Connects over TCP; only the [`GUARD`] ends a wait.
     ///
     /// # Errors
     ///
-    /// When the connection is refused or not made in time.
-    pub fn open(address: SocketAddr, timeout: Duration) -> io::Result<Connection> {
-        let stream = TcpStream::connect_timeout(&address, timeout)?;
+    /// When the connection is refused or not made.
+    pub fn open(address: SocketAddr) -> io::Result<Connection> {
+        let stream = TcpStream::connect_timeout(&address, GUARD)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
+        stream.set_read_timeout(Some(GUARD))?;
+        stream.set_write_timeout(Some(GUARD))?;
         Ok(Connection::over(stream.try_clone()?, stream))
     }
 
-    /// Connects over a Unix socket; nothing then takes longer than `timeout`.
+    /// Connects over a Unix socket; only the [`GUARD`] ends a wait.
     ///
     /// # Errors
     ///
     /// When the connection is refused.
-    pub fn open_unix(path: &Path, timeout: Duration) -> io::Result<Connection> {
+    pub fn open_unix(path: &Path) -> io::Result<Connection> {
         let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
+        stream.set_read_timeout(Some(GUARD))?;
+        stream.set_write_timeout(Some(GUARD))?;
         Ok(Connection::over(stream.try_clone()?, stream))
     }
 
-    fn over(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Connection {
+    fn over(reader: impl Source + 'static, writer: impl Write + Send + 'static) -> Connection {
         Connection { reader: BufReader::new(Box::new(reader)), writer: Box::new(writer) }
     }
 
@@ -188,6 +210,21 @@ impl Connection {
         }
     }
 
+    /// Whether nothing comes, neither a reply nor an end, for a fifth of a second.
+    ///
+    /// # Panics
+    ///
+    /// When the connection cannot be listened to.
+    pub fn is_silent(&mut self) -> bool {
+        let listen = |reader: &BufReader<Box<dyn Source>>, timeout| {
+            reader.get_ref().set_timeout(timeout).expect("a connection that is open");
+        };
+        listen(&self.reader, SILENCE);
+        let heard = self.reader.fill_buf().map(<[u8]>::len);
+        listen(&self.reader, GUARD);
+        heard.is_err_and(|error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+    }
+
     fn receive_bulk(&mut self, length: usize) -> io::Result<Reply> {
         let mut bytes = vec![0; length + 2];
         self.reader.read_exact(&mut bytes)?;
@@ -199,8 +236,15 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use std::io::{self, ErrorKind};
+    use std::time::Duration;
 
-    use super::{Connection, Reply};
+    use super::{Connection, Reply, Source};
+
+    impl Source for &'static [u8] {
+        fn set_timeout(&self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     fn received(bytes: &'static [u8]) -> io::Result<Reply> {
         Connection::over(bytes, io::sink()).receive()

@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 
 use super::eventually;
 
-/// How long anything may take that comes about by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// What came of one question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -164,7 +161,7 @@ impl Load {
 
     /// Waits until the tally is as it should be.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Tally) -> bool) {
-        eventually(what, PATIENCE, || {
+        eventually(what, || {
             let tally = self.tally();
             if is_so(&tally) { Ok(()) } else { Err(tally) }
         });
@@ -189,7 +186,7 @@ impl Load {
     /// The same, with everyone who was admitted.
     pub fn finish_with_admissions(self) -> (Tally, Vec<Admission>) {
         self.seen.over.store(true, Ordering::SeqCst);
-        eventually("every caller's last answer", PATIENCE, || {
+        eventually("every caller's last answer", || {
             let busy = self.callers.iter().filter(|caller| !caller.is_finished()).count();
             if busy == 0 { Ok(()) } else { Err(format!("{busy} wait for ever")) }
         });
@@ -259,7 +256,7 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Load, Outcome, PATIENCE, Turn, eventually};
+    use super::{Duration, Load, Outcome, Turn, eventually};
 
     #[test]
     fn what_came_of_it_is_counted_and_admissions_have_their_times() {
@@ -283,7 +280,7 @@ mod tests {
     fn a_caller_that_panics_is_heard_of() {
         let load = Load::start(1, Duration::from_millis(1), |_| panic!("planted"));
         // It must have asked before it is told to finish.
-        eventually("the panic", PATIENCE, || if load.callers[0].is_finished() { Ok(()) } else { Err("it asks on") });
+        eventually("the panic", || if load.callers[0].is_finished() { Ok(()) } else { Err("it asks on") });
         load.finish();
     }
 }

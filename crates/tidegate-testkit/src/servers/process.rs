@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 use std::{env, process};
 
 use super::eventually;
@@ -33,9 +32,6 @@ shift
 exec "$@" 3<&- </dev/null
 "#;
 
-/// Long enough for a server that saves its data before it ends.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// A directory of its own, removed when dropped.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
@@ -47,11 +43,29 @@ impl Directory {
     ///
     /// When it cannot be made.
     pub fn create() -> Directory {
+        Directory::below(&env::temp_dir())
+    }
+
+    /// A new and empty one in memory where the system has such a place, for what
+    /// writes little and syncs often.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be made.
+    pub fn in_memory() -> Directory {
+        const SHARED_MEMORY: &str = "/dev/shm";
+        match env::var_os("TMPDIR") {
+            None if is_writable(Path::new(SHARED_MEMORY)) => Directory::below(Path::new(SHARED_MEMORY)),
+            None | Some(_) => Directory::create(),
+        }
+    }
+
+    fn below(parent: &Path) -> Directory {
         static CREATED: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = CREATED.fetch_add(1, Ordering::Relaxed);
             // Short, since the path of a Unix socket may have about a hundred bytes.
-            let path = env::temp_dir().join(format!("tidegate-{}-{number}", process::id()));
+            let path = parent.join(format!("tidegate-{}-{number}", process::id()));
             match fs::create_dir(&path) {
                 Ok(()) => return Directory(path),
                 // Left by an earlier process of the same id.
@@ -87,6 +101,13 @@ impl Drop for Directory {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+fn is_writable(directory: &Path) -> bool {
+    let probe = directory.join(format!("tidegate-{}-probe", process::id()));
+    let is_writable = fs::write(&probe, "probe").is_ok();
+    let _ = fs::remove_file(&probe);
+    is_writable
 }
 
 /// A running process, or what is left of one; killed when dropped.
@@ -175,7 +196,7 @@ impl Process {
     /// signal it.
     pub fn terminate(&mut self) {
         self.signal("TERM");
-        eventually("a server to terminate", PATIENCE, || if self.has_ended() { Ok(()) } else { Err("it still runs") });
+        eventually("a server to terminate", || if self.has_ended() { Ok(()) } else { Err("it still runs") });
     }
 
     /// Stops it in its tracks; its connections stay open.
@@ -183,7 +204,7 @@ impl Process {
         self.signal("STOP");
         // The signal is delivered a little later than sent; where there is a /proc, be sure.
         let status = PathBuf::from(format!("/proc/{}/stat", self.id()));
-        eventually("a server to pause", PATIENCE, || match fs::read_to_string(&status) {
+        eventually("a server to pause", || match fs::read_to_string(&status) {
             Ok(status) if !status.contains(") T ") => Err(status),
             Ok(_) | Err(_) => Ok(()),
         });

@@ -143,6 +143,11 @@ impl ChaosProxy {
     pub fn bytes_to_clients(&self) -> u64 {
         self.shared.bytes_to_clients.load(Ordering::Relaxed)
     }
+
+    /// Bytes of replies that have vanished so far.
+    pub fn bytes_swallowed(&self) -> u64 {
+        self.shared.bytes_swallowed.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for ChaosProxy {
@@ -164,6 +169,7 @@ struct Shared {
     connections: AtomicU64,
     bytes_to_server: AtomicU64,
     bytes_to_clients: AtomicU64,
+    bytes_swallowed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -267,8 +273,9 @@ impl Link {
 impl Shared {
     fn new(server: SocketAddr) -> Shared {
         let state = State { server, fault: Fault::None, resets_next: false, is_closed: false, links: Vec::new() };
-        let [connections, bytes_to_server, bytes_to_clients] = [const { AtomicU64::new(0) }; 3];
-        Shared { state: Mutex::new(state), changed: Condvar::new(), connections, bytes_to_server, bytes_to_clients }
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let [connections, bytes_to_server, bytes_to_clients, bytes_swallowed] = [const { AtomicU64::new(0) }; 4];
+        Shared { state, changed, connections, bytes_to_server, bytes_to_clients, bytes_swallowed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -307,7 +314,10 @@ impl Shared {
             let (length, pause) = match self.fate(link, direction) {
                 Fate::Forward => (chunk.len(), Duration::ZERO),
                 Fate::Drip(pause) => (1, pause),
-                Fate::Vanish => return Ok(()),
+                Fate::Vanish => {
+                    self.bytes_swallowed.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                    return Ok(());
+                }
                 Fate::Cut => {
                     link.cut();
                     return Err(ErrorKind::ConnectionReset.into());

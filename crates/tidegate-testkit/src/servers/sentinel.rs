@@ -1,24 +1,22 @@
 //! A master with two replicas, and three sentinels that watch over them.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::connection::Reply;
 use super::eventually;
+use super::gate::Permit;
 use super::process::Directory;
 use super::program::Program;
 use super::server::{Role, Server, field_of};
 
 const NAME: &str = "tidegate";
+const SERVERS: usize = 3;
 const SENTINELS: usize = 3;
-
-/// How long anything may take: sentinels look for replicas every ten seconds.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A master, two replicas and three sentinels on loopback; killed when dropped.
 ///
-/// At first server 0 is the master. Two sentinels must agree, after a second
-/// of silence, that it is down.
+/// At first server 0 is the master. Two sentinels must agree, after three seconds
+/// of silence, that it is down: less is also what a busy machine takes to answer.
 ///
 /// ```no_run
 /// use tidegate_testkit::servers::SentinelSet;
@@ -32,6 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub struct SentinelSet {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
+    _permit: Permit,
 }
 
 impl SentinelSet {
@@ -52,22 +51,23 @@ impl SentinelSet {
 
     /// Starts one of a given program.
     pub fn start_on(program: &Program, directives: &[(&str, &str)]) -> SentinelSet {
+        let permit = Permit::wait(SERVERS + SENTINELS);
         let master = Server::start_on(program, directives);
         let address = format!("127.0.0.1 {}", master.port());
         let mut servers = vec![master];
         let directives = [&[("replicaof", address.as_str())], directives].concat();
-        servers.extend((0..2).map(|_| Server::start_on(program, &directives)));
+        servers.extend((1..SERVERS).map(|_| Server::start_on(program, &directives)));
         // Sentinels look for replicas when they start, and then only every ten seconds.
-        eventually("replicas to follow", PATIENCE, || followers(&servers, 0));
+        eventually("replicas to follow", || followers(&servers, 0));
         let watch = [
             format!("monitor {NAME} {address} 2"),
-            format!("down-after-milliseconds {NAME} 1000"),
-            format!("failover-timeout {NAME} 3000"),
+            format!("down-after-milliseconds {NAME} 3000"),
+            format!("failover-timeout {NAME} 9000"),
             format!("parallel-syncs {NAME} 2"),
         ];
         let watch: Vec<(&str, &str)> = watch.iter().map(|line| ("sentinel", line.as_str())).collect();
-        let start = |_| Server::launch(program, Role::Sentinel, Directory::create(), &watch);
-        let set = SentinelSet { servers, sentinels: (0..SENTINELS).map(start).collect() };
+        let start = |_| Server::launch(program, Role::Sentinel, Directory::in_memory(), &watch);
+        let set = SentinelSet { servers, sentinels: (0..SENTINELS).map(start).collect(), _permit: permit };
         set.wait_until_healthy();
         set
     }
@@ -112,7 +112,7 @@ impl SentinelSet {
     ///
     /// When they do not.
     pub fn current_master(&self) -> usize {
-        eventually("sentinels to agree on a master", PATIENCE, || self.agreed_master())
+        eventually("sentinels to agree on a master", || self.agreed_master())
     }
 
     /// Makes another server the master (`SENTINEL FAILOVER`), and returns it.
@@ -124,7 +124,7 @@ impl SentinelSet {
         let before = self.current_master();
         let sentinel = self.sentinels.iter().find(|sentinel| sentinel.is_running()).expect("a sentinel that runs");
         // Refused while no replica is fit, or a failover is under way, which passes.
-        eventually("a failover to begin", PATIENCE, || sentinel.ask(&["SENTINEL", "FAILOVER", NAME]));
+        eventually("a failover to begin", || sentinel.ask(&["SENTINEL", "FAILOVER", NAME]));
         self.wait_for_another_master(before)
     }
 
@@ -135,7 +135,7 @@ impl SentinelSet {
     ///
     /// When it takes too long.
     pub fn wait_for_another_master(&self, before: usize) -> usize {
-        eventually("another master", PATIENCE, || match self.agreed_master()? {
+        eventually("another master", || match self.agreed_master()? {
             master if master == before => Err(format!("it is still server {master}")),
             master => Ok(master),
         })
@@ -151,7 +151,7 @@ impl SentinelSet {
     ///
     /// When it takes too long.
     pub fn wait_until_healthy(&self) {
-        eventually("a healthy set", PATIENCE, || {
+        eventually("a healthy set", || {
             followers(&self.servers, self.agreed_master()?)?;
             let count = |servers: &[Server]| servers.iter().filter(|server| server.is_running()).count();
             let (others, replicas) = (count(&self.sentinels) - 1, count(&self.servers) - 1);

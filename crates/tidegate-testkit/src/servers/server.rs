@@ -8,27 +8,25 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::BETWEEN_LOOKS;
+use super::gate::Permit;
 use super::connection::{Connection, Reply};
 use super::process::{Directory, Process};
 use super::program::Program;
+use super::{BETWEEN_LOOKS, GUARD};
 
-/// How long a command may take.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a server may take until it answers: it may have data to load.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many ports to try: others may take one between the look and the start.
 const PORT_ATTEMPTS: usize = 20;
 
 /// What holds for every server, unless a directive says otherwise.
-const DEFAULTS: [(&str, &str); 7] = [
+const DEFAULTS: [(&str, &str); 8] = [
     ("bind", "127.0.0.1"),
     ("protected-mode", "no"),
     ("daemonize", "no"),
     ("save", ""),
     ("appendonly", "no"),
+    ("appendfsync", "no"),
     // A master otherwise waits five seconds for more replicas before it feeds the first.
     ("repl-diskless-sync-delay", "0"),
     ("repl-ping-replica-period", "1"),
@@ -60,6 +58,7 @@ pub struct Server {
     port: u16,
     directory: Directory,
     process: Mutex<Option<Process>>,
+    _permit: Permit,
 }
 
 impl Server {
@@ -81,7 +80,7 @@ impl Server {
 
     /// Starts one of a given program.
     pub fn start_on(program: &Program, directives: &[(&str, &str)]) -> Server {
-        Server::launch(program, Role::Server, Directory::create(), directives)
+        Server::launch(program, Role::Server, Directory::in_memory(), directives)
     }
 
     pub(super) fn launch(program: &Program, role: Role, directory: Directory, directives: &[(&str, &str)]) -> Server {
@@ -93,6 +92,7 @@ impl Server {
             port: 0,
             directory,
             process: Mutex::new(None),
+            _permit: Permit::wait(1),
         };
         for _ in 0..PORT_ATTEMPTS {
             server.port = unused_port();
@@ -171,10 +171,10 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When there is no reply within ten seconds: it is paused, or was killed.
+    /// When there is no reply: it was killed, or is paused.
     pub fn try_command<A: AsRef<[u8]>>(&self, words: &[A]) -> io::Result<Reply> {
         // The Unix socket answers whether or not the port speaks TLS, and is never another server's.
-        let mut connection = Connection::open_unix(&self.unix_socket(), COMMAND_TIMEOUT)?;
+        let mut connection = Connection::open_unix(&self.unix_socket())?;
         if let Some(password) = &self.password {
             connection.command(&["AUTH", password])?;
         }
@@ -250,7 +250,7 @@ impl Server {
         let mut process = Process::start(self.program.path(), arguments, &self.directory, &self.log_path());
         let began = Instant::now();
         while self.try_command(&["PING"]).map_or(true, |reply| reply != Reply::Status("PONG".to_owned())) {
-            if process.has_ended() || began.elapsed() > START_TIMEOUT {
+            if process.has_ended() || began.elapsed() > GUARD {
                 process.make_way();
                 return Err(self.log());
             }

@@ -59,7 +59,7 @@ impl TlsServer {
         let issuer = Authority::create();
         let own = issuer.sign(&["127.0.0.1", "localhost"], ExtendedKeyUsagePurpose::ServerAuth);
         let client = issuer.sign(&["client.tidegate.test"], ExtendedKeyUsagePurpose::ClientAuth);
-        let directory = Directory::create();
+        let directory = Directory::in_memory();
         let shown = |path: PathBuf| path.display().to_string();
         let authority = shown(directory.write("authority.pem", &issuer.certificate));
         let certificate = shown(directory.write("certificate.pem", &own.certificate));

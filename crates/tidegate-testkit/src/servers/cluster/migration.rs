@@ -4,7 +4,7 @@
 //! moved is sent on (`ASK`), and who asks for several of which some have moved
 //! is told to try again (`TRYAGAIN`).
 
-use super::{Cluster, PATIENCE};
+use super::Cluster;
 use crate::servers::{Reply, eventually};
 
 /// A slot that is being moved; it stays where it is until [`finish`](Migration::finish).
@@ -112,7 +112,7 @@ impl Migration<'_> {
         // The new master first: should the old one give it up alone, nobody would have it.
         cluster.set_slot(to, slot, &["NODE", id]);
         cluster.set_slot(from, slot, &["NODE", id]);
-        eventually("a slot to be known at its new master", PATIENCE, || {
+        eventually("a slot to be known at its new master", || {
             cluster.health()?;
             let master = cluster.master_of(slot);
             if master == to { Ok(()) } else { Err(format!("it is on the node {master}")) }
