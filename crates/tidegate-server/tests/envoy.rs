@@ -11,7 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+
+use tidegate_testkit::servers::{GUARD, Permit, eventually};
 
 /// Counted for a year, so that no window ends during the test.
 const LIMITS: &str = "
@@ -19,9 +20,6 @@ domain: edge
 descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 3 } }
 ";
-
-/// How long anything may take on a machine with other work.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that ends with the test.
 struct Process(Child);
@@ -63,7 +61,7 @@ fn tidegate(folder: &Path, flags: &[&str]) -> (Process, u16) {
     let file = folder.join("edge.yaml");
     fs::write(&file, LIMITS).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--envoy-config"])
+        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--body-seconds", "300", "--envoy-config"])
         .arg(file)
         .args(flags)
         .stdout(Stdio::piped())
@@ -117,11 +115,8 @@ fn proxy(folder: &Path, tidegate: u16, deny: bool) -> (Process, u16) {
         .spawn()
         .unwrap();
     let process = Process(child);
-    let began = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < PATIENCE, "Envoy does not start:\n{}", fs::read_to_string(&log).unwrap());
-        thread::sleep(Duration::from_millis(50));
-    }
+    let connect = || TcpStream::connect(("127.0.0.1", port));
+    eventually("Envoy to start", || connect().map_err(|_| fs::read_to_string(&log).unwrap()));
     (process, port)
 }
 
@@ -133,7 +128,7 @@ struct Answer {
 
 fn get(port: u16, path: &str, headers: &str) -> Answer {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -146,6 +141,7 @@ fn get(port: u16, path: &str, headers: &str) -> Answer {
 }
 
 fn through_envoy(deny: bool) {
+    let _permit = Permit::wait(2);
     let folder = tempfile::tempdir().unwrap();
     let (mut server, grpc) = tidegate(folder.path(), &["--envoy-headers", "draft-8", "--envoy-problem"]);
     let (_proxy, port) = proxy(folder.path(), grpc, deny);
@@ -175,11 +171,10 @@ fn through_envoy(deny: bool) {
     fs::write(folder.path().join("edge.yaml"), LIMITS.replace("requests_per_unit: 3", "requests_per_unit: 5")).unwrap();
     let told = Command::new("kill").args(["-HUP", &server.0.id().to_string()]).status().unwrap();
     assert!(told.success());
-    let began = Instant::now();
-    while get(port, "/cost", "x-user: alice\r\nx-cost: 0\r\n").status != 200 {
-        assert!(began.elapsed() < PATIENCE, "alice may go on");
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually("a limit with room for alice", || match get(port, "/cost", "x-user: alice\r\nx-cost: 0\r\n").status {
+        200 => Ok(()),
+        status => Err(status),
+    });
     let more = [get(port, "/", alice), get(port, "/", alice), get(port, "/", alice)].map(|answer| answer.status);
     assert_eq!(more, [200, 200, 429], "what she had used stays used");
 

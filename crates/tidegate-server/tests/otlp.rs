@@ -13,6 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use tidegate::{ManualClock, MemoryStore, Micros};
 use tidegate_server::{Server, Settings};
+use tidegate_testkit::servers::GUARD;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 
@@ -108,14 +109,14 @@ async fn a_collector_that_never_answers_does_not_keep_the_states_from_their_file
         drain_grace_ms: 0,
         snapshot: Some(states.clone()),
         otlp: Some(format!("http://{}", silent.local_addr().unwrap())),
+        // Not before the end.
+        otlp_interval_seconds: 3_600,
         ..Settings::default()
     };
     let server = Server::start(settings, MemoryStore::default()).await.unwrap();
     let drained = tokio::spawn(server.drain());
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
-    while !states.exists() {
-        assert!(std::time::Instant::now() < until, "whoever is impatient has killed it by now");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let last_metrics = tokio::time::timeout(GUARD, silent.accept()).await.unwrap().unwrap();
+    assert!(states.exists(), "they are there before the collector is waited for");
     drained.abort();
+    drop(last_metrics);
 }

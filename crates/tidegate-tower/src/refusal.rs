@@ -182,12 +182,14 @@ fn write_json_string(json: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{Limit, Limiter, Name, Policy, Request, Rule, Setting};
+    use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Name, Policy, Request, Rule, Setting};
 
     use super::*;
 
     fn refused_by(rule: Rule) -> Refusal {
-        let limiter = Limiter::new(Policy::new().rule(rule));
+        let store =
+            MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
+        let limiter = Limiter::with_store(Policy::new().rule(rule), store).expect("a valid policy");
         let decisions = limiter.check_many(["alice"; 2]).expect("an answer");
         Refusal::by(*decisions.last().expect("two decisions"))
     }

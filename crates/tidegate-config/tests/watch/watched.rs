@@ -1,5 +1,6 @@
 //! A folder to change files in, and a watch that remembers what it was told.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,9 +11,8 @@ use std::time::Duration;
 use tidegate::{ConfigError, Limiter, MemoryStore, Policy};
 use tidegate_config::watch;
 use tidegate_config::watch::{Builder, Outcome, Watch};
+use tidegate_testkit::servers::GUARD;
 
-/// Longer than anything takes on the slowest machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Short, so that tests are.
 pub(crate) const DEBOUNCE: Duration = Duration::from_millis(20);
 
@@ -74,6 +74,8 @@ pub(crate) fn limit_of(policy: Policy) -> Result<u64, ConfigError> {
 pub(crate) struct Watched {
     pub(crate) watch: Watch,
     told: Receiver<Told>,
+    /// How often it was told that something was applied.
+    told_applied: Cell<usize>,
     pub(crate) applied: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -100,22 +102,33 @@ impl Watched {
         let tell = move |outcome: &Outcome| drop(teller.send(Told::from(outcome)));
         let watch = builder.report_to(tell).start().unwrap_or_else(|report| panic!("{report}"));
         assert_eq!(told.recv(), Ok(Told::Applied), "the first outcome");
-        Watched { watch, told, applied }
+        Watched { watch, told, told_applied: Cell::new(1), applied }
+    }
+
+    /// What has been told so far, without waiting for more.
+    pub(crate) fn told(&self) -> Vec<Told> {
+        self.told.try_iter().map(|told| self.heard(told)).collect()
     }
 
     /// What is told next.
     pub(crate) fn next(&self) -> Told {
-        self.told.recv_timeout(PATIENCE).expect("to be told something")
+        self.heard(self.told.recv_timeout(GUARD).expect("to be told something"))
+    }
+
+    fn heard(&self, told: Told) -> Told {
+        self.told_applied.set(self.told_applied.get() + usize::from(told == Told::Applied));
+        told
     }
 
     pub(crate) fn last(&self) -> u64 {
         *self.applied.lock().expect("no panic").last().expect("something was applied")
     }
 
-    /// Waits until this limit is in force; returns what was told on the way.
+    /// Waits until this limit is in force, and it was told; returns all that was told on the way.
     pub(crate) fn until(&self, limit: u64) -> Vec<Told> {
         let mut told = Vec::new();
-        while self.last() != limit {
+        let is_all_told = || self.told_applied.get() == self.applied.lock().expect("no panic").len();
+        while !(self.last() == limit && is_all_told()) {
             told.push(self.next());
         }
         told

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-use redis::{Commands, FromRedisValue};
+use redis::{AsyncConnectionConfig, Commands, FromRedisValue};
+use tidegate_testkit::servers::GUARD;
 
 use crate::harness::TestServer;
 
@@ -49,7 +50,7 @@ fn redis_cli_types_lines_and_pipes_protocol() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(run(&[], "PING\nECHO \"high tide\"\nSELECT 0\n"), "PONG\nhigh tide\nOK\n");
-    let pipe = run(&["--pipe"], &"CL.THROTTLE bob 9 1 60\r\n".repeat(500));
+    let pipe = run(&["--pipe", "--pipe-timeout", "0"], &"CL.THROTTLE bob 9 1 60\r\n".repeat(500));
     assert!(pipe.ends_with("errors: 0, replies: 500\n"), "{pipe}");
 }
 
@@ -57,7 +58,8 @@ const REDIS_PY: &str = r#"
 import sys, redis
 port = int(sys.argv[1])
 for protocol in (2, 3):
-    client = redis.Redis(port=port, protocol=protocol, decode_responses=True, client_name="test", db=0)
+    patient = dict(socket_timeout=None, socket_connect_timeout=None)
+    client = redis.Redis(port=port, protocol=protocol, decode_responses=True, client_name="test", db=0, **patient)
     assert client.ping() is True
     assert client.client_getname() == "test"
     assert client.info("server")["tidegate_version"]
@@ -121,7 +123,11 @@ fn redis_rs_connects_unchanged() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let client = redis::Client::open(format!("redis://:tide@{}", server.address())).expect("a URL");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        // Half a second unless set.
+        let patient =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(GUARD)).set_response_timeout(Some(GUARD));
+        let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
+        let mut connection = connection.expect("a connection");
         let pong: String = redis::cmd("PING").query_async(&mut connection).await.expect("a word");
         assert_eq!(pong, "PONG");
     });

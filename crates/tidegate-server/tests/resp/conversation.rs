@@ -2,7 +2,7 @@
 
 use tidegate_testkit::servers::{Connection, Reply};
 
-use crate::harness::{PATIENCE, TestServer, ask, numbers, refusal};
+use crate::harness::{TestServer, ask, numbers, refusal};
 
 fn status(word: &str) -> Reply {
     Reply::Status(word.into())
@@ -229,7 +229,7 @@ fn a_unix_socket_will_do() {
     let path = directory.path().join("resp.sock");
     let address = format!("unix:{}", path.display()).parse().expect("an address");
     let _server = TestServer::start_with(|settings| settings.resp = vec![address]);
-    let mut connection = Connection::open_unix(&path, PATIENCE).expect("a connection");
+    let mut connection = Connection::open_unix(&path).expect("a connection");
     assert_eq!(ask(&mut connection, "PING"), status("PONG"));
 }
 

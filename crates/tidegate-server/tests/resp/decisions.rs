@@ -231,11 +231,10 @@ fn a_pipeline_on_redis_keeps_the_order_of_every_key() {
 /// no more than that.
 #[test]
 fn a_limit_that_is_made_anew_has_the_same_stand_in_while_the_store_is_away() {
-    // Nobody listens on this port.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let store = tidegate_redis::RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await.expect("a store");
+        let closed_port = "redis://127.0.0.1:1";
+        let store = tidegate_redis::RedisStore::connect(closed_port).await.expect("a store");
         let on_failure = "local".parse().expect("a mode");
         let settings = tidegate_server::Settings { http: vec![], on_failure, ..Default::default() };
         let server = tidegate_server::Server::start(settings, store).await.expect("a server");

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use tidegate::{ManualClock, MemoryStore};
 use tidegate_server::{Server, Settings};
-use tidegate_testkit::servers::{Connection, Reply};
+use tidegate_testkit::servers::{Connection, GUARD, Reply};
 use tokio::runtime::Runtime;
-
-/// So long that only a fault takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct TestServer {
     runtime: Runtime,
@@ -38,7 +35,7 @@ impl TestServer {
         let runtime = Runtime::new().expect("a runtime");
         let server = runtime.block_on(async {
             let servers = tidegate_redis::Servers::parse(url).expect("a URL");
-            let store = tidegate_redis::RedisStore::builder(servers).deadline(PATIENCE).build().expect("a store");
+            let store = tidegate_redis::RedisStore::builder(servers).deadline(GUARD).build().expect("a store");
             Server::start(settings(), store).await.expect("a server")
         });
         TestServer { runtime, server, clock: ManualClock::default() }
@@ -53,7 +50,7 @@ impl TestServer {
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        Connection::open(self.address(), PATIENCE).expect("a connection")
+        Connection::open(self.address()).expect("a connection")
     }
 
     /// Says whether all connections have finished.
@@ -64,7 +61,8 @@ impl TestServer {
 
 fn settings() -> Settings {
     let local = "127.0.0.1:0".parse().expect("an address");
-    Settings { http: vec![], resp: vec![local], drain_grace_ms: 0, ..Settings::default() }
+    let drain_seconds = GUARD.as_secs();
+    Settings { http: vec![], resp: vec![local], drain_grace_ms: 0, drain_seconds, ..Settings::default() }
 }
 
 /// Words of a line, asked and answered.

@@ -2,16 +2,17 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::Reply;
+use tidegate_testkit::servers::{Connection, GUARD, Reply};
 
-use crate::harness::{PATIENCE, TestServer, ask};
+use crate::harness::{TestServer, ask};
 
 /// What the server says to `bytes` until it hangs up.
 fn said(server: &TestServer, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(GUARD)).expect("a socket");
     // It may hang up before it has heard everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -118,7 +119,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
     }
     assert!(sent < most, "the server took {sent} bytes from somebody who reads nothing");
     let whole = sent / command.len();
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(GUARD)).expect("a socket");
     let reply = format!("${}\r\n{message}\r\n", message.len()).into_bytes();
     let mut received = vec![0; reply.len()];
     for _ in 0..whole {
@@ -132,11 +133,12 @@ fn a_client_that_does_not_read_is_not_read_from() {
 fn a_drain_loses_no_answer() {
     let server = TestServer::start();
     let address = server.address();
+    let (say, busy) = mpsc::channel();
     let clients: Vec<_> = (0..8)
         .map(|client| {
+            let say = say.clone();
             std::thread::spawn(move || {
-                let mut connection =
-                    tidegate_testkit::servers::Connection::open(address, PATIENCE).expect("a connection");
+                let mut connection = Connection::open(address).expect("a connection");
                 let line = format!("CL.THROTTLE user{client} 1000000 1 1\r\n").repeat(50);
                 let mut answered = 0;
                 loop {
@@ -152,12 +154,17 @@ fn a_drain_loses_no_answer() {
                         }
                     }
                     answered += 50;
+                    if answered == 50 {
+                        say.send(()).expect("the test waits");
+                    }
                 }
             })
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(300));
-    let app = std::sync::Arc::clone(server.server().app());
+    for _ in 0..8 {
+        busy.recv_timeout(GUARD).expect("every client is answered");
+    }
+    let app = Arc::clone(server.server().app());
     assert!(server.drain());
     let answered: u64 = clients.into_iter().map(|client| client.join().expect("no answer is lost")).sum();
     let counted = format!("tidegate_decisions_total{{rule=\"inline\",outcome=\"allowed\"}} {answered}\n");

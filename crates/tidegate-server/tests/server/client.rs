@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidegate_testkit::servers::GUARD;
 
 /// An answer of HTTP.
 #[derive(Debug)]
@@ -28,7 +29,8 @@ impl Answer {
 
 /// Runs curl, which must succeed.
 pub(crate) fn curl(arguments: &[&str]) -> Answer {
-    let output = Command::new("curl").args(["-sS", "-i", "--max-time", "20"]).args(arguments).output().unwrap();
+    let guard = GUARD.as_secs().to_string();
+    let output = Command::new("curl").args(["-sS", "-i", "--max-time", &guard]).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "curl {arguments:?}: {errors}");
     parse(&String::from_utf8(output.stdout).unwrap())
@@ -51,7 +53,7 @@ pub(crate) struct Connection(BufReader<TcpStream>);
 impl Connection {
     pub(crate) fn open(address: &str) -> Connection {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(GUARD)).unwrap();
         stream.set_nodelay(true).unwrap();
         Connection(BufReader::new(stream))
     }
@@ -62,9 +64,14 @@ impl Connection {
 
     /// Asks a question; the connection stays open.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> std::io::Result<Answer> {
-        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        self.send(request.as_bytes())?;
+        self.ask(path, body)?;
         self.answer()
+    }
+
+    /// Asks a question, and leaves its answer for later.
+    pub(crate) fn ask(&mut self, path: &str, body: &str) -> std::io::Result<()> {
+        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        self.send(request.as_bytes())
     }
 
     /// The next answer.
@@ -83,7 +90,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Whether the server has closed it, within the time that reads have.
+    /// Whether the server closes it.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
@@ -92,7 +99,13 @@ impl Connection {
         }
     }
 
-    pub(crate) fn set_patience(&self, patience: Duration) {
-        self.0.get_ref().set_read_timeout(Some(patience)).unwrap();
+    /// What the server says before it closes it; nothing if it neither speaks nor closes for a fifth of a second.
+    pub(crate) fn last_words(&mut self) -> Option<String> {
+        let mut words = Vec::new();
+        self.0.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let heard = self.0.read_to_end(&mut words);
+        self.0.get_ref().set_read_timeout(Some(GUARD)).unwrap();
+        let is_open = heard.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        (!is_open || !words.is_empty()).then(|| String::from_utf8(words).unwrap())
     }
 }

@@ -14,10 +14,11 @@ import { join } from "node:path";
 const { chromium } = createRequire(join(process.env.PLAYWRIGHT, "package.json"))("playwright-core");
 const [guarded, token, open, binary, folder] = process.argv.slice(2);
 
-/** Milliseconds that anything on the page may take. */
-const PATIENCE = 60_000;
+/** Milliseconds after which a test hangs; all that it waits for comes long before. */
+const PATIENCE = 300_000;
 
 const browser = await chromium.launch({
+  timeout: PATIENCE,
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: [
     "--headless",
@@ -36,6 +37,13 @@ async function visit(url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
+  // Messages go after a while, which may be before one looks.
+  await page.addInitScript(() => {
+    window.toasts = [];
+    const note = (node) => node.classList?.contains("toast") && window.toasts.push(node.textContent);
+    const watcher = new MutationObserver((changes) => changes.forEach(({ addedNodes }) => addedNodes.forEach(note)));
+    watcher.observe(document, { childList: true, subtree: true });
+  });
   const [complaints, strangers, addresses] = [[], [], []];
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) complaints.push(message.text());
@@ -57,10 +65,13 @@ async function check(url, question) {
   return response.status;
 }
 
+/** Waits until a message has been shown. */
+const shown = (page, text) => page.waitForFunction((text) => window.toasts.some((toast) => toast.includes(text)), text);
+
 /** A server that asks for its token: what is shown without it, and what can be done with it. */
 async function withToken() {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/toml" };
-  const slow = { method: "PUT", headers, body: '[rules.everyone]\nlimit = "20/h"\n' };
+  const slow = { method: "PUT", headers, body: '[rules.everyone]\nlimit = "20/d"\n' };
   assert.equal((await fetch(new URL("/admin/v1/policy", guarded), slow)).status, 200);
   const { page, response, complaints, strangers, addresses } = await visit(guarded);
   const policy = response.headers()["content-security-policy"];
@@ -93,13 +104,13 @@ async function withToken() {
   await page.evaluate(() => sessionStorage.clear());
   await row.getByRole("button", { name: "Reset" }).click();
   await page.getByRole("dialog").waitFor();
-  await page.locator(".toast", { hasText: "asks for its admin token" }).waitFor();
+  await shown(page, "asks for its admin token");
   assert.equal(await check(guarded, { key: "browser-alice", cost: 20 }), 429);
   await page.fill("#token", token);
   await page.click("#give-token");
   await page.getByRole("dialog").waitFor({ state: "hidden" });
   await row.getByRole("button", { name: "Reset" }).click();
-  await page.locator(".toast", { hasText: "browser-alice is as new" }).waitFor();
+  await shown(page, "browser-alice is as new");
   assert.equal(await check(guarded, { key: "browser-alice", cost: 20 }), 200);
 
   assert.deepEqual(strangers, [], "nobody else is asked");

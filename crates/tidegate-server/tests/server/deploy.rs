@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tidegate_testkit::servers::{Permit, eventually};
 
 use crate::client::{curl, post};
 use crate::running::{Folder, Running, workspace};
@@ -44,14 +44,16 @@ struct Prometheus {
     child: Child,
     address: SocketAddr,
     _folder: Folder,
+    _permit: Permit,
 }
 
 impl Prometheus {
     fn scraping(target: &str) -> Prometheus {
+        let permit = Permit::wait(2);
         let folder = Folder::new();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let scrape = format!("[{{ job_name: t, static_configs: [ {{ targets: [\"{target}\"] }} ] }}]");
-        let config = format!("global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\nscrape_configs: {scrape}\n");
+        let config = format!("global: {{ scrape_interval: 10s, scrape_timeout: 10s }}\nscrape_configs: {scrape}\n");
         let config = folder.write("prometheus.yaml", &config);
         let child = Command::new("prometheus")
             .arg(format!("--config.file={config}"))
@@ -60,24 +62,18 @@ impl Prometheus {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("prometheus is missing: run `cargo xtask programs`: {error}"));
-        Prometheus { child, address, _folder: folder }
+        Prometheus { child, address, _folder: folder, _permit: permit }
     }
 
     /// The value of a query, once it has one.
     fn value(&self, query: &str) -> String {
         let url = format!("http://{}/api/v1/query", self.address);
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            let data = format!("query={query}");
-            let arguments = ["-s", "-G", "--data-urlencode", &data, &url];
-            let output = Command::new("curl").args(arguments).output().unwrap();
+        let data = format!("query={query}");
+        eventually(query, || {
+            let output = Command::new("curl").args(["-s", "-G", "--data-urlencode", &data, &url]).output().unwrap();
             let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            if let Some(value) = answer["data"]["result"][0]["value"][1].as_str() {
-                return value.to_owned();
-            }
-            assert!(Instant::now() < until, "{query}: {answer}");
-            std::thread::sleep(Duration::from_millis(200));
-        }
+            answer["data"]["result"][0]["value"][1].as_str().map(str::to_owned).ok_or(answer)
+        })
     }
 }
 

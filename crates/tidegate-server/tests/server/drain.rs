@@ -2,7 +2,6 @@
 
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::client::Connection;
 use crate::running::Running;
@@ -18,7 +17,8 @@ struct Story {
 #[test]
 fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
     const CLIENTS: usize = 32;
-    let server = Running::start(&["--drain-grace-ms", "1000"]);
+    // Long beside the time that a client takes for one more question.
+    let server = Running::start(&["--drain-grace-ms", "10000"]);
     let address = server.address().to_owned();
     let busy = Barrier::new(CLIENTS + 1);
     let (stories, status) = thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
 
 #[test]
 fn readiness_ends_before_service_does() {
-    let mut server = Running::start(&["--drain-grace-ms", "3000"]);
+    let mut server = Running::start(&["--drain-grace-ms", "10000"]);
     let mut connection = Connection::open(server.address());
     assert_eq!(connection.post("/v1/check", "{}").unwrap().status, 200);
     server.terminate();
@@ -79,15 +79,13 @@ fn readiness_ends_before_service_does() {
 
 #[test]
 fn whoever_has_said_nothing_yet_does_not_hold_up_the_end() {
-    let server = Running::start(&["--drain-seconds", "20"]);
+    let server = Running::start(&[]);
     let mut silent = Connection::open(server.address());
     let mut halfway = Connection::open(server.address());
     halfway.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
     let mut idle = Connection::open(server.address());
     assert_eq!(idle.post("/v1/check", "{}").unwrap().status, 200);
-    let began = Instant::now();
-    assert!(server.stop().success());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(server.stop().success(), "a drain that waits for them fails after --drain-seconds");
     assert!(silent.is_closed() && halfway.is_closed() && idle.is_closed());
 }
 
@@ -97,9 +95,8 @@ fn those_who_wait_are_sent_elsewhere_and_a_second_word_ends_it_at_once() {
     let question = r#"{"key": "a", "limit": "1/min", "patience_ms": 60000}"#;
     let mut connection = Connection::open(server.address());
     assert_eq!(connection.post("/v1/acquire", question).unwrap().status, 200);
-    let head = format!("POST /v1/acquire HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", question.len());
-    connection.send(format!("{head}{question}").as_bytes()).unwrap();
-    // The server must have begun with it: requests on another connection come after.
+    connection.ask("/v1/acquire", question).unwrap();
+    // Time for the server to begin with it, which it does before it closes at the latest.
     assert_eq!(Connection::open(server.address()).post("/v1/check", "{}").unwrap().status, 200);
     let status = server.stop();
     let answer = connection.answer().unwrap();
@@ -107,7 +104,7 @@ fn those_who_wait_are_sent_elsewhere_and_a_second_word_ends_it_at_once() {
     assert!(answer.json()["detail"].as_str().unwrap().contains("leaving"));
     assert!(status.success());
 
-    let mut server = Running::start(&["--drain-grace-ms", "60000"]);
+    let mut server = Running::start(&["--drain-grace-ms", "3600000"]);
     let _connected = Connection::open(server.address()).post("/v1/check", "{}").unwrap();
     let _idle = Connection::open(server.address());
     server.terminate();

@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use tidegate_testkit::servers::{GUARD, Permit};
+
 use crate::client::curl;
 use crate::running::{Folder, Running, workspace};
 
@@ -30,6 +32,7 @@ fn answers_are_as_the_document_says() {
     let program = workspace().join("target/programs/schemathesis/bin/schemathesis");
     let program = std::env::var_os("TIDEGATE_SCHEMATHESIS").map_or(program, Into::into);
     assert!(program.exists(), "schemathesis is missing: run `cargo xtask programs`");
+    let _permit = Permit::wait(2);
     let server = Running::start(&["--admin-token", "s3cret"]);
     let folder = Folder::new();
     let output = Command::new(program)
@@ -38,6 +41,8 @@ fn answers_are_as_the_document_says() {
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
         .args(["--exclude-path", ENDLESS])
         .args(["--max-examples", EXAMPLES, "--seed", "1", "--phases", "examples,coverage,fuzzing"])
+        // How fast it is on this machine is not the question.
+        .args(["--request-timeout", &GUARD.as_secs().to_string(), "--suppress-health-check", "too_slow"])
         .current_dir(folder.path(""))
         .output()
         .unwrap();

@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tidegate_testkit::servers::GUARD;
 
 /// A running server; killed when dropped.
 pub(crate) struct Running {
@@ -75,10 +76,14 @@ impl Drop for Running {
     }
 }
 
-/// The binary, without the environment's say.
+/// The binary, without the environment's say. Clients and stores may be as slow as the machine is, unless a test
+/// says otherwise: a drain fails after the guard, and an idle connection outlives it.
 pub(crate) fn tidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.env_clear().env("TIDEGATE_DRAIN_GRACE_MS", "100").env("TIDEGATE_LOG", "warn");
+    command.env("TIDEGATE_DRAIN_SECONDS", GUARD.as_secs().to_string());
+    command.env("TIDEGATE_IDLE_SECONDS", "3600").env("TIDEGATE_BODY_SECONDS", "3600");
+    command.env("TIDEGATE_STORE_DEADLINE_MS", "60000");
     command
 }
 

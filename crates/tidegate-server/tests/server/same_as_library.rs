@@ -15,7 +15,7 @@ use tower::{ServiceExt, service_fn};
 use crate::client::Connection;
 use crate::running::Folder;
 
-fn store(clock: &ManualClock) -> MemoryStore {
+pub(crate) fn store(clock: &ManualClock) -> MemoryStore {
     MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().unwrap()
 }
 
@@ -70,7 +70,7 @@ fn step_is_charge(step: &Step) -> bool {
     matches!(step.action, Action::Charge(_))
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings { http: vec!["127.0.0.1:0".parse().unwrap()], drain_grace_ms: 0, ..Settings::default() }
 }
 

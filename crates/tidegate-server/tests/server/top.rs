@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+
+use tidegate_testkit::servers::{GUARD, eventually};
 
 use crate::client::post;
 use crate::running::{Running, ask};
@@ -46,10 +47,8 @@ impl Screen {
 
     /// Waits until these words are drawn. Words, as blanks are not drawn again.
     fn wait_for(&mut self, words: &str) {
-        let until = Instant::now() + Duration::from_secs(20);
         while !self.seen.contains(words) {
-            let left = until.saturating_duration_since(Instant::now());
-            let drawn = self.drawn.recv_timeout(left).unwrap_or_else(|_| panic!("no {words:?} in {:?}", self.seen));
+            let drawn = self.drawn.recv_timeout(GUARD).unwrap_or_else(|_| panic!("no {words:?} in {:?}", self.seen));
             self.seen += &String::from_utf8_lossy(&drawn);
         }
         self.seen.clear();
@@ -69,11 +68,7 @@ fn a_refusal_is_seen_and_its_key_reset() {
     screen.wait_for("mallory");
     screen.press("y");
     // Only changed cells are drawn, so what is drawn of the answer may be in pieces; but it has its effect.
-    let until = Instant::now() + Duration::from_secs(20);
-    while check() != 200 {
-        assert!(Instant::now() < until, "the key was not reset");
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually("the key to be reset", || if check() == 200 { Ok(()) } else { Err("it is refused") });
     screen.press("q");
     assert!(screen.child.wait().unwrap().success());
 }

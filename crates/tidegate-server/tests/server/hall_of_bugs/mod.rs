@@ -10,7 +10,7 @@ use crate::running::Running;
 fn row_13_a_cost_below_zero_is_refused_on_the_wire() {
     let server = Running::start(&[]);
     let ask =
-        |cost: &str| post(&server.url("/v1/check"), &format!(r#"{{"key": "alice", "limit": "5/h", "cost": {cost}}}"#));
+        |cost: &str| post(&server.url("/v1/check"), &format!(r#"{{"key": "alice", "limit": "5/d", "cost": {cost}}}"#));
     assert_eq!(ask("4").status, 200);
     for cost in ["-1", "-9223372036854775808", "1.5", "1e400", "18446744073709551616", "\"3\"", "null5"] {
         let status = ask(cost).status;
