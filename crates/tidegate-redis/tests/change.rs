@@ -5,7 +5,9 @@ mod support;
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, Limit, Limiter, MemoryStore, Micros, Policy, Request, Rule, Store, StoreError, WarmUp};
+use tidegate::{
+    Check, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Store, StoreError, WarmUp,
+};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
 
@@ -44,11 +46,12 @@ fn policy(random: &mut Random) -> Policy {
 fn what_was_used_stays_used_as_in_memory() {
     let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115);
     let mut random = Random::new(seed);
-    let (store, clock) = support::manual_store();
-    clock.set(Micros::new(START));
-    // The server's time goes on while ours stands: it forgets no id within this test.
-    let memory = MemoryStore::builder().clock(clock.clone()).remember_ids_for(Duration::from_secs(86_400));
-    let memory = memory.build().expect("valid settings");
+    let clock = ManualClock::at(Micros::new(START));
+    // The server's time goes on while ours stands: neither forgets an id within this test.
+    const DAY: Duration = Duration::from_secs(86_400);
+    let store = support::builder(&support::SERVER.url()).clock(clock.clone()).remember_ids_for(DAY);
+    let store = support::build(store);
+    let memory = MemoryStore::builder().clock(clock.clone()).remember_ids_for(DAY).build().expect("valid settings");
     let first = policy(&mut random);
     let redis = Limiter::with_store(first.clone(), store).expect("a valid policy");
     let memory = Limiter::with_store(first, memory).expect("a valid policy");

@@ -1,47 +1,38 @@
-//! Servers that stall, drop, refuse and come back: nobody waits past the
+//! Servers that stall, drop, refuse and come back: no call waits past the
 //! deadline, nothing is charged twice, and it recovers by itself.
 
 mod support;
 
 use std::fmt::Debug;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use support::RUNTIME;
 use support::listener::Listener;
+use support::timeline::{RESOLUTION, Timeline, skip};
+use support::{RUNTIME, SHORT_PAUSES};
 use tidegate::{CheckError, CountingObserver, Decision, FailureMode, Limit, Limiter, Policy, Request, StoreError};
 use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore};
-use tidegate_testkit::servers::{ChaosProxy, Connection, Fault, Server, eventually};
+use tidegate_testkit::servers::{ChaosProxy, Connection, Fault, GUARD, Server, eventually};
 
-/// Short enough to be waited for many times, long enough for a busy machine.
-const DEADLINE: Duration = Duration::from_millis(250);
+/// A unit comes back after a quarter of an hour, which no machine is slow enough for.
+const LIMIT: Limit = Limit::per_day(100);
 
-/// What a busy machine may add to a deadline.
-const SLACK: Duration = Duration::from_secs(3);
-
-const RECOVERY: Duration = Duration::from_secs(20);
-
-fn store(url: &str) -> RedisStore {
-    let breaker = BreakerSettings {
-        first_pause: Duration::from_millis(20),
-        longest_pause: Duration::from_millis(100),
-        ..BreakerSettings::default()
-    };
-    support::build(support::builder(url).deadline(DEADLINE).breaker(breaker))
+fn on(store: RedisStore) -> Limiter<RedisStore> {
+    Limiter::with_store(LIMIT, store).expect("a valid policy")
 }
 
-fn limiter(store: &RedisStore) -> Limiter<RedisStore> {
-    Limiter::with_store(Limit::per_hour(1_000), store.clone()).expect("a valid policy")
+fn limiter(url: &str) -> Limiter<RedisStore> {
+    on(support::build(support::builder(url)))
 }
 
-/// Runs to the end, which must come within the deadline.
-fn in_time<T>(future: impl Future<Output = T>) -> T {
-    let began = Instant::now();
-    let output = RUNTIME.block_on(future);
-    assert!(began.elapsed() < DEADLINE + SLACK, "took {:?}", began.elapsed());
-    output
+/// A limiter whose deadlines expire when the test says so.
+fn limiter_on(timeline: &Timeline, url: &str) -> Limiter<RedisStore> {
+    on(timeline.build(support::builder(url).breaker(SHORT_PAUSES)))
+}
+
+fn check(limiter: &Limiter<RedisStore>) -> Result<Decision, CheckError> {
+    RUNTIME.block_on(limiter.check_async("alice"))
 }
 
 fn failure_of<T: Debug>(outcome: Result<T, CheckError>) -> RedisFailure {
@@ -54,42 +45,48 @@ fn failure_of<T: Debug>(outcome: Result<T, CheckError>) -> RedisFailure {
 }
 
 /// Asks until the servers answer again.
-fn until_answered(limiter: &Limiter<RedisStore>, key: &str) -> Decision {
-    eventually("an answer", RECOVERY, || in_time(limiter.peek_async(key)))
+fn until_answered(limiter: &Limiter<RedisStore>) -> Decision {
+    eventually("an answer", || RUNTIME.block_on(limiter.peek_async("alice")))
 }
 
-/// Asks until it fails otherwise than by being turned away.
-fn until_failed(limiter: &Limiter<RedisStore>, key: &str) -> RedisFailure {
-    eventually("a failure", RECOVERY, || match in_time(limiter.check_async(key)) {
-        Err(error) => match failure_of::<Decision>(Err(error)) {
-            RedisFailure::Away { next_attempt } => Err(format!("away for {next_attempt:?}")),
-            failure => Ok(failure),
-        },
-        Ok(decision) => Err(format!("{decision:?}")),
+/// The same where an attempt may get no answer: each is given up after twice
+/// the time of the one before.
+fn until_answered_on(timeline: &Timeline, limiter: &Limiter<RedisStore>) -> Decision {
+    let mut attempt = Duration::from_millis(50);
+    eventually("an answer", || {
+        let began = Instant::now();
+        attempt *= 2;
+        timeline.run_ahead_once(|| began.elapsed() > attempt, limiter.peek_async("alice")).0
     })
+}
+
+/// A server that answers only that it cannot decide: what it said last.
+fn out_of_time(timeline: &Timeline, limiter: &Limiter<RedisStore>) -> Result<String, String> {
+    let call = async { limiter.check_async("alice").await.map_err(|error| failure_of::<Decision>(Err(error))) };
+    timeline.run_out_of_time(limiter.store(), call)
 }
 
 #[test]
 fn starts_without_a_server_and_works_when_there_is_one() {
     let server = Server::start();
     server.kill();
-    let limiter = limiter(&store(&server.url()));
-    assert!(matches!(failure_of(in_time(limiter.check_async("alice"))), RedisFailure::Connection { .. }));
+    let limiter = limiter(&server.url());
+    assert!(matches!(failure_of(check(&limiter)), RedisFailure::Connection { .. }));
     server.restart();
-    assert_eq!(until_answered(&limiter, "alice").remaining(), 1_000);
+    assert_eq!(until_answered(&limiter).remaining(), 100);
 }
 
 #[test]
 fn a_restart_loses_script_and_states_and_nothing_else() {
     let server = Server::start();
-    let limiter = limiter(&store(&server.url()));
-    assert_eq!(in_time(limiter.check_async("alice")).expect("an answer").remaining(), 999);
+    let limiter = limiter(&server.url());
+    assert_eq!(check(&limiter).expect("an answer").remaining(), 99);
     server.command(&["SCRIPT", "FLUSH"]);
-    assert_eq!(in_time(limiter.check_async("alice")).expect("the script is sent again").remaining(), 998);
+    assert_eq!(check(&limiter).expect("the script is sent again").remaining(), 98);
     server.kill();
-    let _ = in_time(limiter.check_async("alice"));
+    let _ = check(&limiter);
     server.restart();
-    assert_eq!(until_answered(&limiter, "alice").remaining(), 1_000);
+    assert_eq!(until_answered(&limiter).remaining(), 100);
 }
 
 #[test]
@@ -102,20 +99,26 @@ fn no_fault_on_the_way_holds_anyone_past_the_deadline() {
         Fault::Reset,
         Fault::HalfClose,
         Fault::Drip(Duration::from_millis(50)),
-        Fault::Delay(DEADLINE * 4),
+        Fault::Delay(GUARD),
     ];
     for fault in faults {
-        let store = store(&proxy.url());
-        let limiter = limiter(&store);
-        let _ = in_time(limiter.check_async("alice")).unwrap_or_else(|error| panic!("before {fault:?}: {error:?}"));
+        let timeline = Timeline::start();
+        let limiter = limiter_on(&timeline, &proxy.url());
+        let check = || limiter.check_async("alice");
+        let _ = timeline.run(check()).unwrap_or_else(|error| panic!("before {fault:?}: {error:?}"));
         proxy.set(fault);
         for _ in 0..20 {
-            let _ = in_time(limiter.check_async("alice"));
+            let (outcome, took) = timeline.run_ahead(check());
+            let failure = failure_of(outcome);
+            assert!(took <= GUARD + RESOLUTION, "{fault:?}: {failure:?} after {took:?}");
+            // Every second one is a probe.
+            if matches!(failure, RedisFailure::Away { .. }) {
+                timeline.run(skip(SHORT_PAUSES.longest_pause));
+            }
         }
-        let outcome = failure_of(in_time(limiter.check_async("alice")));
         proxy.set(Fault::None);
-        let _ = until_answered(&limiter, "alice");
-        assert!(store.statistics().away == 0, "{fault:?} ended in {outcome:?}");
+        let _ = until_answered_on(&timeline, &limiter);
+        assert_eq!(limiter.store().statistics().away, 0, "{fault:?}");
     }
 }
 
@@ -123,19 +126,23 @@ fn no_fault_on_the_way_holds_anyone_past_the_deadline() {
 fn a_charge_whose_reply_was_lost_is_charged_once() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
-    let limiter = limiter(&store(&proxy.url()));
-    let mut charged = 0;
-    for round in 0..10 {
-        let _ = until_answered(&limiter, "alice");
-        if round % 2 == 0 {
+    let timeline = Timeline::start();
+    let limiter = limiter_on(&timeline, &proxy.url());
+    let state = || server.command(&["GET", &server.command(&["KEYS", "*"]).items()[0].text()]);
+    let _ = timeline.run(limiter.check_async("alice")).expect("an answer");
+    for charged in 2..=11 {
+        let _ = until_answered_on(&timeline, &limiter);
+        if charged % 2 == 0 {
             proxy.reset_after_next_request();
+            assert!(timeline.run(limiter.check_async("alice")).is_err());
         } else {
+            let before = state();
             proxy.set(Fault::SwallowReplies);
+            let (outcome, _) = timeline.run_ahead_once(|| state() != before, limiter.check_async("alice"));
+            assert!(outcome.is_err());
+            proxy.set(Fault::None);
         }
-        until_failed(&limiter, "alice");
-        charged += 1;
-        proxy.set(Fault::None);
-        assert_eq!(until_answered(&limiter, "alice").remaining(), 1_000 - charged, "round {round}");
+        assert_eq!(until_answered_on(&timeline, &limiter).remaining(), 100 - charged);
     }
 }
 
@@ -143,16 +150,17 @@ fn a_charge_whose_reply_was_lost_is_charged_once() {
 fn an_outage_costs_one_deadline_and_not_one_for_each_request() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
-    let breaker = BreakerSettings { first_pause: RECOVERY, longest_pause: RECOVERY, ..BreakerSettings::default() };
-    let store = support::build(support::builder(&proxy.url()).deadline(DEADLINE).breaker(breaker));
-    let limiter = limiter(&store);
-    let _ = in_time(limiter.check_async("alice")).expect("an answer");
+    let timeline = Timeline::start();
+    let breaker = BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..BreakerSettings::default() };
+    let limiter = on(timeline.build(support::builder(&proxy.url()).breaker(breaker)));
+    let _ = timeline.run(limiter.check_async("alice")).expect("an answer");
     proxy.set(Fault::Stall);
-    assert!(matches!(failure_of(in_time(limiter.check_async("alice"))), RedisFailure::Deadline { .. }));
+    let failure = || failure_of(timeline.run_ahead(limiter.check_async("alice")).0);
+    assert!(matches!(failure(), RedisFailure::Deadline { .. }));
     for _ in 0..1_000 {
-        assert!(matches!(failure_of(in_time(limiter.check_async("alice"))), RedisFailure::Away { .. }));
+        assert!(matches!(failure(), RedisFailure::Away { .. }));
     }
-    let statistics = store.statistics();
+    let statistics = limiter.store().statistics();
     assert_eq!((statistics.failures, statistics.turned_away, statistics.outages), (1, 1_000, 1));
     assert_eq!(statistics.away, 1);
 }
@@ -160,66 +168,68 @@ fn an_outage_costs_one_deadline_and_not_one_for_each_request() {
 #[test]
 fn a_paused_server_is_found_again() {
     let server = Server::start();
-    let limiter = limiter(&store(&server.url()));
-    let _ = in_time(limiter.check_async("alice")).expect("an answer");
+    let timeline = Timeline::start();
+    let limiter = limiter_on(&timeline, &server.url());
+    let _ = timeline.run(limiter.check_async("alice")).expect("an answer");
     server.pause();
-    assert!(matches!(failure_of(in_time(limiter.check_async("alice"))), RedisFailure::Deadline { .. }));
+    let (outcome, took) = timeline.run_ahead(limiter.check_async("alice"));
+    assert!(matches!(failure_of(outcome), RedisFailure::Deadline { .. }));
+    assert!(took <= GUARD + RESOLUTION, "took {took:?}");
     server.resume();
     // The charge may have been carried out when the server woke up, once.
-    assert!((998..=999).contains(&until_answered(&limiter, "alice").remaining()));
+    assert!((98..=99).contains(&until_answered_on(&timeline, &limiter).remaining()));
 }
 
 #[test]
 fn a_replica_is_not_written_to_and_a_promoted_one_is() {
     let (master, server) = (Server::start(), Server::start());
-    let limiter = limiter(&store(&server.url()));
-    let _ = in_time(limiter.check_async("alice")).expect("an answer");
-    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    let failure = until_failed(&limiter, "alice");
-    assert!(failure.to_string().contains("ReadOnly"), "{failure}");
+    let timeline = Timeline::start();
+    let limiter = limiter_on(&timeline, &server.url());
+    let _ = timeline.run(limiter.check_async("alice")).expect("an answer");
+    support::demote(&server, &master);
+    let last_word = out_of_time(&timeline, &limiter).expect("nothing can be written");
+    assert!(last_word.contains("ReadOnly"), "{last_word}");
     server.command(&["REPLICAOF", "NO", "ONE"]);
-    let _ = until_answered(&limiter, "alice");
+    let _ = until_answered_on(&timeline, &limiter);
 }
 
 #[test]
 fn a_server_busy_with_a_script_is_waited_for_until_the_deadline() {
     let server = Server::start_with(&[("busy-reply-threshold", "20")]);
-    let limiter = limiter(&store(&server.url()));
-    let _ = in_time(limiter.check_async("alice")).expect("an answer");
-    let mut other = Connection::open(server.address(), RECOVERY).expect("a connection");
+    let timeline = Timeline::start();
+    let limiter = limiter_on(&timeline, &server.url());
+    let _ = timeline.run(limiter.check_async("alice")).expect("an answer");
+    let mut other = Connection::open(server.address()).expect("a connection");
     other.send(&["EVAL", "while true do end", "0"]).expect("sent");
-    let failure = until_failed(&limiter, "alice");
-    assert!(failure.to_string().contains("BUSY") || failure.to_string().contains("nothing"), "{failure}");
-    eventually("the script killed", RECOVERY, || match server.try_command(&["SCRIPT", "KILL"]) {
-        Ok(reply) if !reply.is_error() => Ok(()),
-        other => Err(format!("{other:?}")),
-    });
-    let _ = until_answered(&limiter, "alice");
+    let last_word = eventually("the server to be busy", || out_of_time(&timeline, &limiter));
+    assert!(last_word.contains("BUSY"), "{last_word}");
+    server.command(&["SCRIPT", "KILL"]);
+    let _ = until_answered_on(&timeline, &limiter);
 }
 
 #[test]
 fn a_full_server_says_so_and_charges_nothing() {
     let server = Server::start();
-    let limiter = limiter(&store(&server.url()));
-    let _ = in_time(limiter.check_async("alice")).expect("an answer");
+    let limiter = limiter(&server.url());
+    let _ = check(&limiter).expect("an answer");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let failure = failure_of(in_time(limiter.check_async("alice")));
+    let failure = failure_of(check(&limiter));
     assert!(matches!(&failure, RedisFailure::Refused { .. }) && failure.to_string().contains("OOM"), "{failure}");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    assert_eq!(until_answered(&limiter, "alice").remaining(), 999);
+    assert_eq!(until_answered(&limiter).remaining(), 99);
 }
 
-/// All limits go by their failure modes then: somebody should hear of it.
+/// All limits go by their failure modes then: the log should say so.
 #[test]
 fn a_server_that_decides_nothing_is_told_of_once() {
     static SAID: AtomicU64 = AtomicU64::new(0);
     let server = Server::start();
-    let limiter = limiter(&store(&server.url()));
-    let _ = in_time(limiter.check_async("alice")).expect("an answer");
+    let limiter = limiter(&server.url());
+    let _ = check(&limiter).expect("an answer");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     tracing::subscriber::with_default(Listener(&SAID), || {
         for _ in 0..100 {
-            assert!(matches!(failure_of(in_time(limiter.check_async("alice"))), RedisFailure::Refused { .. }));
+            assert!(matches!(failure_of(check(&limiter)), RedisFailure::Refused { .. }));
         }
     });
     assert_eq!(SAID.load(Ordering::Relaxed), 1);
@@ -230,8 +240,7 @@ fn a_key_of_another_kind_is_an_error_that_says_what_to_do() {
     let server = Server::start();
     for limit in ["2/s", "fixed 2/s", "sliding 2/s", "sliding-log 2/s"] {
         let limit: Limit = limit.parse().expect("a limit");
-        let store = RedisStore::builder(tidegate_redis::Servers::parse(&server.url()).expect("a URL"));
-        let store = support::build(store.prefix("foreign").deadline(Duration::from_secs(10)));
+        let store = support::build(support::builder(&server.url()).prefix("foreign"));
         let limiter = Limiter::with_store(limit, store).expect("a valid policy");
         let name = format!("foreign:{{alice}}::{limit}");
         for foreign in
@@ -239,7 +248,7 @@ fn a_key_of_another_kind_is_an_error_that_says_what_to_do() {
         {
             server.command(&["DEL", &name]);
             server.command(foreign);
-            let failure = failure_of(RUNTIME.block_on(limiter.check_async("alice")));
+            let failure = failure_of(check(&limiter));
             assert!(matches!(failure, RedisFailure::ForeignKey { .. }), "{limit} {foreign:?}: {failure:?}");
             assert!(failure.to_string().contains("delete it"), "{failure}");
         }
@@ -251,21 +260,22 @@ fn every_rule_fails_as_it_was_told_and_observers_hear_of_it() {
     let server = Server::start();
     let counts = Arc::new(CountingObserver::default());
     let make = |policy: Policy, mode| {
-        let builder = Limiter::builder(policy).store(store(&server.url())).observer(counts.clone());
+        let store = support::build(support::builder(&server.url()));
+        let builder = Limiter::builder(policy).store(store).observer(counts.clone());
         builder.on_failure(mode).build().expect("a valid policy")
     };
     let open = make(Limit::per_hour(3).into(), FailureMode::Open);
     let closed = make(Limit::per_hour(3).into(), FailureMode::Closed);
     let local = make(Limit::per_hour(8).into(), FailureMode::local(4));
     for limiter in [&open, &closed, &local] {
-        let decision = in_time(limiter.check_async("alice")).expect("an answer");
+        let decision = check(limiter).expect("an answer");
         assert!(decision.is_allowed() && !decision.is_degraded());
     }
     server.kill();
     let admitted = |limiter: &Limiter<RedisStore>| {
         (0..10)
             .filter(|_| {
-                let decision = in_time(limiter.check_async("alice")).expect("a stand-in answers");
+                let decision = check(limiter).expect("the fallback answers");
                 assert!(decision.is_degraded());
                 decision.is_allowed()
             })
@@ -274,8 +284,8 @@ fn every_rule_fails_as_it_was_told_and_observers_hear_of_it() {
     assert_eq!((admitted(&open), admitted(&closed), admitted(&local)), (10, 0, 2));
     assert_eq!((counts.degraded(), counts.allowed(), counts.refused()), (30, 15, 18));
     server.restart();
-    let decision = eventually("the server's own answer", RECOVERY, || {
-        let decision = in_time(closed.check_async("alice")).map_err(|error| error.to_string())?;
+    let decision = eventually("the server's own answer", || {
+        let decision = check(&closed).map_err(|error| error.to_string())?;
         if decision.is_degraded() { Err("degraded".to_owned()) } else { Ok(decision) }
     });
     assert!(decision.is_allowed());
@@ -284,10 +294,10 @@ fn every_rule_fails_as_it_was_told_and_observers_hear_of_it() {
 #[test]
 fn a_cost_beyond_the_limit_is_an_error_whether_the_server_is_there_or_not() {
     let server = Server::start();
-    let limiter = limiter(&store(&server.url()));
+    let limiter = limiter(&server.url());
     for _ in 0..2 {
-        let outcome = in_time(limiter.check_async(Request::new("alice").cost(1_001)));
-        assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: 1_001, capacity: 1_000, .. })));
+        let outcome = RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(101)));
+        assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: 101, capacity: 100, .. })));
         server.kill();
     }
 }
@@ -295,11 +305,11 @@ fn a_cost_beyond_the_limit_is_an_error_whether_the_server_is_there_or_not() {
 #[test]
 fn a_limit_that_is_changed_in_an_outage_counts_on() {
     let server = Server::start();
-    let builder = Limiter::builder(Limit::per_hour(8)).store(store(&server.url()));
+    let store = support::build(support::builder(&server.url()));
+    let builder = Limiter::builder(Limit::per_hour(8)).store(store);
     let limiter = builder.on_failure(FailureMode::local(2)).build().expect("a valid policy");
     server.kill();
-    let admitted =
-        || (0..20).filter(|_| in_time(limiter.check_async("alice")).expect("a stand-in answers").is_allowed()).count();
+    let admitted = || (0..20).filter(|_| check(&limiter).expect("the fallback answers").is_allowed()).count();
     assert_eq!(admitted(), 4);
     limiter.set_policy(Limit::per_hour(10)).expect("a valid policy");
     assert_eq!(admitted(), 1, "its share is one more");

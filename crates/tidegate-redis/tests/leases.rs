@@ -2,15 +2,14 @@
 
 mod support;
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
+use support::timeline::{Timeline, is_pending, skip};
 use support::{RUNTIME, SERVER};
-use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Request};
-use tidegate_redis::{BreakerSettings, Lease, RedisStore, Servers};
-use tidegate_testkit::servers::{ChaosProxy, Fault, Server};
+use tidegate::{CheckError, Limit, Limiter, ManualClock, Micros, Policy, Request};
+use tidegate_redis::{BreakerSettings, Builder, Lease, RedisStore};
+use tidegate_testkit::servers::{ChaosProxy, Fault, GUARD, Server, eventually};
 use tidegate_testkit::{Random, block_on};
 
 const START: u64 = 1_700_000_000_000_000;
@@ -18,9 +17,14 @@ const LEASE: Lease = Lease { chunk: 10, ttl: Duration::from_secs(5) };
 
 /// A process of its own: another store on the same keys and clock.
 fn process(prefix: &str, url: &str, clock: &ManualClock, policy: Policy) -> Limiter<RedisStore> {
-    let store = RedisStore::builder(Servers::parse(url).expect("a URL")).prefix(prefix).clock(clock.clone());
-    let store = support::build(store.deadline(Duration::from_secs(10)).lease("rule", LEASE));
-    Limiter::with_store(policy, store).expect("a valid policy")
+    let store = support::builder(url).prefix(prefix).clock(clock.clone()).lease("rule", LEASE);
+    Limiter::with_store(policy, support::build(store)).expect("a valid policy")
+}
+
+/// A process whose deadlines expire when the test says so.
+fn process_on(timeline: &Timeline, builder: Builder, limit: Limit) -> Limiter<RedisStore> {
+    let store = timeline.build(builder.clock(ManualClock::at(Micros::new(START))).lease("rule", LEASE));
+    Limiter::with_store(Policy::new().limit("rule", limit), store).expect("a valid policy")
 }
 
 fn processes(number: usize, limit: Limit) -> (Vec<Limiter<RedisStore>>, ManualClock) {
@@ -112,14 +116,12 @@ fn gives_back_what_is_left_when_the_time_is_over() {
     let (processes, clock) = processes(1, Limit::per_hour(100));
     assert!(admits(&processes[0], 3));
     clock.set(Micros::new(START + 5_000_000));
-    tidegate_testkit::servers::eventually("given back", Duration::from_secs(20), || {
-        match processes[0].store().statistics().units_on_lease {
-            0 => Ok(()),
-            units => Err(format!("{units} on lease")),
-        }
+    eventually("given back", || match processes[0].store().statistics().units_on_lease {
+        0 => Ok(()),
+        units => Err(format!("{units} on lease")),
     });
     let left = || block_on(processes[0].peek_async("alice")).expect("an answer").remaining();
-    tidegate_testkit::servers::eventually("there again", Duration::from_secs(20), || match left() {
+    eventually("there again", || match left() {
         97 => Ok(()),
         other => Err(other.to_string()),
     });
@@ -137,32 +139,37 @@ fn a_process_that_dies_takes_at_most_a_chunk_along() {
 
 #[test]
 fn a_grant_whose_reply_is_lost_is_not_used() {
-    let server = Server::start();
-    let proxy = ChaosProxy::start(server.address());
-    // A unit comes back after a quarter of an hour, which no machine is slow enough for.
-    let policy = Policy::new().limit("rule", Limit::per_day(100));
-    let store = RedisStore::builder(Servers::parse(&proxy.url()).expect("a URL")).lease("rule", LEASE);
-    let store = support::build(store.deadline(Duration::from_secs(2)));
-    let limiter = Limiter::with_store(policy, store).expect("a valid policy");
-    assert!(admits(&limiter, 10), "one lease, used up");
-    proxy.set(Fault::SwallowReplies);
-    assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err());
-    proxy.set(Fault::None);
-    assert_eq!(limiter.store().statistics().units_on_lease, 0);
-    let mut admitted = 10;
-    tidegate_testkit::servers::eventually("the rest", Duration::from_secs(60), || {
-        match RUNTIME.block_on(limiter.check_async("alice")) {
-            Ok(decision) if decision.is_allowed() => {
-                admitted += 1;
-                Err("more".to_owned())
-            }
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
+    for is_swallowed in [false, true] {
+        let server = Server::start();
+        let proxy = ChaosProxy::start(server.address());
+        let timeline = Timeline::start();
+        let limiter = process_on(&timeline, support::builder(&proxy.url()), Limit::per_hour(100));
+        let check = || limiter.check_async("alice");
+        let state = || server.command(&["GET", &server.command(&["KEYS", "*"]).items()[0].text()]);
+        let first = timeline.run(limiter.check_async(Request::new("alice").cost(10)));
+        assert!(first.expect("an answer").is_allowed(), "one lease, used up");
+        let before = state();
+        if is_swallowed {
+            proxy.set(Fault::SwallowReplies);
+        } else {
+            proxy.reset_after_next_request();
         }
-    });
-    // One reply was swallowed; on a busy machine others may have come too late, and be lost as well.
-    let failures = limiter.store().statistics().failures;
-    assert!(failures >= 1 && admitted <= 90 && admitted + 10 * failures >= 100, "{admitted} after {failures} failures");
+        // A reset ends the call; without one, only the deadline does.
+        let (outcome, _) = timeline.run_ahead_once(|| is_swallowed && state() != before, check());
+        assert!(outcome.is_err() && state() != before, "granted, and the reply is lost");
+        // A connection that lost a reply would lose the next one as well.
+        proxy.reset_connections();
+        proxy.set(Fault::None);
+        assert_eq!(limiter.store().statistics().units_on_lease, 0);
+        let mut admitted = 10;
+        eventually("the rest", || {
+            while timeline.run(check())?.is_allowed() {
+                admitted += 1;
+            }
+            Ok::<_, CheckError>(())
+        });
+        assert_eq!(admitted, 90);
+    }
 }
 
 #[test]
@@ -213,15 +220,17 @@ fn a_crowd_borrows_one_chunk_at_a_time() {
 
 #[test]
 fn a_cost_above_the_chunk_leaves_no_more_than_a_chunk_behind() {
-    let (processes, _) = processes(1, Limit::per_hour(1_000));
-    let limiter = &processes[0];
+    let proxy = ChaosProxy::start(SERVER.address());
+    let policy = Policy::new().limit("rule", Limit::per_hour(1_000));
+    let limiter = process(&support::new_prefix(), &proxy.url(), &ManualClock::at(Micros::new(START)), policy);
     RUNTIME.block_on(async {
         let check = |cost| limiter.check_async(Request::new("alice").cost(cost));
         assert!(check(9).await.expect("an answer").is_allowed());
         // While the large one asks for the rest, a small one takes what is there.
+        proxy.set(Fault::Stall);
         let mut large = pin!(check(100));
-        let first = poll_fn(|context| Poll::Ready(large.as_mut().poll(context))).await;
-        assert!(first.is_pending() && check(1).await.expect("an answer").is_allowed());
+        assert!(is_pending(large.as_mut()).await && check(1).await.expect("an answer").is_allowed());
+        proxy.set(Fault::None);
         assert!(large.await.expect("an answer").is_allowed());
         assert!(limiter.store().statistics().units_on_lease <= LEASE.chunk);
         // And nothing more was charged than was used or is held.
@@ -242,25 +251,44 @@ fn gives_back_what_is_left_though_more_was_refused() {
     assert_eq!(admitted, 9);
 }
 
-/// The servers are slow, and the second question for units comes too late for
-/// whoever asked: what is granted is there for the next.
+/// The servers are slow, and the answer to the second request for units comes
+/// after the deadline of the caller: what is granted is there for the next.
 #[test]
 fn units_that_are_granted_late_are_there_for_the_next() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
-    let policy = Policy::new().limit("rule", Limit::per_day(10));
-    let builder = |url: &str| RedisStore::builder(Servers::parse(url).expect("a URL")).deadline(Duration::from_secs(2));
-    let make = |builder| Limiter::with_store(policy.clone(), support::build(builder)).expect("a valid policy");
-    assert!(admits(&make(builder(&server.url())), 5), "five are left");
-    let limiter = make(builder(&proxy.url()).lease("rule", LEASE));
-    let _ = RUNTIME.block_on(limiter.check_async("bob")).expect("the script is known");
-    // Each question takes 1.2 seconds.
-    proxy.set(Fault::Delay(Duration::from_millis(600)));
-    assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err(), "two questions take too long");
-    assert!(admits(&limiter, 1));
+    let timeline = Timeline::start();
+    let prefix = support::new_prefix();
+    let process = |url: &str| process_on(&timeline, support::builder(url).prefix(&*prefix), Limit::per_hour(10));
+    let (other, limiter) = (process(&server.url()), process(&proxy.url()));
+    let is_allowed = |limiter: &Limiter<RedisStore>, cost| {
+        let request = Request::new("alice").cost(cost);
+        timeline.run(limiter.check_async(request)).expect("an answer").is_allowed()
+    };
+    assert!(is_allowed(&other, 5));
+    timeline.run(other.store().close());
+    let _ = timeline.run(limiter.check_async("bob")).expect("the script is known");
+    let trips = || limiter.store().statistics().round_trips;
+    let before = trips();
+    let outcome = timeline.run(async {
+        let mut asked = pin!(limiter.check_async("alice"));
+        proxy.set(Fault::Stall);
+        assert!(is_pending(asked.as_mut()).await, "it asks for a chunk");
+        skip(GUARD / 2).await;
+        // Slow enough to stop the second request, for what is left, on its way.
+        proxy.set(Fault::Delay(Duration::from_secs(1)));
+        while trips() < before + 2 {
+            assert!(is_pending(asked.as_mut()).await);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        proxy.set(Fault::Stall);
+        skip(GUARD / 2).await;
+        asked.await
+    });
+    assert!(outcome.is_err(), "two requests take too long");
     proxy.set(Fault::None);
-    let admitted = (0..10).filter(|_| admits(&limiter, 1)).count();
-    assert_eq!(admitted, 4, "none is lost");
+    let admitted = (0..10).filter(|_| is_allowed(&limiter, 1)).count();
+    assert_eq!(admitted, 5, "none is lost");
 }
 
 #[test]
@@ -297,23 +325,22 @@ fn what_is_on_lease_is_not_lost_when_the_limit_is_changed() {
 fn what_cannot_be_given_back_in_an_outage_is_given_back_after_it() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
-    let pause = Duration::from_secs(1);
-    let breaker = BreakerSettings { first_pause: pause, longest_pause: pause, ..BreakerSettings::default() };
-    let store = RedisStore::builder(Servers::parse(&proxy.url()).expect("a URL")).lease("rule", LEASE);
-    let store = support::build(store.deadline(Duration::from_secs(2)).breaker(breaker));
-    let policy = Policy::new().limit("rule", Limit::per_day(100));
-    let limiter = Limiter::with_store(policy, store).expect("a valid policy");
-    assert!(admits(&limiter, 3), "it holds seven more now");
+    let timeline = Timeline::start();
+    let breaker = BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..BreakerSettings::default() };
+    let limiter = process_on(&timeline, support::builder(&proxy.url()).breaker(breaker), Limit::per_hour(100));
+    let taken = timeline.run(limiter.check_async(Request::new("alice").cost(3)));
+    assert!(taken.expect("an answer").is_allowed(), "it holds seven more now");
     proxy.set(Fault::Stall);
-    assert!(RUNTIME.block_on(limiter.check_async("bob")).is_err());
+    assert!(timeline.run_ahead(limiter.check_async("bob")).0.is_err());
+    // The store itself hears of it a moment after the caller.
+    timeline.run_ahead(async { tokio::time::sleep(Duration::from_secs(1)).await });
+    assert_eq!(limiter.store().statistics().away, 1);
     proxy.set(Fault::None);
-    // Nobody is let through before the pause is over.
-    RUNTIME.block_on(limiter.store().close());
-    tidegate_testkit::servers::eventually("there again", Duration::from_secs(20), || {
-        RUNTIME.block_on(limiter.store().close());
-        match RUNTIME.block_on(limiter.peek_async("alice")) {
-            Ok(decision) if decision.remaining() == 97 => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    });
+    // The breaker lets no call through before the pause is over.
+    timeline.run(limiter.store().close());
+    assert_eq!(limiter.store().statistics().units_on_lease, 7);
+    timeline.run(skip(GUARD));
+    timeline.run(limiter.store().close());
+    let left = timeline.run(limiter.peek_async("alice")).expect("an answer").remaining();
+    assert_eq!(left, 97);
 }

@@ -3,54 +3,37 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
-
-use support::load::{SLACK, failure_of};
-use support::{RUNTIME, build};
+use support::cluster::{masters, url_of};
+use support::load::failure_of;
+use support::timeline::{RESOLUTION, Timeline};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, RequestId, Store};
-use tidegate_redis::{Builder, RedisFailure, RedisStore};
-use tidegate_testkit::servers::{Cluster, slot_of};
+use tidegate_redis::{RedisFailure, RedisStore};
+use tidegate_testkit::servers::{GUARD, slot_of};
 
 const START: Micros = Micros::new(1_700_000_003_123_457);
-const DEADLINE: Duration = Duration::from_secs(1);
 
-fn store_on(cluster: &Cluster, settings: impl FnOnce(Builder) -> Builder) -> RedisStore {
-    let hosts: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
-    let builder = support::builder(&format!("redis+cluster://{}", hosts.join(","))).clock(ManualClock::at(START));
-    build(settings(builder))
-}
-
-/// What came of a check, which must not take longer than a deadline or two.
-fn decide(store: &RedisStore, check: Check<'_>) -> Result<Verdict, RedisFailure> {
-    let began = Instant::now();
+async fn decide(store: &RedisStore, check: Check<'_>) -> Result<Verdict, RedisFailure> {
     let mut verdicts = [Verdict::default()];
-    let decided = async { tokio::time::timeout(10 * SLACK, store.decide(&[check], &mut verdicts)).await };
-    let decided = RUNTIME.block_on(decided).expect("an answer before long");
-    assert!(began.elapsed() < 2 * DEADLINE + SLACK, "took {:?}", began.elapsed());
+    let decided = store.decide(&[check], &mut verdicts).await;
     decided.map(|_| verdicts[0]).map_err(|error| failure_of(&error))
 }
 
 #[test]
 fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
-    let cluster = Cluster::start_with(&[("cluster-node-timeout", "15000")]);
-    let (store, strict) = (store_on(&cluster, |builder| builder), store_on(&cluster, Builder::strict));
+    let (cluster, timeline) = (masters(), Timeline::start());
+    let builder = || support::builder(&url_of(&cluster)).clock(ManualClock::at(START));
+    let (store, strict) = (timeline.build(builder()), timeline.build(builder().strict()));
     let old = Meter::new(Name::literal("rule"), Limit::per_hour(10));
     let new = Meter::new(Name::literal("rule"), Limit::per_hour(20)).in_place_of(&old, START).expect("one change");
     let alice = Key::from("alice");
     let check = |meter, cost| Check::new(meter, &alice, Verb::Charge, cost).expect("a small cost");
     for store in [&store, &strict] {
-        decide(store, check(&old, 1)).expect("an answer");
+        timeline.run(decide(store, check(&old, 1))).expect("an answer");
     }
     let slot = slot_of(b"alice");
     let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("three masters");
     let migration = cluster.begin_migration(slot, to);
-    let hasty = |settings: fn(Builder) -> Builder, prefix: &RedisStore| {
-        // The same keys, by somebody with less time.
-        let prefix = format!("{prefix:?}").split('"').nth(1).expect("a prefix").to_owned();
-        store_on(&cluster, |builder| settings(builder.prefix(prefix)).deadline(DEADLINE))
-    };
-    let (store, strict) = (hasty(|builder| builder, &store), hasty(Builder::strict, &strict));
     let once = RequestId { text: "once", payload: 1 };
     // The former state is here, the new one and the id are nowhere yet: a node
     // with a slot that leaves it decides nothing of that.
@@ -59,12 +42,18 @@ fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
         ("a request with an id", &store, check(&old, 1).with_id(once)),
         ("a new limit in strict mode", &strict, check(&new, 0)),
     ] {
-        let failure = decide(store, check).expect_err(what);
+        let before = store.statistics().round_trips;
+        // Asked again, so there was a word.
+        let is_told = || store.statistics().round_trips > before + 1;
+        let (outcome, took) = timeline.run_ahead_once(is_told, decide(store, check));
+        let failure = outcome.expect_err(what);
         assert!(matches!(failure, RedisFailure::OnTheWay), "{what}: {failure:?}");
+        assert!(took <= 2 * (GUARD + RESOLUTION), "{what}: no longer than a deadline or two, not {took:?}");
         assert_eq!((store.statistics().away, store.statistics().failures), (0, 0), "{what}: {failure:?}");
     }
-    assert_eq!(decide(&store, check(&old, 1)).expect("it is here still").remaining, 8, "nothing was charged");
+    let left = timeline.run(decide(&store, check(&old, 1))).expect("it is here still").remaining;
+    assert_eq!(left, 8, "nothing was charged");
     migration.move_keys();
     migration.finish();
-    assert_eq!(decide(&store, check(&new, 1)).expect("an answer").remaining, 17);
+    assert_eq!(timeline.run(decide(&store, check(&new, 1))).expect("an answer").remaining, 17);
 }

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use support::SERVER;
 use tidegate::{Condition, Limit, Limiter, ManualClock, Micros, Policy, Request, Rule};
-use tidegate_redis::{Lease, RedisStore, RefusalCache, Servers};
+use tidegate_redis::{Lease, RedisStore, RefusalCache};
 use tidegate_testkit::block_on;
 
 const START: u64 = 1_700_000_000_000_000;
 
 fn limiter(prefix: &str, clock: &ManualClock, policy: impl Into<Policy>) -> Limiter<RedisStore> {
-    let store = RedisStore::builder(Servers::parse(&SERVER.url()).expect("a URL")).prefix(prefix).clock(clock.clone());
-    let lease = Lease { chunk: 2, ttl: Duration::from_secs(5) };
-    let store = store.deadline(Duration::from_secs(10)).lease("leased", lease);
+    let store = support::builder(&SERVER.url()).prefix(prefix).clock(clock.clone());
+    let store = store.lease("leased", Lease { chunk: 2, ttl: Duration::from_secs(5) });
     let store = store.remember_refusals(RefusalCache::default());
     Limiter::with_store(policy, support::build(store)).expect("a valid policy")
 }

@@ -2,27 +2,15 @@
 
 mod support;
 
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use support::load::{SLACK, failure_of, load};
-use support::{RUNTIME, build};
+use support::load::{LONGEST_CALL, failure_of, hasty, load};
+use support::timeline::Timeline;
+use support::{RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
-use tidegate_redis::{RedisFailure, RedisStore};
+use tidegate_redis::{Builder, RedisFailure, RedisStore};
 use tidegate_testkit::servers::{SentinelSet, Server, Tally, eventually};
-
-/// One for all tests, one at a time: they end masters.
-static SET: LazyLock<Mutex<SentinelSet>> = LazyLock::new(|| {
-    let set = SentinelSet::start();
-    println!("running on a sentinel set of {}", set.server(0).program().version());
-    Mutex::new(set)
-});
-
-const DEADLINE: Duration = Duration::from_millis(200);
-
-/// How long anything may take that comes about by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An instant of no importance, in 2023.
 const START: Micros = Micros::new(1_700_000_003_123_457);
@@ -33,29 +21,26 @@ const CALLERS: u64 = 16;
 const BURST: u64 = 1_000;
 const LIMIT: Limit = Limit::per_hour(BURST);
 
-/// The set, with every server running.
-fn set() -> MutexGuard<'static, SentinelSet> {
-    let set = SET.lock().unwrap_or_else(PoisonError::into_inner);
-    for server in
-        (0..3).flat_map(|index| [set.server(index), set.sentinel(index)]).filter(|server| !server.is_running())
-    {
-        server.restart();
-    }
-    set.wait_until_healthy();
-    set
-}
-
-fn store_on(set: &SentinelSet) -> RedisStore {
+fn builder_on(set: &SentinelSet) -> Builder {
     let hosts: Vec<String> = set.sentinel_addresses().iter().map(ToString::to_string).collect();
     let url = format!("redis+sentinel://{}/{}", hosts.join(","), set.master_name());
-    build(support::builder(&url).deadline(DEADLINE).clock(ManualClock::at(START)))
+    support::builder(&url).clock(ManualClock::at(START))
+}
+
+/// How many failovers the sentinels have begun: on a busy machine, perhaps one
+/// that no test asked for.
+fn failovers(set: &SentinelSet) -> u64 {
+    let sentinel = (0..3).map(|index| set.sentinel(index)).find(|sentinel| sentinel.is_running());
+    let info = sentinel.expect("a sentinel that runs").command(&["SENTINEL", "MASTER", set.master_name()]);
+    let mut words = info.items().iter().map(|word| word.text());
+    words.find(|word| word == "config-epoch").and_then(|_| words.next()?.parse().ok()).expect("an epoch")
 }
 
 /// Something happens to the master under load; what came of it once the limit
 /// is used up, by which time callers are answered again.
 fn befalls(what: &str, happens: impl FnOnce(&SentinelSet, usize)) -> Tally {
-    let set = set();
-    let store = store_on(&set);
+    let set = SentinelSet::start();
+    let store = build(hasty(builder_on(&set)));
     let load = load(&store, CALLERS as usize, "alice", &[LIMIT]);
     load.wait_for_admitted(BURST / 3);
     let began = Instant::now();
@@ -64,18 +49,32 @@ fn befalls(what: &str, happens: impl FnOnce(&SentinelSet, usize)) -> Tally {
     let recovered = load.wait_for_answers(CALLERS);
     let tally = load.exhaust();
     println!("{what}: another master after {healed:?}, answers {recovered:?} later; {tally}");
-    assert!(tally.longest < DEADLINE + SLACK, "{what}: {tally}");
+    assert!(tally.longest < LONGEST_CALL, "{what}: {tally}");
     assert!(tally.admitted + tally.in_doubt >= BURST, "{what}: {tally}");
-    assert!(tally.admitted <= 2 * BURST, "{what}: {tally}");
+    let failovers = failovers(&set);
+    assert!(failovers > 0 && tally.admitted <= (1 + failovers) * BURST, "{what}: {tally}, {failovers} failovers");
     tally
 }
 
-fn charge(store: &RedisStore) -> Result<Verdict, RedisFailure> {
+async fn charge(store: &RedisStore) -> Result<Verdict, RedisFailure> {
     let (meter, key) = (Meter::new(Name::literal("rule"), LIMIT), Key::from("alice"));
     let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a cost of one");
     let mut verdicts = [Verdict::default()];
-    let decided = RUNTIME.block_on(store.decide(&[check], &mut verdicts));
+    let decided = store.decide(&[check], &mut verdicts).await;
     decided.map(|_| verdicts[0]).map_err(|error| failure_of(&error))
+}
+
+/// A server, and a store on it whose deadlines expire when the test says so.
+fn server_and_store(timeline: &Timeline, directives: &[(&str, &str)]) -> (Server, RedisStore) {
+    let server = Server::start_with(directives);
+    let builder = support::builder(&server.url()).clock(ManualClock::at(START)).breaker(SHORT_PAUSES);
+    let store = timeline.build(builder);
+    timeline.run(charge(&store)).expect("an answer");
+    (server, store)
+}
+
+fn until_answered(timeline: &Timeline, store: &RedisStore) -> Verdict {
+    eventually("an answer", || timeline.run(charge(store)).map_err(|failure| failure.to_string()))
 }
 
 #[test]
@@ -110,83 +109,61 @@ fn a_sentinel_that_hangs_keeps_nobody_from_the_new_master() {
 
 #[test]
 fn a_demoted_master_is_left_for_the_new_one() {
-    // One of its own: sentinels are long confused by what is done here.
     let set = SentinelSet::start();
-    let store = store_on(&set);
-    charge(&store).expect("an answer");
+    let store = build(builder_on(&set));
+    let charge = || RUNTIME.block_on(charge(&store));
+    charge().expect("an answer");
     let before = set.current_master();
     let after = set.failover();
     // Sentinels close the connections of whom they demote; here they stay.
     let port = set.server(after).port().to_string();
     set.server(before).command(&["REPLICAOF", "127.0.0.1", &port]);
     let began = Instant::now();
-    eventually("an answer of the new master", PATIENCE, || charge(&store).map_err(|failure| failure.to_string()));
+    eventually("an answer of the new master", || charge().map_err(|failure| failure.to_string()));
     println!("a demoted master: left for the new one after {:?}", began.elapsed());
     let commands = |server: &Server| server.info("commandstats", "cmdstat_evalsha");
     let counted = commands(set.server(after));
-    charge(&store).expect("an answer");
+    charge().expect("an answer");
     assert_ne!(commands(set.server(after)), counted, "it is the new one that is asked");
 }
 
 #[test]
 fn a_server_that_is_no_master_is_a_failure_in_time_until_it_is_one() {
-    let (server, other) = (Server::start(), Server::start());
-    let store = build(support::builder(&server.url()).deadline(DEADLINE));
-    charge(&store).expect("an answer");
-    server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    let began = Instant::now();
-    let failure = charge(&store).expect_err("nothing can be written");
-    assert!(began.elapsed() < DEADLINE + SLACK, "{:?}", began.elapsed());
-    assert!(
-        matches!(&failure, RedisFailure::Deadline { last_word, .. } if last_word.contains("read only")),
-        "{failure:?}"
-    );
+    let timeline = Timeline::start();
+    let ((server, store), other) = (server_and_store(&timeline, &[]), Server::start());
+    support::demote(&server, &other);
+    let last_word = timeline.run_out_of_time(&store, charge(&store)).expect("nothing can be written");
+    assert!(last_word.contains("read only"), "{last_word}");
     server.command(&["REPLICAOF", "NO", "ONE"]);
-    eventually("an answer", PATIENCE, || charge(&store).map_err(|failure| failure.to_string()));
+    until_answered(&timeline, &store);
 }
 
 #[test]
 fn a_busy_server_is_waited_for_within_the_deadline() {
-    let server = Server::start_with(&[("busy-reply-threshold", "5")]);
-    let store = build(support::builder(&server.url()).deadline(DEADLINE));
-    charge(&store).expect("an answer");
+    let timeline = Timeline::start();
+    let (server, store) = server_and_store(&timeline, &[("busy-reply-threshold", "5")]);
     std::thread::scope(|scope| {
         scope.spawn(|| server.try_command(&["EVAL", "while true do end", "0"]));
-        let failure = eventually("the server to be busy", PATIENCE, || match charge(&store) {
-            Err(RedisFailure::Deadline { last_word, .. })
-                if last_word.contains("BUSY") || last_word.contains("busy") =>
-            {
-                Ok(last_word)
-            }
-            other => Err(format!("{other:?}")),
-        });
-        println!("busy: {failure}");
+        let last_word = eventually("the server to be busy", || timeline.run_out_of_time(&store, charge(&store)));
         server.command(&["SCRIPT", "KILL"]);
+        assert!(last_word.to_lowercase().contains("busy"), "{last_word}");
     });
-    eventually("an answer", PATIENCE, || charge(&store).map_err(|failure| failure.to_string()));
+    until_answered(&timeline, &store);
 }
 
 #[test]
 fn a_server_that_loads_its_data_is_waited_for_within_the_deadline() {
-    let server =
-        Server::start_with(&[("enable-debug-command", "yes"), ("loading-process-events-interval-bytes", "1024")]);
-    let store = build(support::builder(&server.url()).deadline(DEADLINE));
-    charge(&store).expect("an answer");
+    let timeline = Timeline::start();
+    let directives = [("enable-debug-command", "yes"), ("loading-process-events-interval-bytes", "1024")];
+    let (server, store) = server_and_store(&timeline, &directives);
     server.command(&["DEBUG", "POPULATE", "10000"]);
-    // Microseconds a key: a second of loading, and longer where sleeps are coarse.
-    server.command(&["CONFIG", "SET", "key-load-delay", "200"]);
-    // More than comes back while a busy machine loads: a unit in 3.6 s.
-    for _ in 0..50 {
-        charge(&store).expect("an answer");
-    }
+    // Microseconds a key: ten seconds of loading, unless it is told to hurry.
+    server.command(&["CONFIG", "SET", "key-load-delay", "1000"]);
     std::thread::scope(|scope| {
         scope.spawn(|| server.try_command(&["DEBUG", "RELOAD"]));
-        let failure = eventually("the server to load", PATIENCE, || match charge(&store) {
-            Err(RedisFailure::Deadline { last_word, .. }) if last_word.contains("loading") => Ok(last_word),
-            other => Err(format!("{other:?}")),
-        });
-        println!("loading: {failure}");
+        let last_word = eventually("the server to load", || timeline.run_out_of_time(&store, charge(&store)));
+        server.command(&["CONFIG", "SET", "key-load-delay", "0"]);
+        assert!(last_word.contains("loading"), "{last_word}");
     });
-    let after = eventually("an answer", PATIENCE, || charge(&store).map_err(|failure| failure.to_string()));
-    assert!(after.remaining < BURST - 25, "nothing was forgotten: {} are left of {BURST}", after.remaining);
+    assert!(until_answered(&timeline, &store).remaining < BURST - 1, "nothing was forgotten");
 }

@@ -2,13 +2,13 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use support::{RUNTIME, SERVER};
+use support::{RUNTIME, SERVER, assert_kept};
 use tidegate::{CheckError, Limit, Limiter, Policy, Request, StoreError};
-use tidegate_redis::{RedisStore, Servers};
+use tidegate_redis::RedisStore;
 use tidegate_testkit::block_on;
-use tidegate_testkit::servers::{ClientCertificates, Program, Server, TlsServer};
+use tidegate_testkit::servers::{ClientCertificates, GUARD, Program, Server, TlsServer, eventually};
 
 /// The server answers, and remembers.
 fn works(store: RedisStore) {
@@ -21,8 +21,17 @@ fn works(store: RedisStore) {
 
 #[test]
 fn by_url() {
-    let store = RUNTIME.block_on(RedisStore::connect(&SERVER.url())).expect("a valid URL");
-    works(store.clone());
+    // The deadline is the default one, which a busy machine may miss: then again, on another server.
+    let store = eventually("three round trips of less than 50 ms", || {
+        let server = Server::start();
+        let store = RUNTIME.block_on(RedisStore::connect(&server.url())).expect("a valid URL");
+        let limiter = Limiter::with_store(Limit::per_hour(10), store.clone()).expect("a valid policy");
+        for remaining in [9, 8] {
+            let decision = RUNTIME.block_on(limiter.check_async("alice"))?;
+            assert_eq!((decision.is_allowed(), decision.remaining()), (true, remaining));
+        }
+        Ok::<_, CheckError>(store)
+    });
     assert_eq!(store.statistics().round_trips, 3, "one to learn that the script is unknown, two to decide");
 }
 
@@ -61,8 +70,8 @@ fn by_a_user_who_may_do_no_more_than_needed() {
             .filter(|right| server.program().version().starts_with("valkey") || *right != "+client|setinfo"),
     );
     server.command(&words);
-    let servers = Servers::parse(&format!("redis://limiter:secret@{}", server.address())).expect("a URL");
-    let store = support::build(RedisStore::builder(servers).deadline(Duration::from_secs(10)));
+    let url = format!("redis://limiter:secret@{}", server.address());
+    let store = support::build(support::builder(&url).prefix("tidegate"));
     let all = Policy::new()
         .limit("a", Limit::per_second(10))
         .limit("b", Limit::fixed_window(10, Duration::from_secs(1)))
@@ -93,7 +102,7 @@ fn by_tls_with_a_private_authority() {
         root_cert: Some(server.authority().as_bytes().to_vec()),
     };
     let client = redis::Client::build_with_tls(server.url(), certificates).expect("a client");
-    works(support::build(RedisStore::builder(client).deadline(Duration::from_secs(10))));
+    works(support::build(support::patient(client)));
 }
 
 #[test]
@@ -101,7 +110,7 @@ fn without_a_runtime_of_the_callers() {
     let store = support::builder(&SERVER.url()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
     assert_eq!(block_on(limiter.check_async("alice")).expect("an answer").remaining(), 9);
-    assert!(limiter.acquire_blocking("alice", Duration::from_secs(1)).is_ok_and(|decision| decision.remaining() == 8));
+    assert!(limiter.acquire_blocking("alice", GUARD).is_ok_and(|decision| decision.remaining() == 8));
 }
 
 #[test]
@@ -136,20 +145,13 @@ fn every_key_expires_and_not_before_it_is_fresh() {
             Limiter::with_store(words.parse::<Limit>().expect(words), support::build(support::builder(&server.url())));
         let limiter = limiter.expect("a valid policy");
         for cost in [1, 3, 2, 1] {
+            let began = Instant::now();
             let decision = RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(cost))).expect("an answer");
-            let name = server.command(&["KEYS", "*"]).items()[0].text();
-            let left = server.command(&["PTTL", &name]).integer();
-            assert!(left >= 0, "{words}: no expiry");
-            // A moment has passed since the decision.
-            let needed = decision.reset_after().as_millis() as i64;
-            assert!(left + 1_000 >= needed, "{words}: {left} ms left of {needed}");
+            assert_kept(&server, began + decision.reset_after(), words);
         }
+        let began = Instant::now();
         let decision = RUNTIME.block_on(limiter.refund_async(Request::new("alice").cost(2))).expect("an answer");
-        let name = server.command(&["KEYS", "*"]).items()[0].text();
-        assert!(
-            server.command(&["PTTL", &name]).integer() + 1_000 >= decision.reset_after().as_millis() as i64,
-            "{words}"
-        );
+        assert_kept(&server, began + decision.reset_after(), words);
         let _ = RUNTIME.block_on(limiter.reset_async("alice")).expect("an answer");
         assert!(server.command(&["KEYS", "*"]).items().is_empty(), "{words}: a reset leaves nothing");
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tidegate::{CountingObserver, FailureMode, Limit, Limiter};
-use tidegate_testkit::servers::{ChaosProxy, Fault, Server};
+use tidegate_testkit::servers::{ChaosProxy, Fault, GUARD, Server};
 
-use crate::support::RUNTIME;
 use crate::support::listener::Listener;
-use crate::{DEADLINE, impatient, limiter, on, passes};
+use crate::support::timeline::{RESOLUTION, Timeline, skip};
+use crate::support::{RUNTIME, SHORT_PAUSES, build, builder};
+use crate::{limiter, limiter_on, passes};
 
 /// getsentry/sentry#122038: the server evicted keys, and limits were gone without
 /// a word. Ours cannot know either: a key that was evicted is one that lost its
@@ -30,14 +30,16 @@ fn row_52_an_evicted_key_costs_one_burst() {
 #[test]
 fn row_56_a_server_that_hangs_costs_a_deadline() {
     let server = Server::start();
-    let limiter = on(impatient(&server.url()), Limit::per_hour(100));
-    assert_eq!(passes(&limiter, 1), 1);
+    let timeline = Timeline::start();
+    let limiter = limiter_on(&timeline, &server.url(), "100/h");
+    assert!(timeline.run(limiter.check_async("alice")).expect("an answer").is_allowed());
     server.pause();
     for _ in 0..20 {
-        let began = Instant::now();
-        assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err());
-        assert!(began.elapsed() < DEADLINE + Duration::from_secs(3), "{:?}", began.elapsed());
+        let (outcome, took) = timeline.run_ahead(limiter.check_async("alice"));
+        assert!(outcome.is_err() && took <= GUARD + RESOLUTION, "{took:?}");
+        timeline.run(skip(SHORT_PAUSES.longest_pause));
     }
+    assert_eq!(limiter.store().statistics().failures, 20);
     server.resume();
 }
 
@@ -47,11 +49,12 @@ fn row_56_a_server_that_hangs_costs_a_deadline() {
 fn row_57_a_slow_server_is_not_stormed() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
-    let limiter = on(impatient(&proxy.url()), Limit::per_hour(1_000_000));
-    assert_eq!(passes(&limiter, 1), 1);
+    let timeline = Timeline::start();
+    let limiter = limiter_on(&timeline, &proxy.url(), "1000000/h");
+    assert!(timeline.run(limiter.check_async("alice")).expect("an answer").is_allowed());
     let before = proxy.connections();
     proxy.set(Fault::Stall);
-    RUNTIME.block_on(async {
+    timeline.run_ahead(async {
         let asks: Vec<_> = (0..500)
             .map(|_| {
                 let limiter = limiter.clone();
@@ -73,18 +76,19 @@ fn row_57_a_slow_server_is_not_stormed() {
 fn row_58_an_outage_is_told_with_every_answer() {
     let server = Server::start();
     let counts = Arc::new(CountingObserver::default());
-    let limiter = Limiter::builder(Limit::per_hour(3)).store(impatient(&server.url())).observer(counts.clone());
+    let store = build(builder(&server.url()));
+    let limiter = Limiter::builder(Limit::per_hour(3)).store(store).observer(counts.clone());
     let limiter = limiter.on_failure(FailureMode::Open).build().expect("a valid policy");
     server.kill();
     for _ in 0..10 {
-        let decision = RUNTIME.block_on(limiter.check_async("alice")).expect("a stand-in answers");
+        let decision = RUNTIME.block_on(limiter.check_async("alice")).expect("the fallback answers");
         assert!(decision.is_allowed() && decision.is_degraded());
     }
     assert_eq!(counts.degraded(), 10);
     let statistics = limiter.store().statistics();
     assert!(statistics.outages == 1 && statistics.failures > 0, "{statistics:?}");
-    // Where nobody chose, there is no answer at all.
-    let strict = on(impatient(&server.url()), Limit::per_hour(3));
+    // Without a failure mode, there is no answer at all.
+    let strict = crate::limiter(&server.url(), "3/h");
     assert!(RUNTIME.block_on(strict.check_async("alice")).is_err());
 }
 
@@ -96,7 +100,7 @@ fn row_59_in_an_outage_each_process_keeps_its_share() {
     server.kill();
     let admitted: u64 = (0..4)
         .map(|_| {
-            let limiter = Limiter::builder(Limit::per_hour(10)).store(impatient(&server.url()));
+            let limiter = Limiter::builder(Limit::per_hour(10)).store(build(builder(&server.url())));
             let limiter = limiter.on_failure(FailureMode::local(4)).build().expect("a valid policy");
             passes(&limiter, 20)
         })
@@ -110,7 +114,7 @@ fn row_59_in_an_outage_each_process_keeps_its_share() {
 fn row_60_an_outage_is_said_once_and_not_for_each_request() {
     static SAID: AtomicU64 = AtomicU64::new(0);
     let server = Server::start();
-    let limiter = on(impatient(&server.url()), Limit::per_hour(100));
+    let limiter = limiter(&server.url(), "100/h");
     assert_eq!(passes(&limiter, 1), 1);
     server.kill();
     // By this thread, which is the one that asks.

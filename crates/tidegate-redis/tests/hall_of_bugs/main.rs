@@ -10,24 +10,10 @@ mod failing;
 mod scripts;
 mod sharing;
 
-use std::time::Duration;
-
-use support::{RUNTIME, builder};
+use support::timeline::Timeline;
+use support::{RUNTIME, SHORT_PAUSES, builder};
 use tidegate::{Decision, Limit, Limiter, Policy, Request};
-use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore};
-
-const DEADLINE: Duration = Duration::from_millis(250);
-const RECOVERY: Duration = Duration::from_secs(20);
-
-/// A store that gives up soon and tries again soon.
-fn impatient(url: &str) -> RedisStore {
-    let breaker = BreakerSettings {
-        first_pause: Duration::from_millis(20),
-        longest_pause: Duration::from_millis(100),
-        ..BreakerSettings::default()
-    };
-    support::build(builder(url).deadline(DEADLINE).breaker(breaker))
-}
+use tidegate_redis::{RedisFailure, RedisStore};
 
 fn on(store: RedisStore, policy: impl Into<Policy>) -> Limiter<RedisStore> {
     Limiter::with_store(policy, store).expect("a valid policy")
@@ -35,6 +21,11 @@ fn on(store: RedisStore, policy: impl Into<Policy>) -> Limiter<RedisStore> {
 
 fn limiter(url: &str, words: &str) -> Limiter<RedisStore> {
     on(support::build(builder(url)), words.parse::<Limit>().expect(words))
+}
+
+/// One whose deadlines expire when the test says so.
+fn limiter_on(timeline: &Timeline, url: &str, words: &str) -> Limiter<RedisStore> {
+    on(timeline.build(builder(url).breaker(SHORT_PAUSES)), words.parse::<Limit>().expect(words))
 }
 
 fn ask(limiter: &Limiter<RedisStore>, request: Request<'_>) -> Decision {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::{Limit, ManualClock, Micros, Policy, Request};
-use tidegate_redis::{Lease, RedisStore, Servers};
+use tidegate_redis::{Lease, RedisStore};
 
 use crate::support::{self, RUNTIME, SERVER};
 use crate::{ask, on, passes};
@@ -18,8 +18,7 @@ fn processes(
 ) -> (Vec<tidegate::Limiter<RedisStore>>, ManualClock) {
     let (prefix, clock) = (support::new_prefix(), ManualClock::at(Micros::new(START)));
     let process = || {
-        let store = RedisStore::builder(Servers::parse(&SERVER.url()).expect("a URL")).prefix(prefix.as_str());
-        let store = store.clock(clock.clone()).deadline(Duration::from_secs(10));
+        let store = support::builder(&SERVER.url()).prefix(prefix.as_str()).clock(clock.clone());
         let store = lease.into_iter().fold(store, |store, lease| store.lease("rule", lease));
         on(support::build(store), policy.clone())
     };
@@ -93,11 +92,9 @@ fn row_63_refused_requests_do_not_pile_units_up() {
         }
     });
     // What is too much goes back to the servers in a moment.
-    tidegate_testkit::servers::eventually("given back", Duration::from_secs(20), || {
-        match limiter.store().statistics().units_on_lease {
-            held if held <= lease.chunk => Ok(()),
-            held => Err(format!("{held} units held")),
-        }
+    tidegate_testkit::servers::eventually("given back", || match limiter.store().statistics().units_on_lease {
+        held if held <= lease.chunk => Ok(()),
+        held => Err(format!("{held} units held")),
     });
 }
 
