@@ -5,8 +5,8 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs, io, thread};
 
@@ -16,7 +16,7 @@ use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Admission, Directory, Outcome, Process, eventually};
 
 use crate::pressure::{KEY, outcome};
-use crate::trial::{DEADLINE, PATIENCE};
+use crate::trial::SLACK;
 
 /// The name of the limit that clients share.
 pub(crate) const RULE: &str = "client";
@@ -52,7 +52,7 @@ pub struct ClientOptions {
 /// When it cannot write what it has been told.
 pub fn run(options: &ClientOptions) -> io::Result<()> {
     let servers = Servers::parse(&options.url).map_err(io::Error::other)?;
-    let mut builder = RedisStore::builder(servers).prefix("chaos").deadline(DEADLINE);
+    let mut builder = RedisStore::builder(servers).prefix("chaos").deadline(SLACK).connection_patience(SLACK);
     if let Some(chunk) = options.lease {
         builder = builder.lease(RULE, Lease { chunk, ttl: LEASE_TTL });
     }
@@ -100,6 +100,10 @@ pub(crate) struct Client {
     words: Vec<String>,
 }
 
+/// A moment before any client starts, by both clocks. All diaries go by the same one, so their times
+/// compare even if this process was kept waiting between the two readings.
+static START: LazyLock<(Instant, SystemTime)> = LazyLock::new(|| (Instant::now(), SystemTime::now()));
+
 /// What a client has written down.
 #[derive(Debug, Default)]
 pub(crate) struct Diary {
@@ -114,6 +118,7 @@ impl Client {
 
     /// Starts one by a command that becomes it.
     pub(crate) fn start_by(command: &[&str], url: &str, limit: Limit, lease: Option<u64>) -> Client {
+        LazyLock::force(&START);
         let directory = Directory::create();
         let until = directory.path().join("until").display().to_string();
         let (program, limit) = (program().display().to_string(), limit.to_string());
@@ -149,7 +154,7 @@ impl Client {
 
     /// Waits until it has been admitted so often.
     pub(crate) fn wait_for_admitted(&self, admitted: usize) {
-        eventually("a client to be admitted", PATIENCE, || match self.diary().admissions.len() {
+        eventually("a client to be admitted", || match self.diary().admissions.len() {
             count if count >= admitted => Ok(()),
             count => Err(format!("{count} admissions of {admitted}; it says {:?}", self.log())),
         });
@@ -158,7 +163,7 @@ impl Client {
     /// Lets it end in good order.
     pub(crate) fn finish(&mut self) {
         self.directory.write("until", "now");
-        eventually("a client to end", PATIENCE, || if self.process.has_ended() { Ok(()) } else { Err("it asks on") });
+        eventually("a client to end", || if self.process.has_ended() { Ok(()) } else { Err("it asks on") });
     }
 
     fn log(&self) -> String {
@@ -167,11 +172,11 @@ impl Client {
 
     /// What it has written so far. A panic of it would stand there as well.
     pub(crate) fn diary(&self) -> Diary {
-        let (instant, system) = (Instant::now(), SystemTime::now());
         // Instants are not for other processes; the wall clock is, and is not set meanwhile.
+        let (instant, system) = *START;
         let at = |micros: &str| {
             let time = UNIX_EPOCH + Duration::from_micros(micros.parse().unwrap_or(0));
-            instant.checked_sub(system.duration_since(time).unwrap_or_default()).unwrap_or(instant)
+            instant + time.duration_since(system).unwrap_or_default()
         };
         let mut diary = Diary::default();
         let log = self.log();

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use tidegate::{CheckError, Decision, FailureMode, Limit, Limiter, Request, StoreError};
 use tidegate_redis::{RedisFailure, RedisStore};
 use tidegate_testkit::block_on;
-use tidegate_testkit::servers::{Admission, Load, Outcome, Tally, Turn, eventually};
+use tidegate_testkit::servers::{Admission, Load, Outcome, Reply, Server, Tally, Turn, eventually};
 
 use crate::bound::{Damage, allowance, tightest};
 use crate::findings::Findings;
 use crate::tidegate_process::HTTP_PATIENCE;
-use crate::trial::{PATIENCE, SLACK, Trial, build, limiter};
+use crate::trial::{SLACK, Trial, build, limiter};
 
 pub(crate) const KEY: &str = "alice";
 
@@ -104,19 +104,34 @@ impl Pressure {
         thread::sleep(length);
     }
 
-    /// Waits until somebody is told that the store is away.
+    /// Lets it go on until the store has given some more answers.
+    pub(crate) fn go_on(&self) {
+        self.greedy.wait_for_answers(20);
+        if let Some(counted) = &self.counted {
+            counted.load.wait_for_answers(20);
+        }
+    }
+
+    /// Waits until callers are told that the store is away.
     pub(crate) fn suffer(&self) {
-        let before = self.tally();
+        self.suffer_from(|| {});
+    }
+
+    /// Does something that passes by itself, again and again until callers are told that the
+    /// store is away.
+    pub(crate) fn suffer_from(&self, mut harm: impl FnMut()) {
         let failed = |tally: &Tally| tally.asked() - tally.answered();
-        self.greedy.wait_until("the fault to be felt", |tally| failed(tally) > failed(&before) + 5);
+        let before = failed(&self.tally());
+        self.greedy.wait_until("the fault to be felt", |_| {
+            harm();
+            failed(&self.tally()) > before + 5
+        });
     }
 
     /// Waits until the store answers as before: it admits, and has no more to give.
     pub(crate) fn recover(&self) {
         recover(&self.greedy);
-        if let Some(counted) = &self.counted {
-            counted.load.wait_for_answers(20);
-        }
+        self.go_on();
     }
 
     /// The limit that the greedy ones want more than.
@@ -157,12 +172,12 @@ impl Counted {
         if let Some(ids) = ids {
             // Whoever had no answer yet asks once more: then nothing is in doubt.
             for id in ids.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
-                let last = eventually("an answer to the last of a caller", PATIENCE, || by_id(&limiter, id));
+                let last = eventually("an answer to the last of a caller", || by_id(&limiter, id));
                 admitted += u64::from(last.is_allowed());
             }
             in_doubt = 0;
         }
-        let left = eventually("what is left of a limit", PATIENCE, || block_on(limiter.peek_async(KEY)));
+        let left = eventually("what is left of a limit", || block_on(limiter.peek_async(KEY)));
         let charged = COUNTED.capacity() - left.remaining();
         findings.count_calls(&tally);
         findings.lost = admitted.saturating_sub(charged);
@@ -281,6 +296,14 @@ pub(crate) fn outcome(answer: Result<Decision, CheckError>) -> Outcome {
     }
 }
 
+/// The name of a state. One that callers do not come back to in time expires, until they do.
+pub(crate) fn state_of(server: &Server, pattern: &str) -> String {
+    eventually("a state", || {
+        let keys = server.command(&["KEYS", pattern]);
+        keys.items().first().map(Reply::text).ok_or("there is none")
+    })
+}
+
 /// Does something, and says how long it took: some faults cost by how long they last.
 pub(crate) fn measure<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     let began = Instant::now();
@@ -290,12 +313,10 @@ pub(crate) fn measure<T>(act: impl FnOnce() -> T) -> (T, Duration) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_testkit::servers::Server;
-
     use super::*;
 
     /// A limit whose bound leaves no room for a mistake.
-    const LIMIT: Limit = Limit::per_second(50).burst(200);
+    const LIMIT: Limit = Limit::per_second(10).burst(100);
 
     fn judged(harm: impl FnOnce(&Server), damage: Damage) -> Vec<String> {
         let (mut trial, server) = (Trial::new(1), Server::start());
@@ -309,8 +330,7 @@ mod tests {
     }
 
     fn delete(server: &Server, pattern: &str) {
-        let keys = server.command(&["KEYS", pattern]);
-        server.command(&["DEL", &keys.items().first().expect("a state").text()]);
+        server.command(&["DEL", &state_of(server, pattern)]);
     }
 
     #[test]

@@ -13,13 +13,15 @@ use tidegate::Limit;
 use tidegate_testkit::servers::{Directory, Outcome, Process, Turn, eventually};
 
 use crate::pressure::KEY;
-use crate::trial::PATIENCE;
 
 /// The variable that says where the binary is, if not beside this program.
 const VARIABLE: &str = "TIDEGATE_BINARY";
 
-/// How long an answer over HTTP may take.
-pub(crate) const HTTP_PATIENCE: Duration = Duration::from_secs(3);
+/// How long an answer over HTTP may take: a server that is well answers long before.
+pub(crate) const HTTP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long to wait for an answer that there may not be.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) fn is_ready() -> Result<(), String> {
     let path = binary();
@@ -78,7 +80,7 @@ impl Tidegate {
         words.extend(self.arguments.iter().map(String::as_str));
         let (program, rest) = words.split_first().expect("there are words");
         let mut process = Process::start(Path::new(program), rest, &self.directory, &self.log_path());
-        eventually("a server of the binary", PATIENCE, || match self.log() {
+        eventually("a server of the binary", || match self.log() {
             log if log.contains("Try: ") => Ok(()),
             log if process.has_ended() => panic!("it ended at its start: {log}"),
             log => Err(log),
@@ -153,7 +155,7 @@ impl HttpCallers {
     pub(crate) fn ask(&self, turn: Turn) -> Outcome {
         let kept = self.take(turn.caller);
         let was_kept = kept.is_some();
-        let mut connection = match kept.map_or_else(|| HttpConnection::open(self.address), Ok) {
+        let mut connection = match kept.map_or_else(|| HttpConnection::open(self.address, HTTP_PATIENCE), Ok) {
             Ok(connection) => connection,
             Err(error) => return Outcome::TurnedAway { why: error.to_string() },
         };
@@ -195,9 +197,9 @@ impl HttpCallers {
 }
 
 impl HttpConnection {
-    fn open(address: SocketAddr) -> io::Result<HttpConnection> {
-        let stream = TcpStream::connect_timeout(&address, HTTP_PATIENCE)?;
-        stream.set_read_timeout(Some(HTTP_PATIENCE))?;
+    fn open(address: SocketAddr, timeout: Duration) -> io::Result<HttpConnection> {
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
         stream.set_nodelay(true)?;
         Ok(HttpConnection(BufReader::new(stream)))
     }
@@ -224,5 +226,5 @@ impl HttpConnection {
 
 /// Asks once, on a connection of its own.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
-    HttpConnection::open(address)?.ask(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"))
+    HttpConnection::open(address, PROBE_TIMEOUT)?.ask(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"))
 }

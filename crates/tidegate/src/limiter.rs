@@ -28,7 +28,7 @@ use crate::time::Micros;
 /// ```
 /// use tidegate::{Limit, Limiter};
 ///
-/// let limiter = Limiter::new(Limit::per_second(2));
+/// let limiter = Limiter::new(Limit::per_hour(2));
 /// assert!(limiter.check("alice")?.is_allowed());
 /// assert_eq!(limiter.check("alice")?.remaining(), 0);
 /// let refusal = limiter.check("alice")?;

@@ -11,10 +11,15 @@ use tidegate::{
     StoreError,
 };
 
+fn limiter(policy: impl Into<Policy>) -> Limiter {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    Limiter::with_store(policy, store).expect("a valid policy")
+}
+
 #[test]
 fn threads_that_send_one_request_are_charged_for_one() {
     for round in 0..200 {
-        let limiter = Limiter::new([Limit::per_hour(100), Limit::fixed_window(100, Duration::from_secs(86_400))]);
+        let limiter = limiter([Limit::per_hour(100), Limit::fixed_window(100, Duration::from_secs(86_400))]);
         let id = format!("request {round}");
         let remaining: Vec<u64> = std::thread::scope(|scope| {
             let ask = || limiter.check(Request::new("alice").cost(7).id(&id)).expect("an answer").remaining();
@@ -40,7 +45,7 @@ fn an_id_is_forgotten_when_its_time_is_over() {
 
 #[test]
 fn no_more_ids_are_kept_than_fit() {
-    let limiter = Limiter::new(Limit::per_hour(1_000_000));
+    let limiter = limiter(Limit::per_hour(1_000_000));
     let ids: Vec<String> = (0..200_000).map(|number| number.to_string()).collect();
     for id in &ids {
         assert!(limiter.is_allowed(Request::new("alice").id(id)));
@@ -55,7 +60,7 @@ fn no_more_ids_are_kept_than_fit() {
 
 #[test]
 fn an_id_belongs_to_whose_request_it_is() {
-    let limiter = Limiter::new(Limit::per_hour(10));
+    let limiter = limiter(Limit::per_hour(10));
     for (key, id) in [("alice", "a"), ("bob", "a"), ("b", "oba"), ("", "alicea")] {
         let first = limiter.check(Request::new(key).id(id)).expect("an answer");
         assert!(!first.is_repeated(), "{key:?} has not sent {id:?} before");
@@ -66,7 +71,7 @@ fn an_id_belongs_to_whose_request_it_is() {
 #[test]
 fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
     let policy = Policy::new().rule(Rule::new("user", Limit::per_hour(10)).key(["user"]));
-    let limiter = Limiter::new(policy);
+    let limiter = limiter(policy);
     let order = || Request::user("alice").with("path", "/orders").id("a");
     assert!(limiter.is_allowed(order()));
     for other in [order().cost(2), order().with("path", "/returns"), order().with("more", "yes"), order().rule("user")]
@@ -87,8 +92,7 @@ fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
 #[test]
 fn whatever_differs_makes_it_another_request() {
     let nameless = Rule::new("", Limit::per_hour(10));
-    let limiter =
-        Limiter::new(Policy::new().limit("a", Limit::per_hour(10)).limit("b", Limit::per_hour(10)).rule(nameless));
+    let limiter = limiter(Policy::new().limit("a", Limit::per_hour(10)).limit("b", Limit::per_hour(10)).rule(nameless));
     let request = || Request::new(("alice", "x"));
     let requests = [
         request(),
@@ -122,7 +126,7 @@ fn whatever_differs_makes_it_another_request() {
 
 #[test]
 fn a_request_that_takes_nothing_needs_no_id() {
-    let limiter = Limiter::new(Limit::per_hour(10));
+    let limiter = limiter(Limit::per_hour(10));
     let look = |name| limiter.check(Request::new("alice").cost(0).with(name, "").id("a")).expect("an answer");
     assert!(!look("a").is_repeated() && !look("a").is_repeated() && !look("b").is_repeated());
     assert!(limiter.check(Request::new("alice").id("a")).is_ok_and(|decision| !decision.is_repeated()));
@@ -131,7 +135,7 @@ fn a_request_that_takes_nothing_needs_no_id() {
 
 #[test]
 fn a_changed_limit_does_not_charge_again() {
-    let limiter = Limiter::new(Policy::new().limit("api", Limit::per_hour(10)));
+    let limiter = limiter(Policy::new().limit("api", Limit::per_hour(10)));
     let request = || Request::new("alice").cost(4).id("a");
     assert!(limiter.is_allowed(request()));
     limiter.set_policy(Policy::new().limit("api", Limit::per_hour(20))).expect("a valid policy");
@@ -173,7 +177,7 @@ fn a_limit_that_is_charged_nothing_does_not_hide_the_id_from_the_others() {
     let free = || Rule::new("free", Limit::per_hour(10)).always(0);
     let paid = || Rule::new("paid", Limit::per_hour(10));
     for policy in [Policy::new().rule(free()).rule(paid()), Policy::new().rule(paid()).rule(free())] {
-        let limiter = Limiter::new(policy);
+        let limiter = limiter(policy);
         let ask = || limiter.check(Request::new("alice").id("order-17")).expect("an answer");
         assert_eq!((ask().is_repeated(), ask().is_repeated()), (false, true));
         assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 9);

@@ -108,19 +108,28 @@ fn places_that_share_keys_share_what_was_used_before() {
 
 #[test]
 fn very_many_overrides_are_put_in_the_place_of_others_in_time() {
-    // Each was compared with all others: that would take minutes.
-    let count = 20_000;
-    let with = |from: u64| {
-        (from..from + count).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
-            rule.override_for("user", number.to_string(), limit("100/h"))
-        })
+    let change = |count: u32| {
+        let with = |from: u32| {
+            (from..from + count).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
+                rule.override_for("user", number.to_string(), limit("100/h"))
+            })
+        };
+        let round = |_| {
+            let limiter = limiter(with(0));
+            assert!(limiter.is_allowed(Request::user("7").cost(4)));
+            let next = with(count);
+            let began = Instant::now();
+            limiter.set_policy(next).expect("a valid policy");
+            let took = began.elapsed();
+            assert_eq!(limiter.peek(Request::user("7")).expect("an answer").remaining(), 6);
+            took
+        };
+        // The shortest of some times: whatever else the machine does only makes them longer.
+        (0..3).map(round).min().expect("there are rounds") / count
     };
-    let limiter = limiter(with(0));
-    assert!(limiter.is_allowed(Request::user("7").cost(4)));
-    let begun = Instant::now();
-    limiter.set_policy(with(count)).expect("a valid policy");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert_eq!(limiter.peek(Request::user("7")).expect("an answer").remaining(), 6);
+    // Each was compared with all others: that takes twenty times as long among so many.
+    let (few, many) = (change(1_000), change(30_000));
+    assert!(many < 8 * few, "{many:?} for each of 30,000 overrides, {few:?} for each of 1,000");
 }
 
 #[test]

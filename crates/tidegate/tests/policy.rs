@@ -465,13 +465,23 @@ fn of_several_overrides_the_first_one_counts() {
 
 #[test]
 fn one_of_very_many_rules_is_found_by_its_name_in_time() {
-    // All names were compared, each time.
-    let rules = (0..10_000).map(|number| {
-        let name = Name::configured(&format!("rule number {number}")).expect("not too many names");
-        Rule::new(name, Limit::per_hour(1_000_000)).when("number", equals(&number.to_string()))
-    });
-    let limiter = limiter(rules.fold(Policy::new(), Policy::rule));
-    let begun = Instant::now();
-    assert!((0..1_000_000).all(|_| limiter.is_allowed(Request::new("alice").rule("rule number 777"))));
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let lookup = |rules: u64| {
+        let names: Vec<String> = (0..rules).map(|number| format!("rule number {number}")).collect();
+        let rule = |name: &String| {
+            let name = Name::configured(name).expect("not too many names");
+            Rule::new(name, Limit::per_hour(1_000_000)).when("number", equals(name.as_str()))
+        };
+        let limiter = limiter(names.iter().map(rule).fold(Policy::new(), Policy::rule));
+        let round = |_| {
+            let began = Instant::now();
+            let mut asked = names.iter().rev().cycle().take(1_000);
+            assert!(asked.all(|name| limiter.is_allowed(Request::new("alice").rule(name))));
+            began.elapsed()
+        };
+        // The shortest of many times: whatever else the machine does only makes them longer.
+        (0..100).map(round).min().expect("there are rounds")
+    };
+    // All names were compared, each time: that takes a hundred times as long among so many.
+    let (few, many) = (lookup(10), lookup(10_000));
+    assert!(many < 10 * few, "{many:?} for 1,000 requests by 10,000 rules, {few:?} by 10");
 }

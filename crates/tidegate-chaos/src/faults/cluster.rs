@@ -10,7 +10,7 @@ use crate::fault::{Fault, Needs};
 use crate::findings::Findings;
 use crate::namespace::Cut;
 use crate::pressure::{KEY, Pressure, measure};
-use crate::trial::{PATIENCE, Trial};
+use crate::trial::Trial;
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("cluster-failover", "CLUSTER FAILOVER: the master hands over", "nothing", failover),
@@ -62,6 +62,9 @@ pub(super) const FAULTS: &[Fault] = &[
     )
     .needs(Needs::Namespace),
 ];
+
+/// After so long the others notice that a node is away: half as long again as the timeout of a node.
+const NOTICED: Duration = Duration::from_millis(4_500);
 
 fn url(cluster: &Cluster) -> String {
     let hosts: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
@@ -146,7 +149,7 @@ fn replica_killed(trial: &mut Trial) -> Findings {
     befalls(trial, &cluster, |trial, master, pressure| {
         let replica = cluster.replica_of(master);
         cluster.node(replica).kill();
-        pressure.endure(trial.about(Duration::from_millis(1_500)));
+        pressure.endure(trial.about(NOTICED));
         cluster.node(replica).restart();
         cluster.wait_until_healthy();
         Damage::NONE
@@ -160,7 +163,7 @@ fn replica_paused(trial: &mut Trial) -> Findings {
     befalls(trial, &cluster, |trial, master, pressure| {
         let replica = cluster.replica_of(master);
         cluster.node(replica).pause();
-        pressure.endure(trial.about(Duration::from_millis(1_500)));
+        pressure.endure(trial.about(NOTICED));
         cluster.node(replica).resume();
         Damage::NONE
     })
@@ -211,10 +214,10 @@ fn slot_moves(trial: &mut Trial) -> Findings {
 fn script_flush(trial: &mut Trial) -> Findings {
     trial.be_patient();
     let cluster = Cluster::start();
-    befalls(trial, &cluster, |trial, _, pressure| {
+    befalls(trial, &cluster, |_, _, pressure| {
         for _ in 0..5 {
             (0..cluster.size()).for_each(|node| _ = cluster.node(node).command(&["SCRIPT", "FLUSH"]));
-            pressure.endure(trial.about(Duration::from_millis(100)));
+            pressure.go_on();
         }
         Damage::NONE
     })
@@ -228,6 +231,7 @@ fn lagged_replica(trial: &mut Trial) -> Findings {
         let cut = Cut::none();
         cut.between(&Cluster::source(replica).to_string(), cluster.node(master).port());
         pressure.endure(trial.about(Duration::from_millis(800)));
+        pressure.go_on();
         cluster.node(master).kill();
         // Not before: what the dead one had sent would still arrive.
         wait_for_master(&cluster, replica);
@@ -239,7 +243,7 @@ fn lagged_replica(trial: &mut Trial) -> Findings {
 }
 
 fn wait_for_master(cluster: &Cluster, replica: usize) {
-    eventually("the replica to be master", PATIENCE, || match cluster.masters() {
+    eventually("the replica to be master", || match cluster.masters() {
         masters if masters.contains(&replica) => Ok(()),
         masters => Err(format!("{masters:?} are")),
     });

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_testkit::servers::{ChaosProxy, Fault as Spoil, Server};
+use tidegate_testkit::servers::{ChaosProxy, Fault as Spoil, Server, eventually};
 
 use crate::bound::Damage;
 use crate::fault::{Fault, Needs};
@@ -71,8 +71,9 @@ fn spoiled(trial: &mut Trial, spoil: Spoil) -> Findings {
 fn delay(trial: &mut Trial) -> Findings {
     trial.be_patient();
     befalls(trial, |trial, proxy, pressure| {
-        proxy.set(Spoil::Delay(DEADLINE / 10));
+        proxy.set(Spoil::Delay(Duration::from_millis(25)));
         pressure.endure(trial.about(Duration::from_millis(900)));
+        pressure.go_on();
     })
     .without_errors()
 }
@@ -102,10 +103,10 @@ fn dripping(trial: &mut Trial) -> Findings {
 }
 
 fn reset_after_request(trial: &mut Trial) -> Findings {
-    befalls(trial, |trial, proxy, pressure| {
+    befalls(trial, |_, proxy, _| {
         for _ in 0..12 {
             proxy.reset_after_next_request();
-            pressure.endure(trial.about(Duration::from_millis(80)));
+            eventually("a request", || if proxy.awaits_request() { Err("none") } else { Ok(()) });
         }
     })
 }

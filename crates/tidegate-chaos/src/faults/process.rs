@@ -12,7 +12,7 @@ use crate::client::{CALLERS, Client, Diary, RULE};
 use crate::fault::Fault;
 use crate::findings::Findings;
 use crate::pressure::{KEY, Pressure, judge_admissions, span};
-use crate::trial::{PATIENCE, Trial, limiter};
+use crate::trial::{Trial, limiter};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("primary-killed", "the server gets kill -9 and comes back empty", "one burst", primary_killed).quick(),
@@ -139,7 +139,7 @@ fn replica_promoted(trial: &mut Trial) -> Findings {
     let replication = ChaosProxy::start(server.address());
     let proxy = ChaosProxy::start(server.address());
     replica.command(&["REPLICAOF", "127.0.0.1", &replication.address().port().to_string()]);
-    eventually("the replica to follow", PATIENCE, || match replica.info("replication", "master_link_status") {
+    eventually("the replica to follow", || match replica.info("replication", "master_link_status") {
         status if status == "up" => Ok(()),
         status => Err(status),
     });
@@ -147,6 +147,7 @@ fn replica_promoted(trial: &mut Trial) -> Findings {
     pressure.settle();
     replication.set(Spoil::Stall);
     pressure.endure(trial.about(Duration::from_millis(800)));
+    pressure.go_on();
     server.kill();
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     proxy.redirect(replica.address());
@@ -189,7 +190,7 @@ fn befalls_client(trial: &mut Trial, lease: Option<u64>, lost: u64, harm: impl F
     let counted = Limit::fixed_window(1_000_000, Duration::from_secs(86_400)).from_first_request();
     let (tally, _) = clients_of(&server, counted, lease, &harm);
     let limiter = limiter(&trial.store(&server.url()), RULE, counted, None);
-    let left = eventually("what is left of a limit", PATIENCE, || block_on(limiter.peek_async(KEY)));
+    let left = eventually("what is left of a limit", || block_on(limiter.peek_async(KEY)));
     let (charged, admitted) = (counted.capacity() - left.remaining(), tally.admitted);
     // A reply that was lost may have been about a whole lease.
     let most = admitted + tally.in_doubt * lease.unwrap_or(1) + lost;

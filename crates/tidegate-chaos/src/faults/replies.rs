@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use tidegate_testkit::servers::{Connection, Reply, Server, eventually};
@@ -11,8 +10,8 @@ use super::befalls_server;
 use crate::bound::Damage;
 use crate::fault::Fault;
 use crate::findings::Findings;
-use crate::pressure::Pressure;
-use crate::trial::{PATIENCE, Trial};
+use crate::pressure::{Pressure, state_of};
+use crate::trial::Trial;
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("script-flush", "SCRIPT FLUSH, again and again", "nothing, and no error", script_flush).quick(),
@@ -41,7 +40,7 @@ pub(super) const FAULTS: &[Fault] = &[
         readonly,
     )
     .quick(),
-    Fault::new("loading", "LOADING: the server reads its data for a second", "nothing", loading).quick(),
+    Fault::new("loading", "LOADING: the server reads its data for some seconds", "nothing", loading).quick(),
     Fault::new("busy", "BUSY: somebody's script does not end", "nothing", busy).quick(),
     Fault::new("asleep", "the server does nothing for a while (DEBUG SLEEP)", "nothing", asleep).quick(),
     Fault::new("misconf", "MISCONF: it cannot save, and refuses to write", "nothing", misconf).quick(),
@@ -61,10 +60,10 @@ pub(super) const FAULTS: &[Fault] = &[
 
 fn script_flush(trial: &mut Trial) -> Findings {
     trial.be_patient();
-    befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
+    befalls_server(trial, &[], Damage::NONE, |_, server, pressure| {
         for _ in 0..10 {
             server.command(&["SCRIPT", "FLUSH"]);
-            pressure.endure(trial.about(Duration::from_millis(50)));
+            pressure.go_on();
         }
     })
     .without_errors()
@@ -94,11 +93,13 @@ fn full(trial: &mut Trial) -> Findings {
 
 fn evicting(trial: &mut Trial) -> Findings {
     const EVICTED: &str = "__keyevent@0__:evicted";
+    const OVER: &str = "over";
     let server = Server::start_with(&[("maxmemory-policy", "allkeys-lru"), ("notify-keyspace-events", "Ee")]);
     let pressure = Pressure::greedy(trial, &trial.store(&server.url()));
     pressure.settle();
-    let mut listener = Connection::open(server.address(), Duration::from_millis(300)).expect("a connection");
+    let mut listener = Connection::open(server.address()).expect("a connection");
     listener.command(&["SUBSCRIBE", EVICTED]).expect("a reply");
+    listener.command(&["SUBSCRIBE", OVER]).expect("a reply");
     let used: u64 = server.info("memory", "used_memory").parse().expect("a number");
     server.command(&["CONFIG", "SET", "maxmemory", &(used + 100_000).to_string()]);
     let filler = "x".repeat(10_000);
@@ -107,7 +108,9 @@ fn evicting(trial: &mut Trial) -> Findings {
         let _ = server.try_command(&["SET", &format!("filler{number}"), &filler]);
     }
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    let evicted: Vec<Reply> = std::iter::from_fn(|| listener.receive().ok()).collect();
+    server.command(&["PUBLISH", OVER, ""]);
+    let events = std::iter::repeat_with(|| listener.receive().expect("an event"));
+    let evicted: Vec<Reply> = events.take_while(|event| event.items()[1].text() != OVER).collect();
     let ours = evicted.iter().filter(|event| event.items()[2].text().contains("greedy")).count() as u64;
     pressure.recover();
     let mut findings = pressure.judge(Damage::losses(ours));
@@ -119,9 +122,8 @@ fn evicting(trial: &mut Trial) -> Findings {
 /// Puts something else where the state is, and deletes it after a while.
 fn replaced(trial: &mut Trial, foreign: &[&str]) -> Findings {
     befalls_server(trial, &[], Damage::losses(1), |trial, server, pressure| {
-        let keys = server.command(&["KEYS", "chaos:*greedy*"]);
-        let name = keys.items().first().expect("a state").text();
         server.command(foreign);
+        let name = state_of(server, "chaos:*greedy*");
         server.command(&["RENAME", "foreign", &name]);
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(200)));
@@ -150,23 +152,20 @@ fn readonly(trial: &mut Trial) -> Findings {
 fn loading(trial: &mut Trial) -> Findings {
     let directives = [("enable-debug-command", "yes"), ("loading-process-events-interval-bytes", "1024")];
     befalls_server(trial, &directives, Damage::NONE, |_, server, pressure| {
-        server.command(&["DEBUG", "POPULATE", "5000"]);
-        // Microseconds a key: a second of loading, and longer where sleeps are coarse.
-        server.command(&["CONFIG", "SET", "key-load-delay", "100"]);
-        thread::scope(|scope| {
-            scope.spawn(|| server.try_command(&["DEBUG", "RELOAD"]));
-            pressure.suffer();
-        });
+        server.command(&["DEBUG", "POPULATE", "4000"]);
+        // Microseconds a key: twice the deadline, and longer where sleeps are coarse.
+        server.command(&["CONFIG", "SET", "key-load-delay", "1000"]);
+        pressure.suffer_from(|| _ = server.command(&["DEBUG", "RELOAD"]));
     })
 }
 
 fn busy(trial: &mut Trial) -> Findings {
     befalls_server(trial, &[("busy-reply-threshold", "20")], Damage::NONE, |trial, server, pressure| {
-        let mut other = Connection::open(server.address(), PATIENCE).expect("a connection");
+        let mut other = Connection::open(server.address()).expect("a connection");
         other.send(&["EVAL", "while true do end", "0"]).expect("sent");
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
-        eventually("the script to be killed", PATIENCE, || match server.try_command(&["SCRIPT", "KILL"]) {
+        eventually("the script to be killed", || match server.try_command(&["SCRIPT", "KILL"]) {
             Ok(reply) if !reply.is_error() => Ok(()),
             other => Err(format!("{other:?}")),
         });
@@ -175,10 +174,7 @@ fn busy(trial: &mut Trial) -> Findings {
 
 fn asleep(trial: &mut Trial) -> Findings {
     befalls_server(trial, &[("enable-debug-command", "yes")], Damage::NONE, |_, server, pressure| {
-        thread::scope(|scope| {
-            scope.spawn(|| server.try_command(&["DEBUG", "SLEEP", "1.2"]));
-            pressure.suffer();
-        });
+        pressure.suffer_from(|| _ = server.command(&["DEBUG", "SLEEP", "4"]));
     })
 }
 
@@ -208,7 +204,7 @@ fn noreplicas(trial: &mut Trial) -> Findings {
 
 fn noauth(trial: &mut Trial) -> Findings {
     befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
-        let mut admin = Connection::open(server.address(), PATIENCE).expect("a connection");
+        let mut admin = Connection::open(server.address()).expect("a connection");
         let mut say = |words: &[&str]| admin.command(words).expect("a reply");
         say(&["CONFIG", "SET", "requirepass", "secret"]);
         say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
@@ -238,19 +234,24 @@ fn client_kill(trial: &mut Trial) -> Findings {
 
 fn client_pause(trial: &mut Trial) -> Findings {
     befalls_server(trial, &[], Damage::NONE, |_, server, pressure| {
-        server.command(&["CLIENT", "PAUSE", "800", "ALL"]);
-        pressure.suffer();
+        pressure.suffer_from(|| {
+            server.command(&["CLIENT", "PAUSE", "4000", "ALL"]);
+            // Answered when the pause is over.
+            server.command(&["PING"]);
+        });
     })
 }
 
 fn maxclients(trial: &mut Trial) -> Findings {
     befalls_server(trial, &[], Damage::NONE, |trial, server, pressure| {
-        let mut admin = Connection::open(server.address(), PATIENCE).expect("a connection");
+        let open = || Connection::open(server.address()).expect("a connection");
+        let (mut admin, mut others): (_, Vec<Connection>) = (open(), (0..20).map(|_| open()).collect());
+        // A connection that listens is not a normal one: it is there when the others are thrown out.
+        for other in &mut others {
+            other.command(&["SUBSCRIBE", "anything"]).expect("a reply");
+        }
         admin.command(&["CONFIG", "SET", "maxclients", "8"]).expect("a reply");
         admin.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("a reply");
-        // Those who were thrown out wait a moment before they try again: others are faster.
-        let others: Vec<Connection> =
-            (0..20).filter_map(|_| Connection::open(server.address(), PATIENCE).ok()).collect();
         pressure.suffer();
         pressure.endure(trial.about(Duration::from_millis(300)));
         drop(others);

@@ -109,7 +109,8 @@ fn replica_killed(trial: &mut Trial) -> Findings {
     befalls(trial, &set, |trial, master, pressure| {
         let replica = set.server((master + 1) % 3);
         replica.kill();
-        pressure.endure(trial.about(Duration::from_millis(1_000)));
+        // Half as long again as sentinels take to notice.
+        pressure.endure(trial.about(Duration::from_millis(4_500)));
         replica.restart();
         pressure.endure(trial.about(Duration::from_millis(500)));
         Damage::NONE
@@ -158,6 +159,7 @@ fn lagged(trial: &mut Trial) -> Findings {
         let cut = Cut::none();
         cut.between(SOURCE, set.server(master).port());
         pressure.endure(trial.about(Duration::from_millis(800)));
+        pressure.go_on();
         set.server(master).kill();
         set.wait_for_another_master(master);
         drop(cut);

@@ -106,11 +106,7 @@ impl Cluster {
         Ipv4Addr::new(127, 0, 1, u8::try_from(node + 1).expect("fewer nodes than addresses"))
     }
 
-    fn launch<'d>(
-        program: &Program,
-        size: usize,
-        directives: impl Fn(usize) -> Vec<(&'d str, &'d str)>,
-    ) -> Cluster {
+    fn launch<'d>(program: &Program, size: usize, directives: impl Fn(usize) -> Vec<(&'d str, &'d str)>) -> Cluster {
         let permit = Permit::wait(size);
         let start = |node| {
             let directives = [&DIRECTIVES[..], &directives(node)].concat();

@@ -10,8 +10,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use super::gate::Permit;
 use super::connection::{Connection, Reply};
+use super::gate::Permit;
 use super::process::{Directory, Process};
 use super::program::Program;
 use super::{BETWEEN_LOOKS, GUARD};

@@ -21,7 +21,7 @@ pub(super) fn read(word: &str) -> Option<Micros> {
     let digits = |text: &str| if is_number(text) { text.parse::<u64>().ok() } else { None };
     let scale = 10u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let fraction = digits(fraction)?.checked_mul(*unit)?;
-    if fraction % scale != 0 {
+    if !fraction.is_multiple_of(scale) {
         return None;
     }
     let micros = digits(whole)?.checked_mul(*unit)?.checked_add(fraction / scale)?;

@@ -199,13 +199,13 @@ impl<S: Store> Limiter<S> {
     /// ```
     /// use tidegate::{Limit, Limiter};
     ///
-    /// let limiter = Limiter::new(Limit::per_minute(10));
+    /// let limiter = Limiter::new(Limit::per_day(10));
     /// for _ in 0..8 {
     ///     assert!(limiter.is_allowed("alice"));
     /// }
-    /// limiter.set_policy(Limit::per_minute(20))?;
+    /// limiter.set_policy(Limit::per_day(20))?;
     /// assert_eq!(limiter.peek("alice")?.remaining(), 12);
-    /// limiter.set_policy(Limit::per_minute(5))?;
+    /// limiter.set_policy(Limit::per_day(5))?;
     /// assert!(!limiter.is_allowed("alice"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -387,6 +387,6 @@ fn row_22_trying_while_refused_delays_nothing() {
 #[test]
 fn row_15_nor_by_real_time() {
     let store = MemoryStore::builder().max_keys(100).build().expect("valid settings");
-    let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
+    let limiter = Limiter::with_store(Limit::per_day(10), store).expect("a valid policy");
     assert_eq!(passes(&limiter, 1_000), 10);
 }
