@@ -17,10 +17,17 @@ use crate::servers;
 use crate::suites;
 
 /// Decisions that the differential tests make in all.
-const CI_DECISIONS: &str = "10000000";
-const QUICK_DECISIONS: &str = "1000000";
+const CI_DECISIONS: Decisions = Decisions { memory: "10000000", lua: "1000000" };
+const QUICK_DECISIONS: Decisions = Decisions { memory: "1000000", lua: "100000" };
 const SOAK_DECISIONS: &str = "1000000000";
 const REDIS_SOAK_DECISIONS: &str = "10000000";
+
+/// Lua decides a hundredth as fast as the memory store, and long campaigns are for `cargo xtask soak`.
+#[derive(Clone, Copy)]
+struct Decisions {
+    memory: &'static str,
+    lua: &'static str,
+}
 
 const UNDER_LOAD: &str = "--under-load";
 
@@ -154,7 +161,7 @@ fn has_servers(program: &Program) -> bool {
 }
 
 /// A job for each test program; those that are left out are not.
-fn suites(tests: Vec<Program>, decisions: &'static str, is_chosen: impl Fn(&Program) -> bool) -> Vec<Job> {
+fn suites(tests: Vec<Program>, decisions: Decisions, is_chosen: impl Fn(&Program) -> bool) -> Vec<Job> {
     let (chosen, left_out): (Vec<Program>, Vec<Program>) = tests.into_iter().partition(is_chosen);
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().map(Program::label).collect();
@@ -162,6 +169,7 @@ fn suites(tests: Vec<Program>, decisions: &'static str, is_chosen: impl Fn(&Prog
     }
     let job = |program: Program| {
         let (step, label) = (program.package().to_owned(), program.label());
+        let decisions = if step == "tidegate-redis" { decisions.lua } else { decisions.memory };
         Job::new(&step, &label, move |log| {
             suites::run(&program, program.step().with("TIDEGATE_DECISIONS", decisions), log)
         })
