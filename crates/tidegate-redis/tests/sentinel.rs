@@ -10,7 +10,7 @@ use support::{RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
 use tidegate_redis::{Builder, RedisFailure, RedisStore};
-use tidegate_testkit::servers::{SentinelSet, Server, Tally, eventually};
+use tidegate_testkit::servers::{Reply, SentinelSet, Server, Tally, eventually};
 
 /// An instant of no importance, in 2023.
 const START: Micros = Micros::new(1_700_000_003_123_457);
@@ -32,7 +32,7 @@ fn builder_on(set: &SentinelSet) -> Builder {
 fn failovers(set: &SentinelSet) -> u64 {
     let sentinel = (0..3).map(|index| set.sentinel(index)).find(|sentinel| sentinel.is_running());
     let info = sentinel.expect("a sentinel that runs").command(&["SENTINEL", "MASTER", set.master_name()]);
-    let mut words = info.items().iter().map(|word| word.text());
+    let mut words = info.items().iter().map(Reply::text);
     words.find(|word| word == "config-epoch").and_then(|_| words.next()?.parse().ok()).expect("an epoch")
 }
 

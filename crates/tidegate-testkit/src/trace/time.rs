@@ -45,7 +45,7 @@ impl fmt::Display for Time {
             1..1_000 => ("us", 1, 0),
         };
         write!(f, "{}", micros / size)?;
-        if micros % size > 0 {
+        if !micros.is_multiple_of(size) {
             let fraction = format!("{:0places$}", micros % size);
             write!(f, ".{}", fraction.trim_end_matches('0'))?;
         }
