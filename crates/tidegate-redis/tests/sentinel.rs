@@ -1,4 +1,4 @@
-//! A master, two replicas and three sentinels: whoever is the master is found.
+//! A master, two replicas and three sentinels: the store finds the current master.
 
 mod support;
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, thread};
 
-use super::eventually;
+use super::BETWEEN_LOOKS;
 
 /// Enough for a cluster and two servers besides.
 const MIN_SLOTS: usize = 8;
@@ -41,7 +41,7 @@ impl Permit {
     ///
     /// # Panics
     ///
-    /// When no room comes about, or the files of the locks cannot be made.
+    /// When the files of the locks cannot be made.
     pub fn wait(weight: usize) -> Permit {
         let held = HELD.with_borrow(Arc::clone);
         let slots = if held.load(Ordering::Relaxed) == 0 { take(weight) } else { Vec::new() };
@@ -64,16 +64,23 @@ fn take(weight: usize) -> Vec<File> {
         opened.unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()))
     };
     let turn = open("turn");
-    eventually("a turn to start servers", || turn.try_lock());
+    until(|| turn.try_lock().is_ok());
     let count = thread::available_parallelism().map_or(MIN_SLOTS, |cores| MIN_SLOTS.max(4 * cores.get()));
     let mut free: Vec<File> = (0..count).map(|slot| open(&slot.to_string())).collect();
     let mut taken = Vec::new();
-    eventually("servers of other tests to end", || {
+    until(|| {
         let wanted = weight.min(count) - taken.len();
         taken.extend(free.extract_if(.., |slot| slot.try_lock().is_ok()).take(wanted));
-        if taken.len() == weight.min(count) { Ok(()) } else { Err(format!("{} of {weight} slots", taken.len())) }
+        taken.len() == weight.min(count)
     });
     taken
+}
+
+/// Waits without a guard: others hold their slots for as long as their tests take.
+fn until(mut look: impl FnMut() -> bool) {
+    while !look() {
+        thread::sleep(BETWEEN_LOOKS);
+    }
 }
 
 /// Beside the programs of the tests, which are `target/PROFILE/deps/NAME`.
