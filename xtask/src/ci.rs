@@ -250,8 +250,8 @@ pub(crate) fn loom(preemptions: Option<usize>) -> Result<(), Failure> {
     }
 }
 
-/// The unit tests, and threads that race for a limit, under Miri on the nightly
-/// toolchain.
+/// The unit tests of the memory store, which has all the unsafe code, and threads
+/// that race for a limit, under Miri on the nightly toolchain.
 pub(crate) fn miri() -> Result<(), Failure> {
     let (present, _) = Step::cargo("+nightly miri --version").ask()?;
     if !present {
@@ -261,7 +261,7 @@ pub(crate) fn miri() -> Result<(), Failure> {
         })?;
     }
     let target = root().join("target/miri");
-    for tests in ["--lib", "--test concurrency"] {
+    for tests in ["--lib store::memory", "--test concurrency"] {
         Step::cargo(&format!("+nightly miri test --package tidegate {tests}"))
             // Real time and the file system are used by some.
             .with("MIRIFLAGS", "-Zmiri-disable-isolation")

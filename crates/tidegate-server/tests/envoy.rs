@@ -43,7 +43,7 @@ fn programs() -> PathBuf {
 
 fn python() -> PathBuf {
     let python = programs().join("bin/python");
-    assert!(python.exists(), "{} is missing: run cargo xtask programs", python.display());
+    assert!(python.exists(), "Envoy is missing: run `cargo xtask programs`");
     python
 }
 
@@ -52,7 +52,7 @@ fn envoy() -> PathBuf {
     let script = "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))";
     let found = Command::new(python()).args(["-c", script]).output().unwrap();
     let path = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());
-    assert!(path.exists(), "there is no Envoy: run cargo xtask programs");
+    assert!(path.exists(), "Envoy is missing: run `cargo xtask programs`");
     path
 }
 

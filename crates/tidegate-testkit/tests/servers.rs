@@ -190,7 +190,7 @@ mod tls {
             command.arg("--cert").arg(write("certificate.pem", server.client_certificate()));
             command.arg("--key").arg(write("key.pem", server.client_key()));
         }
-        let output = command.arg("PING").output().expect("redis-cli is installed: run `cargo xtask servers`");
+        let output = command.arg("PING").output().expect("redis-cli is missing: run `cargo xtask servers`");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 

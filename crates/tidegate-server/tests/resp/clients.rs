@@ -43,8 +43,8 @@ fn redis_cli_types_lines_and_pipes_protocol() {
     let run = |arguments: &[&str], input: &str| {
         let mut command = Command::new("redis-cli");
         command.args(["-p", &port, "--no-auth-warning", "-a", "tide"]).args(arguments);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("redis-cli");
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("redis-cli is missing: run `cargo xtask servers`");
         child.stdin.take().expect("an input").write_all(input.as_bytes()).expect("it reads");
         let output = child.wait_with_output().expect("it ends");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -90,7 +90,7 @@ print("well")
 #[test]
 fn redis_py_connects_unchanged() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs/redis/bin/python3");
-    assert!(python.exists(), "redis-py is missing: `cargo xtask programs` gets it");
+    assert!(python.exists(), "redis-py is missing: run `cargo xtask programs`");
     let server = TestServer::start();
     let port = server.address().port().to_string();
     let told = printed(Command::new(python).args(["-c", REDIS_PY, &port]));

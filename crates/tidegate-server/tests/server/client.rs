@@ -30,7 +30,8 @@ impl Answer {
 /// Runs curl, which must succeed.
 pub(crate) fn curl(arguments: &[&str]) -> Answer {
     let guard = GUARD.as_secs().to_string();
-    let output = Command::new("curl").args(["-sS", "-i", "--max-time", &guard]).args(arguments).output().unwrap();
+    let output = Command::new("curl").args(["-sS", "-i", "--max-time", &guard]).args(arguments).output();
+    let output = output.expect("curl is missing: run `cargo xtask programs`");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "curl {arguments:?}: {errors}");
     parse(&String::from_utf8(output.stdout).unwrap())

@@ -19,7 +19,7 @@ const PATIENCE = 300_000;
 
 const browser = await chromium.launch({
   timeout: PATIENCE,
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  executablePath: process.env.CHROMIUM,
   args: [
     "--headless",
     "--no-sandbox",

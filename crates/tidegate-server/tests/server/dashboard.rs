@@ -1,6 +1,7 @@
 //! The dashboard: its files, what it is fed with, and a browser that uses it.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ fn a_browser_finds_what_it_needs_and_asks_nobody_else() {
     let playwright = workspace().join("target/programs/playwright");
     let playwright = std::env::var_os("TIDEGATE_PLAYWRIGHT").map_or(playwright, Into::into);
     assert!(playwright.exists(), "playwright-core is missing: run `cargo xtask programs`");
+    let chromium = std::env::var_os("CHROMIUM").unwrap_or_else(|| "/usr/bin/chromium".into());
+    assert!(Path::new(&chromium).exists(), "chromium is missing: run `cargo xtask programs`");
     let _permit = Permit::wait(2);
     let (guarded, open) = (Running::start(&["--admin-token", "s3cret-token"]), Running::start(&[]));
     let folder = Folder::new();
@@ -30,6 +33,7 @@ fn a_browser_finds_what_it_needs_and_asks_nobody_else() {
         .arg(script)
         .args([&guarded.url("/"), "s3cret-token", &open.url("/"), env!("CARGO_BIN_EXE_tidegate"), &folder.path("")])
         .env("PLAYWRIGHT", playwright)
+        .env("CHROMIUM", chromium)
         .output()
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -198,7 +202,8 @@ fn keys_are_shown_in_words() {
     let (_, port) = resp.address_of("resp").rsplit_once(':').unwrap();
     for _ in 0..2 {
         let arguments = ["-p", port, "TIDEGATE.CHECK", "KEY", &text, "LIMIT", "1/h"];
-        assert!(Command::new("redis-cli").args(arguments).output().unwrap().status.success());
+        let output = Command::new("redis-cli").args(arguments).output();
+        assert!(output.expect("redis-cli is missing: run `cargo xtask servers`").status.success());
     }
     let picture = curl(&[&resp.url("/admin/v1/live")]).json();
     assert_eq!(picture["recent_refusals"][0]["times"], 1, "{picture}");
