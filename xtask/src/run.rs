@@ -14,8 +14,8 @@ use std::{io, thread};
 /// What went wrong, for a person to read.
 pub(crate) type Failure = String;
 
-/// The guard against commands that hang. None takes a third of it on a machine that is slow and busy.
-const GUARD: Duration = Duration::from_secs(40 * 60);
+/// The guard against commands that hang. The longest, the build, takes a tenth of it on two idle cores.
+const GUARD: Duration = Duration::from_secs(80 * 60);
 
 /// Between two looks at a command that runs.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
