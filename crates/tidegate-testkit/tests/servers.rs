@@ -100,7 +100,7 @@ mod server {
         assert_eq!(connection.receive().expect("the late reply").integer(), 1);
         assert_eq!(server.command(&["GET", "count"]).integer(), 1);
         server.kill();
-        let refused = Connection::open(server.address()).err().expect("nobody listens");
+        let refused = Connection::open(server.address()).err().expect("no server listens");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
 
