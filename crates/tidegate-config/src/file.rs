@@ -51,8 +51,9 @@ pub struct RuleFile {
     /// Left out: the key that the request was made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Vec<KeyPart>>,
-    /// What becomes of requests that lack an attribute of the key.
-    #[serde(default, skip_serializing_if = "WhenMissing::is_shared")]
+    /// What becomes of requests that lack an attribute of the key: "error" unless
+    /// given.
+    #[serde(default, skip_serializing_if = "WhenMissing::is_error")]
     pub missing: WhenMissing,
     /// What a request is charged, if not its own cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,18 +209,24 @@ impl JsonSchema for Match {
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 pub enum KeyPart {
-    /// The attribute as it is; addresses of IPv6 by their first 64 bits.
+    /// The attribute as it is; the attribute ip is an address, and counts by the
+    /// first 64 bits of IPv6.
     Attribute(String),
-    /// The attribute, made coarser.
+    /// The attribute, made coarser, or the first of several that is there.
     Coarser(CoarseKeyPart),
 }
 
-/// An attribute of a key, made coarser.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// An attribute of a key, made coarser, or the first of several that is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoarseKeyPart {
     /// The attribute.
-    pub attribute: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribute: Option<String>,
+    /// In place of one attribute: the first of these that the request has, such
+    /// as ["user", "ip"].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first: Vec<String>,
     /// How many bits of an IPv4 address count: 32 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bits::<32, _>")]
     #[schemars(range(max = 32))]
@@ -257,7 +264,7 @@ impl<'de> Deserialize<'de> for KeyPart {
             type Value = KeyPart;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text, or a table with an attribute")
+                f.write_str("text, or a table with attribute or first")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<KeyPart, E> {
@@ -277,24 +284,27 @@ impl<'de> Deserialize<'de> for KeyPart {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenMissing {
-    /// They share one limit.
+    /// They are answered by an error that names the rule and the attribute.
     #[default]
-    Shared,
+    Error,
     /// The rule does not apply to them.
     Skip,
+    /// They share one limit.
+    Shared,
 }
 
 impl WhenMissing {
-    fn is_shared(&self) -> bool {
-        *self == WhenMissing::Shared
+    fn is_error(&self) -> bool {
+        *self == WhenMissing::Error
     }
 }
 
 impl From<WhenMissing> for Missing {
     fn from(missing: WhenMissing) -> Missing {
         match missing {
-            WhenMissing::Shared => Missing::Shared,
+            WhenMissing::Error => Missing::Error,
             WhenMissing::Skip => Missing::Skip,
+            WhenMissing::Shared => Missing::Shared,
         }
     }
 }

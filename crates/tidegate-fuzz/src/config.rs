@@ -59,7 +59,14 @@ fn decide(policy: Policy) {
         Request::new(()).with("tenant", "acme-eu").with("plan", "pro").with("agent", "a bot").with("ip", "2001:db8::1"),
     ];
     for request in requests {
-        let explained = limiter.explain(request.clone()).expect("the store answers");
+        let explained = match limiter.explain(request.clone()) {
+            Ok(explained) => explained,
+            Err(error) => {
+                let checked = limiter.check(request).expect_err("a check says the same");
+                assert_eq!(checked.reason(), error.reason());
+                continue;
+            }
+        };
         assert!(!explained.to_string().is_empty());
         let of_rule = |name| explained.rules.iter().find(|rule| rule.rule == name).map(|rule| &rule.say);
         match limiter.check(request) {
@@ -70,6 +77,9 @@ fn decide(policy: Policy) {
             ),
             Err(CheckError::Unsatisfiable { rule, .. }) => {
                 assert!(matches!(of_rule(rule), Some(Say::Unsatisfiable { .. })), "{explained}");
+            }
+            Err(CheckError::MissingAttribute { rule, .. }) => {
+                assert!(matches!(of_rule(rule), Some(Say::MissingAttribute { .. })), "{explained}");
             }
             Err(error) => panic!("{error}: {explained}"),
         }

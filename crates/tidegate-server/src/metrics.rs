@@ -6,6 +6,7 @@
 mod histogram;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Event, Name, Observer, StoreError};
+use tidegate::{CheckError, Event, Name, Observer};
+use tracing::warn;
 
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
@@ -61,9 +63,6 @@ struct ByOutcome {
     outcome: &'static str,
 }
 
-/// Why a question had no answer.
-const REASONS: [&str; 3] = ["unsatisfiable", "id-reused", "store"];
-
 const ALLOWED: &str = "allowed";
 const REFUSED: &str = "refused";
 
@@ -80,7 +79,9 @@ pub struct Metrics {
     degraded: Family<ByRule, Counter>,
     repeated: Family<ByRule, Counter>,
     rules: RwLock<HashMap<Name, Arc<RuleCounters>>>,
+    missing: Family<ByRule, Counter>,
     errors: Family<ByReason, Counter>,
+    failures: AtomicU64,
     protocols: [ProtocolMetrics; PROTOCOLS.len()],
     reloads: Counter,
     failed_reloads: Counter,
@@ -94,6 +95,7 @@ pub struct RuleCounters {
     repeated: Counter,
     shadow_allowed: Counter,
     shadow_refused: Counter,
+    missing: Counter,
 }
 
 /// What the counters of one rule say.
@@ -104,6 +106,7 @@ pub(crate) struct RuleCounts {
     pub(crate) degraded: u64,
     pub(crate) shadow_allowed: u64,
     pub(crate) shadow_refused: u64,
+    pub(crate) missing: u64,
 }
 
 impl RuleCounters {
@@ -114,6 +117,7 @@ impl RuleCounters {
             degraded: self.degraded.get(),
             shadow_allowed: self.shadow_allowed.get(),
             shadow_refused: self.shadow_refused.get(),
+            missing: self.missing.get(),
         }
     }
 
@@ -158,6 +162,9 @@ impl Default for Metrics {
         registry.register("degraded_decisions", "Decisions by a fallback, not the limit", degraded.clone());
         let repeated = Family::<ByRule, Counter>::default();
         registry.register("repeated_decisions", "Requests that were answered before, by their ids", repeated.clone());
+        let missing = Family::<ByRule, Counter>::default();
+        let help = "Requests that lacked a key attribute of the rule";
+        registry.register("missing_attributes", help, missing.clone());
         let errors = Family::<ByReason, Counter>::default();
         registry.register("errors", "Questions without an answer", errors.clone());
         let latency = Family::<ByProtocol, Histogram>::default();
@@ -184,7 +191,9 @@ impl Default for Metrics {
             degraded,
             repeated,
             rules: RwLock::default(),
+            missing,
             errors,
+            failures: AtomicU64::default(),
             protocols,
             reloads,
             failed_reloads,
@@ -212,6 +221,7 @@ impl Metrics {
             repeated: self.repeated.get_or_create_owned(&ByRule { rule: rule.as_str() }),
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
+            missing: self.missing.get_or_create_owned(&ByRule { rule: rule.as_str() }),
         });
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(rules.entry(rule).or_insert(counters))
@@ -219,13 +229,8 @@ impl Metrics {
 
     /// A question that had no answer.
     pub fn failed(&self, error: &CheckError) {
-        let [unsatisfiable, reused, store] = REASONS;
-        let reason = match error {
-            CheckError::Unsatisfiable { .. } => unsatisfiable,
-            CheckError::Store(StoreError::IdReused { .. }) => reused,
-            _ => store,
-        };
-        self.errors.get_or_create(&ByReason { reason }).inc();
+        self.failures.fetch_add(1, Relaxed);
+        self.errors.get_or_create(&ByReason { reason: error.reason() }).inc();
     }
 
     /// How long a request took to be answered.
@@ -265,8 +270,7 @@ impl Metrics {
 
     /// Questions that had no answer.
     pub(crate) fn failures(&self) -> u64 {
-        let of = |reason| self.errors.get(&ByReason { reason }).map_or(0, |counter| counter.get());
-        REASONS.into_iter().map(of).sum()
+        self.failures.load(Relaxed)
     }
 
     fn of(&self, protocol: Protocol) -> &ProtocolMetrics {
@@ -311,6 +315,13 @@ impl Observer for Metrics {
         };
         if event.decision.is_degraded() {
             counters.degraded.inc();
+        }
+    }
+
+    fn missing(&self, rule: Name, attribute: &str) {
+        // Once for each rule: the counter has the rest.
+        if self.rule(rule).missing.inc() == 0 {
+            warn!(%rule, attribute, "a request lacks a key attribute of the rule; further ones are only counted");
         }
     }
 }

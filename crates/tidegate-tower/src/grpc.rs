@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
-use tidegate::{CheckError, StoreError};
 
 use crate::line::{Line, Padding};
 use crate::refusal::{Reason, Refusal};
@@ -53,9 +52,7 @@ fn code_of(refusal: &Refusal) -> Code {
     match refusal.reason() {
         Reason::OverLimit(_) => Code::ResourceExhausted,
         Reason::Blocked(_) => Code::PermissionDenied,
-        Reason::NoAnswer(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. })) => {
-            Code::InvalidArgument
-        }
+        Reason::NoAnswer(error) if !error.is_unavailable() => Code::InvalidArgument,
         Reason::Degraded(_) | Reason::NoAnswer(_) => Code::Unavailable,
         Reason::Keyless(StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
         Reason::Keyless(StatusCode::FORBIDDEN) => Code::PermissionDenied,

@@ -24,8 +24,10 @@ pub enum Reason {
     Blocked(Decision),
     /// The store is away or full, and its stand-in lets nothing pass: 503.
     Degraded(Decision),
-    /// There is no answer, and nobody to stand in: 503. A cost that can never
-    /// pass: 400. An [id](crate::RateLimitLayer::id) of another request: 422.
+    /// There is no answer: 503 if the store [failed](CheckError::is_unavailable)
+    /// and no failure mode answers. Otherwise 422: the request lacks a key
+    /// attribute, its cost can never pass, its [id](crate::RateLimitLayer::id)
+    /// belongs to another request.
     NoAnswer(CheckError),
     /// Nobody knows whose request it is: as [`Keyless`](crate::Keyless) says.
     Keyless(StatusCode),
@@ -34,9 +36,8 @@ pub enum Reason {
 /// The problem types of the draft.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
-/// Ours: no waiting helps.
-const COST_ABOVE_LIMIT: &str = "urn:tidegate:cost-above-limit";
-const ID_REUSED: &str = "urn:tidegate:id-reused";
+/// Ours, as the server has them: no waiting helps.
+const URN: &str = "urn:problem-type:tidegate:";
 
 /// What callers are told to wait for an answer.
 const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
@@ -78,8 +79,7 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit(_) => StatusCode::TOO_MANY_REQUESTS,
             Reason::Blocked(_) => StatusCode::FORBIDDEN,
-            Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => StatusCode::BAD_REQUEST,
-            Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => StatusCode::UNPROCESSABLE_ENTITY,
+            Reason::NoAnswer(ref error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
             Reason::Degraded(_) | Reason::NoAnswer(_) => StatusCode::SERVICE_UNAVAILABLE,
             Reason::Keyless(status) => status,
         }
@@ -95,8 +95,7 @@ impl Refusal {
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self.reason {
             Reason::OverLimit(decision) | Reason::Degraded(decision) => Some(decision.retry_after()),
-            Reason::NoAnswer(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. })) => None,
-            Reason::NoAnswer(_) => Some(NO_ANSWER_WAIT),
+            Reason::NoAnswer(ref error) => error.is_unavailable().then_some(NO_ANSWER_WAIT),
             Reason::Blocked(_) | Reason::Keyless(_) => None,
         }
     }
@@ -108,6 +107,9 @@ impl Refusal {
             Reason::OverLimit(_) => "Request cannot be satisfied as assigned quota has been exceeded",
             Reason::Degraded(_) => "Request cannot be satisfied due to temporary server capacity constraints",
             Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => "Request costs more than its limit can ever allow",
+            Reason::NoAnswer(CheckError::MissingAttribute { .. }) => "Request lacks an attribute that its limit counts by",
+            Reason::NoAnswer(CheckError::NotAnAddress { .. }) => "Request has an address that is not an IP address",
+            Reason::NoAnswer(CheckError::UnknownRule { .. }) => "Request is limited by a rule that does not exist",
             Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => "Request id belongs to another request",
             Reason::NoAnswer(_) => "Request cannot be satisfied due to temporary server capacity constraints",
             Reason::Blocked(_) | Reason::Keyless(_) => self.status().canonical_reason().unwrap_or("Refused"),
@@ -120,12 +122,7 @@ impl Refusal {
         let (kind, detail) = match &self.reason {
             Reason::OverLimit(_) => (QUOTA_EXCEEDED, None),
             Reason::Degraded(_) => (REDUCED_CAPACITY, None),
-            Reason::NoAnswer(CheckError::Unsatisfiable { cost, capacity, .. }) => {
-                (COST_ABOVE_LIMIT, Some(format!("a cost of {cost} can never fit a limit of {capacity}")))
-            }
-            Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => {
-                (ID_REUSED, Some("the id came before with another key, attribute or cost".into()))
-            }
+            Reason::NoAnswer(error) if !error.is_unavailable() => (URN, Some(error.to_string())),
             Reason::NoAnswer(_) => (REDUCED_CAPACITY, None),
             Reason::Blocked(_) => ("about:blank", None),
             Reason::Keyless(_) => ("about:blank", Some("nobody can tell whose request this is".into())),
@@ -133,14 +130,16 @@ impl Refusal {
         let mut json = String::with_capacity(256);
         json.push_str("{\"type\":\"");
         json.push_str(kind);
+        if let (URN, Reason::NoAnswer(error)) = (kind, &self.reason) {
+            json.push_str(error.reason());
+        }
         json.push_str("\",\"title\":\"");
         json.push_str(self.title());
         json.push_str("\",\"status\":");
         json.push_str(self.status().as_str());
         if let Some(detail) = detail {
-            json.push_str(",\"detail\":\"");
-            json.push_str(&detail);
-            json.push('"');
+            json.push_str(",\"detail\":");
+            write_json_string(&mut json, &detail);
         }
         if let Reason::OverLimit(decision) = &self.reason {
             json.push_str(",\"violated-policies\":[");
@@ -220,9 +219,10 @@ mod tests {
         let limiter = Limiter::new(Limit::per_hour(10));
         let error = limiter.check(Request::new("alice").cost(11)).expect_err("too much");
         let too_much = Refusal::new(Reason::NoAnswer(error));
-        assert_eq!((too_much.status(), too_much.retry_after()), (StatusCode::BAD_REQUEST, None));
+        assert_eq!((too_much.status(), too_much.retry_after()), (StatusCode::UNPROCESSABLE_ENTITY, None));
         let problem: serde_json::Value = serde_json::from_str(&too_much.problem()).expect("JSON");
-        assert_eq!(problem["detail"], "a cost of 11 can never fit a limit of 10");
+        assert_eq!(problem["type"], "urn:problem-type:tidegate:unsatisfiable");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.starts_with("a cost of 11 can never fit")));
         for refusal in [blocked, Refusal::new(Reason::Keyless(StatusCode::UNAUTHORIZED))] {
             let problem: serde_json::Value = serde_json::from_str(&refusal.problem()).expect("JSON");
             assert_eq!(problem["status"], refusal.status().as_u16());

@@ -147,8 +147,10 @@ impl<S: Store> Limiter<S> {
     /// them is charged.
     ///
     /// # Errors
-    /// [`CheckError::Unsatisfiable`] if the cost can never pass; or whatever
-    /// kept the store from answering.
+    /// [`CheckError::Unsatisfiable`] if the cost can never pass;
+    /// [`CheckError::MissingAttribute`], [`CheckError::NotAnAddress`] or
+    /// [`CheckError::UnknownRule`] if the request does not fit the policy; or
+    /// whatever kept the store from answering.
     pub async fn check_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.ask_async(Verb::Charge, &request.into()).await
     }
@@ -188,7 +190,7 @@ impl<S: Store> Limiter<S> {
         let id = request.request_id();
         loop {
             let current = inner.policies.current_for_long();
-            let resolution = current.policy.resolve(request);
+            let resolution = self.resolve(&current, request)?;
             let mut question = Question::new(&resolution, verb, id)?;
             let (mut decided, mut charged) = (None, false);
             if let Some(checks) = &question.checks {
@@ -217,6 +219,18 @@ impl<S: Store> Limiter<S> {
         }
     }
 
+    /// What applies to a request; observers hear of what it lacks.
+    fn resolve<'p, 'r>(&self, current: &'p Current, request: &Request<'r>) -> Result<Resolution<'p, 'r>, CheckError> {
+        let resolution = current.policy.resolve(request);
+        for (rule, attribute) in &resolution.lacking {
+            self.inner.observers.tell_missing(*rule, attribute);
+        }
+        match resolution.problem {
+            Some(problem) => Err(*problem),
+            None => Ok(resolution),
+        }
+    }
+
     /// Whether a charge passed, a key was reset or a peek was answered by a policy
     /// that was no longer in force by then.
     #[inline]
@@ -239,15 +253,15 @@ impl<S: Store> Limiter<S> {
     /// The same, and whose limit each of them is.
     pub fn for_each_limit<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter, &Key<'_>)) {
         let request = request.into();
-        if request.rule.is_some() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {
+        if !request.is_plain() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {
             let current = self.inner.policies.current();
             let resolution = current.policy.resolve(&request);
             resolution.enforced.iter().for_each(|applied| show(applied.meter, &applied.key));
         }
     }
 
-    /// Whether the policy has a rule of this name: a request that
-    /// [asks](Request::rule) for one that it has not passes without a limit.
+    /// Whether the policy has a rule of this name, for a request to
+    /// [ask](Request::rule) for.
     pub fn has_rule(&self, name: &str) -> bool {
         self.inner.policies.current().policy.has_rule(name)
     }
@@ -268,7 +282,7 @@ impl<S: Store> Limiter<S> {
         let inner = &*self.inner;
         let current = inner.policies.current_for_long();
         let mut rules = Vec::new();
-        for Draft { rule, shadow, say } in current.policy.drafts(&request) {
+        for Draft { rule, shadow, say } in current.policy.drafts(&request)? {
             let say = match say {
                 Err(say) => say,
                 Ok(applied) => match applied.check(Verb::Peek) {
@@ -437,7 +451,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let id = request.request_id();
         loop {
             let current = inner.policies.current();
-            let resolution = current.policy.resolve(request);
+            let resolution = self.resolve(&current, request)?;
             let mut question = Question::new(&resolution, verb, id)?;
             let (mut decided, mut charged) = (None, false);
             if let Some(checks) = &question.checks {

@@ -19,6 +19,12 @@ use crate::time::Micros;
 pub trait Observer: Send + Sync + 'static {
     /// One decision was made.
     fn observe(&self, event: &Event<'_>);
+
+    /// A request lacked an attribute of a rule's key. What became of it is as the
+    /// rule [says](crate::Missing); if that was an error, no decision was made.
+    fn missing(&self, rule: Name, attribute: &str) {
+        let _ = (rule, attribute);
+    }
 }
 
 /// A decision, who asked for it, and when.
@@ -69,6 +75,13 @@ impl Observers {
             let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));
         }
     }
+
+    #[cold]
+    pub(crate) fn tell_missing(&self, rule: Name, attribute: &str) {
+        for observer in &self.0 {
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.missing(rule, attribute)));
+        }
+    }
 }
 
 impl fmt::Debug for Observers {
@@ -80,6 +93,10 @@ impl fmt::Debug for Observers {
 impl<O: Observer> Observer for Arc<O> {
     fn observe(&self, event: &Event<'_>) {
         O::observe(self, event);
+    }
+
+    fn missing(&self, rule: Name, attribute: &str) {
+        O::missing(self, rule, attribute);
     }
 }
 

@@ -23,6 +23,9 @@ use std::collections::BTreeSet;
 use crate::limit::Limit;
 use crate::store::Meter;
 
+/// The attribute that is an address in every policy.
+const ADDRESS: &str = "ip";
+
 /// Rules; a request must pass all that apply to it, and is charged to all of
 /// them or to none.
 ///
@@ -104,6 +107,11 @@ impl Policy {
     pub fn attributes(&self) -> BTreeSet<&str> {
         let lists = self.denied.iter().chain(&self.allowed).map(|(attribute, _)| attribute.as_str());
         self.rules().flat_map(Rule::attributes).chain(lists).collect()
+    }
+
+    /// The attributes that are addresses, in this policy or always.
+    fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.rules().flat_map(Rule::addresses).chain([ADDRESS])
     }
 
     /// The rules in their order, the one for all others last.

@@ -41,6 +41,17 @@ pub struct Request<'a> {
     pub(crate) rule: Option<&'a str>,
     pub(crate) id: Option<&'a str>,
     pub(crate) in_addition: bool,
+    /// What it does not bring.
+    pub(crate) without: Without,
+}
+
+/// What a request does not bring, and what that means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Without {
+    /// It has no key: a rule that counts by the request's key lacks it.
+    pub(crate) key: bool,
+    /// It is partial by design: what would be an error skips the rule.
+    pub(crate) skips: bool,
 }
 
 impl<'a> Request<'a> {
@@ -48,7 +59,22 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn new(key: impl Into<Key<'a>>) -> Request<'a> {
         let (key, attributes) = (key.into(), Attributes::None);
-        Request { key, cost: 1, attributes, rule: None, id: None, in_addition: false }
+        Request { key, cost: 1, attributes, rule: None, id: None, in_addition: false, without: Without::default() }
+    }
+
+    /// A request that has attributes and no key: to a rule that counts by the
+    /// request's key, the key is [missing](crate::Missing).
+    ///
+    /// ```
+    /// use tidegate::{CheckError, Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_minute(100));
+    /// let error = limiter.check(Request::without_key().with("user", "alice"));
+    /// assert!(matches!(error, Err(CheckError::MissingAttribute { .. })));
+    /// ```
+    #[must_use]
+    pub fn without_key() -> Request<'a> {
+        Request { without: Without { key: true, skips: false }, ..Request::new(()) }
     }
 
     /// A request of a user: the key, and the attribute `user`.
@@ -61,6 +87,15 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with(mut self, name: &'a str, value: impl Into<KeyPart<'a>>) -> Request<'a> {
         self.attributes.add(name, value.into());
+        self
+    }
+
+    /// Skips rules whose key attributes this request lacks, where that would be an
+    /// error: for protocols whose requests are partial by design, such as Envoy's
+    /// descriptors.
+    #[must_use]
+    pub fn partial(mut self) -> Request<'a> {
+        self.without.skips = true;
         self
     }
 
@@ -110,7 +145,7 @@ impl<'a> Request<'a> {
     /// Whether the key and the cost are all that a limit on every request needs.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        self.id.is_none() && self.rule.is_none()
+        self.id.is_none() && self.rule.is_none() && !self.without.key
     }
 
     pub(crate) fn request_id(&self) -> Option<RequestId<'a>> {

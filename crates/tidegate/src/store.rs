@@ -159,9 +159,64 @@ pub enum CheckError {
         /// Whose limit it is.
         rule: Name,
     },
+    /// The request lacks an attribute that makes the key of a rule.
+    #[error(
+        "rule {rule:?}: key attribute {attribute:?} is missing from the request: send it, or have the rule say what to \
+         do without it (missing = \"skip\" or \"shared\", or another attribute to use instead)"
+    )]
+    MissingAttribute {
+        /// The rule.
+        rule: Name,
+        /// The attribute, or all of which one would do.
+        attribute: Box<str>,
+    },
+    /// An attribute that the policy uses as an address is something else.
+    #[error("attribute {attribute:?} is not an IP address: {value:?}")]
+    NotAnAddress {
+        /// The attribute.
+        attribute: Box<str>,
+        /// What it is.
+        value: Box<str>,
+    },
+    /// The policy has no rule of the name that the request asks for.
+    #[error("the policy has no rule {rule:?}: ask for one that it has, or for none")]
+    UnknownRule {
+        /// The name.
+        rule: Box<str>,
+    },
     /// The store could not decide.
     #[error("the store gave no answer")]
     Store(#[from] StoreError),
+}
+
+impl CheckError {
+    /// What went wrong in a word or two, the same on every wire: the label of a
+    /// metric, the end of a problem type, the code of a reply.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            CheckError::Unsatisfiable { .. } => "unsatisfiable",
+            CheckError::MissingAttribute { .. } => "missing-attribute",
+            CheckError::NotAnAddress { .. } => "not-an-address",
+            CheckError::UnknownRule { .. } => "unknown-rule",
+            CheckError::Store(StoreError::IdReused { .. }) => "id-reused",
+            CheckError::Store(_) => "unavailable",
+        }
+    }
+
+    /// Whether the store failed, so that the same request may be answered later.
+    /// All other errors are of the request: it is never answered as it is.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            CheckError::Unsatisfiable { .. }
+            | CheckError::MissingAttribute { .. }
+            | CheckError::NotAnAddress { .. }
+            | CheckError::UnknownRule { .. }
+            | CheckError::Store(StoreError::IdReused { .. }) => false,
+            CheckError::Store(_) => true,
+        }
+    }
 }
 
 /// Why a store could not decide.

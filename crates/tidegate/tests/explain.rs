@@ -56,7 +56,7 @@ allowed: 9 left by \"orders\"
         "\
 refused by \"uploads\": again in 1800s
   orders: does not apply: method is \"PUT\", and the rule asks that it is \"POST\"
-  tenants: does not apply: an attribute of its key is missing
+  tenants: skipped: key attribute \"tenant\" is missing
   uploads: 4/h by user for \"alice\" refuses a cost of 2, again in 1800s  <- binds
   watch (shadow): 1/h for all for \"\" refuses a cost of 1, again in 3600s
   others: was not asked
@@ -67,7 +67,7 @@ refused by \"uploads\": again in 1800s
     assert!(explanation.contains("  uploads: sets no limit here\n"), "{explanation}");
     assert!(explanation.contains("  others: was not asked\n"), "no limit is a say, too: {explanation}");
     let explanation = explained(&limiter, upload("mallory"));
-    assert!(explanation.starts_with("refused for good by \"uploads\"\n"), "{explanation}");
+    assert!(explanation.starts_with("error by \"uploads\": 4/h by user can never"), "{explanation}");
     assert!(explanation.contains("  uploads: lets nothing pass  <- binds\n"), "{explanation}");
 }
 
@@ -131,7 +131,7 @@ fn more_than_can_ever_pass_is_refused_for_good_unless_a_shadow_says_so() {
     let explanation = explained(&limiter, Request::user("alice").with("method", "PUT").cost(3));
     let words = "  uploads: 4/h by user can never let a cost of 6 pass  <- binds\n";
     assert!(
-        explanation.starts_with("refused for good by \"uploads\"\n") && explanation.contains(words),
+        explanation.starts_with("error by \"uploads\": 4/h by user can never") && explanation.contains(words),
         "{explanation}"
     );
     let explanation = explained(&limiter, Request::user("alice").with("method", "POST").cost(3));

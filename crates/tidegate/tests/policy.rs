@@ -138,7 +138,7 @@ fn a_rule_that_is_skipped_for_want_of_a_key_blocks_nobody() {
     for anonymous in [Request::new("").with("plan", "none"), Request::new("").with("plan", "none").rule("users")] {
         assert!(limiter.check(anonymous.clone()).expect("an answer").is_unlimited());
         let explanation = limiter.explain(anonymous).expect("an answer");
-        assert!(matches!(explanation.rules[0].say, Say::NoKey), "{explanation}");
+        assert!(matches!(explanation.rules[0].say, Say::NoKey { .. }), "{explanation}");
     }
 }
 
@@ -339,7 +339,7 @@ fn every_limit_of_a_rule_warms_up() {
 fn a_rule_tells_what_it_is() {
     let rule = Rule::new("rule", ONE).key(["user", "path"]);
     assert_eq!((rule.name().as_str(), rule.is_shadow(), rule.in_words().as_str()), ("rule", false, "1/h"));
-    assert_eq!(rule.key_attributes(), Some(vec!["user", "path"]));
+    assert_eq!(rule.key_attributes(), Some(&["user".into(), "path".into()][..]));
     assert!(rule.shadow().is_shadow());
     assert_eq!(Rule::new("rule", ONE).key_attributes(), None);
     let policy = Policy::new()

@@ -282,7 +282,11 @@ fn key_attribute(part: &KeyPart) -> KeyAttribute {
     match part {
         KeyPart::Attribute(name) => KeyAttribute::new(name),
         KeyPart::Coarser(part) => {
-            let mut attribute = KeyAttribute::new(&part.attribute);
+            let mut names = part.attribute.iter().chain(&part.first);
+            let mut attribute = KeyAttribute::new(names.next().map(String::as_str).unwrap_or_default());
+            for name in names {
+                attribute = attribute.or(name);
+            }
             if part.ipv4.is_some() || part.ipv6.is_some() {
                 attribute = attribute.by_network(part.ipv4.unwrap_or(32), part.ipv6.unwrap_or(64));
             }

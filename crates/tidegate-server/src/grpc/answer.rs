@@ -33,7 +33,7 @@ pub(super) async fn answer_to_the_end(app: &Arc<App>, request: RateLimitRequest)
     }
     let app = Arc::clone(app);
     let answered = tokio::spawn(async move { answer(&app, &request).await }).await;
-    answered.unwrap_or_else(|error| Err(Problem::Store(StoreError::Failed { source: error.into() })))
+    answered.unwrap_or_else(|error| Err(Problem::Check(StoreError::Failed { source: error.into() }.into())))
 }
 
 /// What a request comes to.
@@ -197,10 +197,7 @@ fn read_one<'r>(
 /// There is no answer, and that is counted.
 fn failed(app: &App, error: CheckError) -> Problem {
     app.metrics.failed(&error);
-    Problem::Store(match error {
-        CheckError::Store(error) => error,
-        other => StoreError::Failed { source: other.into() },
-    })
+    Problem::Check(error)
 }
 
 /// A setting as clients are told of it; nobody is told of a limit that is none.

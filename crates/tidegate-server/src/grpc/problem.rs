@@ -1,6 +1,6 @@
 //! Why a request of Envoy's has no answer.
 
-use tidegate::{ConfigError, StoreError};
+use tidegate::{CheckError, ConfigError};
 
 /// Why a request of Envoy's has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +15,8 @@ pub(crate) enum Problem {
     NoUnit { place: usize, unit: i32 },
     #[error("the limit of a descriptor cannot be used")]
     Limit(#[source] ConfigError),
-    #[error("the store has no answer")]
-    Store(#[source] StoreError),
+    #[error(transparent)]
+    Check(CheckError),
 }
 
 impl Problem {
@@ -25,7 +25,7 @@ impl Problem {
         match self {
             Problem::NoDomain | Problem::NoDescriptors | Problem::TooManyDescriptors { .. } => true,
             Problem::NoUnit { .. } | Problem::Limit(_) => true,
-            Problem::Store(_) => false,
+            Problem::Check(error) => !error.is_unavailable(),
         }
     }
 }

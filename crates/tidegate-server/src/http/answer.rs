@@ -161,7 +161,8 @@ fn explained(explanation: &RuleExplanation) -> ExplainedRule {
     let (mut key, mut cost, mut limit, mut answer) = (None, None, None, None);
     let says = match say {
         Say::DoesNotMatch { .. } => "does-not-match",
-        Say::NoKey => "no-key",
+        Say::NoKey { .. } => "no-key",
+        Say::MissingAttribute { .. } => "missing-attribute",
         Say::NotAsked => "not-asked",
         Say::Unlimited => "unlimited",
         Say::Blocked => "blocked",

@@ -97,17 +97,7 @@ async fn decision(
         Verb::Refund => limiter.refund_async(request).await,
         Verb::Reset => limiter.reset_async(request).await,
     };
-    let decision = decided.map_err(|error| failed(app, error))?;
-    known_rule(app, question, &decision)?;
-    Ok(decision)
-}
-
-/// A rule that does not exist limits nothing, which its caller cannot mean.
-fn known_rule(app: &App, question: &Question<'_>, decision: &Decision) -> Result<(), Problem> {
-    match question.rule().filter(|rule| decision.is_unlimited() && !app.limiter.has_rule(rule)) {
-        None => Ok(()),
-        Some(rule) => Err(Problem::UnknownRule { rule: rule.to_owned() }),
-    }
+    decided.map_err(|error| failed(app, error))
 }
 
 async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
@@ -133,7 +123,6 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
             None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
         },
     };
-    known_rule(app, &question, &decision)?;
     let met = met(app, &question, inline.as_deref(), &decision);
     Ok(answer::admission(&decision, met))
 }

@@ -40,6 +40,10 @@ pub(super) enum Problem {
     TooManyAttributes { bound: usize, found: usize },
     #[error("a limit that comes with the question is asked by a key: give the key, and neither attributes nor a rule")]
     InlineByKeyOnly,
+    #[error("the request has neither a key nor attributes: send \"attributes\", such as {{\"user\": \"alice\"}}, or \"key\"")]
+    NoKey,
+    #[error("key is empty: send the key that the request counts against, or leave it out")]
+    EmptyKey,
     #[error("cost is {found}: give at most {bound}")]
     CostTooLarge { found: u64, bound: u64 },
     #[error("patience_ms is {found}: give at most {bound}")]
@@ -48,8 +52,6 @@ pub(super) enum Problem {
     PatienceWithoutWait,
     #[error("to acquire is to wait: say for how long by patience_ms")]
     NoPatience,
-    #[error("the policy has no rule {rule:?}")]
-    UnknownRule { rule: String },
     #[error(transparent)]
     Limit(#[from] ConfigError),
     #[error(transparent)]
@@ -99,9 +101,8 @@ impl Problem {
             Problem::Unauthorized => StatusCode::UNAUTHORIZED,
             Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Problem::PolicyFromFile { .. } => StatusCode::CONFLICT,
-            Problem::Check(CheckError::Unsatisfiable { .. } | CheckError::Store(StoreError::IdReused { .. }))
-            | Problem::UnknownRule { .. }
-            | Problem::Policy(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Problem::Check(error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
+            Problem::Policy(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Problem::Check(_)
             | Problem::TooManyWaiters { .. }
             | Problem::TooManyWatchers { .. }
@@ -114,6 +115,8 @@ impl Problem {
             | Problem::TextTooLong { .. }
             | Problem::TooManyAttributes { .. }
             | Problem::InlineByKeyOnly
+            | Problem::NoKey
+            | Problem::EmptyKey
             | Problem::CostTooLarge { .. }
             | Problem::TooPatient { .. }
             | Problem::PatienceWithoutWait
@@ -129,14 +132,7 @@ impl Problem {
     /// The type and the title: what is the same for all problems of a kind.
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
-            Problem::Check(CheckError::Unsatisfiable { .. }) => {
-                ("urn:problem-type:tidegate:unsatisfiable", "The cost can never pass")
-            }
-            Problem::Check(CheckError::Store(StoreError::IdReused { .. })) => {
-                ("urn:problem-type:tidegate:id-reused", "The id belongs to another request")
-            }
-            Problem::Check(_) => ("urn:problem-type:tidegate:store-unavailable", "The store gave no answer"),
-            Problem::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "There is no such rule"),
+            Problem::Check(error) => of_check(error),
             Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy has mistakes"),
             other if other.status() == StatusCode::BAD_REQUEST => {
                 ("urn:problem-type:tidegate:invalid-question", "The question cannot be understood")
@@ -169,6 +165,25 @@ impl Problem {
 
     pub(super) fn response(&self) -> Response<Body> {
         self.reply().response()
+    }
+}
+
+fn of_check(error: &CheckError) -> (&'static str, &'static str) {
+    match error {
+        CheckError::Unsatisfiable { .. } => {
+            ("urn:problem-type:tidegate:unsatisfiable", "The cost is above what the limit can ever admit")
+        }
+        CheckError::MissingAttribute { .. } => {
+            ("urn:problem-type:tidegate:missing-attribute", "A key attribute is missing from the request")
+        }
+        CheckError::NotAnAddress { .. } => {
+            ("urn:problem-type:tidegate:not-an-address", "An address attribute is not an IP address")
+        }
+        CheckError::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "The policy has no such rule"),
+        CheckError::Store(StoreError::IdReused { .. }) => {
+            ("urn:problem-type:tidegate:id-reused", "The id belongs to another request")
+        }
+        _ => ("urn:problem-type:tidegate:unavailable", "The store gave no answer"),
     }
 }
 

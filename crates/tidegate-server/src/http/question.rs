@@ -115,6 +115,12 @@ impl<'a> Question<'a> {
             within("the name of an attribute", name)?;
             within("the value of an attribute", value)?;
         }
+        if self.key.as_ref().is_some_and(|key| key.0.is_empty()) {
+            return Err(Problem::EmptyKey);
+        }
+        if self.key.is_none() && found == 0 && self.rule.is_none() {
+            return Err(Problem::NoKey);
+        }
         let others = found > 0 || self.rule.is_some();
         if self.limit.is_some() && (self.key.is_none() || others) {
             return Err(Problem::InlineByKeyOnly);
@@ -134,7 +140,7 @@ impl<'a> Question<'a> {
         let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, value)| &**value);
         let mut request = match self.key.as_ref().map(|key| &*key.0).or_else(user) {
             Some(key) => Request::new(key),
-            None => Request::new(()),
+            None => Request::without_key(),
         };
         for (name, value) in attributes {
             request = request.with(name, &**value);
@@ -146,10 +152,6 @@ impl<'a> Question<'a> {
             request = request.id(&id.0);
         }
         request.cost(self.cost)
-    }
-
-    pub(super) fn rule(&self) -> Option<&str> {
-        self.rule.as_ref().map(|rule| &*rule.0)
     }
 
     /// How long the caller would wait.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tidegate::{Micros, Name, Policy, Request, Rule, Store};
+use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule, Store};
 
 use crate::app::App;
 use crate::http::LONGEST_TEXT;
@@ -250,7 +250,7 @@ fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePict
     RulePicture {
         rule: name.to_owned(),
         limit: rule.map(Rule::in_words),
-        key: key.map(|names| names.into_iter().map(str::to_owned).collect()),
+        key: key.map(|names| names.iter().map(|attribute| attribute.names().join(" or ")).collect()),
         shadow: rule.map_or(watched, Rule::is_shadow),
         allowed: counts.allowed,
         refused: counts.refused,
@@ -305,7 +305,7 @@ fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
     match known.key_attributes() {
         None if key.is_composite() => return None,
         None => question.key = texts.into_iter().next(),
-        Some(names) => question.attributes = attributes(&names, texts)?,
+        Some(names) => question.attributes = attributes(names, texts)?,
     }
     Some(question)
 }
@@ -330,12 +330,25 @@ fn meets(question: &AskAgain, refusal: &RecentRefusal, app: &App) -> bool {
 }
 
 /// What the attributes of a key were. Where some were missing, the first part
-/// says which: a `-` for each of them.
-fn attributes(names: &[&str], mut parts: Vec<String>) -> Option<BTreeMap<String, String>> {
-    let gaps = if parts.len() == names.len() + 1 { parts.remove(0) } else { "+".repeat(names.len()) };
-    if parts.len() != names.len() {
+/// says which, `(no user)`, and empty parts at the end stand for them.
+fn attributes(key: &[KeyAttribute], mut parts: Vec<String>) -> Option<BTreeMap<String, String>> {
+    let whole: usize = key.iter().map(|attribute| attribute.names().len().min(2)).sum();
+    let missing = if parts.len() == whole + 1 { parts.remove(0) } else { String::new() };
+    let missing: Vec<&str> = missing.trim_matches(['(', ')']).split(", ").collect();
+    if parts.len() != whole {
         return None;
     }
-    let pairs = names.iter().zip(parts).zip(gaps.chars()).filter(|(_, gap)| *gap == '+');
-    Some(pairs.map(|((name, value), _)| ((*name).to_owned(), value)).collect())
+    let mut parts = parts.into_iter();
+    let mut attributes = BTreeMap::new();
+    for names in key.iter().map(KeyAttribute::names) {
+        if missing.contains(&format!("no {}", names.join(" or ")).as_str()) {
+            continue;
+        }
+        let name = match names {
+            [name] => name.clone(),
+            _ => parts.next()?,
+        };
+        attributes.insert(name, parts.next()?);
+    }
+    Some(attributes)
 }

@@ -11,7 +11,7 @@
 //! `ATTRIBUTE` before it. Nothing is ever taken for something else in silence:
 //! that would be another count.
 
-use tidegate::{CheckError, ConfigError, Decision, Limit, Request, StoreError};
+use tidegate::{CheckError, ConfigError, Decision, Limit, Request};
 
 use super::frame::Arguments;
 use super::reply::Replies;
@@ -39,8 +39,6 @@ pub struct Question<'a> {
     pub request: Request<'a>,
     /// The limit to go by, if not by the policy.
     pub limit: Option<Limit>,
-    /// The rule that is to be asked, if not all.
-    pub rule: Option<&'a str>,
 }
 
 /// Why a question cannot be asked.
@@ -67,9 +65,12 @@ pub enum QuestionError {
     /// A limit of one key beside what only a policy understands.
     #[error("ERR LIMIT goes by KEY alone, and not by '{0}'")]
     LimitWithPolicy(String),
-    /// A rule that is not there limits nothing, which nobody can mean.
-    #[error("ERR the policy has no rule '{0}'")]
-    UnknownRule(String),
+    /// Neither a key nor attributes: no rule could tell whose request it is.
+    #[error("ERR the request has neither a key nor attributes: give attributes, such as user alice, or KEY alice")]
+    NoKey,
+    /// A key of no bytes.
+    #[error("ERR KEY is empty: give the key that the request counts against, or leave it out")]
+    EmptyKey,
     /// More attributes than are taken.
     #[error("ERR a request has at most {MOST_ATTRIBUTES} attributes")]
     TooManyAttributes,
@@ -135,7 +136,13 @@ impl<'a> Options<'a> {
     fn into_question(self) -> Result<Question<'a>, QuestionError> {
         let Options { key, cost, rule, id, limit, attributes } = self;
         let user = attributes.iter().find(|(name, _)| *name == "user").map(|(_, value)| *value);
+        if key.is_some_and(<[u8]>::is_empty) {
+            return Err(QuestionError::EmptyKey);
+        }
         let key = key.or(user);
+        if key.is_none() && attributes.is_empty() && rule.is_none() && limit.is_none() {
+            return Err(QuestionError::NoKey);
+        }
         if limit.is_some() {
             let policy_only = attributes.iter().map(|(name, _)| *name).find(|name| *name != "user");
             if let Some(name) = policy_only.or(rule.map(|_| "RULE")) {
@@ -147,7 +154,7 @@ impl<'a> Options<'a> {
         }
         let mut request = match key {
             Some(key) => Request::new(key),
-            None => Request::new(()),
+            None => Request::without_key(),
         };
         request = request.cost(cost.unwrap_or(1));
         for (name, value) in attributes {
@@ -159,7 +166,7 @@ impl<'a> Options<'a> {
         if let Some(id) = id {
             request = request.id(id);
         }
-        Ok(Question { request, limit, rule })
+        Ok(Question { request, limit })
     }
 }
 
@@ -216,12 +223,6 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
 /// Writes why there is no decision. The first word tells a client what to do:
 /// nothing else will help, or try again.
 pub fn write_failure(error: &CheckError, replies: &mut Replies) {
-    let (code, error): (_, &dyn std::error::Error) = match error {
-        CheckError::Unsatisfiable { .. } => ("UNSATISFIABLE", error),
-        CheckError::Store(reused @ StoreError::IdReused { .. }) => ("IDREUSED", reused),
-        CheckError::Store(_) => ("UNAVAILABLE", error),
-        // The library may learn to fail otherwise.
-        _ => ("ERR", error),
-    };
+    let code = error.reason().replace('-', "").to_uppercase();
     replies.error(&format!("{code} {}", in_full(error)));
 }

@@ -8,7 +8,7 @@ use super::client::Client;
 use super::command::{Command, Kind};
 use super::connection::MOST_UNSENT;
 use super::frame::{Arguments, Parser, ProtocolError};
-use super::question::{Question, QuestionError, Verb, shown, write_decision, write_failure};
+use super::question::{Question, Verb, shown, write_decision, write_failure};
 use super::reply::Replies;
 use super::throttle::{Dialect, Throttle};
 use super::throttles::{Taken, Throttles};
@@ -163,7 +163,7 @@ fn unknown(arguments: Arguments<'_>) -> String {
 }
 
 async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
-    let Question { request, limit, rule } = match Question::parse(arguments) {
+    let Question { request, limit } = match Question::parse(arguments) {
         Ok(question) => question,
         Err(error) => return replies.error(&error.to_string()),
     };
@@ -192,10 +192,7 @@ async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Re
         }
     };
     match decision {
-        Ok(decision) => match rule.filter(|rule| decision.is_unlimited() && !resp.app.limiter.has_rule(rule)) {
-            None => write_decision(&decision, replies),
-            Some(rule) => replies.error(&QuestionError::UnknownRule(shown(rule.as_bytes())).to_string()),
-        },
+        Ok(decision) => write_decision(&decision, replies),
         Err(error) => {
             resp.app.metrics.failed(&error);
             write_failure(&error, replies);

@@ -71,6 +71,14 @@ pub enum ConfigError {
         /// The text.
         text: String,
     },
+    /// A value of an address attribute that no address is equal to.
+    #[error("{text:?} is not an IP address, so attribute {attribute:?} is never equal to it: give an address, or match a network by cidr")]
+    NotAnAddress {
+        /// The attribute.
+        attribute: String,
+        /// The value.
+        text: String,
+    },
     /// Words that are no warm-up.
     #[error("cannot read {text:?} as a warm-up: expected a start and a time, such as 10 over 5min")]
     UnreadableWarmUp {

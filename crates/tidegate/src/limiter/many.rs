@@ -22,7 +22,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn push(&mut self, request: Request<'a>) {
-        let Request { key, cost, attributes, rule: _, id: _, in_addition: _ } = request;
+        let Request { key, cost, attributes, rule: _, id: _, in_addition: _, without: _ } = request;
         if !matches!(attributes, Attributes::None) {
             self.attributes.push((self.keys.len(), attributes));
         }
@@ -68,7 +68,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
-            if !request.is_plain() || request.in_addition {
+            if !request.is_plain() || request.in_addition || request.without.skips {
                 let before = (0..asked.keys.len()).map(|index| asked.request(index));
                 return self.check_one_by_one(&before.chain([request]).chain(requests).collect::<Vec<_>>());
             }
@@ -115,7 +115,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn check_one_by_one(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
         let current = self.inner.policies.current();
         for request in requests {
-            Question::new(&current.policy.resolve(request), Verb::Charge, None)?;
+            Question::new(&self.resolve(&current, request)?, Verb::Charge, None)?;
         }
         requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect()
     }

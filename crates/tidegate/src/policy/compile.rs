@@ -1,12 +1,13 @@
 //! Makes a policy ready: names become numbers, settings become meters.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
 use super::Policy;
-use super::compiled::{Attribute, Attributes, ByValue, Compiled, CompiledRule, Effect, Effects};
+use super::compiled::{Attribute, Attributes, ByValue, Compiled, CompiledKey, CompiledRule, Effect, Effects};
 use super::condition::Condition;
 use super::index::Index;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
@@ -21,7 +22,7 @@ impl Compiled {
         if policy.rules.is_empty() && policy.fallback.is_none() {
             return Err(ConfigError::EmptyPolicy);
         }
-        let mut maker = Maker::new(lineage);
+        let mut maker = Maker::new(lineage, policy.addresses().collect());
         let mut rules = Vec::with_capacity(policy.rules.len());
         for rule in &policy.rules {
             rules.extend(maker.with_candidate(rule)?);
@@ -31,6 +32,7 @@ impl Compiled {
             rules.extend(maker.with_candidate(rule)?);
         }
         let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
+        maker.attributes.mark_addresses(&maker.addresses);
         let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name.as_str(), number)).collect();
         let Maker { attributes, meters, .. } = maker;
         let (attributes, index, by_name) = (Arc::new(attributes), Arc::new(index), Arc::new(by_name));
@@ -42,6 +44,8 @@ impl Compiled {
 /// Numbers attributes and meters as they come up.
 struct Maker<'l> {
     lineage: &'l Lineage,
+    /// The attributes that are addresses.
+    addresses: Vec<&'l str>,
     attributes: Attributes,
     meters: Vec<Meter>,
     /// The number of each meter, by its name and meaning.
@@ -56,9 +60,9 @@ struct Making<'r> {
 }
 
 impl<'l> Maker<'l> {
-    fn new(lineage: &'l Lineage) -> Maker<'l> {
+    fn new(lineage: &'l Lineage, addresses: Vec<&'l str>) -> Maker<'l> {
         let (attributes, meters) = (Attributes::default(), Vec::new());
-        Maker { lineage, attributes, meters, numbers: HashMap::default(), names: HashMap::default() }
+        Maker { lineage, addresses, attributes, meters, numbers: HashMap::default(), names: HashMap::default() }
     }
 
     fn attribute(&mut self, name: &str) -> Result<Attribute, ConfigError> {
@@ -73,7 +77,26 @@ impl<'l> Maker<'l> {
     }
 
     fn list(&mut self, conditions: &[(String, Condition)]) -> Result<Arc<[(Attribute, Condition)]>, ConfigError> {
-        conditions.iter().map(|(attribute, condition)| Ok((self.attribute(attribute)?, condition.clone()))).collect()
+        let mut list = Vec::with_capacity(conditions.len());
+        for (attribute, condition) in conditions {
+            let condition = match condition {
+                Condition::Equals(value) => Condition::Equals(self.exactly(attribute, value)?),
+                other => other.clone(),
+            };
+            list.push((self.attribute(attribute)?, condition));
+        }
+        Ok(list.into())
+    }
+
+    /// A value as [`Compiled::values`] shows it: an address has one spelling.
+    fn exactly(&self, attribute: &str, value: &str) -> Result<String, ConfigError> {
+        if !self.addresses.contains(&attribute) {
+            return Ok(value.to_owned());
+        }
+        let address: IpAddr = value
+            .parse()
+            .map_err(|_| ConfigError::NotAnAddress { attribute: attribute.into(), text: value.into() })?;
+        Ok(address.to_canonical().to_string())
     }
 
     /// The rule, and the shadow that watches in its place if it has one.
@@ -98,7 +121,8 @@ impl<'l> Maker<'l> {
             RuleKey::Attributes(attributes) => {
                 let mut key = Vec::with_capacity(attributes.len());
                 for attribute in attributes {
-                    key.push((self.attribute(&attribute.name)?, attribute.clone()));
+                    let names = attribute.names.iter().map(|name| self.attribute(name));
+                    key.push(CompiledKey { first_of: names.collect::<Result<_, _>>()?, how: attribute.clone() });
                 }
                 Some(key.into_boxed_slice())
             }
@@ -145,7 +169,8 @@ impl<'l> Maker<'l> {
                     table.push((attribute, ByValue::default()));
                     table.len() - 1
                 });
-                table[place].1.entry(value.as_bytes().into()).or_insert(effect);
+                let value = self.exactly(&special.attribute, value)?;
+                table[place].1.entry(value.into_bytes().into()).or_insert(effect);
             }
         }
         Ok(table.into())

@@ -39,6 +39,8 @@ pub(crate) struct Compiled {
 pub(super) struct Attributes {
     names: Vec<Box<str>>,
     numbers: HashMap<Box<str>, Attribute, RandomState>,
+    /// Those that are addresses.
+    addresses: Vec<Attribute>,
 }
 
 /// Names that are found sooner by trying each than by a hash.
@@ -52,6 +54,22 @@ impl Attributes {
     pub(super) fn add(&mut self, name: &str, number: Attribute) {
         self.names.push(name.into());
         self.numbers.insert(name.into(), number);
+    }
+
+    pub(super) fn mark_addresses(&mut self, names: &[&str]) {
+        self.addresses = names.iter().filter_map(|name| self.number(name)).collect();
+    }
+
+    /// A value as the policy uses it.
+    fn normalised<'r>(&self, attribute: Attribute, value: KeyPart<'r>) -> Result<KeyPart<'r>, CheckError> {
+        if !self.addresses.contains(&attribute) {
+            return Ok(value.canonical());
+        }
+        let error = || CheckError::NotAnAddress {
+            attribute: self.name(attribute).into(),
+            value: value.with_bytes(|bytes| String::from_utf8_lossy(bytes).into()),
+        };
+        Ok(KeyPart::Address(address(value).ok_or_else(error)?.to_canonical()))
     }
 
     pub(super) fn name(&self, number: Attribute) -> &str {
@@ -71,7 +89,7 @@ pub(super) struct CompiledRule {
     /// The rule before this one, if it watches in that one's place.
     pub(super) candidate_of: Option<Name>,
     pub(super) conditions: Arc<[(Attribute, Condition)]>,
-    pub(super) key: Option<Box<[(Attribute, KeyAttribute)]>>,
+    pub(super) key: Option<Box<[CompiledKey]>>,
     pub(super) missing: Missing,
     pub(super) standard: Effect,
     pub(super) exact: Effects,
@@ -79,6 +97,25 @@ pub(super) struct CompiledRule {
     pub(super) tiers: Effects,
     pub(super) cost: RuleCost,
     pub(super) mode: Mode,
+}
+
+/// An attribute in the key of a rule.
+pub(super) struct CompiledKey {
+    /// The first of these that the request has.
+    pub(super) first_of: Box<[Attribute]>,
+    pub(super) how: KeyAttribute,
+}
+
+impl CompiledKey {
+    /// The name of the attribute that the request has, and its value.
+    fn find<'r>(&self, values: &Values<'r>) -> Option<(&str, KeyPart<'r>)> {
+        let mut names = self.first_of.iter().zip(&self.how.names);
+        names.find_map(|(attribute, name)| Some((name.as_str(), values.get(*attribute)?)))
+    }
+
+    fn is_missing(&self, values: &Values<'_>) -> bool {
+        self.first_of.iter().all(|attribute| values.get(*attribute).is_none())
+    }
 }
 
 /// Effects by attribute, in the rule's order, and by value.
@@ -104,6 +141,10 @@ pub(crate) struct Resolution<'p, 'r> {
     pub(crate) blocked_by: Option<Name>,
     /// Whom it blocks, unless a list does.
     blocked: Option<Key<'r>>,
+    /// Why there is no answer.
+    pub(crate) problem: Option<Box<CheckError>>,
+    /// Rules that lack an attribute of their key, and the attribute.
+    pub(crate) lacking: Vec<(Name, String)>,
 }
 
 impl<'r> Resolution<'_, 'r> {
@@ -225,20 +266,27 @@ impl Compiled {
         self.attributes.name(attribute)
     }
 
-    pub(super) fn values<'r>(&self, request: &Request<'r>) -> Values<'r> {
+    /// The attributes of a request that this policy knows.
+    pub(super) fn values<'r>(&self, request: &Request<'r>) -> Result<Values<'r>, CheckError> {
+        if let Some(rule) = request.rule.filter(|rule| !self.has_rule(rule)) {
+            return Err(CheckError::UnknownRule { rule: rule.into() });
+        }
         let mut values = Values::new(self.attributes.len());
         for (name, value) in request.attributes.iter() {
             if let Some(attribute) = self.attributes.number(name) {
-                values.set(attribute, value.canonical());
+                values.set(attribute, self.attributes.normalised(attribute, *value)?);
             }
         }
-        values
+        Ok(values)
     }
 
     /// What applies to a request.
     pub(crate) fn resolve<'p, 'r>(&'p self, request: &Request<'r>) -> Resolution<'p, 'r> {
         let mut resolution = Resolution::default();
-        let values = self.values(request);
+        let values = match self.values(request) {
+            Ok(values) => values,
+            Err(problem) => return Resolution { problem: Some(Box::new(problem)), ..resolution },
+        };
         if self.denied.iter().any(|(attribute, condition)| condition.holds(values.get(*attribute))) {
             resolution.blocked_by = Some(DENIED);
             return resolution;
@@ -257,7 +305,7 @@ impl Compiled {
         self.index.candidates(&values, |number| {
             let rule = &self.rules[number];
             if rule.matches(&values) {
-                any |= rule.mode == Mode::Enforced && !rule.is_skipped(&values);
+                any |= rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
                 self.apply(rule, request, &values, &mut resolution);
             }
         });
@@ -275,8 +323,14 @@ impl Compiled {
         values: &Values<'r>,
         resolution: &mut Resolution<'p, 'r>,
     ) {
-        if rule.is_skipped(values) {
-            return;
+        let lacks = rule.lacks(request, values);
+        if let Some(Lack { attribute, missing }) = &lacks {
+            if !request.without.skips {
+                resolution.lacking.push((rule.name, attribute.clone()));
+            }
+            if *missing == Missing::Skip {
+                return;
+            }
         }
         let number = match rule.effect(values) {
             Effect::Unlimited => return,
@@ -289,6 +343,11 @@ impl Compiled {
             }
             Effect::Meter(number) => number,
         };
+        if let Some(Lack { attribute, missing: Missing::Error }) = lacks {
+            let (rule, attribute) = (rule.name, attribute.into());
+            resolution.problem.get_or_insert_with(|| CheckError::MissingAttribute { rule, attribute }.into());
+            return;
+        }
         let key = rule.key_of(request, values);
         let cost = match rule.cost {
             RuleCost::Times(times) => request.cost.saturating_mul(times),
@@ -302,6 +361,17 @@ impl Compiled {
         }
     }
 }
+
+/// What a request lacks of a rule's key.
+pub(super) struct Lack {
+    /// The attribute, or all of which one would do.
+    pub(super) attribute: String,
+    /// What follows.
+    pub(super) missing: Missing,
+}
+
+/// What the key of a request is called where it is missing.
+const KEY: &str = "key";
 
 /// The rule that a denied request is told of.
 pub(super) const DENIED: Name = Name::literal("denied");
@@ -340,32 +410,59 @@ impl CompiledRule {
         named(&self.exact).or_else(matching).or_else(|| named(&self.tiers)).unwrap_or(self.standard)
     }
 
-    /// Whether it does not apply for want of what makes its key.
-    pub(super) fn is_skipped(&self, values: &Values<'_>) -> bool {
-        let lacks = |(attribute, _): &(Attribute, KeyAttribute)| values.get(*attribute).is_none();
-        self.missing == Missing::Skip && self.key.iter().flatten().any(lacks)
+    /// The first attribute of its key that a request lacks, if it does. Only a rule
+    /// that is enforced, and a request that should be whole, make that an error.
+    pub(super) fn lacks(&self, request: &Request<'_>, values: &Values<'_>) -> Option<Lack> {
+        let attribute = match &self.key {
+            None if request.without.key => KEY.to_owned(),
+            None => return None,
+            Some(key) => key.iter().find(|key| key.is_missing(values))?.how.shown(),
+        };
+        let missing = match self.missing {
+            Missing::Error if self.mode == Mode::Shadow || request.without.skips => Missing::Skip,
+            missing => missing,
+        };
+        Some(Lack { attribute, missing })
+    }
+
+    pub(super) fn is_skipped(&self, request: &Request<'_>, values: &Values<'_>) -> bool {
+        self.lacks(request, values).is_some_and(|lack| lack.missing == Missing::Skip)
     }
 
     /// Whose limit it is.
     fn key_of<'r>(&self, request: &Request<'r>, values: &Values<'r>) -> Key<'r> {
         let Some(attributes) = &self.key else { return request.key.clone() };
-        if let [(attribute, how)] = &**attributes {
-            if let Some(value) = values.get(*attribute) {
-                return match part(how, value) {
-                    Part::AsIs(value) => Key::part(value),
-                    Part::Text(text) => Key::from(text),
-                };
-            }
+        if let [CompiledKey { first_of, how }] = &**attributes
+            && let [attribute] = **first_of
+            && let Some(value) = values.get(attribute)
+        {
+            return match part(how, value) {
+                Part::AsIs(value) => Key::part(value),
+                Part::Text(text) => Key::from(text),
+            };
         }
-        let parts: Vec<Option<Part<'_>>> =
-            attributes.iter().map(|(attribute, how)| Some(part(how, values.get(*attribute)?))).collect();
-        // Where something is missing, one part more says what, and an empty one
-        // stands in its place: no list of values is as long.
-        let lacks = parts.iter().any(Option::is_none);
-        let gaps: String = parts.iter().map(|part| if part.is_some() { '+' } else { '-' }).collect();
-        let gaps = lacks.then_some(KeyPart::Bytes(gaps.as_bytes()));
-        let parts = parts.iter().map(|part| part.as_ref().map_or(KeyPart::Bytes(b""), Part::as_key_part));
-        Key::of(gaps.into_iter().chain(parts))
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(2 * attributes.len() + 1);
+        let mut missing = Vec::new();
+        for CompiledKey { how, .. } in attributes.iter().filter(|key| key.is_missing(values)) {
+            missing.push(format!("no {}", how.shown()));
+        }
+        // Where something is missing, the first part says what, and an empty one at
+        // the end stands for it: no list of values is as long.
+        if !missing.is_empty() {
+            parts.push(Part::Text(format!("({})", missing.join(", "))));
+        }
+        for key in attributes {
+            let Some((name, value)) = key.find(values) else { continue };
+            // Where it could have been another attribute, the name says which it was.
+            if key.first_of.len() > 1 {
+                parts.push(Part::Text(name.to_owned()));
+            }
+            parts.push(part(&key.how, value));
+        }
+        for key in attributes.iter().filter(|key| key.is_missing(values)) {
+            parts.extend(key.first_of.iter().take(2).map(|_| Part::AsIs(KeyPart::Bytes(b""))));
+        }
+        Key::of(parts.iter().map(Part::as_key_part))
     }
 }
 
@@ -455,7 +552,7 @@ mod tests {
             }
             let found: Vec<Name> = compiled.resolve(&request).enforced.iter().map(|applied| applied.meter.name()).collect();
             let tried: Vec<Name> =
-                compiled.drafts(&request).into_iter().filter(|draft| draft.say.is_ok()).map(|draft| draft.rule).collect();
+                compiled.drafts(&request).expect("attributes of any kind").into_iter().filter(|draft| draft.say.is_ok()).map(|draft| draft.rule).collect();
             prop_assert_eq!(found, tried);
         }
     }

@@ -2,19 +2,20 @@
 
 use std::fmt;
 
-use super::compiled::{Applied, Compiled, CompiledRule, DENIED, Effect, Resolution, Values};
-use super::rule::Mode;
+use super::compiled::{Applied, Compiled, CompiledRule, DENIED, Effect, Lack, Resolution, Values};
+use super::rule::{Missing, Mode};
 use crate::decision::Decision;
 use crate::name::Name;
 use crate::request::{KeyPart, Request};
+use crate::store::CheckError;
 
 /// What every rule of a policy says of a request, without charging anything.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[must_use]
 pub struct Explanation {
-    /// What the request would be answered now. One whose cost can never pass,
-    /// which a check says by an error, is refused for good.
+    /// What the request would be answered now. One that a check answers by an
+    /// error, for its cost or for want of an attribute, is refused for good.
     pub decision: Decision,
     /// The rules, in the policy's order.
     pub rules: Vec<RuleExplanation>,
@@ -47,8 +48,16 @@ pub enum Say {
         /// What it is, if it is there.
         found: Option<String>,
     },
-    /// An attribute of its key is missing, and the rule says to skip then.
-    NoKey,
+    /// An attribute of its key is missing, and the rule does not apply then.
+    NoKey {
+        /// The attribute.
+        attribute: String,
+    },
+    /// An attribute of its key is missing, which is an error.
+    MissingAttribute {
+        /// The attribute.
+        attribute: String,
+    },
     /// Others came before: a list, a rule asked for by name, or rules that match.
     NotAsked,
     /// It sets no limit for this request.
@@ -85,8 +94,8 @@ pub(crate) struct Draft<'p, 'r> {
 impl Compiled {
     /// Goes through all rules, one after the other: the obvious way, which the
     /// index has to agree with.
-    pub(crate) fn drafts<'p, 'r>(&'p self, request: &Request<'r>) -> Vec<Draft<'p, 'r>> {
-        let values = self.values(request);
+    pub(crate) fn drafts<'p, 'r>(&'p self, request: &Request<'r>) -> Result<Vec<Draft<'p, 'r>>, CheckError> {
+        let values = self.values(request)?;
         let listed = self.is_listed(&values);
         let mut any = false;
         let mut drafts = Vec::with_capacity(self.rules().len());
@@ -106,14 +115,14 @@ impl Compiled {
                     found: values.get(*attribute).map(text),
                 }),
                 None => {
-                    let applies = rule.mode == Mode::Enforced && !rule.is_skipped(&values);
+                    let applies = rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
                     any |= applies && !self.is_fallback(number);
                     self.say(rule, request, &values)
                 }
             };
             drafts.push(Draft { rule: rule.name, shadow: rule.mode == Mode::Shadow, say });
         }
-        drafts
+        Ok(drafts)
     }
 
     fn say<'p, 'r>(
@@ -122,14 +131,19 @@ impl Compiled {
         request: &Request<'r>,
         values: &Values<'r>,
     ) -> Result<Applied<'p, 'r>, Say> {
-        match rule.effect(values) {
-            _ if rule.is_skipped(values) => Err(Say::NoKey),
-            Effect::Unlimited => Err(Say::Unlimited),
-            Effect::Blocked => Err(Say::Blocked),
-            Effect::Meter(_) => {
+        let lack = rule.lacks(request, values);
+        match (rule.effect(values), lack) {
+            (_, Some(Lack { attribute, missing: Missing::Skip })) => Err(Say::NoKey { attribute }),
+            (Effect::Unlimited, _) => Err(Say::Unlimited),
+            (Effect::Blocked, _) => Err(Say::Blocked),
+            (Effect::Meter(_), Some(Lack { attribute, missing: Missing::Error })) => {
+                Err(Say::MissingAttribute { attribute })
+            }
+            (Effect::Meter(_), _) => {
                 let mut resolution = Resolution::default();
                 self.apply(rule, request, values, &mut resolution);
-                resolution.enforced.pop().or(resolution.shadows.pop()).ok_or(Say::NoKey)
+                let applied = resolution.enforced.pop().or(resolution.shadows.pop());
+                applied.ok_or(Say::NotAsked)
             }
         }
     }
@@ -157,29 +171,40 @@ impl Explanation {
             Say::Answers { answer, .. } => Some(*answer),
             _ => None,
         });
-        // No waiting helps whoever asks for more than can ever pass.
-        let never = |rule: &&RuleExplanation| !rule.shadow && matches!(rule.say, Say::Unsatisfiable { .. });
+        // No wait helps a request that is an error.
+        let never = |rule: &&RuleExplanation| !rule.shadow && rule.say.is_error();
         let decision = match blocked_by.or_else(|| Some(rules.iter().find(never)?.rule)) {
             Some(rule) => Decision::blocked(rule),
             None => answers.reduce(Decision::and).unwrap_or_else(Decision::unlimited),
         };
         let mut explanation = Explanation { decision, rules };
         for rule in &mut explanation.rules {
-            let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked | Say::Unsatisfiable { .. });
+            let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked) || rule.say.is_error();
             rule.binds = speaks && !rule.shadow && rule.rule == decision.rule();
         }
         explanation
     }
 }
 
+impl Say {
+    /// Whether a check says this by an error.
+    fn is_error(&self) -> bool {
+        matches!(self, Say::Unsatisfiable { .. } | Say::MissingAttribute { .. })
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decision = &self.decision;
+        let error = self.rules.iter().find(|rule| rule.binds && rule.say.is_error());
         match (decision.is_allowed(), decision.is_blocked()) {
             (true, _) if decision.is_unlimited() => writeln!(f, "allowed: no rule limits it")?,
             (true, _) => writeln!(f, "allowed: {} left by {:?}", decision.remaining(), decision.rule())?,
             (false, true) if decision.rule() == DENIED => writeln!(f, "refused: it is denied, before every rule")?,
-            (false, true) => writeln!(f, "refused for good by {:?}", decision.rule())?,
+            (false, true) => match error {
+                Some(RuleExplanation { rule, say, .. }) => writeln!(f, "error by {rule:?}: {say}")?,
+                None => writeln!(f, "refused for good by {:?}", decision.rule())?,
+            },
             (false, false) => writeln!(f, "refused by {:?}: again in {:?}", decision.rule(), decision.retry_after())?,
         }
         for RuleExplanation { rule, say, shadow, binds } in &self.rules {
@@ -200,7 +225,10 @@ impl fmt::Display for Say {
             Say::DoesNotMatch { attribute, condition, found: None } => {
                 write!(f, "does not apply: there is no {attribute}, and the rule asks that it {condition}")
             }
-            Say::NoKey => f.write_str("does not apply: an attribute of its key is missing"),
+            Say::NoKey { attribute } => write!(f, "skipped: key attribute {attribute:?} is missing"),
+            Say::MissingAttribute { attribute } => {
+                write!(f, "key attribute {attribute:?} is missing from the request")
+            }
             Say::NotAsked => f.write_str("was not asked"),
             Say::Unlimited => f.write_str("sets no limit here"),
             Say::Blocked => f.write_str("lets nothing pass"),

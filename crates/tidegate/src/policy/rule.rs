@@ -91,10 +91,14 @@ pub(super) enum RuleKey {
 /// An attribute in the key of a rule: as it is, unless told otherwise.
 ///
 /// An address is taken by its network: the first 64 bits of an IPv6 address,
-/// all of an IPv4 address.
+/// all of an IPv4 address. The attribute `ip` is an address in every policy, and
+/// so is one that a rule takes [by network](KeyAttribute::by_network): given as
+/// text, however it is spelled, it is parsed, and text that is no address is an
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyAttribute {
-    pub(super) name: String,
+    /// The first of these that the request has.
+    pub(super) names: Vec<String>,
     pub(super) ignores_case: bool,
     pub(super) is_address: bool,
     pub(super) ipv4_bits: u8,
@@ -104,8 +108,37 @@ pub struct KeyAttribute {
 impl KeyAttribute {
     /// An attribute by its name.
     pub fn new(name: impl Into<String>) -> KeyAttribute {
-        let name = name.into();
-        KeyAttribute { name, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }
+        let names = vec![name.into()];
+        KeyAttribute { names, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }
+    }
+
+    /// Another attribute to use where those before it are missing. Keys that
+    /// come from different attributes never collide.
+    ///
+    /// ```
+    /// use tidegate::{KeyAttribute, Limit, Limiter, Request, Rule};
+    ///
+    /// let rule = Rule::new("callers", Limit::per_hour(1)).key([KeyAttribute::new("user").or("ip")]);
+    /// let limiter = Limiter::new(rule);
+    /// let anonymous = |ip| Request::new(()).with("ip", ip);
+    /// assert!(limiter.is_allowed(Request::user("alice")) && limiter.is_allowed(anonymous("192.0.2.1")));
+    /// assert!(!limiter.is_allowed(anonymous("192.0.2.1")));
+    /// ```
+    #[must_use]
+    pub fn or(mut self, name: impl Into<String>) -> KeyAttribute {
+        self.names.push(name.into());
+        self
+    }
+
+    /// The attribute, and those to use instead of it, in this order.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// In words: `user`, or `user or ip`.
+    pub(super) fn shown(&self) -> String {
+        self.names.join(" or ")
     }
 
     /// Takes `Alice` and `ALICE` for `alice`.
@@ -138,11 +171,14 @@ impl From<String> for KeyAttribute {
 /// What becomes of a request that lacks an attribute of a rule's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
-    /// All such requests share one key, which no value is ever taken for.
+    /// It is an error: [`CheckError::MissingAttribute`](crate::CheckError::MissingAttribute).
+    /// A shadow rule, which never refuses, does not apply.
     #[default]
-    Shared,
+    Error,
     /// The rule does not apply.
     Skip,
+    /// All such requests share one key, which no value is ever taken for.
+    Shared,
 }
 
 /// What a rule charges.
@@ -321,22 +357,25 @@ impl Rule {
 
     /// The attributes that make its keys; none if the request brings the key.
     #[must_use]
-    pub fn key_attributes(&self) -> Option<Vec<&str>> {
+    pub fn key_attributes(&self) -> Option<&[KeyAttribute]> {
         match &self.key {
             RuleKey::Request => None,
-            RuleKey::Attributes(attributes) => Some(attributes.iter().map(|attribute| &*attribute.name).collect()),
+            RuleKey::Attributes(attributes) => Some(attributes),
         }
+    }
+
+    /// The attributes that it uses as addresses.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+        let key = self.key_attributes().unwrap_or_default().iter().filter(|attribute| attribute.is_address);
+        key.flat_map(|attribute| &attribute.names).map(String::as_str)
     }
 
     /// The attributes that this rule asks for, some of them perhaps twice.
     pub(super) fn attributes(&self) -> impl Iterator<Item = &str> {
-        let key: &[KeyAttribute] = match &self.key {
-            RuleKey::Request => &[],
-            RuleKey::Attributes(attributes) => attributes,
-        };
+        let key = self.key_attributes().unwrap_or_default().iter().flat_map(|attribute| &attribute.names);
         let conditions = self.conditions.iter().map(|(attribute, _)| attribute.as_str());
         let settings = self.overrides.iter().chain(&self.tiers).map(|setting| setting.attribute.as_str());
-        conditions.chain(key.iter().map(|attribute| attribute.name.as_str())).chain(settings)
+        conditions.chain(key.map(String::as_str)).chain(settings)
     }
 
     /// A meter as it is used by this rule.
@@ -347,7 +386,7 @@ impl Rule {
         };
         let meter = match &self.key {
             RuleKey::Request => meter,
-            RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.name)),
+            RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.names)),
         };
         match self.on_failure {
             Some(mode) => meter.on_failure(mode),

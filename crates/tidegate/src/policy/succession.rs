@@ -282,7 +282,8 @@ impl Place {
     fn is_apart(&self, key: &RuleKey) -> bool {
         match (self, key) {
             (Place::Override { attribute, .. }, RuleKey::Attributes(key)) => {
-                !key.iter().any(|part| part.name == *attribute)
+                // Where there is a choice of attributes, only the first is always part of the key.
+                !key.iter().any(|part| part.names.first() == Some(attribute))
             }
             (Place::Override { .. } | Place::Tier { .. } | Place::Standard, _) => false,
         }

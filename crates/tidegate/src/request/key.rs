@@ -151,9 +151,10 @@ impl std::hash::Hash for Key<'_> {
 
 impl fmt::Display for Key<'_> {
     /// The parts, joined by ` / `: for people, not for telling keys apart.
-    /// What cannot be seen is escaped.
+    /// What cannot be seen is escaped, and empty parts at the end are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, part) in self.parts().enumerate() {
+        let shown = self.parts().enumerate().filter(|(_, part)| !part.is_empty()).map(|(index, _)| index + 1).last();
+        for (index, part) in self.parts().take(shown.unwrap_or_default()).enumerate() {
             if index > 0 {
                 f.write_str(" / ")?;
             }

@@ -71,15 +71,16 @@ impl Meter {
         Meter::made_of(name, capacity, meaning, None, MeterKernel::Heap(erase(kernel)))
     }
 
-    /// The same limit, on keys that are made of these attributes: keys of
-    /// others are not taken for them.
-    pub(crate) fn keyed_by<'n>(mut self, attributes: impl IntoIterator<Item = &'n str>) -> Meter {
+    /// The same limit, on keys that are made of these attributes, each the first
+    /// of some: keys of others are not taken for them.
+    pub(crate) fn keyed_by<'n>(mut self, attributes: impl IntoIterator<Item = &'n [String]>) -> Meter {
         let mut attributes = attributes.into_iter().peekable();
         let by = if attributes.peek().is_some() { "by" } else { "for all" };
         let mut meaning = format!("{} {by}", self.meaning);
-        for name in attributes {
-            let name = name.replace('\\', "\\\\").replace(' ', "\\ ");
-            meaning.extend([" ", &name]);
+        let escaped = |name: &String| name.replace('\\', "\\\\").replace(' ', "\\ ").replace('|', "\\|");
+        for names in attributes {
+            let names: Vec<String> = names.iter().map(escaped).collect();
+            meaning.extend([" ", &names.join("|")]);
         }
         self.identity = identity(self.name, &meaning);
         self.meaning = meaning.into();
@@ -311,18 +312,23 @@ mod tests {
     fn states_belong_to_the_name_and_the_limit_and_what_keys_are_made_of() {
         let plain = meter("10/s");
         assert_eq!(plain.meaning(), "10/s");
-        let keyed = [vec![], vec!["a"], vec!["a", "b"], vec!["a b"], vec!["a\\", "b"]];
-        let meanings = keyed.clone().map(|attributes| meter("10/s").keyed_by(attributes).meaning().to_owned());
-        assert_eq!(
-            meanings,
-            ["10/s for all", "10/s by a", "10/s by a b", "10/s by a\\ b", "10/s by a\\\\ b"].map(str::to_owned)
-        );
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+        let keyed: [Vec<Vec<String>>; 7] = [
+            vec![],
+            vec![names(&["a"])],
+            vec![names(&["a"]), names(&["b"])],
+            vec![names(&["a b"])],
+            vec![names(&["a\\"]), names(&["b"])],
+            vec![names(&["a", "b"])],
+            vec![names(&["a|b"])],
+        ];
+        let with = |attributes: &[Vec<String>]| meter("10/s").keyed_by(attributes.iter().map(Vec::as_slice));
+        let meanings = keyed.each_ref().map(|attributes| with(attributes).meaning().to_owned());
+        let expected = [" for all", " by a", " by a b", " by a\\ b", " by a\\\\ b", " by a|b", " by a\\|b"];
+        assert_eq!(meanings, expected.map(|words| format!("10/s{words}")));
         let renamed = Meter::new(Name::literal("other"), "10/s".parse().expect("a limit"));
-        let all: Vec<Meter> = keyed
-            .map(|attributes| meter("10/s").keyed_by(attributes))
-            .into_iter()
-            .chain([plain, meter("11/s"), renamed])
-            .collect();
+        let all: Vec<Meter> =
+            keyed.iter().map(|attributes| with(attributes)).chain([plain, meter("11/s"), renamed]).collect();
         for (index, one) in all.iter().enumerate() {
             for (other_index, other) in all.iter().enumerate() {
                 assert_eq!(one.is_same_as(other), index == other_index, "{} {}", one.meaning(), other.meaning());
@@ -401,7 +407,7 @@ mod tests {
         assert_ne!(log(), meter("sliding-log 6/s"));
         assert_ne!(meter("5/s"), Meter::new(Name::literal("other"), Limit::per_second(5)));
         assert_ne!(meter("5/s"), meter("5/s").on_failure(FailureMode::Open));
-        assert_ne!(meter("5/s"), meter("5/s").keyed_by(["user"]));
+        assert_ne!(meter("5/s"), meter("5/s").keyed_by([&["user".to_owned()][..]]));
         let [own, other] = [(); 2].map(|()| Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)));
         assert_eq!(own, own.clone());
         assert_ne!(own, other, "nobody can tell");

@@ -118,7 +118,7 @@ impl<'r> Question<'r> {
             request = request.with(name, *value);
         }
         // Last, so that no entry is taken for it.
-        request = request.with("domain", domain);
+        request = request.with("domain", domain).partial();
         let by = match asked.setting {
             None => By::Policy,
             Some(Setting::Limit(limit)) => By::Inline(app.inline(limit).map_err(Problem::Limit)?, limit),
