@@ -107,7 +107,9 @@ impl Refusal {
             Reason::OverLimit(_) => "Request cannot be satisfied as assigned quota has been exceeded",
             Reason::Degraded(_) => "Request cannot be satisfied due to temporary server capacity constraints",
             Reason::NoAnswer(CheckError::Unsatisfiable { .. }) => "Request costs more than its limit can ever allow",
-            Reason::NoAnswer(CheckError::MissingAttribute { .. }) => "Request lacks an attribute that its limit counts by",
+            Reason::NoAnswer(CheckError::MissingAttribute { .. }) => {
+                "Request lacks an attribute that its limit counts by"
+            }
             Reason::NoAnswer(CheckError::NotAnAddress { .. }) => "Request has an address that is not an IP address",
             Reason::NoAnswer(CheckError::UnknownRule { .. }) => "Request is limited by a rule that does not exist",
             Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => "Request id belongs to another request",

@@ -67,7 +67,7 @@ refused by \"uploads\": again in 1800s
     assert!(explanation.contains("  uploads: sets no limit here\n"), "{explanation}");
     assert!(explanation.contains("  others: was not asked\n"), "no limit is a say, too: {explanation}");
     let explanation = explained(&limiter, upload("mallory"));
-    assert!(explanation.starts_with("error by \"uploads\": 4/h by user can never"), "{explanation}");
+    assert!(explanation.starts_with("refused for good by \"uploads\"\n"), "{explanation}");
     assert!(explanation.contains("  uploads: lets nothing pass  <- binds\n"), "{explanation}");
 }
 

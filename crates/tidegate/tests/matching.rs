@@ -118,7 +118,7 @@ impl Meant {
         if let Some((attribute, value)) = self.exact {
             rule = rule.override_for(ATTRIBUTES[attribute], VALUES[value], Limit::per_hour(EXACT));
         }
-        if self.skips { rule.missing(Missing::Skip) } else { rule }
+        rule.missing(if self.skips { Missing::Skip } else { Missing::Shared })
     }
 }
 

@@ -237,7 +237,7 @@ fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
         Request::new("bob").with("tenant", "acme"),
         Request::new("carol").cost(3),
         Request::new("dave").with("tenant", "other"),
-        Request::new("erin").rule("closed"),
+        Request::new("erin").with("tenant", "acme").cost(2),
     ];
     let decisions = limiter.check_many(batch).expect("answers");
     let told = decisions.iter().map(|decision| (decision.rule().as_str(), decision.remaining()));

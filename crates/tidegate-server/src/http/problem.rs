@@ -40,7 +40,9 @@ pub(super) enum Problem {
     TooManyAttributes { bound: usize, found: usize },
     #[error("a limit that comes with the question is asked by a key: give the key, and neither attributes nor a rule")]
     InlineByKeyOnly,
-    #[error("the request has neither a key nor attributes: send \"attributes\", such as {{\"user\": \"alice\"}}, or \"key\"")]
+    #[error(
+        "the request has neither a key nor attributes: send \"attributes\", such as {{\"user\": \"alice\"}}, or \"key\""
+    )]
     NoKey,
     #[error("key is empty: send the key that the request counts against, or leave it out")]
     EmptyKey,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod addresses;
 #[path = "../envoy_support/client.rs"]
 mod client;
 #[path = "../envoy_support/faulty.rs"]

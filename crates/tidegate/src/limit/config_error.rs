@@ -72,7 +72,9 @@ pub enum ConfigError {
         text: String,
     },
     /// A value of an address attribute that no address is equal to.
-    #[error("{text:?} is not an IP address, so attribute {attribute:?} is never equal to it: give an address, or match a network by cidr")]
+    #[error(
+        "{text:?} is not an IP address, so attribute {attribute:?} is never equal to it: give an address, or match a network by cidr"
+    )]
     NotAnAddress {
         /// The attribute.
         attribute: String,

@@ -93,9 +93,8 @@ impl<'l> Maker<'l> {
         if !self.addresses.contains(&attribute) {
             return Ok(value.to_owned());
         }
-        let address: IpAddr = value
-            .parse()
-            .map_err(|_| ConfigError::NotAnAddress { attribute: attribute.into(), text: value.into() })?;
+        let address: IpAddr =
+            value.parse().map_err(|_| ConfigError::NotAnAddress { attribute: attribute.into(), text: value.into() })?;
         Ok(address.to_canonical().to_string())
     }
 

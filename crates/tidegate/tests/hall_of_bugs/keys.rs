@@ -83,26 +83,24 @@ fn row_76_a_network_is_one_caller() {
     assert!(asks("192.0.2.1") && !asks("::ffff:192.0.2.1"));
 }
 
-/// thunderbird/thunderbolt#993, elizaOS/eliza#11162: whoever had no address
-/// shared the key "unknown" with everybody, or was not limited. Ours is asked
-/// what it should be, and never takes nothing for a value.
+/// thunderbird/thunderbolt#993, elizaOS/eliza#11162: requests without an address
+/// shared the key "unknown", or were not limited. Ours is an error, unless the rule
+/// says what it should be, and a missing value is never taken for a value.
 #[test]
 fn row_78_a_missing_attribute_is_not_a_value() {
     let make = |missing| {
         let rule = Rule::new("client", Limit::per_hour(1)).key(["ip"]).missing(missing);
         limiter(Policy::new().rule(rule)).0
     };
-    let nobody = || Request::new("alice").with("user", "alice");
+    let without = || Request::new("alice").with("user", "alice");
+    assert!(make(Missing::Error).check(without()).is_err());
     let shares = make(Missing::Shared);
-    assert!(shares.is_allowed(nobody()) && !shares.is_allowed(nobody()), "one limit for all without");
-    for taken_for_nothing in ["", "unknown", "null"] {
-        assert!(
-            shares.is_allowed(Request::new("bob").with("ip", taken_for_nothing)),
-            "{taken_for_nothing:?} is a value"
-        );
+    assert!(shares.is_allowed(without()) && !shares.is_allowed(without()), "one limit for all without");
+    for no_address in ["", "unknown", "null"] {
+        assert!(shares.check(Request::new("bob").with("ip", no_address)).is_err(), "{no_address:?} is no address");
     }
     let skips = make(Missing::Skip);
-    assert!((0..10).all(|_| skips.is_allowed(nobody())), "if the rule is told to be skipped");
+    assert!((0..10).all(|_| skips.is_allowed(without())), "if the rule is told to be skipped");
 }
 
 /// redis/redis#663, firedancer-io/firedancer#4830: keys could be chosen to fall

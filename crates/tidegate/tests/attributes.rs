@@ -1,0 +1,287 @@
+//! Attributes: what becomes of a request that lacks one, and addresses in any spelling.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use tidegate::{
+    CheckError, Condition, ConfigError, Event, KeyAttribute, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
+    Observer, Policy, Request, Rule, Say, Setting,
+};
+
+const ONE: Limit = Limit::per_hour(1);
+
+fn limiter(policy: impl Into<Policy>) -> Limiter {
+    let store = MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings");
+    Limiter::with_store(policy, store).expect("a valid policy")
+}
+
+fn equals(value: &str) -> Condition {
+    Condition::Equals(value.into())
+}
+
+fn lacks(error: &CheckError, of: &str, what: &str) -> bool {
+    matches!(error, CheckError::MissingAttribute { rule, attribute } if *rule == of && &**attribute == what)
+}
+
+#[test]
+fn a_missing_key_attribute_is_an_error_that_names_rule_and_attribute_and_charges_nothing() {
+    let policy = Policy::new().limit("all", Limit::per_hour(5)).rule(Rule::new("users", ONE).key(["user", "path"]));
+    let limiter = limiter(policy);
+    for request in [
+        Request::new("acme"),
+        Request::new("acme").with("usr", "alice").with("path", "/"),
+        Request::new("acme").rule("users"),
+        Request::new("acme").cost(9).with("path", "/"),
+    ] {
+        let errors = [
+            limiter.check(request.clone()),
+            limiter.peek(request.clone()),
+            limiter.refund(request.clone()),
+            limiter.reset(request.clone()),
+            limiter
+                .check_many([Request::new("bob").with("user", "b").with("path", "/"), request.clone()])
+                .map(|all| all[0]),
+        ];
+        for error in errors {
+            let error = error.expect_err("an attribute is missing");
+            assert!(lacks(&error, "users", "user"), "{error}");
+            assert!(!error.is_unavailable() && error.reason() == "missing-attribute");
+        }
+        assert!(!limiter.is_allowed(request.clone()));
+        let explanation = limiter.explain(request).expect("an explanation");
+        let users = &explanation.rules[1];
+        assert!(matches!(&users.say, Say::MissingAttribute { attribute } if attribute == "user"), "{explanation}");
+    }
+    assert_eq!(limiter.peek(Request::new("acme").rule("all")).expect("an answer").remaining(), 5, "nothing is charged");
+    let error = limiter.check("acme").expect_err("an attribute is missing").to_string();
+    assert!(error.contains("\"users\"") && error.contains("\"user\"") && error.contains("missing = "), "{error}");
+}
+
+#[test]
+fn the_first_attribute_that_is_there_makes_the_key() {
+    let rule = Rule::new("callers", ONE).key([KeyAttribute::new("user").or("ip"), "path".into()]);
+    let limiter = limiter(rule);
+    let of = |name: &'static str, value: &'static str| Request::new("").with("path", "/").with(name, value);
+    assert!(limiter.is_allowed(of("user", "192.0.2.1")) && limiter.is_allowed(of("ip", "192.0.2.1")), "two keys");
+    assert!(!limiter.is_allowed(of("ip", "::ffff:192.0.2.1")), "one address");
+    assert!(!limiter.is_allowed(of("user", "192.0.2.1").with("ip", "192.0.2.7")), "the user comes first");
+    let error = limiter.check(of("tenant", "acme")).expect_err("neither is there");
+    assert!(lacks(&error, "callers", "user or ip"), "{error}");
+    let without_path = Request::new("").with("user", "alice");
+    assert!(lacks(&limiter.check(without_path).expect_err("no path"), "callers", "path"));
+}
+
+#[test]
+fn a_request_without_a_key_lacks_it_for_a_rule_that_counts_by_it() {
+    let plain = limiter(ONE);
+    assert!(plain.is_allowed(Request::new(())) && !plain.is_allowed(Request::new(())), "no key is one limit for all");
+    let error = plain.check(Request::without_key().with("user", "alice")).expect_err("no key");
+    assert!(lacks(&error, "1/h", "key"), "{error}");
+    let error = plain.check_many([Request::without_key()]).expect_err("no key");
+    assert!(lacks(&error, "1/h", "key"), "{error}");
+    let keyed = limiter(Rule::new("users", ONE).key(["user"]));
+    assert!(keyed.is_allowed(Request::without_key().with("user", "alice")), "nothing counts by the key");
+}
+
+#[test]
+fn a_partial_request_skips_what_would_be_an_error_and_nothing_else() {
+    let policy = Policy::new()
+        .rule(Rule::new("users", ONE).key(["user"]))
+        .rule(Rule::new("shared", Limit::per_hour(2)).key(["tenant"]).missing(Missing::Shared));
+    let limiter = limiter(policy);
+    let partial = || Request::new("").with("path", "/").partial();
+    assert_eq!(limiter.check(partial()).expect("an answer").rule(), "shared");
+    assert!(limiter.is_allowed(partial()) && !limiter.is_allowed(partial()));
+    let whole = partial().with("user", "alice").with("tenant", "acme");
+    assert!(limiter.is_allowed(whole.clone()) && !limiter.is_allowed(whole));
+}
+
+#[test]
+fn a_shadow_rule_that_lacks_an_attribute_never_keeps_a_request_from_its_answer() {
+    let shadow = Rule::new("watch", ONE).key(["user"]).shadow();
+    let candidate = Rule::new("all", Limit::per_hour(3)).candidate(ONE);
+    let limiter = limiter(Policy::new().rule(shadow).rule(candidate));
+    assert_eq!(limiter.check("acme").expect("an answer").remaining(), 2);
+    let explanation = limiter.explain("acme").expect("an explanation").to_string();
+    assert!(explanation.contains("watch (shadow): skipped: key attribute \"user\" is missing"), "{explanation}");
+}
+
+#[test]
+fn observers_are_told_of_each_request_that_lacks_an_attribute() {
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(Name, String)>>);
+    impl Observer for Told {
+        fn observe(&self, event: &Event<'_>) {
+            assert_ne!(event.rule, "users", "no decision was made");
+        }
+        fn missing(&self, rule: Name, attribute: &str) {
+            self.0.lock().expect("no panic before").push((rule, attribute.into()));
+        }
+    }
+    let told = Arc::new(Told::default());
+    let skip = Rule::new("tenants", ONE).key(["tenant"]).missing(Missing::Skip);
+    let policy = Policy::new().rule(Rule::new("users", ONE).key(["user"])).rule(skip);
+    let limiter = Limiter::builder(policy).observer(Arc::clone(&told)).build().expect("a valid policy");
+    assert!(limiter.check("acme").is_err());
+    assert!(limiter.check(Request::new("acme").partial()).is_ok(), "partial by design: there is nothing to tell");
+    let told: Vec<_> =
+        told.0.lock().expect("no panic before").iter().map(|(rule, name)| format!("{rule} {name}")).collect();
+    assert_eq!(told, ["users user", "tenants tenant"]);
+}
+
+#[test]
+fn a_shared_key_is_shown_by_what_is_missing() {
+    let rule = Rule::new("users", ONE).key(["tenant", "user", "path"]).missing(Missing::Shared);
+    let explanation = limiter(rule).explain(Request::new("x").with("tenant", "acme")).expect("an explanation");
+    assert!(explanation.to_string().contains("for \"(no user, no path) / acme\""), "{explanation}");
+}
+
+#[test]
+fn text_that_is_no_address_is_an_error_where_an_address_is_meant() {
+    let by_ip = limiter(Rule::new("rule", ONE).key(["ip"]));
+    let other = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("peer").by_network(24, 48)]));
+    let text = limiter(Rule::new("rule", ONE).key(["peer"]));
+    for value in ["", "unknown", "300.1.1.1", "192.0.2.1:80", "[2001:db8::1]", "192.0.2.01", " 192.0.2.1", "1.2.3"] {
+        for (limiter, name) in [(&by_ip, "ip"), (&other, "peer")] {
+            let error = limiter.check(Request::new("").with(name, value)).expect_err(value);
+            let named = matches!(&error, CheckError::NotAnAddress { attribute, .. } if &**attribute == name);
+            assert!(named && !error.is_unavailable(), "{error}");
+            assert!(limiter.explain(Request::new("").with(name, value)).is_err());
+        }
+        assert!(text.is_allowed(Request::new("").with("peer", value)), "another attribute is any text");
+    }
+}
+
+#[test]
+fn a_policy_whose_address_can_never_match_is_refused() {
+    let refused = |policy: Policy| Limiter::builder(policy).build().err();
+    let rule = || Rule::new("rule", ONE).key(["ip"]);
+    for policy in [
+        Policy::new().rule(rule()).deny("ip", equals("300.1.1.1")),
+        Policy::new().rule(rule()).allow("ip", equals("10.0.0.0/8")),
+        Policy::new().rule(rule().when("ip", equals("localhost"))),
+        Policy::new().rule(rule().override_for("ip", "10.0.0.0/8", Setting::Unlimited)),
+        Policy::new().rule(rule().tier("ip", "internal", Setting::Unlimited)),
+    ] {
+        let error = refused(policy).expect("an address that is none");
+        assert!(matches!(error, ConfigError::NotAnAddress { .. }), "{error}");
+    }
+    let spelled = Policy::new().rule(rule().override_for("ip", "2001:DB8:0::1", Setting::Blocked));
+    let spelled = limiter(spelled.deny("ip", equals("::ffff:192.0.2.1")));
+    let from = |ip: &'static str| spelled.check(Request::new("").with("ip", ip)).expect("an answer");
+    assert!(from("2001:db8::1").is_blocked() && from("192.0.2.1").is_blocked() && !from("2001:db8::2").is_blocked());
+}
+
+#[test]
+fn a_missing_attribute_is_shared_or_skipped_and_never_taken_for_a_value() {
+    let shared = limiter(Rule::new("rule", ONE).key(["user", "path"]).missing(Missing::Shared));
+    assert!(shared.is_allowed(Request::new("").with("path", "/")));
+    assert!(!shared.is_allowed(Request::new("other").with("path", "/")), "requests without a user share a key");
+    for user in ["", "-", "(no user)", "no user", "anonymous"] {
+        assert!(shared.is_allowed(Request::user(user).with("path", "/")), "{user:?} is a value");
+    }
+    assert!(shared.is_allowed(Request::user("/")), "another missing attribute is another key");
+    let skipped = limiter(Rule::new("rule", ONE).key(["user"]).missing(Missing::Skip));
+    assert!((0..5).all(|_| skipped.is_allowed(Request::new("").with("path", "/"))));
+}
+
+#[test]
+fn a_skipped_rule_leaves_the_request_to_the_default_rule() {
+    let policy = Policy::new()
+        .rule(Rule::new("users", Limit::per_hour(5)).key(["user"]).missing(Missing::Skip))
+        .otherwise(Rule::new("others", ONE).key([] as [&str; 0]));
+    let limiter = limiter(policy);
+    assert_eq!(limiter.check(Request::user("alice")).expect("an answer").rule(), "users");
+    let anonymous = || Request::new("").with("path", "/");
+    let explanation = limiter.explain(anonymous()).expect("an answer");
+    assert_eq!(explanation.decision.rule(), "others", "{explanation}");
+    assert!(limiter.is_allowed(anonymous()) && !limiter.is_allowed(anonymous()), "it is one of the others");
+}
+
+#[test]
+fn a_skipped_rule_does_not_block() {
+    let rule = Rule::new("users", Limit::per_hour(5)).key(["user"]).missing(Missing::Skip);
+    let limiter = limiter(rule.tier("plan", "none", Setting::Blocked));
+    assert!(limiter.check(Request::user("alice").with("plan", "none")).expect("an answer").is_blocked());
+    for anonymous in [Request::new("").with("plan", "none"), Request::new("").with("plan", "none").rule("users")] {
+        assert!(limiter.check(anonymous.clone()).expect("an answer").is_unlimited());
+        let explanation = limiter.explain(anonymous).expect("an answer");
+        assert!(matches!(explanation.rules[0].say, Say::NoKey { .. }), "{explanation}");
+    }
+}
+
+#[test]
+fn an_ip_counts_by_its_network_and_case_is_kept_unless_told() {
+    let by_ip = limiter(Rule::new("rule", ONE).key(["ip"]));
+    let from = |ip: &str| Request::new("").with("ip", ip.parse::<IpAddr>().expect("an address"));
+    assert!(by_ip.is_allowed(from("2001:db8::1")) && !by_ip.is_allowed(from("2001:db8::2")), "one /64");
+    assert!(by_ip.is_allowed(from("2001:db8:0:1::1")));
+    assert!(!by_ip.is_allowed(from("2001:db8::8000:0:0:1")), "the 65th bit is not part of the key");
+    assert!(by_ip.is_allowed(from("192.0.2.1")) && by_ip.is_allowed(from("192.0.2.2")));
+    assert!(by_ip.is_allowed(from("192.0.2.3")), "all bits count");
+    assert!(!by_ip.is_allowed(from("::ffff:192.0.2.1")), "an IPv4-mapped address is the IPv4 address");
+    let wider = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(24, 48)]));
+    assert!(wider.is_allowed(Request::new("").with("ip", "192.0.2.1")));
+    assert!(!wider.is_allowed(Request::new("").with("ip", "192.0.2.99")), "given as text, too");
+    assert!(wider.is_allowed(from("2001:db8:7::1")) && !wider.is_allowed(from("2001:db8:7:1::1")), "one /48");
+    assert!(wider.is_allowed(from("2001:db8:6::1")));
+    let whole = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(32, 128)]));
+    assert!(["192.0.2.2", "192.0.2.3", "2001:db8::2", "2001:db8::3"].into_iter().all(|ip| whole.is_allowed(from(ip))));
+    let exact = limiter(Rule::new("rule", ONE).key(["user"]));
+    assert!(exact.is_allowed(Request::user("Alice")) && exact.is_allowed(Request::user("alice")));
+    let folded = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("user").ignoring_case()]));
+    assert!(folded.is_allowed(Request::user("ÄLICE")) && !folded.is_allowed(Request::user("älice")));
+}
+
+#[test]
+fn ipv4_mapped_addresses_are_the_ipv4_address_in_conditions_overrides_and_lists() {
+    let rule = Rule::new("rule", Limit::per_hour(5)).key(["ip"]).when("ip", Condition::StartsWith("192.0.".into()));
+    let rule = rule.override_for("ip", "192.0.2.1", Setting::Blocked);
+    let rule = rule.override_matching("ip", "192.0.3.*", Limit::per_hour(7));
+    let limiter = limiter(Policy::new().rule(rule).deny("ip", equals("192.0.2.9")));
+    for prefix in ["", "::ffff:"] {
+        let limit = |address: &str| {
+            let address: IpAddr = format!("{prefix}{address}").parse().expect("an address");
+            limiter.check(Request::new("").with("ip", address)).expect("an answer").limit()
+        };
+        let limits = ["192.0.2.1", "192.0.2.9", "192.0.2.2", "192.0.3.1", "198.51.100.1"].map(limit);
+        assert_eq!(limits, [0, 0, 5, 7, u64::MAX], "{prefix}");
+    }
+}
+
+/// An address in one of its spellings.
+fn spelled(address: IpAddr, style: u8) -> String {
+    match address {
+        IpAddr::V4(v4) => match style % 3 {
+            0 => v4.to_string(),
+            1 => format!("::ffff:{v4}"),
+            _ => v4.to_ipv6_mapped().segments().map(|part| format!("{part:x}")).join(":"),
+        },
+        IpAddr::V6(v6) => match style % 4 {
+            0 => v6.to_string(),
+            1 => v6.to_string().to_uppercase(),
+            2 => v6.segments().map(|part| format!("{part:04x}")).join(":"),
+            _ => v6.segments().map(|part| format!("{part:X}")).join(":"),
+        },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+    #[test]
+    fn one_address_is_one_key_in_every_spelling(
+        v4 in any::<[u8; 4]>(),
+        v6 in any::<[u16; 8]>().prop_filter("a mapped one is IPv4", |v6| Ipv6Addr::from(*v6).to_ipv4_mapped().is_none()),
+        styles in any::<[u8; 2]>(),
+    ) {
+        for address in [IpAddr::from(v4), IpAddr::from(v6)] {
+            let limiter = limiter(Rule::new("rule", Limit::per_hour(2)).key(["ip"]));
+            let [one, other] = styles.map(|style| spelled(address, style));
+            prop_assert!(limiter.is_allowed(Request::new("").with("ip", &*one)), "{}", one);
+            prop_assert!(limiter.is_allowed(Request::new("").with("ip", &*other)), "{}", other);
+            prop_assert!(!limiter.is_allowed(Request::new("").with("ip", address)), "{} {}", one, other);
+        }
+    }
+}
