@@ -27,8 +27,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "one too many in the fixed window",
         file: "crates/tidegate/src/kernel/window.rs",
-        from: "(view.current + cost <= self.count, view.start + self.period)",
-        to: "(view.current + cost <= self.count + 1, view.start + self.period)",
+        from: "view.current + cost <= self.count,",
+        to: "view.current + cost <= self.count + 1,",
     },
     Defect {
         name: "waits rounded down: floor for ceil",
@@ -39,8 +39,14 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "the sliding counter's wait rounded the wrong way",
         file: "crates/tidegate/src/kernel/window.rs",
-        from: "next - room / view.previous",
-        to: "next - room.div_ceil(view.previous)",
+        from: "(units * self.period - 1) / previous",
+        to: "units * self.period / previous",
+    },
+    Defect {
+        name: "the sliding counter's previous window rounded up",
+        file: "crates/tidegate/src/kernel/window.rs",
+        from: "self.weight(&view, cost) < (self.count + 1) * self.period",
+        to: "self.weight(&view, cost) <= self.count * self.period",
     },
     Defect {
         name: "the wrong previous window",

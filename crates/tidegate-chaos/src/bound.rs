@@ -33,7 +33,9 @@ impl Damage {
     /// The most that may pass in any interval of this length.
     pub(crate) fn most(&self, limit: &Limit, length: Duration) -> u64 {
         let plain = allowance(limit, length);
-        let stepped = allowance(limit, length.saturating_add(self.step)).min(plain + limit.capacity());
+        // A sliding counter rounds up before the step, and again after it.
+        let rounded = u64::from(limit.algorithm() == AlgorithmKind::SlidingCounter);
+        let stepped = allowance(limit, length.saturating_add(self.step)).min(plain + limit.capacity() + rounded);
         let beside = if self.beside.is_zero() { 0 } else { allowance(limit, self.beside) };
         stepped + self.losses * limit.capacity() + beside + self.on_lease
     }
@@ -47,9 +49,10 @@ pub(crate) fn allowance(limit: &Limit, length: Duration) -> u64 {
     let length = length + length / 1_000 + Duration::from_millis(1);
     let (count, period, length) = (u128::from(limit.count()), limit.period().as_nanos(), length.as_nanos());
     let most = match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket | AlgorithmKind::SlidingCounter => {
+        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
             u128::from(limit.capacity()) + count * length / period
         }
+        AlgorithmKind::SlidingCounter => count + (count * length).div_ceil(period),
         AlgorithmKind::FixedWindow => count * (length.div_ceil(period) + 1),
         AlgorithmKind::SlidingLog => count * (length / period + 1),
     };
@@ -100,7 +103,7 @@ mod tests {
         let table = [
             (Limit::per_second(10), SECOND / 2, 15),
             (Limit::per_second(10).burst(3), SECOND, 13),
-            (Limit::sliding_counter(10, SECOND), SECOND / 2, 15),
+            (Limit::sliding_counter(10, SECOND), SECOND / 2, 16),
             (Limit::fixed_window(10, SECOND), SECOND / 2, 20),
             (Limit::sliding_log(10, SECOND), SECOND / 2, 10),
             (Limit::sliding_log(10, SECOND), SECOND * 3 / 2, 20),
@@ -119,6 +122,9 @@ mod tests {
         assert_eq!(in_no_time(Damage { step: SECOND / 5, ..Damage::NONE }), 7);
         assert_eq!(in_no_time(Damage { step: SECOND * 3_600, ..Damage::NONE }), 10);
         assert_eq!(in_no_time(Damage { beside: SECOND, ..Damage::NONE }), 20);
+        let counter = Limit::sliding_counter(10, SECOND);
+        let leap = Damage { step: SECOND * 3_600, ..Damage::NONE };
+        assert_eq!([Damage::NONE, leap].map(|damage| damage.most(&counter, Duration::ZERO)), [11, 22]);
     }
 
     #[test]

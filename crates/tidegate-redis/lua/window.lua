@@ -51,7 +51,7 @@
     local moves = false
     if verb == CHARGE or verb == PEEK then
       if sliding then
-        passes = previous * (period - elapsed) + (current + cost) * period <= count * period
+        passes = previous * (period - elapsed) + (current + cost) * period < (count + 1) * period
       else
         passes = current + cost <= count
       end

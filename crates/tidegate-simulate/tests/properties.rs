@@ -206,7 +206,7 @@ proptest! {
                 }
                 AlgorithmKind::FixedWindow => prop_assert!(worst <= 2 * count),
                 AlgorithmKind::SlidingLog => prop_assert!(worst <= count),
-                AlgorithmKind::SlidingCounter => prop_assert!(worst < 2 * count && outcome.flow.burst <= count),
+                AlgorithmKind::SlidingCounter => prop_assert!(worst <= 2 * count && outcome.flow.burst <= count + 1),
             }
         }
     }

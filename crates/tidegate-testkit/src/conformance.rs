@@ -57,6 +57,10 @@ macro_rules! conformance {
                 a_sliding_log_admits_at_most_its_count_in_every_window
                 a_fixed_window_admits_at_most_its_count_in_every_window
                 a_sliding_counter_keeps_its_inequality
+                a_sliding_counter_admits_at_most_its_count_and_its_rate_in_every_interval
+                the_bound_of_a_sliding_counter_is_tight
+                a_sliding_counter_under_pressure_admits_its_count_in_every_window
+                a_sliding_counter_admits_even_traffic_at_its_rate
                 leaky_bucket_delays_make_the_outflow_even
                 refused_until_the_promised_instant
                 time_going_back_grants_nothing

@@ -108,6 +108,12 @@ pub(super) const DEFECTS: &[Defect] = &[
         to: "previous * elapsed + (current + cost) * period",
     },
     Defect {
+        name: "script: the sliding counter's previous window is rounded up",
+        file: "crates/tidegate-redis/lua/window.lua",
+        from: "(current + cost) * period < (count + 1) * period",
+        to: "(current + cost) * period <= count * period",
+    },
+    Defect {
         name: "script: the previous window is dropped",
         file: "crates/tidegate-redis/lua/window.lua",
         from: "previous = sliding and elapsed < 2 * period and current or 0",

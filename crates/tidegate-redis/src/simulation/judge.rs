@@ -307,6 +307,8 @@ impl Event {
         let is_bucket = matches!(limit.kernel(), LimitKernel::Bucket(_));
         // The windows of before and those of after may both be cut by it.
         let whole = if is_fixed { 2 * limit.capacity() } else { limit.capacity() };
+        // Where windows begin elsewhere a sliding counter rounds up once more.
+        let rounded = u64::from(limit.algorithm() == AlgorithmKind::SlidingCounter);
         match what {
             What::Loss => {
                 let lost = if is_strict { 0 } else { whole };
@@ -318,9 +320,9 @@ impl Event {
                 lost + beside
             }
             What::Leap(by) if is_bucket => limit.capacity().min(earned(limit, by) + 1),
-            What::Leap(_) => whole,
+            What::Leap(_) => whole + rounded,
             What::Realigned if is_fixed => limit.capacity(),
-            What::Realigned => 0,
+            What::Realigned => rounded,
         }
     }
 }
@@ -335,8 +337,9 @@ fn earned(limit: Limit, length: u64) -> u64 {
 fn most(limit: Limit, length: u64) -> u64 {
     let period = limit.period().as_micros() as u64;
     match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket | AlgorithmKind::SlidingCounter => {
-            limit.capacity() + earned(limit, length)
+        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => limit.capacity() + earned(limit, length),
+        AlgorithmKind::SlidingCounter => {
+            limit.count() + (limit.count() * length.saturating_sub(1)).div_ceil(period)
         }
         AlgorithmKind::FixedWindow => limit.count() * (length.div_ceil(period) + 1),
         AlgorithmKind::SlidingLog => limit.count() * (length / period + 1),

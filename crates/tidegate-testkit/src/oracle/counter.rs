@@ -1,5 +1,5 @@
-//! The sliding window counter: the count of this window, and so much of the
-//! previous one's as is still within a period.
+//! The sliding window counter: the count of this window, and so many whole
+//! units of the previous one's as are still within a period.
 
 use super::ratio::Ratio;
 use super::{Account, LEAST_GRACE, Moment, Terms, ceil_div};
@@ -33,20 +33,21 @@ impl Counter {
         }
     }
 
-    /// `previous * (period - elapsed) + current * period`, as they count.
-    fn weighed(&self, at: Moment<'_>) -> i128 {
+    /// `floor(previous * (period - elapsed) / period) + current`, as they count.
+    fn counted(&self, at: Moment<'_>) -> i128 {
         let Counter { start, current, previous } = self.rolled(at);
         let elapsed = (at.tick() - start).max(0);
-        previous * (at.terms.period - elapsed) + current * at.terms.period
+        Ratio::new(previous * (at.terms.period - elapsed), at.terms.period).floor() + current
     }
 
-    /// How far a window has to go until there is room for these units.
+    /// How far a window has to go until no more than these units count.
     fn elapsed_for(terms: &Terms, Units { previous, room }: Units) -> i128 {
-        if previous == 0 {
+        if previous <= room {
             return 0;
         }
-        // previous * (period - e) <= room * period, solved for e.
-        (Ratio::from(terms.period) - Ratio::from(room) * Ratio::new(terms.period, previous)).ceil().max(0)
+        // floor(previous * (period - e) / period) <= room, which is
+        // previous * (period - e) / period < room + 1, solved for e.
+        (Ratio::from(terms.period) - Ratio::from(room + 1) * Ratio::new(terms.period, previous)).floor() + 1
     }
 }
 
@@ -67,7 +68,7 @@ impl Account for Counter {
     }
 
     fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
-        self.weighed(at) + cost * at.terms.period <= at.terms.count * at.terms.period
+        self.counted(at) + cost <= at.terms.count
     }
 
     fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128 {
@@ -99,18 +100,17 @@ impl Account for Counter {
     }
 
     fn remaining(&self, at: Moment<'_>) -> i128 {
-        let Moment { terms, .. } = at;
-        Ratio::new(terms.count * terms.period - self.weighed(at), terms.period).floor().max(0)
+        (at.terms.count - self.counted(at)).max(0)
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {
+        let Moment { terms, .. } = at;
         let Counter { start, current, previous } = self.rolled(at);
+        let none_of = |previous| Counter::elapsed_for(terms, Units { previous, room: 0 });
         if current > 0 {
-            at.until(start + 2 * at.terms.period)
-        } else if previous > 0 {
-            at.until(start + at.terms.period)
+            at.until(start + terms.period + none_of(current))
         } else {
-            0
+            at.until(start + none_of(previous))
         }
     }
 

@@ -1,8 +1,9 @@
 //! Fixed window and sliding window counter: counts per stretch of time.
 //!
-//! The sliding counter weighs the previous window by how much of it the last
-//! period still covers. The comparison is multiplied out, so that there is no
-//! division in it and no rounding. Windows start at multiples of the period
+//! The sliding counter counts the previous window by how much of it the last
+//! period still covers, rounded down to whole units: rounded up, a window after
+//! a full one would never get its count. The comparison is multiplied out, so
+//! that there is no division in it. Windows start at multiples of the period
 //! since the epoch, unless a fixed window starts with its first request.
 
 use super::{Admission, EXACT, Kernel, LEAST_GRACE, Reading};
@@ -61,7 +62,7 @@ impl Window {
     pub(crate) const fn new(count: u64, period: u64, style: Style) -> Window {
         let mut tick = 1;
         if let Style::Sliding = style {
-            // Three windows' worth at most stand in the comparison.
+            // Three windows' worth at most stand in the comparison, on its left.
             while 4 * (count as u128) * (period.div_ceil(tick) as u128) >= EXACT as u128 {
                 tick *= 10;
             }
@@ -167,26 +168,41 @@ impl Window {
         true
     }
 
-    /// The left side of the sliding counter's inequality, in count x period.
+    /// The left side of the sliding counter's inequality, in count x period:
+    /// `floor(previous * (period - elapsed) / period) + current + cost <= count`
+    /// is the same as this below `(count + 1) * period`.
     #[inline]
     fn weight(&self, view: &View, cost: u64) -> u64 {
         view.previous * (self.period - view.elapsed) + (view.current + cost) * self.period
     }
 
+    /// The first tick of the window from `start`, or its end, at which fewer
+    /// than `units` of the previous one count: all of it is at least as many.
+    #[inline]
+    fn falls_below(&self, start: u64, previous: u64, units: u64) -> u64 {
+        start + self.period - (units * self.period - 1) / previous
+    }
+
     /// The first tick at which the sliding counter has room for `cost`, given
     /// that it has none in this view.
     fn first_tick_with_room(&self, view: &View, cost: u64) -> u64 {
-        let next = view.start + self.period;
         if view.current + cost <= self.count {
-            // In this window, once enough of the previous one has passed; or
-            // at its very end, where the previous one counts no more.
-            let room = (self.count - view.current - cost) * self.period;
-            next - room / view.previous
+            self.falls_below(view.start, view.previous, self.count - view.current - cost + 1)
         } else {
-            // In the next window, where this one is the previous; at the end
-            // of that at the latest.
-            let room = (self.count - cost) * self.period;
-            next + self.period - room / view.current
+            // In the next window, where this one is the previous.
+            self.falls_below(view.start + self.period, view.current, self.count - cost + 1)
+        }
+    }
+
+    /// How many ticks after a window's start it is forgotten, with these counts:
+    /// when no whole unit of them counts any more.
+    #[inline]
+    pub(crate) fn remembered_for(&self, current: u64, previous: u64) -> u64 {
+        match (self.style, current, previous) {
+            (_, 0, 0) => 0,
+            (Style::Sliding, 1.., _) => self.falls_below(self.period, current, 1),
+            (Style::Sliding, 0, _) => self.falls_below(0, previous, 1),
+            (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => self.period,
         }
     }
 
@@ -212,7 +228,7 @@ impl Kernel for Window {
         let view = self.view(state, self.ticks(now));
         let fits = match self.style {
             Style::FixedFromEpoch | Style::FixedFromFirst => view.current + cost <= self.count,
-            Style::Sliding => self.weight(&view, cost) <= self.count * self.period,
+            Style::Sliding => self.weight(&view, cost) < (self.count + 1) * self.period,
         };
         if fits {
             return Admission::PASS;
@@ -244,7 +260,9 @@ impl Kernel for Window {
         let view = self.view(state, self.ticks(now));
         let remaining = match self.style {
             Style::FixedFromEpoch | Style::FixedFromFirst => self.count.saturating_sub(view.current),
-            Style::Sliding => (self.count * self.period).saturating_sub(self.weight(&view, 0)) / self.period,
+            Style::Sliding => {
+                ((self.count + 1) * self.period - 1).saturating_sub(self.weight(&view, 0)) / self.period
+            }
         };
         let state = WindowState { start: view.start, current: view.current, previous: view.previous };
         Reading { remaining, reset_after: self.forget_at(&state).saturating_since(now) }
@@ -252,12 +270,10 @@ impl Kernel for Window {
 
     #[inline]
     fn forget_at(&self, state: &WindowState) -> Micros {
-        let windows = match (self.style, state.current, state.previous) {
-            (_, 0, 0) => return Micros::ZERO,
-            (Style::Sliding, 1.., _) => 2,
-            (Style::Sliding, 0, _) | (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => 1,
-        };
-        Micros::new((state.start + windows * self.period) * self.tick)
+        match self.remembered_for(state.current, state.previous) {
+            0 => Micros::ZERO,
+            ticks => Micros::new((state.start + ticks) * self.tick),
+        }
     }
 
     #[inline]
@@ -444,13 +460,16 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_forgotten_when_its_last_window_counts_no_more() {
+    fn a_state_is_forgotten_when_no_whole_unit_of_it_counts() {
         for (style, current, previous, forget_at) in [
             (Style::FixedFromEpoch, 1, 0, 10_100),
             (Style::FixedFromFirst, 1, 0, 10_100),
-            (Style::Sliding, 1, 0, 10_200),
-            (Style::Sliding, 1, 1, 10_200),
-            (Style::Sliding, 0, 1, 10_100),
+            (Style::Sliding, 1, 0, 10_110),
+            (Style::Sliding, 2, 0, 10_160),
+            (Style::Sliding, 5, 0, 10_190),
+            (Style::Sliding, 1, 5, 10_110),
+            (Style::Sliding, 0, 1, 10_010),
+            (Style::Sliding, 0, 3, 10_070),
             (Style::Sliding, 0, 0, 0),
         ] {
             let window = Window { tick: 10, ..window(5, style) };
@@ -466,6 +485,8 @@ mod tests {
         for style in STYLES {
             assert_eq!(window(9, style).with_count(2).read(&state(1_000, 3, 0), NOW).remaining, 0, "{style:?}");
         }
+        let counter = window(9, Style::Sliding);
+        assert_eq!(counter.with_count(2).read(&state(1_000, 0, 3), Micros::new(1_000)).remaining, 0);
         // A clock that went back finds more of the last window than was there when it charged.
         assert_eq!(window(5, Style::Sliding).read(&state(1_000, 3, 5), Micros::new(1_000)).remaining, 0);
     }

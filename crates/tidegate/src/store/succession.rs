@@ -1,11 +1,12 @@
 //! What a limit takes over from the one whose place it takes.
 //!
-//! Units that were used stay used, rounded up. As many as fit into the new
-//! limit move to it; the others stay where they were, and move when there is
-//! room. How soon they come back is the new limit's affair. Where both limits
-//! count in the same way more is kept than the number: a bucket's fractions
-//! of a unit, the windows in which something was counted, the instants that a
-//! log remembers.
+//! Units that were used stay used, as the old limit counts them: of a bucket
+//! rounded up, of a sliding counter's previous window rounded down. As many as
+//! fit into the new limit move to it; the others stay where they were, and
+//! move when there is room. How soon they come back is the new limit's affair.
+//! Where both limits count in the same way more is kept than the number: a
+//! bucket's fractions of a unit, the windows in which something was counted,
+//! the instants that a log remembers.
 
 use super::meter::Meter;
 use super::meter_kernel::{MeterKernel, MeterState};
@@ -159,13 +160,16 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_counts_a_little_moves_as_a_whole_unit_and_is_gone() {
-        // Nine in the last window, of which a tenth counts now.
-        let (from, to) = (meter("sliding 9/s"), meter("5/h"));
-        let mut used = charged(&from, Micros::new(NOW.get() - 1_000_000), 9);
-        let mut state = MeterState::Fresh;
-        take_over(&to, &mut state, NOW, &from, &mut used);
-        assert_eq!((to.kernel().used(&state, NOW), from.kernel().forget_at(&used)), (1, Micros::ZERO));
+    fn of_a_window_before_the_whole_units_move_that_count_and_it_is_gone() {
+        // Nine or nineteen in the last window, of which a tenth counts now.
+        for (words, units) in [("sliding 9/s", 0), ("sliding 19/s", 1)] {
+            let (from, to) = (meter(words), meter("5/h"));
+            let mut used = charged(&from, Micros::new(NOW.get() - 1_000_000), from.capacity());
+            let mut state = MeterState::Fresh;
+            take_over(&to, &mut state, NOW, &from, &mut used);
+            assert_eq!(to.kernel().used(&state, NOW), units, "{words}");
+            assert!(from.kernel().forget_at(&used) <= NOW, "{words}");
+        }
     }
 
     #[test]
