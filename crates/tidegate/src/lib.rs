@@ -61,7 +61,7 @@
 //! | [leaky bucket](Limit::leaky_bucket) | what comes after must see an even flow | as above; leaving evenly | 22 bytes | latency: up to `queue * period / count` | callers must keep to the delay they are told |
 //! | [fixed window](Limit::fixed_window) | the limit is a quota of the clock: 1000 a day | `count` per window | 22 bytes | a wait of up to a period | `2 * count` across an edge; all callers return at the edge |
 //! | [sliding log](Limit::sliding_log) | "never more than N in any minute" is meant literally | `count` in any period | about 220 bytes, and from the fifth on 16 to 32 for each remembered instant | a wait of up to a period | memory and time grow with `count` |
-//! | [sliding counter](Limit::sliding_counter) | the same, roughly, for large counts and many keys | `count` per window, `2 * count - 1` in some period | 64 bytes | waits up to two periods after a burst | assumes that the last window was even |
+//! | [sliding counter](Limit::sliding_counter) | the same, roughly, for large counts and many keys | `count` per window, up to `2 * count` in some period | 64 bytes | waits up to two periods after a burst | assumes that the last window was even |
 //!
 //! 22 bytes become 64 for a bucket whose `count`, reduced by its gcd with the
 //! period in microseconds, is above 2048, and for a fixed window of more than
@@ -105,12 +105,12 @@
 //!         ██░░░░░░░░█████░░░░░██
 //! 0─────────1s────────2s────────3s
 //!
-//! sliding counter 10/s: 28 of 56 admitted, up to 17 in 1s
+//! sliding counter 10/s: 30 of 56 admitted, up to 18 in 1s
 //!         ██░░
 //!         ██░░
 //!         ██░░
 //!         ██░░░░░░░░░░░░░░░░░░░░
-//!         ██░██████████████░████
+//!         ██████████████████████
 //! 0─────────1s────────2s────────3s
 //! ```
 //!
@@ -130,13 +130,12 @@
 //!   can touch `ceil(d / period) + 1` windows: up to `2 * count` in one period.
 //! - **Sliding log.** Every window `(t - period, t]` admits at most `count`.
 //! - **Sliding counter.** A request passes if and only if
-//!   `previous * (period - elapsed) + (current + cost) * period <= count * period`,
+//!   `floor(previous * (period - elapsed) / period) + current + cost <= count`,
 //!   where `previous` and `current` are what the last and this window of the clock
 //!   admitted, and `elapsed` is how old this one is. It follows that every window
-//!   of the clock admits at most `count`, that
-//!   `admitted[s, t] <= count + count * (t - s) / period`, and that someone who
-//!   means to can get `2 * count - 1` into one period: a burst at the end of a
-//!   window, then steady pressure.
+//!   of the clock admits at most `count`, and for all `s < t`, in microseconds:
+//!   `admitted[s, t] <= count + ceil(count * (t - s - 1) / period)`. A burst at the
+//!   end of a window and steady pressure after it get `2 * count` into one period.
 //!
 //! There is no rounding in any comparison, and no float. Refunds, resets and the
 //! overflow policies `EvictOldest` and `Allow` are exceptions, on purpose.

@@ -153,9 +153,10 @@ impl Limit {
         valid(Limit::checked(AlgorithmKind::SlidingLog, count, period))
     }
 
-    /// A sliding window counter: the log, approximated by two counters. An
-    /// adversary can get `2 * count - 1` into one period; honest traffic sees
-    /// a few percent of error.
+    /// A sliding window counter: the log, approximated by two counters. At
+    /// most `count` in every window of the clock; an adversary can get
+    /// `2 * count` into some period, while most traffic sees a few percent of
+    /// error. Under steady pressure every window gets its count.
     ///
     /// # Panics
     /// See [`per_second`](Limit::per_second).

@@ -68,7 +68,9 @@ fn beyond_need(limit: Limit) -> RangeInclusive<u64> {
             (horizon - bucket.tick(), 2 * horizon)
         }
         // For both windows, though the last part of a unit does not count in the second.
-        LimitKernel::Window(window) if window.style() == Style::Sliding => (0, window.period_in_ticks() * window.tick()),
+        LimitKernel::Window(window) if window.style() == Style::Sliding => {
+            (0, window.period_in_ticks() * window.tick())
+        }
         LimitKernel::Window(_) => (0, 0),
         LimitKernel::Log(log) => (0, log.period()),
     };

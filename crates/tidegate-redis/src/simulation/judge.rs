@@ -338,9 +338,7 @@ fn most(limit: Limit, length: u64) -> u64 {
     let period = limit.period().as_micros() as u64;
     match limit.algorithm() {
         AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => limit.capacity() + earned(limit, length),
-        AlgorithmKind::SlidingCounter => {
-            limit.count() + (limit.count() * length.saturating_sub(1)).div_ceil(period)
-        }
+        AlgorithmKind::SlidingCounter => limit.count() + (limit.count() * length.saturating_sub(1)).div_ceil(period),
         AlgorithmKind::FixedWindow => limit.count() * (length.div_ceil(period) + 1),
         AlgorithmKind::SlidingLog => limit.count() * (length / period + 1),
     }

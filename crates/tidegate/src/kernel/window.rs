@@ -260,9 +260,7 @@ impl Kernel for Window {
         let view = self.view(state, self.ticks(now));
         let remaining = match self.style {
             Style::FixedFromEpoch | Style::FixedFromFirst => self.count.saturating_sub(view.current),
-            Style::Sliding => {
-                ((self.count + 1) * self.period - 1).saturating_sub(self.weight(&view, 0)) / self.period
-            }
+            Style::Sliding => ((self.count + 1) * self.period - 1).saturating_sub(self.weight(&view, 0)) / self.period,
         };
         let state = WindowState { start: view.start, current: view.current, previous: view.previous };
         Reading { remaining, reset_after: self.forget_at(&state).saturating_since(now) }
