@@ -273,6 +273,27 @@ fn a_rule_tells_what_it_is() {
 }
 
 #[test]
+fn a_request_without_a_required_attribute_is_an_error_and_no_other_is() {
+    let rule = |setting: Setting| Rule::new("rule", setting).key([KeyAttribute::new("user").or("ip")]);
+    let limit = Setting::Limit(ONE);
+    for (rule, is_required) in [
+        (rule(limit), true),
+        (rule(limit).candidate(ONE), true),
+        (rule(limit).missing(Missing::Skip), false),
+        (rule(limit).missing(Missing::Shared), false),
+        (rule(limit).shadow(), false),
+        (rule(Setting::Blocked), false),
+        (rule(Setting::Unlimited), false),
+        (Rule::new("rule", ONE).key([""; 0]), false),
+        (Rule::new("rule", ONE), false),
+    ] {
+        assert_eq!(!rule.required_attributes().is_empty(), is_required, "{rule:?}");
+        let answer = limiter(rule.clone()).check("alice");
+        assert_eq!(matches!(answer, Err(CheckError::MissingAttribute { .. })), is_required, "{rule:?}");
+    }
+}
+
+#[test]
 fn a_cost_that_can_never_pass_is_refused_by_whoever_asks_for_a_word() {
     for policy in [Policy::new().limit("a", ONE), Policy::new().limit("a", ONE).limit("b", ONE)] {
         let limiter = limiter(policy);

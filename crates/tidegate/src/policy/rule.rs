@@ -364,6 +364,24 @@ impl Rule {
         }
     }
 
+    /// The attributes of the key that a request must have, or the rule is an
+    /// [error](Missing::Error): none of them in a shadow rule, in one that says
+    /// what becomes of requests without them, or in one that sets no limit.
+    ///
+    /// ```
+    /// use tidegate::{KeyAttribute, Limit, Missing, Rule};
+    ///
+    /// let rule = Rule::new("orders", Limit::per_minute(10)).key(["user"]);
+    /// assert_eq!(rule.required_attributes(), [KeyAttribute::new("user")]);
+    /// assert!(rule.missing(Missing::Skip).required_attributes().is_empty());
+    /// ```
+    #[must_use]
+    pub fn required_attributes(&self) -> &[KeyAttribute] {
+        let sets_limit = !matches!(self.standard, Standard::Setting(Setting::Unlimited | Setting::Blocked));
+        let is_required = sets_limit && self.missing == Missing::Error && !self.is_shadow();
+        self.key_attributes().filter(|_| is_required).unwrap_or_default()
+    }
+
     /// The attributes that it uses as addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
         let key = self.key_attributes().unwrap_or_default().iter().filter(|attribute| attribute.is_address);
