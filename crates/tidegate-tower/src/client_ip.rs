@@ -40,6 +40,10 @@ pub struct ClientIp {
     peer: Option<PeerFn>,
 }
 
+/// What lets the layer know the peer's address.
+pub(crate) const TELL_PEER: &str = "serve an axum app with into_make_service_with_connect_info::<SocketAddr>(); any other \
+     server puts the peer's SocketAddr into the request's extensions";
+
 type PeerFn = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,6 @@ use tower_service::Service;
 
 use crate::fields::Fields;
 use crate::gate::{Later, Sleep};
-use crate::grpc;
 use crate::question::{Admission, Answer, Kept, Refused};
 use crate::service::{Answers, refuse};
 use crate::settings::Settings;
@@ -155,8 +154,7 @@ where
                         Ok(after) => after,
                         Err((refused, settings)) => {
                             let waiting = waiting.take().expect(DONE);
-                            let to_grpc = grpc::is_grpc(waiting.request.headers());
-                            return Poll::Ready(Ok(refuse::<A, R>(&settings, *refused, to_grpc)));
+                            return Poll::Ready(Ok(refuse::<A, R, B>(&settings, *refused, &waiting.request)));
                         }
                     };
                     let Waiting { mut service, request, stage: _ } = *waiting.take().expect(DONE);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Meter, Micros, Request, Store};
+use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Meter, Micros, Policy, Request, Store};
 
 use crate::fields::Fields;
 use crate::future::After;
@@ -103,6 +103,11 @@ impl Gate {
         self.any.settle(settings, question, settlement)
     }
 
+    /// The policy in force.
+    pub(crate) fn policy(&self) -> Policy {
+        self.any.policy()
+    }
+
     /// A sleep by the store's clock.
     pub(crate) fn sleep(&self, wait: Duration) -> Sleep {
         Sleep::new(Arc::clone(&self.any), wait)
@@ -164,6 +169,7 @@ impl Meters for AtOnce {
 trait AnyLimiter: Send + Sync {
     fn ask(&self, settings: Arc<Settings>, question: Arc<Kept>) -> Later<Answer>;
     fn settle(&self, settings: Arc<Settings>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
+    fn policy(&self) -> Policy;
     fn clock(&self) -> &dyn Clock;
 }
 
@@ -190,6 +196,10 @@ impl<S: Store> AnyLimiter for Limiter<S> {
             };
             settings.fields(&settled?, &question, &limiter)
         })
+    }
+
+    fn policy(&self) -> Policy {
+        self.policy()
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -57,7 +57,7 @@ fn code_of(refusal: &Refusal) -> Code {
         Reason::Keyless(StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
         Reason::Keyless(StatusCode::FORBIDDEN) => Code::PermissionDenied,
         Reason::Keyless(status) if status.is_client_error() => Code::InvalidArgument,
-        Reason::Keyless(_) => Code::Internal,
+        Reason::NoPeer(_) | Reason::Keyless(_) => Code::Internal,
     }
 }
 

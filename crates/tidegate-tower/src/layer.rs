@@ -11,6 +11,7 @@ use tower_layer::Layer;
 use crate::by;
 use crate::client_ip::ClientIp;
 use crate::fields::HeaderStyle;
+use crate::fit::LayerError;
 use crate::gate::Gate;
 use crate::head::{Head, Value};
 use crate::refusal::Refusal;
@@ -32,6 +33,9 @@ use crate::settle::{Outcome, Settlement};
 /// Each client's address has a limit of its own; see [`key`](RateLimitLayer::key)
 /// for others. Clones of the layer, and of the services it makes, share the
 /// limiter.
+///
+/// A policy that needs an attribute which the layer does not supply does not
+/// start: see [`checked`](RateLimitLayer::checked).
 ///
 /// For a server that speaks nothing but gRPC see [`grpc`](RateLimitLayer::grpc).
 #[must_use = "a layer does nothing until it is put around a service"]
@@ -59,6 +63,7 @@ impl RateLimitLayer {
             respond: None,
             settle: None,
             only_policy: OnceLock::new(),
+            fits: OnceLock::new(),
         };
         RateLimitLayer { settings: Arc::new(settings), answers: PhantomData }
     }
@@ -125,18 +130,25 @@ impl<A> RateLimitLayer<A> {
     }
 
     /// Tells the policy's rules of an attribute, such as the tenant. It is
-    /// missing where the function says none, or a [combination](by::both).
+    /// missing where the function returns `None`, or a [combination](by::both): a
+    /// rule that counts by it refuses the request with 422, unless the rule [says
+    /// otherwise](tidegate::Rule::missing).
+    ///
+    /// Take attributes that decide how much a caller may do from what an
+    /// authentication layer has put into the request's extensions. A
+    /// [header](by::header) is whatever the caller wrote.
     ///
     /// ```
     /// use tidegate::{Condition, Limit, Limiter, Policy, Rule};
     /// use tidegate_tower::{RateLimitLayer, by};
     ///
+    /// # struct Claims { tenant: String }
     /// let policy = Policy::new()
     ///     .rule(Rule::new("tenant", Limit::per_second(100)).key(["tenant"]))
     ///     .rule(Rule::new("writes", Limit::per_second(5)).when("method", Condition::Equals("POST".into())).key(["ip"]));
     /// let layer = RateLimitLayer::new(Limiter::new(policy))
     ///     .http_attributes()
-    ///     .attribute("tenant", by::header("x-tenant"));
+    ///     .attribute("tenant", by::extension(|claims: &Claims| claims.tenant.as_str().into()));
     /// ```
     pub fn attribute(
         mut self,
@@ -150,19 +162,14 @@ impl<A> RateLimitLayer<A> {
     /// The attributes `method`, `path`, `ip`, and, with the feature `axum`,
     /// `route`.
     pub fn http_attributes(mut self) -> Self {
-        let attributes: Vec<(&str, Extract)> = vec![
-            ("method", Arc::new(by::method())),
-            ("path", Arc::new(by::path())),
-            ("ip", Arc::new(by::client_ip())),
-            #[cfg(feature = "axum")]
-            ("route", Arc::new(by::route())),
-        ];
-        self.settings_mut().attributes.extend(attributes.into_iter().map(|(name, value)| (name.into(), value)));
+        let attributes = http_attributes().into_iter().map(|(name, value)| (name.into(), value));
+        self.settings_mut().attributes.extend(attributes);
         self
     }
 
     /// Asks this rule of the policy, whatever else matches: policies by route
-    /// on one limiter. A name that the policy does not have limits nothing.
+    /// on one limiter. A name that the policy does not have is an
+    /// [error](LayerError::UnknownRule).
     pub fn rule(mut self, name: impl Into<String>) -> Self {
         self.settings_mut().rule = Some(name.into().into());
         self
@@ -218,9 +225,51 @@ impl<A> RateLimitLayer<A> {
         self
     }
 
-    fn settings_mut(&mut self) -> &mut Settings {
-        Arc::make_mut(&mut self.settings)
+    /// The same layer, if it fits the policy of its limiter: it supplies each
+    /// [required](tidegate::Rule::required_attributes) key attribute of the rules
+    /// that it asks, and the policy has the rule that it
+    /// [names](RateLimitLayer::rule).
+    ///
+    /// A layer that does not fit panics when it is put around a service, which axum
+    /// does to a `route_layer` when the app becomes a make-service. Call this to get
+    /// an error instead, where the policy is not written in the program.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Rule};
+    /// use tidegate_tower::{RateLimitLayer, by};
+    ///
+    /// let limiter = Limiter::new(Rule::new("orders", Limit::per_minute(10)).key(["user"]));
+    /// assert!(RateLimitLayer::new(limiter.clone()).checked().is_err());
+    /// assert!(RateLimitLayer::new(limiter).attribute("user", by::header("x-user")).checked().is_ok());
+    /// ```
+    ///
+    /// The policy counts that is in force at the first of these calls. One that
+    /// [comes later](Limiter::set_policy) and needs another attribute or has no
+    /// such rule does not stop the service: requests are refused with 422.
+    ///
+    /// # Errors
+    /// [`LayerError`] says which rule needs what, and what to call.
+    pub fn checked(self) -> Result<Self, LayerError> {
+        self.settings.check_fit()?;
+        Ok(self)
     }
+
+    fn settings_mut(&mut self) -> &mut Settings {
+        let settings = Arc::make_mut(&mut self.settings);
+        settings.fits = OnceLock::new();
+        settings
+    }
+}
+
+/// What supplies the attributes that every request of HTTP has.
+pub(crate) fn http_attributes() -> Vec<(&'static str, Extract)> {
+    vec![
+        ("method", Arc::new(by::method())),
+        ("path", Arc::new(by::path())),
+        ("ip", Arc::new(by::client_ip())),
+        #[cfg(feature = "axum")]
+        ("route", Arc::new(by::route())),
+    ]
 }
 
 impl<A> Clone for RateLimitLayer<A> {
@@ -232,7 +281,13 @@ impl<A> Clone for RateLimitLayer<A> {
 impl<S, A> Layer<S> for RateLimitLayer<A> {
     type Service = RateLimit<S, A>;
 
+    /// # Panics
+    /// If the layer does not fit the policy of its limiter: see
+    /// [`checked`](RateLimitLayer::checked).
     fn layer(&self, inner: S) -> RateLimit<S, A> {
+        if let Err(error) = self.settings.check_fit() {
+            panic!("{error}");
+        }
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }

@@ -13,7 +13,7 @@
 //! That is all: each client address may send 60 requests a minute and ten at
 //! once, and is told so. Serve it with
 //! `app.into_make_service_with_connect_info::<SocketAddr>()`, so that the layer
-//! knows who asks; otherwise it answers 500 and says why.
+//! knows the client's address; otherwise it answers 500 and says why.
 //!
 //! ```text
 //! HTTP/1.1 200 OK
@@ -44,12 +44,22 @@
 //! ```
 //!
 //! A request without a key is refused, and never shares a limit with others by
-//! accident; [`Keyless`] is where to choose otherwise.
+//! accident; [`Keyless`] is where to choose otherwise. The same holds for a
+//! request that lacks an attribute of a rule's key: it is refused with 422, unless
+//! the rule [says otherwise](tidegate::Rule::missing).
 //!
 //! Rules of a [`Policy`](tidegate::Policy) know requests by attributes. The
 //! layer tells them what it is asked to:
 //! [`http_attributes`](RateLimitLayer::http_attributes) for what every request
-//! has, [`attribute`](RateLimitLayer::attribute) for a tenant or a plan.
+//! has, [`attribute`](RateLimitLayer::attribute) for a tenant or a plan. A policy
+//! that needs another attribute does not start: the layer panics when it is put
+//! around a service, and [`checked`](RateLimitLayer::checked) says the same as an
+//! error. A policy that comes [later](tidegate::Limiter::set_policy) and needs
+//! another one has its requests refused with 422.
+//!
+//! Headers are [unauthenticated](by#headers-are-unauthenticated): a tier by a header
+//! lets each caller choose its tier. Take it from an
+//! [extension](by::extension) that an authentication layer sets.
 //!
 //! # Client addresses
 //!
@@ -73,11 +83,17 @@
 //! | | HTTP | gRPC | `Retry-After` |
 //! |---|---|---|---|
 //! | a limit is used up | 429, `quota-exceeded` | `RESOURCE_EXHAUSTED`, `RetryInfo`, `QuotaFailure` | yes |
-//! | a rule lets nothing pass | 403 | `PERMISSION_DENIED` | no |
-//! | the cost can never pass | 400 | `INVALID_ARGUMENT` | no |
-//! | the store is away, and nobody stands in or the stand-in refuses | 503, `temporary-reduced-capacity` | `UNAVAILABLE` | yes |
-//! | nobody knows whose request it is | 500, or as [`Keyless`] says | `INTERNAL` | no |
+//! | a rule or the deny list blocks the request | 403 | `PERMISSION_DENIED` | no |
+//! | an attribute of a rule's key is missing | 422, `missing-attribute` | `INVALID_ARGUMENT` | no |
+//! | an attribute that is an address is not one | 422, `not-an-address` | `INVALID_ARGUMENT` | no |
+//! | the cost can never pass | 422, `unsatisfiable` | `INVALID_ARGUMENT` | no |
+//! | the [id](RateLimitLayer::id) belongs to another request | 422, `id-reused` | `INVALID_ARGUMENT` | no |
+//! | the policy no longer has the layer's [rule](RateLimitLayer::rule) | 422, `unknown-rule` | `INVALID_ARGUMENT` | no |
+//! | the store failed, and the failure mode is none or refuses | 503, `temporary-reduced-capacity` | `UNAVAILABLE` | yes |
+//! | the request has no key | 500, or as [`Keyless`] says | `INTERNAL` | no |
+//! | a rule counts by the client's address, and the server did not tell the peer's | 500 | `INTERNAL` | no |
 //!
+//! The problem types of 422 are `urn:problem-type:tidegate:` and the word above.
 //! Bodies are problem documents (RFC 9457), or whatever
 //! [`respond`](RateLimitLayer::respond) makes. Requests of gRPC are known by
 //! their content type. `Retry-After` is in whole seconds, rounded up, at least
@@ -154,6 +170,7 @@ pub mod by;
 pub mod client;
 mod client_ip;
 mod fields;
+mod fit;
 mod forwarded;
 mod future;
 mod gate;
@@ -170,6 +187,7 @@ pub mod settle;
 
 pub use client_ip::ClientIp;
 pub use fields::HeaderStyle;
+pub use fit::LayerError;
 pub use forwarded::ForwardingHeader;
 pub use future::ResponseFuture;
 pub use head::{Head, Value};

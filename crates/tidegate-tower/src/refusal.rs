@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use tidegate::{CheckError, Decision, StoreError};
+use tidegate::{CheckError, Decision, Name, StoreError};
 
+use crate::client_ip::TELL_PEER;
 use crate::fields::seconds;
 
 /// A request that was not let through.
@@ -26,10 +27,14 @@ pub enum Reason {
     Degraded(Decision),
     /// There is no answer: 503 if the store [failed](CheckError::is_unavailable)
     /// and no failure mode answers. Otherwise 422: the request lacks a key
-    /// attribute, its cost can never pass, its [id](crate::RateLimitLayer::id)
-    /// belongs to another request.
+    /// attribute, or has an `ip` that is no address; its cost can never pass; its
+    /// [id](crate::RateLimitLayer::id) belongs to another request; or the policy
+    /// was changed, and no longer has the layer's [rule](crate::RateLimitLayer::rule).
     NoAnswer(CheckError),
-    /// Nobody knows whose request it is: as [`Keyless`](crate::Keyless) says.
+    /// This rule counts by the client's address, and the server did not tell the
+    /// layer the peer's: 500.
+    NoPeer(Name),
+    /// The request has no key: as [`Keyless`](crate::Keyless) says.
     Keyless(StatusCode),
 }
 
@@ -58,6 +63,20 @@ impl Refusal {
         })
     }
 
+    /// The same refusal, unless an attribute is missing for no other reason than
+    /// that the server did not tell the peer's address: then the server is to blame.
+    pub(crate) fn or_no_peer(self, lacks_only_peer: impl FnMut(&str) -> bool) -> Refusal {
+        match self.reason {
+            // The attribute, or several of which one would do.
+            Reason::NoAnswer(CheckError::MissingAttribute { rule, attribute })
+                if attribute.split(" or ").any(lacks_only_peer) =>
+            {
+                Refusal::new(Reason::NoPeer(rule))
+            }
+            reason => Refusal::new(reason),
+        }
+    }
+
     /// Why.
     #[must_use]
     pub fn reason(&self) -> &Reason {
@@ -69,7 +88,7 @@ impl Refusal {
     pub fn decision(&self) -> Option<Decision> {
         match self.reason {
             Reason::OverLimit(decision) | Reason::Blocked(decision) | Reason::Degraded(decision) => Some(decision),
-            Reason::NoAnswer(_) | Reason::Keyless(_) => None,
+            Reason::NoAnswer(_) | Reason::NoPeer(_) | Reason::Keyless(_) => None,
         }
     }
 
@@ -81,6 +100,7 @@ impl Refusal {
             Reason::Blocked(_) => StatusCode::FORBIDDEN,
             Reason::NoAnswer(ref error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
             Reason::Degraded(_) | Reason::NoAnswer(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::NoPeer(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::Keyless(status) => status,
         }
     }
@@ -96,7 +116,7 @@ impl Refusal {
         match self.reason {
             Reason::OverLimit(decision) | Reason::Degraded(decision) => Some(decision.retry_after()),
             Reason::NoAnswer(ref error) => error.is_unavailable().then_some(NO_ANSWER_WAIT),
-            Reason::Blocked(_) | Reason::Keyless(_) => None,
+            Reason::Blocked(_) | Reason::NoPeer(_) | Reason::Keyless(_) => None,
         }
     }
 
@@ -114,7 +134,9 @@ impl Refusal {
             Reason::NoAnswer(CheckError::UnknownRule { .. }) => "Request is limited by a rule that does not exist",
             Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => "Request id belongs to another request",
             Reason::NoAnswer(_) => "Request cannot be satisfied due to temporary server capacity constraints",
-            Reason::Blocked(_) | Reason::Keyless(_) => self.status().canonical_reason().unwrap_or("Refused"),
+            Reason::Blocked(_) | Reason::NoPeer(_) | Reason::Keyless(_) => {
+                self.status().canonical_reason().unwrap_or("Refused")
+            }
         }
     }
 
@@ -127,7 +149,13 @@ impl Refusal {
             Reason::NoAnswer(error) if !error.is_unavailable() => (URN, Some(error.to_string())),
             Reason::NoAnswer(_) => (REDUCED_CAPACITY, None),
             Reason::Blocked(_) => ("about:blank", None),
-            Reason::Keyless(_) => ("about:blank", Some("nobody can tell whose request this is".into())),
+            Reason::NoPeer(rule) => {
+                ("about:blank", Some(format!("rule {rule:?}: the client's address is unknown: {TELL_PEER}")))
+            }
+            Reason::Keyless(_) => {
+                let detail = format!("the request has no key; if that is the client's address, {TELL_PEER}");
+                ("about:blank", Some(detail))
+            }
         };
         let mut json = String::with_capacity(256);
         json.push_str("{\"type\":\"");

@@ -89,9 +89,11 @@ impl<R: Default> sealed::Answers<R> for Grpc {
 }
 
 /// The response to a request that was refused.
-pub(crate) fn refuse<A: Answers<R>, R>(settings: &Settings, refused: Refused, to_grpc: bool) -> Response<R> {
+pub(crate) fn refuse<A: Answers<R>, R, B>(settings: &Settings, refused: Refused, request: &Request<B>) -> Response<R> {
     let Refused { refusal, fields } = refused;
-    let mut response = A::response(&refusal, sealed::ToGrpc(to_grpc), settings.respond.as_ref());
+    let refusal = refusal.or_no_peer(|attribute| settings.lacks_only_peer(attribute, request));
+    let to_grpc = sealed::ToGrpc(grpc::is_grpc(request.headers()));
+    let mut response = A::response(&refusal, to_grpc, settings.respond.as_ref());
     refusal.tell_retry_after(response.headers_mut());
     if let Some(mut fields) = fields {
         fields.tell(response.headers_mut());
@@ -130,10 +132,7 @@ impl<S, A> RateLimit<S, A> {
         A: Answers<R>,
     {
         match detour {
-            Detour::Refused(refused) => {
-                let to_grpc = grpc::is_grpc(request.headers());
-                ResponseFuture::refused(refuse::<A, R>(&self.settings, *refused, to_grpc))
-            }
+            Detour::Refused(refused) => ResponseFuture::refused(refuse::<A, R, B>(&self.settings, *refused, &request)),
             Detour::Delayed(sleep, after) => ResponseFuture::delayed(sleep, *after, self.take_ready(), request),
             Detour::None(after) => ResponseFuture::serving(self.inner.call(request), *after),
             Detour::Later(answer, kept) => {

@@ -1,9 +1,10 @@
 //! What a layer was told, and the questions that follow from it.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use tidegate::{Decision, Limit, Name};
 
 use crate::client_ip::ClientIp;
@@ -21,8 +22,12 @@ pub(crate) type CostFn = Arc<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 pub(crate) type RespondFn = Arc<dyn Fn(&Refusal) -> Response<String> + Send + Sync>;
 pub(crate) type SettleFn = Arc<dyn Fn(Outcome<'_>) -> Settlement + Send + Sync>;
 
-/// What becomes of a request without a key: nobody knows the client's
-/// address, or the header is missing.
+/// What becomes of a request without a key: the client's address is unknown,
+/// or the header is missing.
+///
+/// This is about the layer's own [key](crate::RateLimitLayer::key). A request
+/// that lacks an attribute of a rule's key is the rule's to decide:
+/// [`Missing`](tidegate::Missing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keyless {
     /// It is refused with this status: 500 unless you choose, because a service
@@ -56,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) respond: Option<RespondFn>,
     pub(crate) settle: Option<SettleFn>,
     pub(crate) only_policy: OnceLock<OnlyPolicy>,
+    /// Set once [`check_fit`](Settings::check_fit) has found nothing wrong.
+    pub(crate) fits: OnceLock<()>,
 }
 
 /// The policy of a limiter that has one limit, written down once.
@@ -98,6 +105,14 @@ impl Settings {
     #[inline(never)]
     fn attributes_of<'r>(&self, head: Head<'r>) -> Vec<Option<Value<'r>>> {
         self.attributes.iter().map(|(_, extract)| extract(head)).collect()
+    }
+
+    /// Whether a request would have an attribute that it lacks, had the server told
+    /// the layer the peer's address.
+    pub(crate) fn lacks_only_peer<B>(&self, attribute: &str, request: &Request<B>) -> bool {
+        let told = self.client_ip.clone().peer_from(|_| Some(Ipv4Addr::UNSPECIFIED.into()));
+        let mut named = self.attributes.iter().filter(|(name, _)| **name == *attribute);
+        named.any(|(_, extract)| extract(Head::of(request, &told)).is_some_and(|value| value.to_attribute().is_some()))
     }
 
     /// What the caller is told of the limits that a request has met.

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use reqwest::{Client, Response};
 use sfv::{ListEntry, Parser};
-use tidegate::{Limit, Limiter, Policy};
+use tidegate::{Limit, Limiter, Policy, Rule};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;
 use tidegate_tower::{ClientIp, ForwardingHeader, RateLimitLayer, by, settle};
@@ -91,15 +91,26 @@ async fn one_line_limits_each_client_and_tells_in_structured_fields() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_know_its_peers_says_so() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let app = hello(Limiter::new(Limit::per_hour(2)));
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    let site = Site { address, client: Client::builder().no_proxy().build().expect("a client") };
-    let response = site.get("/").await;
-    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(response.text().await.expect("a body").contains("nobody can tell whose request this is"));
+async fn a_server_without_connect_info_is_told_what_to_call() {
+    let by_address = RateLimitLayer::new(Limiter::new(Limit::per_hour(1)));
+    let rule = Rule::new("clients", Limit::per_hour(1)).key(["ip"]);
+    let by_rule = RateLimitLayer::new(Limiter::new(rule)).key(by::everyone()).http_attributes();
+    for layer in [by_address, by_rule] {
+        let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let unaware = app.clone();
+        tokio::spawn(async move { axum::serve(listener, unaware).await });
+        let site = Site { address, client: Client::builder().no_proxy().build().expect("a client") };
+        // Before, the rule admitted one request of the whole site.
+        for _ in 0..2 {
+            let response = site.get("/").await;
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            let problem = response.text().await.expect("a body");
+            assert!(problem.contains("into_make_service_with_connect_info::<SocketAddr>()"), "{problem}");
+        }
+        assert_eq!(Site::of(app).await.statuses("/", 2).await, [200, 429]);
+    }
 }
 
 #[tokio::test]

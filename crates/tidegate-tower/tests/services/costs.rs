@@ -10,7 +10,7 @@ async fn the_request_says_what_it_costs() {
     let costs = ["4", "x", "7", "5"].map(|cost| with_header("x-cost", cost));
     assert_eq!(statuses(&layer, costs).await, [200, 200, 429, 200]);
     let impossible = ask(&layer, with_header("x-cost", "11"), 200).await;
-    assert_eq!(impossible.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(impossible.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert!(!impossible.headers().contains_key(RETRY_AFTER), "no waiting helps");
 }
 
@@ -66,7 +66,7 @@ async fn a_request_that_is_sent_again_is_charged_and_settled_once() {
         let layer = layer.cost(|_| 2);
         let reused = ask(&layer, named("a"), 200).await;
         assert_eq!(reused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-        assert!(reused.body().contains("urn:tidegate:id-reused"), "{}", reused.body());
+        assert!(reused.body().contains("urn:problem-type:tidegate:id-reused"), "{}", reused.body());
         assert!(!reused.headers().contains_key(RETRY_AFTER), "no waiting helps");
     }
 }

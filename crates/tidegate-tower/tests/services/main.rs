@@ -1,6 +1,7 @@
 //! The layer around services of all kinds, without a socket: what is charged,
 //! when, and what is said of it.
 
+mod attributes;
 mod costs;
 mod failures;
 mod keys;

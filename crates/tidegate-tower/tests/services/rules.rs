@@ -61,10 +61,14 @@ async fn a_route_can_have_a_rule_of_its_own() {
 #[tokio::test]
 async fn what_is_blocked_is_forbidden_and_a_shadow_refuses_nobody() {
     let counts = Arc::new(CountingObserver::default());
-    let (denied, _) = limiter(Policy::new().rule(Rule::new("nobody", Setting::Blocked)));
-    let response = ask(&RateLimitLayer::new(denied), from(ALICE), 200).await;
-    assert_eq!(response.status(), StatusCode::FORBIDDEN);
-    assert!(!response.headers().contains_key(RETRY_AFTER));
+    let blocked = Policy::new().rule(Rule::new("nobody", Setting::Blocked));
+    let denied = Policy::new().limit("all", Limit::per_hour(9)).deny("ip", Condition::Equals(ALICE.into()));
+    for policy in [blocked, denied] {
+        let layer = RateLimitLayer::new(limiter(policy).0).http_attributes();
+        let response = ask(&layer, from(ALICE), 200).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        assert!(!response.headers().contains_key(RETRY_AFTER));
+    }
     let policy = Policy::new().limit("lax", Limit::per_hour(9)).rule(Rule::new("strict", Limit::per_hour(1)).shadow());
     let shadowed = Limiter::builder(policy).observer(counts.clone()).build().expect("a valid policy");
     let layer = RateLimitLayer::new(shadowed);
