@@ -6,12 +6,18 @@
 //!
 //! Without an address it starts a redis-server of its own; without one of
 //! those, each server counts for itself in memory, and says so.
+//!
+//! The tenant and its plan come from the API key, which a layer around the limit
+//! looks up: a plan that the caller wrote into a header would be its own choice.
 
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
 use tidegate::{Condition, FailureMode, Limit, Limiter, Policy, Rule};
@@ -28,20 +34,41 @@ fn policy() -> Policy {
         )
 }
 
+/// What is known of a caller once its API key was found.
+#[derive(Clone)]
+struct Account {
+    tenant: &'static str,
+    plan: &'static str,
+}
+
+/// Looks up the API key; a caller without a known one has no account.
+async fn authenticate(mut request: Request, next: Next) -> Response {
+    let account = match request.headers().get("x-api-key").map(|key| key.as_bytes()) {
+        Some(b"key-of-acme") => Some(Account { tenant: "acme", plan: "free" }),
+        Some(b"key-of-big") => Some(Account { tenant: "big", plan: "pro" }),
+        _ => None,
+    };
+    if let Some(account) = account {
+        request.extensions_mut().insert(account);
+    }
+    next.run(request).await
+}
+
 /// The same layer for a limiter on any store: what is known of a request, and
-/// what of one that says nothing.
+/// what becomes of one without an account.
 fn app(layer: RateLimitLayer) -> Router {
     let layer = layer
         .client_ip(ClientIp::behind_any_of(["10.0.0.0/8".parse().expect("a network")]))
-        .key(by::header("x-tenant"))
+        .key(by::extension(|account: &Account| account.tenant.into()))
         .keyless(Keyless::Refuse(StatusCode::UNAUTHORIZED))
         .http_attributes()
-        .attribute("tenant", by::header("x-tenant"))
-        .attribute("plan", by::header("x-plan"));
+        .attribute("tenant", by::extension(|account: &Account| account.tenant.into()))
+        .attribute("plan", by::extension(|account: &Account| account.plan.into()));
     Router::new()
         .route("/orders", get(|| async { "orders" }))
         .route("/orders", post(|| async { "ordered" }))
         .layer(layer)
+        .layer(from_fn(authenticate))
 }
 
 #[tokio::main]
@@ -74,17 +101,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let client = reqwest::Client::builder().no_proxy().build()?;
-    let requests = [("acme", "free", 5), ("big", "pro", 5), ("acme", "free", 4)];
-    for (tenant, plan, count) in requests {
+    for (tenant, count) in [("acme", 5), ("big", 5), ("acme", 4)] {
         for number in 0..count {
             let (site, is_order) = (number % sites.len(), number % 3 == 0);
             let request = if is_order { client.post(&sites[site]) } else { client.get(&sites[site]) };
-            let response = request.header("x-tenant", tenant).header("x-plan", plan).send().await?;
+            let response = request.header("x-api-key", format!("key-of-{tenant}")).send().await?;
             let method = if is_order { "POST" } else { "GET " };
             let standing = response.headers().get("ratelimit").map_or("", |value| value.to_str().unwrap_or(""));
             println!("{tenant:5} {method} on server {site}: {} {standing}", response.status().as_u16());
         }
     }
-    println!("nobody: {}", client.get(&sites[0]).send().await?.status());
+    println!("without an API key: {}", client.get(&sites[0]).send().await?.status());
     Ok(())
 }

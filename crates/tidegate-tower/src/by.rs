@@ -16,10 +16,32 @@
 //! # let _ = layer;
 //! ```
 //!
-//! Whoever can make up keys can have as many limits as they like: a header
-//! that nobody has verified is a key only for those who mean well. Put the
-//! layer inside of the one that authenticates, or take both the header and the
-//! address.
+//! # Headers are unauthenticated
+//!
+//! A header is whatever the caller wrote. A key or attribute from [`header`] or
+//! [`api_key`] that no other layer has verified means that
+//!
+//! - a caller has as many limits as it writes different values;
+//! - a caller uses up the limit of another by writing that one's value;
+//! - a caller chooses its own [tier](tidegate::Rule::tier), and any override or
+//!   allow list that asks for the attribute.
+//!
+//! Put an authentication layer around this one, have it put what it has verified
+//! into the request's extensions, and read that with [`extension`]:
+//!
+//! ```
+//! use tidegate::{Limit, Limiter, Rule};
+//! use tidegate_tower::{RateLimitLayer, by};
+//!
+//! /// What the authentication layer knows of a caller.
+//! struct Account { user: String, plan: &'static str }
+//!
+//! let orders = Rule::new("orders", Limit::per_minute(10)).key(["user"]).tier("plan", "pro", Limit::per_minute(100));
+//! let layer = RateLimitLayer::new(Limiter::new(orders))
+//!     .attribute("user", by::extension(|account: &Account| account.user.as_str().into()))
+//!     .attribute("plan", by::extension(|account: &Account| account.plan.into()));
+//! # let _ = layer;
+//! ```
 
 use http::header::AUTHORIZATION;
 
@@ -30,7 +52,10 @@ pub fn client_ip() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sy
     |request| request.client_ip().map(Value::Address)
 }
 
-/// A header, if it is there and not empty.
+/// A header, if it is there and not empty. It is
+/// [unauthenticated](self#headers-are-unauthenticated): the caller chooses it, and
+/// with it its key or tier. What decides over a caller's limit belongs in an
+/// [`extension`].
 pub fn header(name: impl Into<String>) -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static {
     let name = name.into();
     move |request| {
@@ -39,7 +64,9 @@ pub fn header(name: impl Into<String>) -> impl for<'r> Fn(Head<'r>) -> Option<Va
     }
 }
 
-/// The header `X-Api-Key`, or what follows the scheme in `Authorization`.
+/// The header `X-Api-Key`, or what follows the scheme in `Authorization`. It is
+/// [unauthenticated](self#headers-are-unauthenticated), unless a layer around this
+/// one refuses keys that do not exist.
 ///
 /// The memory store keeps only a fingerprint of it. A Redis store keeps it as
 /// it is, in the name of a key.
@@ -83,8 +110,9 @@ pub fn route() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync +
     |request| Some(request.extension::<axum::extract::MatchedPath>()?.as_str().into())
 }
 
-/// What an outer layer has put into the request's extensions: a user, a
-/// tenant, the subject of a token.
+/// What an outer layer, such as one that authenticates, has put into the
+/// request's extensions: a user, a tenant, a plan, the subject of a token. The
+/// caller cannot write it.
 pub fn extension<T, F>(read: F) -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static
 where
     T: Send + Sync + 'static,
