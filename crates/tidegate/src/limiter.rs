@@ -282,7 +282,7 @@ impl<S: Store> Limiter<S> {
         let inner = &*self.inner;
         let current = inner.policies.current_for_long();
         let mut rules = Vec::new();
-        for Draft { rule, shadow, say } in current.policy.drafts(&request)? {
+        for Draft { rule, shadow, say, chosen_by } in current.policy.drafts(&request)? {
             let say = match say {
                 Err(say) => say,
                 Ok(applied) => match applied.check(Verb::Peek) {
@@ -294,7 +294,7 @@ impl<S: Store> Limiter<S> {
                     }
                 },
             };
-            rules.push(RuleExplanation { rule, say, shadow, binds: false });
+            rules.push(RuleExplanation { rule, say, chosen_by, shadow, binds: false });
         }
         let blocked_by = current.policy.resolve(&request).blocked_by;
         Ok(Explanation::new(blocked_by, rules))

@@ -109,8 +109,10 @@ impl Policy {
         self.rules().flat_map(Rule::attributes).chain(lists).collect()
     }
 
-    /// The attributes that are addresses, in this policy or always.
-    fn addresses(&self) -> impl Iterator<Item = &str> {
+    /// The attributes that are addresses: `ip` always, and those that a rule takes
+    /// [by network](KeyAttribute::by_network); some perhaps twice. A request whose
+    /// value is no address is an error.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.rules().flat_map(Rule::addresses).chain([ADDRESS])
     }
 

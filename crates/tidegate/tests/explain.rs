@@ -64,11 +64,39 @@ refused by \"uploads\": again in 1800s
     );
     let explanation = explained(&limiter, upload("root"));
     assert!(explanation.starts_with("allowed: no rule limits it\n"), "{explanation}");
-    assert!(explanation.contains("  uploads: sets no limit here\n"), "{explanation}");
+    assert!(explanation.contains("  uploads: sets no limit here (by user = \"root\")\n"), "{explanation}");
     assert!(explanation.contains("  others: was not asked\n"), "no limit is a say, too: {explanation}");
     let explanation = explained(&limiter, upload("mallory"));
     assert!(explanation.starts_with("refused for good by \"uploads\"\n"), "{explanation}");
-    assert!(explanation.contains("  uploads: lets nothing pass  <- binds\n"), "{explanation}");
+    assert!(explanation.contains("  uploads: lets nothing pass (by user = \"mallory\")  <- binds\n"), "{explanation}");
+}
+
+#[test]
+fn a_limit_that_a_tier_or_an_override_chose_says_so() {
+    let rule = Rule::new("orders", Limit::per_hour(1))
+        .key(["user"])
+        .tier("plan", "pro", Limit::per_hour(2))
+        .tier("plan", "free", Limit::per_hour(1))
+        .override_matching("tenant", "acme-*", Limit::per_hour(3));
+    let limiter = limiter(Policy::new().rule(rule));
+    let alice = || Request::user("alice");
+    assert!(limiter.is_allowed(alice()) && !limiter.is_allowed(alice()));
+    for (request, says) in [
+        (alice(), "refuses a cost of 1, again in 3600s  <- binds"),
+        // The rule's own limit again, so the same state.
+        (alice().with("plan", "free"), "refuses a cost of 1, again in 3600s (by plan = \"free\")  <- binds"),
+        // What was used of the rule's own limit does not count here.
+        (alice().with("plan", "pro"), "allows a cost of 1, 2 left (by plan = \"pro\"; tiers count apart)  <- binds"),
+        (
+            alice().with("plan", "pro").with("tenant", "acme-eu"),
+            "allows a cost of 1, 3 left (by tenant = \"acme-eu\"; overrides count apart)  <- binds",
+        ),
+    ] {
+        let explanation = explained(&limiter, request);
+        assert!(explanation.ends_with(&format!("{says}\n")), "{says}: {explanation}");
+    }
+    let skipped = limiter.explain(Request::new(()).with("plan", "pro")).expect("an answer");
+    assert_eq!(skipped.rules[0].chosen_by, None, "{skipped}");
 }
 
 #[test]

@@ -130,6 +130,20 @@ pub(super) enum Effect {
     Blocked,
 }
 
+/// An override or a tier that applies to a request.
+pub(super) struct Special {
+    /// Whose value chose it.
+    pub(super) attribute: Attribute,
+    pub(super) effect: Effect,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Override,
+    Tier,
+}
+
 /// What a policy makes of a request.
 #[derive(Default)]
 pub(crate) struct Resolution<'p, 'r> {
@@ -392,22 +406,28 @@ impl CompiledRule {
         self.conditions.iter().all(|(attribute, condition)| condition.holds(values.get(*attribute)))
     }
 
-    /// Exact values before patterns, before tiers, before the rule's own.
     pub(super) fn effect(&self, values: &Values<'_>) -> Effect {
-        let named = |table: &Effects| {
-            let mut found = table.iter().filter_map(|(attribute, effects)| {
-                values.get(*attribute)?.with_bytes(|bytes| effects.get(bytes).copied())
-            });
-            found.next()
+        self.special(values).map_or(self.standard, |special| special.effect)
+    }
+
+    /// What applies in place of the rule's own setting: exact values before
+    /// patterns, before tiers.
+    pub(super) fn special(&self, values: &Values<'_>) -> Option<Special> {
+        let named = |table: &Effects, kind| {
+            table.iter().find_map(|(attribute, effects)| {
+                let effect = values.get(*attribute)?.with_bytes(|bytes| effects.get(bytes).copied())?;
+                Some(Special { attribute: *attribute, effect, kind })
+            })
         };
         let matching = || {
             let mut found = self.patterns.iter().filter(|(attribute, pattern, _)| {
                 let matches = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| glob::matches(pattern, text));
                 values.get(*attribute).is_some_and(|value| value.with_bytes(matches))
             });
-            found.next().map(|(_, _, effect)| *effect)
+            let (attribute, _, effect) = found.next()?;
+            Some(Special { attribute: *attribute, effect: *effect, kind: Kind::Override })
         };
-        named(&self.exact).or_else(matching).or_else(|| named(&self.tiers)).unwrap_or(self.standard)
+        named(&self.exact, Kind::Override).or_else(matching).or_else(|| named(&self.tiers, Kind::Tier))
     }
 
     /// The first attribute of its key that a request lacks, if it does. Only a rule

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::compiled::{Applied, Compiled, CompiledRule, DENIED, Effect, Lack, Resolution, Values};
+use super::compiled::{Applied, Compiled, CompiledRule, DENIED, Effect, Kind, Lack, Resolution, Special, Values};
 use super::rule::{Missing, Mode};
 use crate::decision::Decision;
 use crate::name::Name;
@@ -29,6 +29,9 @@ pub struct RuleExplanation {
     pub rule: Name,
     /// Whether it applies, and what follows.
     pub say: Say,
+    /// Which tier or override chose the limit, in words such as
+    /// `by plan = "pro"; tiers count apart`. None if it is the rule's own.
+    pub chosen_by: Option<String>,
     /// Whether it only watches.
     pub shadow: bool,
     /// Whether it is the rule that the decision speaks of.
@@ -89,6 +92,7 @@ pub(crate) struct Draft<'p, 'r> {
     pub(crate) rule: Name,
     pub(crate) shadow: bool,
     pub(crate) say: Result<Applied<'p, 'r>, Say>,
+    pub(crate) chosen_by: Option<String>,
 }
 
 impl Compiled {
@@ -120,7 +124,9 @@ impl Compiled {
                     self.say(rule, request, &values)
                 }
             };
-            drafts.push(Draft { rule: rule.name, shadow: rule.mode == Mode::Shadow, say });
+            let is_chosen = matches!(say, Ok(_) | Err(Say::Unlimited | Say::Blocked));
+            let chosen_by = if is_chosen { self.chosen_by(rule, &values) } else { None };
+            drafts.push(Draft { rule: rule.name, shadow: rule.mode == Mode::Shadow, say, chosen_by });
         }
         Ok(drafts)
     }
@@ -146,6 +152,20 @@ impl Compiled {
                 applied.ok_or(Say::NotAsked)
             }
         }
+    }
+
+    /// Which tier or override chose what applies.
+    fn chosen_by(&self, rule: &CompiledRule, values: &Values<'_>) -> Option<String> {
+        let Special { attribute, effect, kind } = rule.special(values)?;
+        let mut words = format!("by {} = \"{}\"", self.name_of(attribute), values.get(attribute).map(text)?);
+        // Another limit is another state: what was used of the rule's own does not count.
+        if matches!(effect, Effect::Meter(_)) && effect != rule.standard {
+            words += match kind {
+                Kind::Override => "; overrides count apart",
+                Kind::Tier => "; tiers count apart",
+            };
+        }
+        Some(words)
     }
 }
 
@@ -207,10 +227,13 @@ impl fmt::Display for Explanation {
             },
             (false, false) => writeln!(f, "refused by {:?}: again in {:?}", decision.rule(), decision.retry_after())?,
         }
-        for RuleExplanation { rule, say, shadow, binds } in &self.rules {
+        for RuleExplanation { rule, say, chosen_by, shadow, binds } in &self.rules {
             let shadow = if *shadow { " (shadow)" } else { "" };
-            let binds = if *binds { "  <- binds" } else { "" };
-            writeln!(f, "  {rule}{shadow}: {say}{binds}")?;
+            write!(f, "  {rule}{shadow}: {say}")?;
+            if let Some(words) = chosen_by {
+                write!(f, " ({words})")?;
+            }
+            writeln!(f, "{}", if *binds { "  <- binds" } else { "" })?;
         }
         Ok(())
     }

@@ -148,7 +148,9 @@ impl KeyAttribute {
         self
     }
 
-    /// Takes addresses by so many bits, also where they are given as text.
+    /// Takes addresses by so many bits, also where they are given as text. Where
+    /// there are [others](KeyAttribute::or) to choose from, a value that is no
+    /// address stays as it is.
     #[must_use]
     pub fn by_network(mut self, ipv4_bits: u8, ipv6_bits: u8) -> KeyAttribute {
         (self.is_address, self.ipv4_bits, self.ipv6_bits) = (true, ipv4_bits.min(32), ipv6_bits.min(128));
@@ -382,10 +384,14 @@ impl Rule {
         self.key_attributes().filter(|_| is_required).unwrap_or_default()
     }
 
-    /// The attributes that it uses as addresses.
+    /// The attributes that it uses as addresses. Of several to choose from, some may
+    /// be none: a user, or else an address.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
-        let key = self.key_attributes().unwrap_or_default().iter().filter(|attribute| attribute.is_address);
-        key.flat_map(|attribute| &attribute.names).map(String::as_str)
+        let key = self.key_attributes().unwrap_or_default().iter();
+        key.filter_map(|attribute| match &*attribute.names {
+            [name] if attribute.is_address => Some(name.as_str()),
+            _ => None,
+        })
     }
 
     /// The attributes that this rule asks for, some of them perhaps twice.
