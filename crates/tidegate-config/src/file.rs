@@ -51,8 +51,8 @@ pub struct RuleFile {
     /// Left out: the key that the request was made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Vec<KeyPart>>,
-    /// What becomes of requests that lack an attribute of the key: "error" unless
-    /// given.
+    /// What becomes of requests that lack an attribute of the key: "error" (unless
+    /// given), "skip" or "shared".
     #[serde(default, skip_serializing_if = "WhenMissing::is_error")]
     pub missing: WhenMissing,
     /// What a request is charged, if not its own cost.
@@ -219,13 +219,15 @@ pub enum KeyPart {
 /// An attribute of a key, made coarser, or the first of several that is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{ "required": ["attribute"] }, { "required": ["first"] }]))]
 pub struct CoarseKeyPart {
     /// The attribute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attribute: Option<String>,
     /// In place of one attribute: the first of these that the request has, such
     /// as ["user", "ip"].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "at_least_one")]
+    #[schemars(length(min = 1))]
     pub first: Vec<String>,
     /// How many bits of an IPv4 address count: 32 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bits::<32, _>")]
@@ -244,6 +246,20 @@ fn bits<'de, const MOST: u8, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     match u64::deserialize(deserializer)? {
         bits if bits <= u64::from(MOST) => Ok(u8::try_from(bits).ok()),
         bits => Err(D::Error::custom(format_args!("an address has no {bits} bits: give at most {MOST}"))),
+    }
+}
+
+fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    match Vec::deserialize(deserializer)? {
+        names if names.is_empty() => Err(D::Error::custom("name at least one attribute, such as [\"user\", \"ip\"]")),
+        names => Ok(names),
+    }
+}
+
+impl CoarseKeyPart {
+    /// The attributes, of which the first that the request has counts.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.attribute.iter().chain(&self.first).map(String::as_str)
     }
 }
 
@@ -272,7 +288,12 @@ impl<'de> Deserialize<'de> for KeyPart {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<KeyPart, A::Error> {
-                CoarseKeyPart::deserialize(MapAccessDeserializer::new(map)).map(KeyPart::Coarser)
+                let part = CoarseKeyPart::deserialize(MapAccessDeserializer::new(map))?;
+                match (&part.attribute, part.first.is_empty()) {
+                    (Some(_), true) | (None, false) => Ok(KeyPart::Coarser(part)),
+                    (Some(_), false) => Err(A::Error::custom("give either attribute or first, not both")),
+                    (None, true) => Err(A::Error::custom("say which attribute: give either attribute or first")),
+                }
             }
         }
 

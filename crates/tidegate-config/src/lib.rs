@@ -25,6 +25,37 @@
 //! [`load`] reads a file and what it includes. All fields are those of
 //! [`PolicyFile`]; [`schema`] gives them to editors.
 //!
+//! # Keys
+//!
+//! `key` names the attributes that requests are counted by. A request that lacks
+//! one is an error, unless the rule has `missing = "skip"` (it does not apply) or
+//! `missing = "shared"` (all such requests share a limit). `first` names several,
+//! of which the first that the request has counts:
+//!
+//! ```
+//! use tidegate::{Limiter, Request};
+//! use tidegate_config::{Format, parse};
+//!
+//! let policy = "[rules.callers]\nlimit = '1/h'\nkey = [{ first = ['user', 'ip'], ipv6 = 56 }]\n";
+//! let limiter = Limiter::new(parse(policy, Format::Toml, "policy.toml".as_ref())?);
+//! assert!(limiter.is_allowed(Request::user("alice").with("ip", "2001:db8::1")));
+//! assert!(limiter.is_allowed(Request::new(()).with("ip", "2001:db8::1")));
+//! assert!(!limiter.is_allowed(Request::new(()).with("ip", "2001:db8:0:ff::1")), "the same network");
+//! assert!(limiter.check(Request::new(())).is_err(), "neither is there");
+//! # Ok::<(), tidegate_config::Report>(())
+//! ```
+//!
+//! The attribute `ip`, and one that a key takes by `ipv4` or `ipv6` bits, is an
+//! address: all its spellings are one, and what is no address is an error, in a
+//! request and in a file.
+//!
+//! # Tiers and overrides
+//!
+//! Each is a limit that counts apart from the rule's own: a caller who has used up
+//! one and comes to meet the other has all of it. Their attributes, those of keys
+//! and those of `lists.allow` must come from an authenticated source, never from
+//! what callers can set.
+//!
 //! # Order
 //!
 //! Rules stand in the order in which the file has their tables, and so do
@@ -43,6 +74,9 @@
 //! assert_eq!(report.mistakes()[0].place().map(|place| (place.line, place.column)), Some((2, 1)));
 //! assert!(report.to_string().contains("did you mean \"limit\"?"));
 //! ```
+//!
+//! [`load_with_warnings`] also tells what is valid and probably not meant, such as
+//! a key attribute `usr`, or `key = []`, which is one limit for all requests.
 //!
 //! # Bounds
 //!
@@ -93,7 +127,7 @@ mod tree;
 pub mod watch;
 
 pub use file::{Cost, KeyPart, Listed, Lists, Match, Named, OnFailure, PolicyFile, RuleFile, WhenMissing, Words};
-pub use load::{Format, load, parse, schema};
+pub use load::{Format, Loaded, load, load_with_warnings, parse, parse_with_warnings, schema};
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]

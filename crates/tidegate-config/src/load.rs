@@ -1,20 +1,28 @@
 //! Files read, with what they include.
 
 mod build;
+mod shape;
+mod values;
+mod warnings;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate::Policy;
+use tidegate::{Policy, Setting};
 
-use crate::file::PolicyFile;
+use crate::file::{Listed, Named, PolicyFile, RuleFile, Words};
 use crate::reader::{Disk, LARGEST_ALL, LARGEST_FILE, MOST_FILES, Reader, read_text, too_large};
 use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Place, Source};
-use crate::tree::{self, Node, Texts};
+use crate::tree::{self, Entry, Node, Texts, Value};
 
 /// How deep includes may nest.
 const DEEPEST_INCLUDE: usize = 8;
+/// What the rule for all others is called.
+const DEFAULT: &str = "default";
+
+/// Settings by attribute and value.
+type Overrides = Named<Named<Words<Setting>>>;
 
 /// The language of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,16 +45,35 @@ impl Format {
     }
 }
 
+/// A policy, and the warnings about its files.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Loaded {
+    /// The policy.
+    pub policy: Policy,
+    /// What is valid and probably not meant, each at its place: at most
+    /// [`Report::MOST`].
+    pub warnings: Vec<Mistake>,
+}
+
 /// The policy of a file, and of those that it includes.
 ///
 /// # Errors
 /// A report of all that is wrong.
 pub fn load(path: impl AsRef<Path>) -> Result<Policy, Report> {
+    load_with_warnings(path).map(|loaded| loaded.policy)
+}
+
+/// The policy of a file, and of those that it includes, with warnings.
+///
+/// # Errors
+/// A report of all that is wrong.
+pub fn load_with_warnings(path: impl AsRef<Path>) -> Result<Loaded, Report> {
     load_by(&mut Disk, path.as_ref())
 }
 
-/// The policy of a file that somebody else reads.
-pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Policy, Report> {
+/// The policy of a file that the reader reads.
+pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Loaded, Report> {
     let mut loader = Loader::default();
     loader.file(reader, path, None);
     loader.finish()
@@ -58,6 +85,23 @@ pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Policy, Re
 /// # Errors
 /// A report of all that is wrong.
 pub fn parse(text: &str, format: Format, name: &Path) -> Result<Policy, Report> {
+    parse_with_warnings(text, format, name).map(|loaded| loaded.policy)
+}
+
+/// The policy of a text, as by [`parse`], with warnings.
+///
+/// ```
+/// use tidegate_config::{Format, parse_with_warnings};
+///
+/// let text = "[rules.orders]\nlimit = '100/min'\nkey = ['usr']\n";
+/// let loaded = parse_with_warnings(text, Format::Toml, "policy.toml".as_ref())?;
+/// assert_eq!(loaded.warnings[0].help(), Some("did you mean \"user\"?"));
+/// # Ok::<(), tidegate_config::Report>(())
+/// ```
+///
+/// # Errors
+/// A report of all that is wrong.
+pub fn parse_with_warnings(text: &str, format: Format, name: &Path) -> Result<Loaded, Report> {
     let mut loader = Loader::default();
     if let Some(part) = Part::read(name, text.to_owned(), format, &mut loader.mistakes) {
         if let Some(include) = part.tree.entry("include") {
@@ -92,13 +136,43 @@ pub(crate) struct Part {
     source: Source,
     tree: Node,
     file: PolicyFile,
+    format: Format,
 }
 
 impl Part {
     fn read(name: &Path, text: String, format: Format, mistakes: &mut Collector) -> Option<Part> {
         let (source, mut tree) = tree_of(name, text, format, mistakes)?;
+        shape::take_out_bare_settings(&mut tree, format, &source, mistakes);
         let file = tree::read(&mut tree, Texts::Quoted, &source, mistakes)?;
-        Some(Part { source, tree, file })
+        Some(Part { source, tree, file, format })
+    }
+
+    /// Its rules, the one for all others last, and where each stands.
+    fn rules(&self) -> impl Iterator<Item = (&RuleFile, &Entry)> {
+        let rules = self.file.rules.0.iter().map(|(_, rule)| rule).zip(entries(self.tree.at(&["rules"])));
+        rules.chain(self.file.default.iter().zip(self.tree.entry(DEFAULT)))
+    }
+
+    /// Its overrides for rules, and where those of each rule stand.
+    fn overrides(&self) -> impl Iterator<Item = (&Overrides, &Entry)> {
+        let overrides = self.file.overrides.0.iter().map(|(_, overrides)| overrides);
+        overrides.zip(entries(self.tree.at(&["overrides"])))
+    }
+
+    /// What its lists ask of attributes, and where.
+    fn lists(&self) -> impl Iterator<Item = (&Listed, &Entry)> {
+        let items = |list: &str| self.tree.at(&["lists", list]).map(Node::items).unwrap_or_default();
+        let listed = self.file.lists.deny.iter().zip(items("deny"));
+        let listed = listed.chain(self.file.lists.allow.iter().zip(items("allow")));
+        listed.filter_map(|(listed, node)| Some((listed, entries(Some(node)).first()?)))
+    }
+}
+
+/// The entries of a table, if it is one.
+fn entries(table: Option<&Node>) -> &[Entry] {
+    match table.map(|table| &table.value) {
+        Some(Value::Table(entries)) => entries,
+        _ => &[],
     }
 }
 
@@ -177,11 +251,12 @@ impl Loader {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Policy, Report> {
+    fn finish(mut self) -> Result<Loaded, Report> {
         let policy = match self.parts.is_empty() {
             true => None,
             false => build::policy(&self.parts, &mut self.mistakes),
         };
-        self.mistakes.finish(policy)
+        let policy = self.mistakes.finish(policy)?;
+        Ok(Loaded { policy, warnings: warnings::of(&self.parts) })
     }
 }

@@ -17,7 +17,7 @@ pub struct Report {
     mistakes: Vec<Mistake>,
 }
 
-/// Something wrong in a file.
+/// Something wrong in a file, or a [warning](Mistake::is_warning).
 #[derive(Debug)]
 pub struct Mistake {
     problem: Problem,
@@ -91,6 +91,12 @@ pub enum Problem {
     /// A value of the right kind that is wrong all the same.
     #[error("{message}")]
     Invalid {
+        /// Why.
+        message: String,
+    },
+    /// Valid, and probably not meant: a warning.
+    #[error("{message}")]
+    Doubtful {
         /// Why.
         message: String,
     },
@@ -171,6 +177,12 @@ impl Mistake {
         &self.problem
     }
 
+    /// Whether the file is valid all the same.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        matches!(self.problem, Problem::Doubtful { .. })
+    }
+
     /// Where, unless it is about a whole file.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
@@ -221,6 +233,7 @@ fn label(problem: &Problem) -> Option<String> {
         | Problem::Syntax { .. }
         | Problem::Unexpected { .. }
         | Problem::Invalid { .. }
+        | Problem::Doubtful { .. }
         | Problem::Cycle { .. }
         | Problem::Policy(_)
         | Problem::Unwatched { .. } => None,
@@ -254,6 +267,7 @@ fn help(problem: &Problem, written: &str) -> Option<String> {
         | Problem::Syntax { .. }
         | Problem::Missing { .. }
         | Problem::Invalid { .. }
+        | Problem::Doubtful { .. }
         | Problem::Twice { .. }
         | Problem::Cycle { .. }
         | Problem::Policy(_)
@@ -263,7 +277,8 @@ fn help(problem: &Problem, written: &str) -> Option<String> {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut group = Group::with_title(Level::ERROR.primary_title(self.problem.to_string()));
+        let level = if self.is_warning() { Level::WARNING } else { Level::ERROR };
+        let mut group = Group::with_title(level.primary_title(self.problem.to_string()));
         if let Some(place) = &self.place {
             group = draw(group, place, AnnotationKind::Primary, self.label.as_deref());
         }
@@ -308,6 +323,11 @@ impl Collector {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.mistakes.is_empty()
+    }
+
+    /// What was collected.
+    pub(crate) fn into_mistakes(self) -> Vec<Mistake> {
+        self.mistakes
     }
 
     /// The value, if nothing is wrong.

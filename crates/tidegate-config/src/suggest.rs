@@ -14,6 +14,17 @@ pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
     (least <= (candidate.chars().count() / 3).max(1)).then_some(candidate)
 }
 
+/// A candidate that differs by one letter, or by case only. Of short words one
+/// letter is too much: `id` is no slip of `ip`.
+pub(crate) fn slip<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let length = |word: &str| word.chars().take(LONGEST + 1).count();
+    let is_slip = |candidate: &&str| {
+        let edits = usize::from(length(candidate) > 3);
+        length(word).max(length(candidate)) <= LONGEST && word != *candidate && distance(word, candidate) <= edits
+    };
+    candidates.into_iter().find(is_slip)
+}
+
 /// The number of edits from one word to the other, a swap of neighbours being
 /// one, where case does not count.
 fn distance(one: &str, other: &str) -> usize {
@@ -54,6 +65,18 @@ mod tests {
             ("kitten", "sitting", 3),
         ] {
             assert_eq!((distance(one, other), distance(other, one)), (edits, edits), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_one_letter_of_a_longer_word_or_case() {
+        let names = ["user", "ip", "tenant"];
+        for word in ["usr", "usre", "users", "uzer", "User"] {
+            assert_eq!(slip(word, names), Some("user"), "{word}");
+        }
+        assert_eq!(slip("IP", names), Some("ip"));
+        for word in ["user", "id", "ipp", "usrs", "plan", &"user".repeat(11)] {
+            assert_eq!(slip(word, names), None, "{word}");
         }
     }
 

@@ -54,6 +54,13 @@ impl Node {
         }
     }
 
+    pub(crate) fn entries_mut(&mut self) -> &mut [Entry] {
+        match &mut self.value {
+            Value::Table(entries) => entries,
+            _ => &mut [],
+        }
+    }
+
     pub(crate) fn items(&self) -> &[Node] {
         match &self.value {
             Value::List(items) => items,

@@ -61,9 +61,9 @@ use std::time::{Duration, SystemTime};
 use tidegate::{ConfigError, Policy};
 
 use crate::envoy::{self, EnvoyConfig};
-use crate::load;
+use crate::load::{self, Loaded};
 use crate::reader::Reader;
-use crate::report::{Problem, Report};
+use crate::report::{Mistake, Problem, Report};
 use bell::Bell;
 use worker::Worker;
 
@@ -74,7 +74,10 @@ pub fn watch(
     apply: impl FnMut(Policy) -> Result<(), ConfigError> + Send + 'static,
 ) -> Builder<Policy> {
     let path = path.as_ref().to_owned();
-    Builder::new(move |reader| load::load_by(reader, &path), apply)
+    Builder::new(
+        move |reader| load::load_by(reader, &path).map(|Loaded { policy, warnings }| (policy, warnings)),
+        apply,
+    )
 }
 
 /// Begins to watch the descriptor files of Envoy's rate limit service, or
@@ -84,10 +87,12 @@ pub fn watch_envoy<P: AsRef<Path>>(
     apply: impl FnMut(EnvoyConfig) -> Result<(), ConfigError> + Send + 'static,
 ) -> Builder<EnvoyConfig> {
     let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().to_owned()).collect();
-    Builder::new(move |reader| envoy::load_by(reader, &paths), apply)
+    Builder::new(move |reader| Ok((envoy::load_by(reader, &paths)?, Vec::new())), apply)
 }
 
-type Load<T> = Box<dyn FnMut(&mut dyn Reader) -> Result<T, Report> + Send>;
+/// What the files say, and warnings.
+type Read<T> = Result<(T, Vec<Mistake>), Report>;
+type Load<T> = Box<dyn FnMut(&mut dyn Reader) -> Read<T> + Send>;
 type Apply<T> = Box<dyn FnMut(T) -> Result<(), ConfigError> + Send>;
 type Tell = Box<dyn FnMut(&Outcome) + Send>;
 
@@ -106,7 +111,7 @@ impl<T: 'static> Builder<T> {
     pub const DEBOUNCE: Duration = Duration::from_millis(200);
 
     fn new(
-        load: impl FnMut(&mut dyn Reader) -> Result<T, Report> + Send + 'static,
+        load: impl FnMut(&mut dyn Reader) -> Read<T> + Send + 'static,
         apply: impl FnMut(T) -> Result<(), ConfigError> + Send + 'static,
     ) -> Builder<T> {
         Builder {
@@ -189,6 +194,9 @@ pub enum Outcome {
     /// They cannot be read or understood, or are not accepted: what was in
     /// force still is.
     Refused(Report),
+    /// What is in force now is valid and probably not meant. Told after
+    /// [`Applied`](Outcome::Applied), once for each warning. Not counted.
+    Warning(Mistake),
     /// The system will not tell of changes: from now on the files are read
     /// every few seconds. Not counted.
     Polling(io::Error),
@@ -242,6 +250,7 @@ impl fmt::Display for Outcome {
             Outcome::Applied => f.write_str("applied"),
             Outcome::Unchanged => f.write_str("unchanged"),
             Outcome::Refused(report) => write!(f, "refused, and what was in force still is:\n{report}"),
+            Outcome::Warning(warning) => write!(f, "{warning}"),
             Outcome::Polling(error) => {
                 let seconds = worker::LOOK_AGAIN.as_secs();
                 write!(f, "the system will not tell of changes ({error}): reading every {seconds} seconds")
@@ -277,7 +286,7 @@ impl Shared {
                 ledger.counts.refused += 1;
                 ledger.last_refusal = Some(Refusal { at: SystemTime::now(), report: report.to_string() });
             }
-            Outcome::Polling(_) => {}
+            Outcome::Warning(_) | Outcome::Polling(_) => {}
         }
     }
 }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate::{Limiter, ManualClock, MemoryStore, Policy, Request};
-use tidegate_config::{Format, PolicyFile, load, parse};
+use tidegate::{CheckError, Limiter, ManualClock, MemoryStore, Policy, Request};
+use tidegate_config::{Format, PolicyFile, WhenMissing, load, parse};
 use tidegate_testkit::Random;
 
 const TOML: &str = include_str!("../examples/policy.toml");
@@ -62,6 +62,57 @@ fn what_is_written_is_read_again() {
     assert_eq!(read(&written, Format::Yaml), file);
     let again: PolicyFile = serde_json::from_str(&written).expect("and read by others");
     assert_eq!(again, file);
+}
+
+#[test]
+fn keys_and_what_is_missing_are_the_same_in_both_formats_and_written_again() {
+    let toml = "
+        [rules.error]
+        limit = '1/h'
+        key = ['user']
+        missing = 'error'
+        [rules.skip]
+        limit = '1/h'
+        key = [{ first = ['user', 'ip'], ipv4 = 24, ipv6 = 56 }, { attribute = 'path' }]
+        missing = 'skip'
+        [default]
+        limit = '1/h'
+        key = [{ first = ['user'], ignore_case = true }]
+        missing = 'shared'
+    ";
+    let yaml = "
+rules:
+  error: { limit: 1/h, key: [user], missing: error }
+  skip:
+    limit: 1/h
+    key: [{ first: [user, ip], ipv4: 24, ipv6: 56 }, { attribute: path }]
+    missing: skip
+default: { limit: 1/h, key: [{ first: [user], ignore_case: true }], missing: shared }
+";
+    let file = read(toml, Format::Toml);
+    assert_eq!(file, read(yaml, Format::Yaml));
+    let missing: Vec<WhenMissing> = file.rules.0.iter().map(|(_, rule)| rule.missing).collect();
+    assert_eq!(missing, [WhenMissing::Error, WhenMissing::Skip]);
+    let written = serde_json::to_value(&file).expect("it can be written");
+    assert_eq!(written["rules"]["error"]["missing"], serde_json::Value::Null, "it is what is not said");
+    assert_eq!(written["rules"]["skip"]["key"][0]["first"], serde_json::json!(["user", "ip"]));
+    assert_eq!(written["default"]["missing"], "shared");
+    assert_eq!(read(&written.to_string(), Format::Yaml), file);
+}
+
+#[test]
+fn the_first_attribute_that_is_there_counts_and_an_address_by_its_network() {
+    let text = "[rules.callers]\nlimit = '1/h'\nkey = [{ first = ['user', 'ip'], ipv4 = 24 }]\n";
+    let policy = parse(text, Format::Toml, Path::new("policy")).unwrap_or_else(|report| panic!("{report}"));
+    let limiter = limiter(policy, &ManualClock::default());
+    let from = |ip: &'static str| Request::new(()).with("ip", ip);
+    assert!(limiter.is_allowed(from("192.0.2.1").with("user", "alice")), "a user need not be an address");
+    assert!(!limiter.is_allowed(from("198.51.100.1").with("user", "alice")));
+    assert!(limiter.is_allowed(from("192.0.2.1")) && !limiter.is_allowed(from("192.0.2.2")));
+    let missing = limiter.check(Request::new(()));
+    assert!(matches!(missing, Err(CheckError::MissingAttribute { attribute, .. }) if &*attribute == "user or ip"));
+    let no_address = limiter.check(from("alice"));
+    assert!(matches!(no_address, Err(CheckError::NotAnAddress { .. })), "ip is an address always");
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Every mistake as it is shown: `mistakes/` has files with mistakes, and beside
-//! each a text that is the report on it. To write the texts anew, run with
-//! `TIDEGATE_UPDATE=1` and look at the difference.
+//! each a text that is the report on it. `warnings/` has the same for warnings. To
+//! write the texts anew, run with `TIDEGATE_UPDATE=1` and look at the difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_config::{Format, Report, envoy, parse};
+use tidegate_config::{Format, Mistake, Report, envoy, load_with_warnings, parse, parse_with_warnings};
 
-fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let entries = fs::read_dir(folder).expect("the folder is there");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.retain(|file| Format::of(file).is_some());
@@ -26,13 +26,11 @@ fn report(file: &Path) -> Report {
     }
 }
 
-#[test]
-fn each_mistake_is_shown_at_its_place() {
-    let files = files();
-    assert!(files.len() > 30, "the folder has {} files", files.len());
+/// Compares what is shown of each file of a folder with the text beside it.
+fn compare(folder: &str, show: impl Fn(&Path) -> String) {
     let mut different = Vec::new();
-    for file in files {
-        let shown = format!("{}\n", report(&file));
+    for file in files(folder) {
+        let shown = format!("{}\n", show(&file));
         let expected = file.with_extension(format!("{}.txt", file.extension().expect("one").display()));
         if std::env::var_os("TIDEGATE_UPDATE").is_some() {
             fs::write(&expected, &shown).expect("the text can be written");
@@ -42,6 +40,63 @@ fn each_mistake_is_shown_at_its_place() {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+#[test]
+fn each_mistake_is_shown_at_its_place() {
+    assert!(files("tests/mistakes").len() > 30);
+    compare("tests/mistakes", |file| report(file).to_string());
+}
+
+#[test]
+fn each_warning_is_shown_at_its_place() {
+    assert!(files("tests/warnings").len() > 3);
+    compare("tests/warnings", |file| {
+        let text = fs::read_to_string(file).expect("a file of text");
+        let name = Path::new(file.file_name().expect("a name"));
+        let loaded = parse_with_warnings(&text, Format::of(file).expect("a format"), name);
+        let warnings = loaded.unwrap_or_else(|report| panic!("{report}")).warnings;
+        assert!(!warnings.is_empty() && warnings.iter().all(Mistake::is_warning), "{}", file.display());
+        warnings.iter().map(Mistake::to_string).collect::<Vec<String>>().join("\n\n")
+    });
+}
+
+#[test]
+fn no_policy_of_this_repository_gives_a_warning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let whole = [
+        "crates/tidegate-config/examples/policy.toml",
+        "crates/tidegate-config/examples/policy.yaml",
+        "crates/tidegate-replay/samples/new.toml",
+        "crates/tidegate-replay/samples/old.toml",
+        "crates/tidegate-server/src/default_policy.toml",
+        "deploy/policy.toml",
+    ];
+    let no_warnings = |warnings: Vec<Mistake>| assert!(warnings.is_empty(), "{}", warnings[0]);
+    for file in whole {
+        let loaded = load_with_warnings(root.join(file));
+        no_warnings(loaded.unwrap_or_else(|report| panic!("{report}")).warnings);
+    }
+    let read = |text: &str, name: &Path| {
+        let loaded = parse_with_warnings(text, Format::Toml, name);
+        no_warnings(loaded.unwrap_or_else(|report| panic!("{report}")).warnings);
+    };
+    // What a comment proposes is a policy as well.
+    for file in ["crates/tidegate-server/src/default_policy.toml", "deploy/policy.toml"] {
+        let text = fs::read_to_string(root.join(file)).expect("a file of text");
+        let proposed = |line: &&str| line.starts_with('[') || line.contains(" = ");
+        let lines = text.lines().map(|line| line.strip_prefix("# ").filter(proposed).unwrap_or(line));
+        read(&lines.collect::<Vec<&str>>().join("\n"), Path::new(file));
+    }
+    let mut blocks = 0;
+    for file in ["README.md", "docs/policies.md"] {
+        let text = fs::read_to_string(root.join(file)).expect("a document");
+        for block in text.split("```toml\n").skip(1) {
+            read(block.split("```").next().unwrap_or_default(), Path::new(file));
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 5, "only {blocks} policies in the documents");
 }
 
 #[test]
@@ -81,6 +136,16 @@ fn no_number_of_mistakes_makes_it_run_away() {
     }
     let report = parse(&text, Format::Toml, Path::new("policy.toml")).map(drop).expect_err("no such rules");
     assert_eq!(report.mistakes().len(), Report::MOST);
+}
+
+#[test]
+fn no_number_of_names_makes_it_run_away() {
+    let mut text = String::new();
+    for rule in 0..20_000 {
+        text += &format!("[rules.r{rule}]\nlimit = '1/s'\nkey = ['attribute-{rule}']\n");
+    }
+    let loaded = parse_with_warnings(&text, Format::Toml, Path::new("policy.toml"));
+    assert!(loaded.unwrap_or_else(|report| panic!("{report}")).warnings.is_empty(), "they are too many to compare");
 }
 
 #[test]

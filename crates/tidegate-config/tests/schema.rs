@@ -10,7 +10,9 @@ use tidegate_config::{Format, PolicyFile, schema};
 fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
     let Value::Object(words) = schema else { return schema != &json!(false) };
     words.iter().all(|(word, wanted)| {
-        let any = |schemas: &Value| schemas.as_array().expect("schemas").iter().any(|one| accepts(root, one, value));
+        let fitting = |schemas: &Value| {
+            schemas.as_array().expect("schemas").iter().filter(|one| accepts(root, one, value)).count()
+        };
         match word.as_str() {
             "$schema" | "$defs" | "title" | "description" | "default" | "examples" | "format" => true,
             "$ref" => {
@@ -21,7 +23,8 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
                 Value::Array(types) => types.iter().any(|one| is(value, one.as_str().expect("a type"))),
                 one => is(value, one.as_str().expect("a type")),
             },
-            "anyOf" | "oneOf" => any(wanted),
+            "anyOf" => fitting(wanted) > 0,
+            "oneOf" => fitting(wanted) == 1,
             "const" => value == wanted,
             "enum" => wanted.as_array().expect("values").contains(value),
             "required" => value.as_object().is_none_or(|object| {
@@ -40,6 +43,7 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
             "maxProperties" => {
                 value.as_object().is_none_or(|object| object.len() as u64 <= wanted.as_u64().expect("one"))
             }
+            "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= wanted.as_u64().expect("one")),
             "items" => value.as_array().is_none_or(|items| items.iter().all(|item| accepts(root, wanted, item))),
             "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().expect("one")),
             "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().expect("one")),
@@ -90,6 +94,11 @@ fn schema_and_reader_agree() {
         (json!({ "default": { "limit": "1/s", "key": ["a", { "attribute": "b", "ipv4": 24 }] } }), true),
         (json!({ "default": { "limit": "1/s", "key": [{ "attribute": "b", "ipv4": 33 }] } }), false),
         (json!({ "default": { "limit": "1/s", "key": [{ "ipv4": 3 }] } }), false),
+        (json!({ "default": { "limit": "1/s", "key": [{ "first": ["user", "ip"], "ipv4": 24 }] } }), true),
+        (json!({ "default": { "limit": "1/s", "key": [{ "first": ["user"], "attribute": "ip" }] } }), false),
+        (json!({ "default": { "limit": "1/s", "key": [{ "first": [] }] } }), false),
+        (json!({ "default": { "limit": "1/s", "key": [{ "first": "user" }] } }), false),
+        (json!({ "default": { "limit": "1/s", "key": [{}] } }), false),
         (json!({ "default": { "limit": "1/s", "on_failure": "open" } }), true),
         (json!({ "default": { "limit": "1/s", "on_failure": { "local": 4 } } }), true),
         (json!({ "default": { "limit": "1/s", "on_failure": { "local": 0 } } }), false),
@@ -97,6 +106,10 @@ fn schema_and_reader_agree() {
         (json!({ "default": { "limit": "1/s", "cost": { "times": 2 } } }), true),
         (json!({ "default": { "limit": "1/s", "cost": 2 } }), false),
         (json!({ "default": { "limit": "1/s", "missing": "skip", "shadow": true, "candidate": "2/s" } }), true),
+        (json!({ "default": { "limit": "1/s", "missing": "error" } }), true),
+        (json!({ "default": { "limit": "1/s", "missing": "shared" } }), true),
+        (json!({ "default": { "limit": "1/s", "missing": "ignore" } }), false),
+        (json!({ "default": { "limit": "1/s", "overrides": { "acme": "500/min" } } }), false),
         (json!({ "default": { "limit": "1/s", "tiers": { "plan": { "pro": "unlimited" } } } }), true),
         (json!({ "lists": { "deny": [{ "user": "x" }] } }), true),
         (json!({ "lists": { "deny": [{ "user": "x", "ip": "y" }] } }), false),

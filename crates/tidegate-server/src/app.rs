@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate::{ConfigError, Limit, Limiter, Policy};
-use tidegate_config::Format;
 use tidegate_config::envoy::EnvoyConfig;
+use tidegate_config::{Format, Loaded};
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 use crate::connections::{Connections, Drain};
 use crate::grpc::EnvoyRules;
@@ -100,10 +101,12 @@ impl App {
 
     /// Puts a policy in the place of the one that applies: whole, or not at all.
     pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
-        let put = tidegate_config::parse(&text, format, Path::new("policy"))
+        let put = tidegate_config::parse_with_warnings(&text, format, Path::new("policy"))
             .map_err(|report| PolicyError::Mistakes(Box::new(report)))
-            .and_then(|policy| {
-                Ok(self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?)
+            .and_then(|Loaded { policy, warnings, .. }| {
+                self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?;
+                warnings.iter().for_each(|warning| warn!("the policy: {warning}"));
+                Ok(())
             });
         self.metrics.policy_given(put.is_ok());
         put

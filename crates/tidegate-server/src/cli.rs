@@ -150,7 +150,9 @@ fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
         say(names.join(", "), tidegate_config::envoy::load(files).map(drop));
     } else {
         for path in files {
-            say(path.display().to_string(), tidegate_config::load(path).map(drop));
+            let loaded = tidegate_config::load_with_warnings(path);
+            let loaded = loaded.map(|loaded| loaded.warnings.iter().for_each(|warning| warn(warning)));
+            say(path.display().to_string(), loaded);
         }
     }
     if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }

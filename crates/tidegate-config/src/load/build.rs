@@ -4,19 +4,15 @@ use std::collections::{HashMap, HashSet};
 
 use tidegate::{ConfigError, FailureMode, KeyAttribute, Limit, Meter, Name, Policy, Rule, Setting};
 
-use super::Part;
-use crate::file::{Cost, KeyPart, Named, OnFailure, RuleFile, Words};
+use super::{DEFAULT, Overrides, Part, entries, values};
+use crate::file::{Cost, KeyPart, OnFailure, RuleFile, Words};
 use crate::report::{Collector, Mistake, Problem};
 use crate::source::{Source, Span};
 use crate::suggest;
-use crate::tree::{Entry, Node, Value};
+use crate::tree::{Entry, Node};
 
-/// What the rule for all others is called.
-const DEFAULT: &str = "default";
 /// What the library calls the list of those who are refused.
 const DENIED: &str = "denied";
-
-type Overrides = Named<Named<Words<Setting>>>;
 
 /// The policy, if nothing is wrong here nor was before.
 pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy> {
@@ -24,19 +20,17 @@ pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy>
     builder.collect_names(parts);
     builder.collect_overrides(parts);
     for part in parts {
-        for ((_, rule), entry) in part.file.rules.0.iter().zip(rules(&part.tree)) {
+        for (rule, entry) in part.rules() {
             builder.check_costs(rule, &entry.value, &part.source);
         }
-        if let (Some(rule), Some(entry)) = (&part.file.default, part.tree.entry(DEFAULT)) {
-            builder.check_costs(rule, &entry.value, &part.source);
-        }
-        for ((name, overrides), entry) in part.file.overrides.0.iter().zip(entries(part.tree.at(&["overrides"]))) {
-            if let Some(rule) = builder.rules.get(name.as_str()).copied() {
+        for (overrides, entry) in part.overrides() {
+            if let Some(rule) = builder.rules.get(entry.key.as_str()).copied() {
                 builder.check_settings(rule, overrides, (&entry.value, &part.source));
             }
         }
     }
     let Builder { mistakes, names, more, .. } = builder;
+    values::check(parts, mistakes);
     if names.is_empty() && mistakes.is_empty() {
         let source = &parts.first()?.source;
         mistakes.add(Mistake::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
@@ -57,13 +51,6 @@ pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy>
 /// The rules of a tree, in the order of the file's.
 fn rules(tree: &Node) -> &[Entry] {
     entries(tree.at(&["rules"]))
-}
-
-fn entries(table: Option<&Node>) -> &[Entry] {
-    match table.map(|table| &table.value) {
-        Some(Value::Table(entries)) => entries,
-        _ => &[],
-    }
 }
 
 struct Builder<'p, 'm> {
@@ -278,12 +265,12 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
     }
 }
 
-fn key_attribute(part: &KeyPart) -> KeyAttribute {
+pub(super) fn key_attribute(part: &KeyPart) -> KeyAttribute {
     match part {
         KeyPart::Attribute(name) => KeyAttribute::new(name),
         KeyPart::Coarser(part) => {
-            let mut names = part.attribute.iter().chain(&part.first);
-            let mut attribute = KeyAttribute::new(names.next().map(String::as_str).unwrap_or_default());
+            let mut names = part.names();
+            let mut attribute = KeyAttribute::new(names.next().unwrap_or_default());
             for name in names {
                 attribute = attribute.or(name);
             }

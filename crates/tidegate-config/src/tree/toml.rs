@@ -3,7 +3,7 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{DEEPEST, Entry, Node, Value};
-use crate::report::{Collector, Mistake, Problem, Report};
+use crate::report::{Collector, Mistake, Problem};
 use crate::source::{Source, Span};
 
 /// Of a longer text only the first mistake of syntax is told: the parser would
@@ -19,12 +19,8 @@ pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
             Err(error) => (DeTable::parse_recoverable("").0, vec![error]),
         },
     };
-    for error in errors.iter().take(Report::MOST) {
-        let span = error.span().unwrap_or(0..0);
-        let message = error.message().to_owned();
-        mistakes.add(Mistake::at(source, &span, Problem::Syntax { message }));
-    }
     if !errors.is_empty() {
+        tell(&errors, source, mistakes);
         return None;
     }
     let span = table.span();
@@ -32,6 +28,42 @@ pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
         mistakes.add(Mistake::at(source, &span, problem));
     });
     Some(Node { value: value.ok()?, span })
+}
+
+/// What the parser found, each mistake once: it tells of some headers when their
+/// table begins and again when it ends, and of every key of a table that is there
+/// twice as well as of the table.
+fn tell(errors: &[toml::de::Error], source: &Source, mistakes: &mut Collector) {
+    let mut told: Vec<(Span, &str)> = Vec::new();
+    let mut again = 0..0;
+    for error in errors {
+        let (span, message) = (error.span().unwrap_or(0..0), error.message());
+        let is_twice = message == "duplicate key";
+        let is_told = told.contains(&(span.clone(), message)) || is_twice && again.contains(&span.start);
+        if is_told || mistakes.is_full() {
+            continue;
+        }
+        let problem = if is_twice {
+            again = rest_of_table(&span, source);
+            Problem::Twice { what: "the key", name: source.written(&span).trim_matches(['"', '\'']).to_owned() }
+        } else {
+            Problem::Syntax { message: message.to_owned() }
+        };
+        mistakes.add(Mistake::at(source, &span, problem));
+        told.push((span, message));
+    }
+}
+
+/// What follows a header, up to the next one; nothing if it is none.
+fn rest_of_table(header: &Span, source: &Source) -> Span {
+    let is_header = |line: &str| line.trim_start().starts_with('[');
+    let (before, after) = (source.written(&(0..header.start)), source.written(&(header.end..source.text().len())));
+    if !is_header(before.rsplit('\n').next().unwrap_or_default()) {
+        return 0..0;
+    }
+    let mut lines = after.split_inclusive('\n');
+    let own = lines.next().unwrap_or_default().len();
+    header.end..header.end + own + lines.take_while(|line| !is_header(line)).map(str::len).sum::<usize>()
 }
 
 fn convert(value: DeValue<'_>, span: Span, depth: usize) -> Result<Node, Problem> {

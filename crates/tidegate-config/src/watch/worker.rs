@@ -9,9 +9,9 @@ use tidegate::ConfigError;
 use super::bell::Woken;
 use super::record::{Record, Recorder};
 use super::sight::Sight;
-use super::{Builder, Outcome, Shared};
+use super::{Builder, Outcome, Read, Shared};
 use crate::reader::Disk;
-use crate::report::{Problem, Report};
+use crate::report::{Mistake, Problem, Report};
 
 /// Files that are never left alone are read after this long all the same.
 const LONGEST_UNREST: Duration = Duration::from_secs(10);
@@ -30,18 +30,21 @@ pub(super) struct Worker<T> {
     /// What was read last.
     last: Arc<Record>,
     in_force: Arc<Record>,
+    /// About what is in force, and not told yet.
+    warnings: Vec<Mistake>,
 }
 
 /// What was read, and what it means.
 struct Reading<T> {
     record: Arc<Record>,
-    loaded: Result<T, Report>,
+    loaded: Read<T>,
 }
 
 impl<T: 'static> Worker<T> {
     pub(super) fn new(settings: Builder<T>, shared: Arc<Shared>) -> Worker<T> {
-        let (last, in_force) = Default::default();
-        Worker { settings, shared, sight: Sight::blind(), is_in_trouble: false, is_put_off: false, last, in_force }
+        let (last, in_force, warnings) = Default::default();
+        let (is_in_trouble, is_put_off) = (false, false);
+        Worker { settings, shared, sight: Sight::blind(), is_in_trouble, is_put_off, last, in_force, warnings }
     }
 
     /// The first reading, which has to succeed.
@@ -50,7 +53,7 @@ impl<T: 'static> Worker<T> {
         self.last = Arc::clone(&reading.record);
         match self.judge(reading) {
             Outcome::Refused(report) => Err(report),
-            outcome @ (Outcome::Applied | Outcome::Unchanged | Outcome::Polling(_)) => {
+            outcome @ (Outcome::Applied | Outcome::Unchanged | Outcome::Warning(_) | Outcome::Polling(_)) => {
                 self.tell(&outcome);
                 Ok(())
             }
@@ -157,15 +160,15 @@ impl<T: 'static> Worker<T> {
     fn judge(&mut self, reading: Reading<T>) -> Outcome {
         let Reading { record, loaded } = reading;
         self.is_put_off = false;
-        let value = match loaded {
+        let (value, warnings) = match loaded {
             Ok(_) if record == self.in_force => return Outcome::Unchanged,
-            Ok(value) => value,
+            Ok(read) => read,
             Err(report) => return Outcome::Refused(report),
         };
         let apply = &mut self.settings.apply;
         match catch_unwind(AssertUnwindSafe(|| apply(value))) {
             Ok(Ok(())) => {
-                self.in_force = record;
+                (self.in_force, self.warnings) = (record, warnings);
                 Outcome::Applied
             }
             Ok(Err(error)) => {
@@ -184,5 +187,8 @@ impl<T: 'static> Worker<T> {
         let tell = &mut self.settings.tell;
         // Whoever is told may panic; the files are watched all the same.
         drop(catch_unwind(AssertUnwindSafe(|| tell(outcome))));
+        for warning in std::mem::take(&mut self.warnings) {
+            self.tell(&Outcome::Warning(warning));
+        }
     }
 }

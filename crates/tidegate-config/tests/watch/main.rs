@@ -185,6 +185,25 @@ fn a_mistake_changes_nothing_and_is_told_and_counted() {
 }
 
 #[test]
+fn warnings_are_told_after_what_they_are_about_is_applied() {
+    let folder = Folder::new();
+    let doubtful = |limit| format!("{}key = []\n", policy(limit));
+    folder.write("policy.toml", &doubtful(7));
+    let watched = Watched::start(folder.path("policy.toml"));
+    let is_warning =
+        |told| matches!(told, Told::Warning(text) if text.starts_with("warning: ") && text.contains(":3:7"));
+    assert!(is_warning(watched.next()));
+    watched.watch.reload();
+    assert_eq!(watched.next(), Told::Unchanged, "and no warning again");
+    folder.replace("policy.toml", &doubtful(8));
+    assert_eq!(watched.until(8), [Told::Applied]);
+    assert!(is_warning(watched.next()));
+    folder.replace("policy.toml", &policy(9));
+    watched.until(9);
+    assert_eq!(watched.watch.counts().applied, 3);
+}
+
+#[test]
 fn the_same_again_applies_nothing() {
     let folder = Folder::new();
     folder.write("policy.toml", &policy(7));

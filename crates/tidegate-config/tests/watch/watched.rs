@@ -150,6 +150,7 @@ pub(crate) enum Told {
     Applied,
     Unchanged,
     Refused(String),
+    Warning(String),
     Polling,
 }
 
@@ -159,6 +160,7 @@ impl From<&Outcome> for Told {
             Outcome::Applied => Told::Applied,
             Outcome::Unchanged => Told::Unchanged,
             Outcome::Refused(report) => Told::Refused(report.to_string()),
+            Outcome::Warning(_) => Told::Warning(outcome.to_string()),
             Outcome::Polling(_) => Told::Polling,
             _ => panic!("an outcome without a test: {outcome}"),
         }

@@ -69,6 +69,45 @@ fn validate_shows_mistakes_at_their_places() {
 }
 
 #[test]
+fn validate_shows_warnings_at_their_places_and_succeeds() {
+    let folder = Folder::new();
+    let file = folder.write("policy.toml", "[rules.all]\nlimit = \"1/h\"\nkey = [\"usr\"]\n");
+    let output = ask(&["validate", &file]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{file}: valid\n"));
+    let warned = String::from_utf8(output.stderr).unwrap();
+    let parts = ["warning: key attribute \"usr\"", "policy.toml:3:8", "help: did you mean \"user\"?"];
+    assert!(parts.iter().all(|part| warned.contains(part)), "{warned}");
+}
+
+#[test]
+fn warnings_are_logged_once_for_each_policy_that_is_applied() {
+    let folder = Folder::new();
+    let policy = |key: &str| format!("[rules.all]\nlimit = \"1/h\"\nkey = [\"{key}\"]\n");
+    let file = folder.write("policy.toml", &policy("usr"));
+    let mut server = tidegate()
+        .args(["serve", "--http", "127.0.0.1:0", "--policy", &file, "--log-format", "json"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(server.stderr.take().unwrap()));
+    // The system may be worth a warning, too.
+    let mut next = || loop {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let message = line["fields"]["message"].as_str().unwrap();
+        if message.starts_with("the policy: ") {
+            assert_eq!(line["level"], "WARN", "{line}");
+            break message.to_owned();
+        }
+    };
+    assert!(next().contains("key attribute \"usr\""), "at the start");
+    std::fs::rename(folder.write("next.toml", &policy("tennat")), &file).unwrap();
+    assert!(next().contains("key attribute \"tennat\""), "and when another policy is applied");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
 fn completions_manual_and_schema_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         let output = ask(&["completions", shell]);

@@ -1,0 +1,166 @@
+//! Values that no request can have, refused where they stand: what is no address
+//! where an address is compared, patterns of another language, and keys of
+//! attributes that have to be absent.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use tidegate::{ConfigError, Name, Network, Policy, Rule, Setting};
+
+use super::build::key_attribute;
+use super::{Part, entries};
+use crate::file::{KeyPart, Match, RuleFile, WhenMissing};
+use crate::report::{Collector, Mistake, Problem};
+use crate::source::Span;
+use crate::tree::{Entry, Node};
+
+pub(super) fn check(parts: &[Part], mistakes: &mut Collector) {
+    // Which attributes are addresses, the library knows.
+    let rules = parts.iter().flat_map(Part::rules).filter_map(|(rule, _)| rule.key.as_ref());
+    let policy = rules.fold(Policy::new(), |policy, key| {
+        policy.rule(Rule::new(Name::literal("rule"), Setting::Unlimited).key(key.iter().map(key_attribute)))
+    });
+    let addresses: HashSet<&str> = policy.addresses().collect();
+    for part in parts {
+        let mut check = Check { part, addresses: &addresses, mistakes };
+        for (rule, entry) in part.rules() {
+            check.rule(rule, &entry.value);
+        }
+        for (_, entry) in part.overrides() {
+            check.overrides(&entry.value);
+        }
+        for (listed, entry) in part.lists() {
+            check.condition(&listed.attribute, &listed.wanted, &entry.value);
+        }
+    }
+}
+
+/// The attributes and values of overrides or tiers.
+pub(super) fn by_value(settings: Option<&Node>) -> impl Iterator<Item = (&str, &Entry)> {
+    let attributes = entries(settings).iter();
+    attributes.flat_map(|Entry { key, value, .. }| entries(Some(value)).iter().map(move |value| (key.as_str(), value)))
+}
+
+struct Check<'p, 'm> {
+    part: &'p Part,
+    addresses: &'p HashSet<&'p str>,
+    mistakes: &'m mut Collector,
+}
+
+impl Check<'_, '_> {
+    fn rule(&mut self, rule: &RuleFile, node: &Node) {
+        for ((attribute, wanted), entry) in rule.r#match.0.iter().zip(entries(node.at(&["match"]))) {
+            self.condition(attribute, wanted, &entry.value);
+        }
+        if let Some(overrides) = node.at(&["overrides"]) {
+            self.overrides(overrides);
+        }
+        for (attribute, tier) in by_value(node.at(&["tiers"])) {
+            self.setting(attribute, tier);
+        }
+        self.key(rule, node);
+    }
+
+    fn condition(&mut self, attribute: &str, wanted: &Match, node: &Node) {
+        let place = |word: &str| &node.at(&[word]).unwrap_or(node).span;
+        match wanted {
+            Match::Equals(text) => {
+                let help = self.instead_of_equals(text);
+                self.exact(attribute, text, place("equals"), help);
+            }
+            Match::Prefix(prefix) => self.address_like(attribute, prefix, place("prefix")),
+            Match::Glob(pattern) => self.pattern(attribute, pattern, place("glob")),
+            Match::Cidr(_) | Match::Present(_) => {}
+        }
+    }
+
+    fn overrides(&mut self, overrides: &Node) {
+        for (attribute, entry) in by_value(Some(overrides)) {
+            match entry.key.contains(['*', '?']) {
+                true => self.pattern(attribute, &entry.key, &entry.key_span),
+                false => self.setting(attribute, entry),
+            }
+        }
+    }
+
+    /// An override or a tier of one value.
+    fn setting(&mut self, attribute: &str, entry: &Entry) {
+        let is_network = entry.key.parse::<Network>().is_ok();
+        let help = is_network.then(|| "for a network, write a rule that matches it by cidr".to_owned());
+        self.exact(attribute, &entry.key, &entry.key_span, help);
+    }
+
+    /// A value that the attribute is to be equal to.
+    fn exact(&mut self, attribute: &str, text: &str, span: &Span, help: Option<String>) {
+        if self.addresses.contains(attribute) && text.parse::<IpAddr>().is_err() {
+            let error = ConfigError::NotAnAddress { attribute: attribute.into(), text: text.into() };
+            self.refuse(span, Problem::Policy(error), help);
+        }
+    }
+
+    /// What a text that is no address may have been meant for.
+    fn instead_of_equals(&self, text: &str) -> Option<String> {
+        let write = |word: &str| Some(format!("write {}", self.part.format.table(word, text)));
+        match () {
+            () if text.parse::<Network>().is_ok() => write("cidr"),
+            () if text.contains(['*', '?']) => write("glob"),
+            () => text.parse::<SocketAddr>().ok().map(|address| format!("leave out the port: {}", address.ip())),
+        }
+    }
+
+    fn pattern(&mut self, attribute: &str, pattern: &str, span: &Span) {
+        if pattern.contains('[') {
+            let message = "a pattern cannot have a [: it knows only * and ?".to_owned();
+            let help = "* stands for any characters or none, ? for exactly one; a choice is one pattern for each";
+            return self.refuse(span, Problem::Invalid { message }, Some(help.to_owned()));
+        }
+        self.address_like(attribute, pattern, span);
+    }
+
+    /// The beginning of an address, or a pattern: of what addresses are written with.
+    fn address_like(&mut self, attribute: &str, text: &str, span: &Span) {
+        let foreign = text.chars().find(|letter| !"0123456789abcdef.:*?".contains(*letter));
+        if let (true, Some(letter)) = (self.addresses.contains(attribute), foreign) {
+            let message = format!("no address is written with {letter:?}, so attribute {attribute:?} never matches");
+            let help = "addresses look like 192.0.2.1 and 2001:db8::1, in lower case; a network is matched by cidr";
+            self.refuse(span, Problem::Invalid { message }, Some(help.to_owned()));
+        }
+    }
+
+    /// No request has a key that is made of what has to be absent.
+    fn key(&mut self, rule: &RuleFile, node: &Node) {
+        let conditions = rule.r#match.0.iter().zip(entries(node.at(&["match"])));
+        let absent = conditions.filter(|((_, wanted), _)| *wanted == Match::Present(false));
+        let absent: HashMap<&str, &Span> = absent.map(|(_, entry)| (entry.key.as_str(), &entry.key_span)).collect();
+        let parts = rule.key.iter().flatten().zip(node.at(&["key"]).map(Node::items).unwrap_or_default());
+        for (part, place) in parts.filter(|_| rule.missing == WhenMissing::Error) {
+            let names: Vec<&str> = match part {
+                KeyPart::Attribute(name) => vec![name],
+                KeyPart::Coarser(part) => part.names().collect(),
+            };
+            let asked: Option<Vec<&Span>> = names.iter().map(|name| absent.get(name).copied()).collect();
+            if let (Some(asked), false) = (asked, self.mistakes.is_full()) {
+                let (source, names) = (&self.part.source, names.join(" or "));
+                let message =
+                    format!("key attribute {names:?} is never there: the rule matches only requests without it");
+                let mistake = Mistake::at(source, &place.span, Problem::Invalid { message })
+                    .help_with("set missing to \"shared\" for one limit on all of them, or count by another attribute");
+                self.mistakes.add(match asked.first() {
+                    Some(span) => mistake.see(source.place(span), "has to be absent"),
+                    None => mistake,
+                });
+            }
+        }
+    }
+
+    fn refuse(&mut self, span: &Span, problem: Problem, help: Option<String>) {
+        if self.mistakes.is_full() {
+            return;
+        }
+        let mistake = Mistake::at(&self.part.source, span, problem);
+        self.mistakes.add(match help {
+            Some(help) => mistake.help_with(help),
+            None => mistake,
+        });
+    }
+}
