@@ -69,7 +69,7 @@ impl Node {
     }
 
     /// Takes out the part at these positions, if there is one below this node.
-    /// Answers with the span of the table that it was in, and its key there.
+    /// Answers with the span of the table or list that it was in, and its key there.
     pub(super) fn take_out(&mut self, path: &[usize]) -> Option<(Span, Option<String>)> {
         let (last, above) = path.split_last()?;
         let mut node = self;

@@ -7,11 +7,13 @@ use std::path::Path;
 use tidegate_config::{Format, envoy, parse};
 use tidegate_testkit::Random;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     include_str!("../examples/policy.toml"),
     include_str!("../examples/policy.yaml"),
     include_str!("mistakes/unknown-words.toml"),
     include_str!("mistakes/kinds.yaml"),
+    include_str!("mistakes/addresses.toml"),
+    include_str!("mistakes/bare-settings.yaml"),
     include_str!("mistakes/alias-of-itself.yaml"),
     include_str!("mistakes/envoy-limits.yaml"),
 ];

@@ -99,15 +99,11 @@ impl Format {
 
     /// The same below a path.
     fn nested(self, path: &[&str], name: &str, text: &str) -> String {
-        let path = path.iter().map(|name| bare(name));
+        let path: Vec<String> = path.iter().map(|name| bare(name)).collect();
         let table = self.table(name, text);
         match self {
-            Format::Toml => format!("{} = {table}", path.collect::<Vec<String>>().join(".")),
-            Format::Yaml => {
-                let opened = path.collect::<Vec<String>>().join(": { ");
-                let closed = " }".repeat(opened.matches(": { ").count());
-                format!("{opened}: {table}{closed}")
-            }
+            Format::Toml => format!("{} = {table}", path.join(".")),
+            Format::Yaml => format!("{}: {table}{}", path.join(": { "), " }".repeat(path.len() - 1)),
         }
     }
 }

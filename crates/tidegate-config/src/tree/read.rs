@@ -41,15 +41,14 @@ pub(crate) fn read<T: DeserializeOwned>(
         }
         let path: Vec<usize> = error.path.into_iter().rev().collect();
         match node.take_out(&path) {
-            Some((table, Some(key))) => taken.push((table, key)),
-            Some((_, None)) => {}
+            Some((from, key)) => taken.push((from, key.unwrap_or_default())),
             None => return None,
         }
     }
     None
 }
 
-/// Whether a table has a problem only because the entry was taken out.
+/// Whether a table or list has a problem only because something was taken out.
 fn explains(taken: &str, problem: &Problem) -> bool {
     match problem {
         Problem::Missing { field } => taken == *field || suggest::nearest(taken, [*field]).is_some(),
