@@ -25,5 +25,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let report = replay.run([Source::path(log)])?;
     println!("{report}\n{}", report.timings_in_words());
-    Ok(())
+    report.inconclusive.map_or(Ok(()), |why| Err(why.into()))
 }

@@ -1,15 +1,16 @@
 //! Where lines are decided, in the log's own time, and everything is counted.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate::{ConfigError, Key, KeyPart, ManualClock, Micros, Policy, Request};
+use tidegate::{ConfigError, Key, ManualClock, Micros, Policy, Request};
 
 use crate::batch::Record;
 use crate::bins::Bins;
 use crate::draft::shown;
 use crate::mapping::Plan;
 use crate::processor;
-use crate::report::{Example, MOST_EXAMPLES};
+use crate::report::{Broken, Example, MOST_EXAMPLES, in_words, short};
 use crate::search::{self, SearchError, Smallest};
 use crate::share::Share;
 use crate::spool::Spool;
@@ -88,11 +89,15 @@ impl Court {
         let at = self.reach(record.head.at);
         self.decided += 1;
         let own_key = record.key().map_or_else(|| Key::from(()), Key::from);
-        let mut request = Request::new(own_key.clone()).cost(record.head.cost);
+        let request = match record.key() {
+            Some(_) => Request::new(own_key.clone()),
+            None => Request::without_key(),
+        };
+        let mut request = request.cost(record.head.cost);
         for (number, (name, _)) in self.plan.attributes.iter().enumerate() {
             if let Some(value) = record.value(number) {
                 self.present[number] = true;
-                request = request.with(name, part(name, value));
+                request = request.with(name, value);
             }
         }
         if let Some(id) = record.id().and_then(|id| std::str::from_utf8(id).ok()) {
@@ -112,13 +117,18 @@ impl Court {
             }
             _ => {}
         }
+        let undecided = |message: String| undecided(&self.plan, &self.sources, record, &message);
         match &outcome {
             Outcome::Admitted => bin.admitted += 1,
             Outcome::Refused(refusal) => bin.refuse(self.side.refused.count(refusal)),
-            Outcome::Unanswered => {}
+            Outcome::Undecided(error) => self.side.undecided.count(error, undecided),
         }
-        if let (Some(Outcome::Refused(refusal)), Some(side)) = (&old, &mut self.old) {
-            side.refused.count(refusal);
+        if let (Some(outcome), Some(side)) = (&old, &mut self.old) {
+            match outcome {
+                Outcome::Admitted => {}
+                Outcome::Refused(refusal) => _ = side.refused.count(refusal),
+                Outcome::Undecided(error) => side.undecided.count(error, undecided),
+            }
         }
         self.show(record, at, (&outcome, old.as_ref()));
     }
@@ -175,22 +185,35 @@ impl Court {
     }
 }
 
-/// A value as the tower layer has it: an address of IPv6 is one, so that it is
-/// known by its network. One of IPv4 is the same key as its text.
-fn part<'r>(name: &str, value: &'r [u8]) -> KeyPart<'r> {
-    let is_ipv6 = name == "ip" && value.contains(&b':');
-    let address = || std::str::from_utf8(value).ok()?.parse().ok();
-    is_ipv6.then(address).flatten().map_or(KeyPart::Bytes(value), KeyPart::Address)
-}
-
 fn example(plan: &Plan, sources: &[String], record: Record<'_>, at: Micros, refusal: &Refusal) -> Example {
-    let value = |(number, (name, _)): (usize, &(String, usize))| Some((name.clone(), shown(record.value(number)?)));
     Example {
         at: Utc(at),
-        source: sources.get(record.head.source as usize).cloned().unwrap_or_default(),
+        source: source(sources, record),
         line: record.head.line,
         rule: refusal.rule.to_string(),
-        key: crate::report::shown_key(&refusal.key),
-        attributes: plan.attributes.iter().enumerate().filter_map(value).collect(),
+        key: refusal.key.to_string(),
+        attributes: attributes(plan, record),
     }
+}
+
+/// A line that a policy could not decide.
+fn undecided(plan: &Plan, sources: &[String], record: Record<'_>, message: &str) -> Broken {
+    /// Characters of a reason: it may have a value of the log in it.
+    const MAX_REASON: usize = 300;
+    Broken {
+        source: source(sources, record),
+        line: record.head.line,
+        reason: short(message, MAX_REASON),
+        text: in_words(&attributes(plan, record)),
+    }
+}
+
+fn source(sources: &[String], record: Record<'_>) -> String {
+    sources.get(record.head.source as usize).cloned().unwrap_or_default()
+}
+
+/// What the policies know of a line.
+fn attributes(plan: &Plan, record: Record<'_>) -> BTreeMap<String, String> {
+    let value = |(number, (name, _)): (usize, &(String, usize))| Some((name.clone(), shown(record.value(number)?)));
+    plan.attributes.iter().enumerate().filter_map(value).collect()
 }

@@ -49,6 +49,7 @@ pub struct Replay {
     mapping: Mapping,
     format: Option<Format>,
     at_most: Option<Share>,
+    tolerate: Share,
     held_back: usize,
     max_keys: usize,
     progress: Option<Box<dyn FnMut(Progress)>>,
@@ -122,6 +123,7 @@ impl Replay {
             mapping: Mapping::default(),
             format: None,
             at_most: None,
+            tolerate: Share::TOLERATED,
             held_back: HELD_BACK,
             max_keys: MAX_KEYS,
             progress: None,
@@ -153,6 +155,14 @@ impl Replay {
         self
     }
 
+    /// The share of lines that need not be read and decided: if more are lost, the
+    /// report is [inconclusive](Report::inconclusive). [`Share::TOLERATED`] unless
+    /// set.
+    pub fn tolerate(mut self, share: Share) -> Replay {
+        self.tolerate = share;
+        self
+    }
+
     /// How many lines are held back so that earlier ones can still come:
     /// [`HELD_BACK`] unless set.
     pub fn held_back(mut self, lines: usize) -> Replay {
@@ -180,7 +190,7 @@ impl Replay {
     /// what a line says.
     pub fn run(self, sources: impl IntoIterator<Item = Source>) -> Result<Report, ReplayError> {
         let (began, ran) = (Instant::now(), processor::time());
-        let Replay { policy, against, mapping, format, at_most, held_back, max_keys, mut progress } = self;
+        let Replay { policy, against, mapping, format, at_most, tolerate, held_back, max_keys, mut progress } = self;
         let attributes: BTreeSet<String> = [Some(&policy), against.as_ref()]
             .into_iter()
             .flatten()
@@ -211,9 +221,10 @@ impl Replay {
         let (searches, ran) = (Instant::now(), processor::time().saturating_sub(ran));
         let smallest = court.search(at_most, max_keys)?;
         let timings = Timings::new((court.took, ran), searches.elapsed(), began.elapsed());
-        let mut report = Report::new(&court, smallest, at_most, timings);
+        let mut report = Report::new(&court, smallest, (at_most, tolerate), timings);
         report.unused = mapping.unused(&attributes);
         inputs.tell(&mut report);
+        report.inconclusive = report.shortfall();
         Ok(report)
     }
 }

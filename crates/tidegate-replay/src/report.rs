@@ -1,6 +1,7 @@
 //! What a replay found: plain data, for people and for machines.
 
 mod chart;
+mod gate;
 mod html;
 mod text;
 mod words;
@@ -17,10 +18,12 @@ use crate::headroom::{FULL, OVER, Peak};
 use crate::search::Smallest;
 use crate::share::Share;
 use crate::source::Compression;
-use crate::tally::Refusals;
+use crate::tally::{Refusals, Undecided};
 use crate::top::Top;
 use crate::watched::LimitUse;
 use crate::when::Utc;
+
+pub(crate) use words::{in_words, short};
 
 /// Broken lines, refusals and changes that are shown, of each kind.
 pub const MOST_EXAMPLES: usize = 5;
@@ -60,8 +63,11 @@ pub struct Report {
     pub impossible: u64,
     /// Requests whose id was seen before: they pass, and are charged once.
     pub repeated: u64,
-    /// Requests without an answer: their id was used for another request.
-    pub unanswered: u64,
+    /// Requests that the policy could not decide, such as those that lack an
+    /// attribute of a rule's key: neither admitted nor refused.
+    pub undecided: u64,
+    /// Why, the most frequent reason first.
+    pub undecided_reasons: Vec<UndecidedReport>,
     /// Refused, by the rule that bound.
     pub rules: Vec<RuleReport>,
     /// Who is refused most.
@@ -80,6 +86,11 @@ pub struct Report {
     pub timeline: Timeline,
     /// The share that the smallest limits were searched for.
     pub at_most: Option<Share>,
+    /// The share of lines that need not be read and decided.
+    pub tolerate: Share,
+    /// Why the report is no answer, if too much of the log could not be read or
+    /// decided: what happened, examples, and what to do, on several lines.
+    pub inconclusive: Option<String>,
     /// Whether the search had only the first part of the log to go by.
     pub search_is_partial: bool,
     /// How long it took.
@@ -93,6 +104,22 @@ pub struct Span {
     pub from: Utc,
     /// The last.
     pub to: Utc,
+}
+
+/// Requests that a policy could not decide, for one reason.
+#[derive(Clone, Debug, Serialize)]
+pub struct UndecidedReport {
+    /// The reason, as the server has it in metrics and problem documents:
+    /// `missing-attribute`.
+    pub reason: &'static str,
+    /// The rule, if it is one rule's.
+    pub rule: Option<String>,
+    /// The attribute, if it is about one.
+    pub attribute: Option<String>,
+    /// How many.
+    pub lines: u64,
+    /// The first of them.
+    pub example: Broken,
 }
 
 /// A line that was left out.
@@ -216,6 +243,10 @@ pub struct Against {
     pub admitted: u64,
     /// What it does not.
     pub refused: u64,
+    /// What it could not decide.
+    pub undecided: u64,
+    /// Why, the most frequent reason first.
+    pub undecided_reasons: Vec<UndecidedReport>,
     /// Requests that used to pass, and would not.
     pub newly_refused: Change,
     /// Requests that used to be refused, and would pass.
@@ -288,7 +319,7 @@ impl Report {
     pub(crate) fn new(
         court: &Court,
         (smallest, is_partial): Found,
-        at_most: Option<Share>,
+        (at_most, tolerate): (Option<Share>, Share),
         timings: Timings,
     ) -> Report {
         let side = &court.side;
@@ -301,6 +332,8 @@ impl Report {
         let against = court.old.as_ref().map(|old| Against {
             admitted: old.admitted,
             refused: old.refused.count,
+            undecided: old.undecided.count,
+            undecided_reasons: reasons_of(&old.undecided),
             newly_refused: Change::new(&court.newly_refused),
             newly_admitted: Change::new(&court.newly_admitted),
         });
@@ -327,7 +360,8 @@ impl Report {
             refused: side.refused.count,
             impossible: side.impossible,
             repeated: side.repeated,
-            unanswered: side.unanswered,
+            undecided: side.undecided.count,
+            undecided_reasons: reasons_of(&side.undecided),
             rules: rules_of(&side.refused),
             refused_keys: keys_of(&side.refused.keys),
             refused_examples: court.examples.clone(),
@@ -336,21 +370,24 @@ impl Report {
             against,
             timeline: Timeline { width_us: court.bins.width().get(), rules, bins: bins.collect() },
             at_most,
+            tolerate,
+            inconclusive: None,
             search_is_partial: is_partial,
             timings,
         }
     }
 
-    /// Requests that were decided.
+    /// Requests that were read, the undecided ones included.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.admitted + self.refused + self.unanswered
+        self.admitted + self.refused + self.undecided
     }
 
-    /// Whether more is refused than the share that was asked for.
+    /// Whether more of what was decided is refused than the share that was asked
+    /// for. Says nothing if the report is [inconclusive](Report::inconclusive).
     #[must_use]
     pub fn refuses_too_many(&self) -> bool {
-        self.at_most.is_some_and(|share| self.refused > share.of(self.requests()))
+        self.at_most.is_some_and(|share| self.refused > share.of(self.admitted + self.refused))
     }
 
     /// The report as JSON.
@@ -392,7 +429,7 @@ impl LimitReport {
             // Beyond the sample, the busiest are known by name.
             peak_most: limit.headroom.nearest().map(|(_, peak)| peak).max().unwrap_or(0),
             peaks: tenths.map(share),
-            nearest: limit.headroom.nearest().map(|(key, peak)| NearReport { key: shown_key(key), peak }).collect(),
+            nearest: limit.headroom.nearest().map(|(key, peak)| NearReport { key: key.to_string(), peak }).collect(),
             smallest,
         }
     }
@@ -413,10 +450,10 @@ impl Change {
     }
 }
 
-/// A key as people read it, with the attributes that its requests lack.
-#[must_use]
-pub fn shown_key(key: &Key<'_>) -> String {
-    words::key(key)
+fn reasons_of(undecided: &Undecided) -> Vec<UndecidedReport> {
+    let mut reasons = undecided.reasons.clone();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.lines));
+    reasons
 }
 
 fn rules_of(refusals: &Refusals) -> Vec<RuleReport> {
@@ -429,7 +466,7 @@ fn rules_of(refusals: &Refusals) -> Vec<RuleReport> {
 fn keys_of(keys: &Top<(Name, Key<'static>)>) -> Vec<KeyReport> {
     let report = |rule: &Name, key: &Key<'_>, count, error| KeyReport {
         rule: rule.to_string(),
-        key: shown_key(key),
+        key: key.to_string(),
         count,
         error,
     };

@@ -17,6 +17,9 @@ pub struct UnreadableShare {
 }
 
 impl Share {
+    /// The share of lines that may be lost unless told otherwise: 5%.
+    pub const TOLERATED: Share = Share { millionths: 50_000 };
+
     /// How many of `total` that is, rounded down.
     #[must_use]
     pub fn of(self, total: u64) -> u64 {

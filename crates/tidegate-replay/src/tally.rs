@@ -3,6 +3,7 @@
 use tidegate::{CheckError, ConfigError, Decision};
 use tidegate::{Key, Limiter, ManualClock, MemoryStore, Name, Policy, Request};
 
+use crate::report::{Broken, UndecidedReport};
 use crate::spool::Spool;
 use crate::top::Top;
 use crate::watched::Watched;
@@ -13,6 +14,9 @@ pub const MOST_COUNTED: usize = 1_000;
 /// Rules that are counted apart from the others.
 const MOST_RULES: usize = 64;
 
+/// Reasons that are told apart.
+const MAX_REASONS: usize = 64;
+
 /// A policy, and what it decided.
 pub(crate) struct Side {
     pub(crate) limiter: Limiter<Watched>,
@@ -20,15 +24,15 @@ pub(crate) struct Side {
     pub(crate) refused: Refusals,
     pub(crate) impossible: u64,
     pub(crate) repeated: u64,
-    pub(crate) unanswered: u64,
+    pub(crate) undecided: Undecided,
 }
 
 /// What a policy says of a request.
 pub(crate) enum Outcome {
     Admitted,
     Refused(Refusal),
-    /// There is no answer: a request id was used for two requests.
-    Unanswered,
+    /// There is no decision: the request lacks what the policy needs.
+    Undecided(CheckError),
 }
 
 pub(crate) struct Refusal {
@@ -68,6 +72,39 @@ impl Refusals {
     }
 }
 
+/// Requests that a policy could not decide, by reason.
+#[derive(Default)]
+pub(crate) struct Undecided {
+    pub(crate) count: u64,
+    pub(crate) reasons: Vec<UndecidedReport>,
+}
+
+impl Undecided {
+    /// Counts one; the first of each reason is its example.
+    pub(crate) fn count(&mut self, error: &CheckError, example: impl FnOnce(String) -> Broken) {
+        self.count += 1;
+        let (rule, attribute) = match error {
+            CheckError::MissingAttribute { rule, attribute } => (Some(rule.as_str()), Some(&**attribute)),
+            CheckError::NotAnAddress { attribute, .. } => (None, Some(&**attribute)),
+            _ => (None, None),
+        };
+        let reason = error.reason();
+        let is_same = |known: &&mut UndecidedReport| {
+            (known.reason, known.rule.as_deref(), known.attribute.as_deref()) == (reason, rule, attribute)
+        };
+        if let Some(known) = self.reasons.iter_mut().find(is_same) {
+            known.lines += 1;
+        } else if self.reasons.len() < MAX_REASONS {
+            let message = match error {
+                CheckError::Store(error) => error.to_string(),
+                error => error.to_string(),
+            };
+            let [rule, attribute] = [rule, attribute].map(|name| name.map(str::to_owned));
+            self.reasons.push(UndecidedReport { reason, rule, attribute, lines: 1, example: example(message) });
+        }
+    }
+}
+
 /// The rules that are not told apart.
 const OTHERS: Name = Name::literal("(other rules)");
 
@@ -85,7 +122,7 @@ impl Side {
             refused: Refusals::default(),
             impossible: 0,
             repeated: 0,
-            unanswered: 0,
+            undecided: Undecided::default(),
         })
     }
 
@@ -102,23 +139,20 @@ impl Side {
                 seen.refused_by(rule).unwrap_or_else(|| (seen.hash(rule, own_key), own_key.clone().into_owned()));
             Refusal { rule, key, hash }
         };
+        self.repeated += u64::from(decided.as_ref().is_ok_and(Decision::is_repeated));
         let outcome = match decided {
-            Ok(decision) if decision.is_allowed() => Outcome::Admitted,
+            Ok(decision) if decision.is_allowed() => {
+                self.admitted += 1;
+                Outcome::Admitted
+            }
             Ok(decision) => Outcome::Refused(refusal(decision.rule())),
             Err(CheckError::Unsatisfiable { rule, .. }) => {
                 self.impossible += 1;
                 Outcome::Refused(refusal(rule))
             }
-            Err(_) => Outcome::Unanswered,
+            Err(error) => Outcome::Undecided(error),
         };
         seen.clear();
-        drop(seen);
-        self.repeated += u64::from(decided.as_ref().is_ok_and(Decision::is_repeated));
-        match &outcome {
-            Outcome::Admitted => self.admitted += 1,
-            Outcome::Unanswered => self.unanswered += 1,
-            Outcome::Refused(_) => {}
-        }
         outcome
     }
 }

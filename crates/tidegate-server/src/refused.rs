@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use tidegate::kernel::Verb;
 use tidegate::{Event, Key, Limit, Micros, Name, Observer};
 use tidegate_replay::Top;
-use tidegate_replay::report::shown_key;
 
 use self::recent::Recent;
 pub(crate) use self::recent::RecentRefusal;
@@ -108,7 +107,7 @@ impl Refused {
 
 /// A key as people read it, as far as they do.
 pub(crate) fn shown(key: &Key<'_>) -> String {
-    let text = shown_key(key);
+    let text = key.to_string();
     match text.char_indices().nth(LONGEST_SHOWN - 1) {
         None if text.is_empty() => "(no key)".into(),
         Some((end, last)) if end + last.len_utf8() < text.len() => format!("{}…", &text[..end]),

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::words::{count, duration, peak, share};
-use super::{Change, Example, KeyReport, LimitReport, Report, chart};
+use super::words::{count, duration, in_words, peak, share};
+use super::{Broken, Change, Example, KeyReport, LimitReport, Report, chart};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -23,6 +23,7 @@ pub(super) fn page(report: &Report) -> String {
     head(&mut page, report);
     tiles(&mut page, report);
     notes(&mut page, report);
+    undecided(&mut page, report);
     when(&mut page, report);
     if let Some(against) = &report.against {
         change(&mut page, ("Newly refused", "is-refused"), "They pass today, and would not.", &against.newly_refused);
@@ -75,9 +76,10 @@ fn head(page: &mut String, report: &Report) {
 
 /// The one thing to know.
 fn headline(report: &Report) -> String {
-    let total = report.requests();
+    if let Some(first) = report.inconclusive.as_ref().and_then(|why| why.lines().next()) {
+        return escape(first);
+    }
     match &report.against {
-        _ if total == 0 => "There was nothing to decide".to_owned(),
         Some(against) if against.newly_refused.count == 0 && against.newly_admitted.count == 0 => {
             "The two policies decide alike".to_owned()
         }
@@ -87,7 +89,7 @@ fn headline(report: &Report) -> String {
             count(against.newly_admitted.count)
         ),
         None if report.refused == 0 => "Nobody would be refused".to_owned(),
-        None => format!("{} of all requests would be refused", share(report.refused, total)),
+        None => format!("{} of all requests would be refused", share(report.refused, report.requests())),
     }
 }
 
@@ -115,7 +117,7 @@ fn tiles(page: &mut String, report: &Report) {
         tile("newly admitted", against.newly_admitted.count, "is-admitted", share(against.newly_admitted.count, total));
     }
     for (name, number) in
-        [("can never pass", report.impossible), ("sent again", report.repeated), ("no answer", report.unanswered)]
+        [("can never pass", report.impossible), ("sent again", report.repeated), ("undecided", report.undecided)]
     {
         if number > 0 {
             tile(name, number, "", share(number, total));
@@ -245,8 +247,6 @@ fn examples(page: &mut String, examples: &[Example]) {
     }
     *page += "<details><summary>the first of them</summary><div class='wide'><table><thead><tr><th>when</th><th>line</th><th>rule</th><th>request</th></tr></thead><tbody>";
     for example in examples {
-        let attributes: Vec<String> =
-            example.attributes.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
         let _ = write!(
             page,
             "<tr><td><time>{}</time></td><td>{}:{}</td><td>{}</td><td><code>{}</code></td></tr>",
@@ -254,7 +254,7 @@ fn examples(page: &mut String, examples: &[Example]) {
             escape(&example.source),
             example.line,
             escape(&example.rule),
-            attributes.join(" ")
+            escape(&in_words(&example.attributes))
         );
     }
     *page += "</tbody></table></div></details>";
@@ -269,16 +269,25 @@ fn broken(page: &mut String, report: &Report) {
         "<section><h2>Broken lines</h2><p>{} were left out; the first of them:</p><ul class='broken'>",
         count(report.broken)
     );
-    for broken in &report.broken_examples {
-        let (source, line) = (escape(&broken.source), broken.line);
-        let _ = write!(
-            page,
-            "<li><b>{source}:{line}</b> {}<br><code>{}</code></li>",
-            escape(&broken.reason),
-            escape(&broken.text)
-        );
-    }
+    report.broken_examples.iter().for_each(|broken| left_out(page, broken));
     *page += "</ul></section>\n";
+}
+
+fn undecided(page: &mut String, report: &Report) {
+    for (title, reasons) in report.undecided_by_policy() {
+        let _ = write!(page, "<section><h2>{title}</h2>");
+        for undecided in reasons {
+            let _ = write!(page, "<p>{} lines; the first of them:</p><ul class='broken'>", count(undecided.lines));
+            left_out(page, &undecided.example);
+            *page += "</ul>";
+        }
+        *page += "</section>\n";
+    }
+}
+
+fn left_out(page: &mut String, Broken { source, line, reason, text }: &Broken) {
+    let [source, reason, text] = [source, reason, text].map(|text| escape(text));
+    let _ = write!(page, "<li><b>{source}:{line}</b> {reason}<br><code>{text}</code></li>");
 }
 
 fn foot(page: &mut String, report: &Report) {

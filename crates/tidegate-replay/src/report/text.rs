@@ -3,8 +3,8 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use super::words::{count, duration, peak, share, short};
-use super::{Change, Example, KeyReport, Report, Timings};
+use super::words::{count, duration, in_words, peak, share, short};
+use super::{Broken, Change, Example, KeyReport, Report, Timings};
 use crate::source::Compression;
 
 /// Keys that are listed: the rest is in the other outputs.
@@ -14,10 +14,19 @@ const COLUMNS: usize = 60;
 /// Characters of a key or limit that are shown.
 const WIDEST: usize = 44;
 
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Broken { source, line, reason, text } = self;
+        write!(f, "{source}:{line}: {reason}")?;
+        if text.is_empty() { Ok(()) } else { write!(f, "\n    {text}") }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_sources(f)?;
         self.write_totals(f)?;
+        self.write_undecided(f)?;
         self.write_when(f)?;
         self.write_limits(f)?;
         write_keys(f, "Refused most", &self.refused_keys)?;
@@ -89,13 +98,23 @@ impl Report {
         for (name, number) in [
             ("  of them: can never pass", self.impossible),
             ("sent again, charged once", self.repeated),
-            ("id used twice, no answer", self.unanswered),
+            ("could not be decided", self.undecided),
         ] {
             if number > 0 {
                 row(name, number);
             }
         }
         write!(f, "\n{table}")
+    }
+
+    fn write_undecided(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (title, reasons) in self.undecided_by_policy() {
+            writeln!(f, "\n{title}")?;
+            for undecided in reasons.iter().take(MOST_LISTED) {
+                writeln!(f, "  {}: {}", count(undecided.lines), undecided.example)?;
+            }
+        }
+        Ok(())
     }
 
     /// Two rows of bars: what came, and what of it was refused.
@@ -163,7 +182,7 @@ impl Report {
 
     fn write_notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for broken in &self.broken_examples {
-            writeln!(f, "\n{}:{}: {}\n  {}", broken.source, broken.line, broken.reason, broken.text)?;
+            writeln!(f, "\n{broken}")?;
         }
         let notes = self.notes();
         if !notes.is_empty() {
@@ -230,10 +249,8 @@ fn write_examples(f: &mut fmt::Formatter<'_>, title: &str, examples: &[Example])
     }
     writeln!(f, "\n{title}")?;
     for example in examples {
-        let attributes: Vec<String> =
-            example.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let Example { at, source, line, rule, .. } = example;
-        writeln!(f, "  {at} {source}:{line} by {rule}: {}", short(&attributes.join(" "), 100))?;
+        let Example { at, source, line, rule, attributes, .. } = example;
+        writeln!(f, "  {at} {source}:{line} by {rule}: {}", short(&in_words(attributes), 100))?;
     }
     Ok(())
 }

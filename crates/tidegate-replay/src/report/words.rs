@@ -1,8 +1,7 @@
 //! Numbers and times as people read them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
-
-use tidegate::Key;
 
 use crate::headroom::OVER;
 
@@ -53,28 +52,14 @@ pub(super) fn duration(duration: Duration) -> String {
     text
 }
 
-/// A key, with the attributes that its requests lack shown as such.
-///
-/// Where some are missing, the library puts a part before the others that says
-/// which: `+` for those that are there, `-` for those that are not.
-pub(super) fn key(key: &Key<'_>) -> String {
-    let parts: Vec<&[u8]> = key.parts().collect();
-    let [gaps, values @ ..] = &*parts else { return key.to_string() };
-    let are_gaps = gaps.len() == values.len()
-        && gaps.contains(&b'-')
-        && gaps.iter().zip(values).all(|(gap, value)| matches!((gap, value.is_empty()), (b'+', _) | (b'-', true)));
-    if !key.is_composite() || !are_gaps {
-        return key.to_string();
-    }
-    let shown = gaps.iter().zip(values).map(|(gap, value)| match gap {
-        b'-' => "(none)".to_owned(),
-        _ => Key::from(*value).to_string(),
-    });
-    shown.collect::<Vec<_>>().join(" / ")
+/// `ip=192.0.2.1 method=GET`
+pub(crate) fn in_words(attributes: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<String> = attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    pairs.join(" ")
 }
 
 /// The beginning of a text, within so many characters.
-pub(super) fn short(text: &str, most: usize) -> String {
+pub(crate) fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
@@ -84,14 +69,6 @@ pub(super) fn short(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_key_shows_what_is_missing() {
-        let of = |parts: &[&str]| key(&Key::of(parts.iter().map(|part| (*part).into())));
-        assert_eq!(key(&Key::from("-")), "-");
-        assert_eq!([of(&["-", ""]), of(&["+-", "a", ""])], ["(none)", "a / (none)"]);
-        assert_eq!([of(&["-", "a"]), of(&["a", "b"]), of(&["+", "a"])], ["- / a", "a / b", "+ / a"]);
-    }
 
     #[test]
     fn numbers_read_well() {

@@ -16,6 +16,7 @@ const POLICIES: [&str; 6] = [
     [rules.orders]
     limit = 'sliding-log 5/10s'
     key = ['user']
+    missing = 'shared'
     match = { path = { prefix = '/api/' } }
     overrides.user = { bob = 'unlimited', 'c*' = '1/min' }
     [rules.posts]
@@ -49,7 +50,7 @@ const POLICIES: [&str; 6] = [
     key = ['user']
     shadow = true
     ",
-    "[rules.query]\nlimit = '2/s'\nkey = ['query', 'user', 'path', 'ip', 'method', 'endpoint']\n[rules.out]\nlimit = 'blocked'\nmatch = { path = '/static/a.css' }\n",
+    "[rules.query]\nlimit = '2/s'\nkey = ['query', 'user', 'path', 'ip', 'method', 'endpoint']\nmissing = 'shared'\n[rules.out]\nlimit = 'blocked'\nmatch = { path = '/static/a.css' }\n",
 ];
 
 fn run(new: &str, old: Option<&str>, text: String) -> Report {
@@ -78,7 +79,7 @@ fn expect(report: &Report, entries: &[Entry], refused: &[Option<String>], case: 
     let count = refused.iter().flatten().count() as u64;
     assert_eq!((report.refused, report.admitted), (count, entries.len() as u64 - count), "{case}");
     assert_eq!(counted(&report.rules), by_rule(refused), "{case}");
-    assert_eq!((report.broken, report.late, report.unanswered), (0, 0, 0), "{case}");
+    assert_eq!((report.broken, report.late, report.undecided), (0, 0, 0), "{case}");
     if report.refused_keys.len() < 20 {
         assert_eq!(sum_by_rule(&report.refused_keys), by_rule(refused), "{case}");
     }
@@ -113,6 +114,45 @@ fn decisions_are_those_of_the_reference_in_every_format() {
             }
         }
     }
+}
+
+#[test]
+fn lines_without_the_key_attribute_are_undecided_in_every_format() {
+    const BY_USER: &str = "[rules.api]\nlimit = '5/min'\nkey = ['user']\nmatch = { path = { prefix = '/api/' } }\n";
+    let all = entries(&mut Random::new(11), 500);
+    for written in Written::ALL {
+        let told: Vec<Entry> = all.iter().map(|entry| written.told(entry)).collect();
+        let lacks = |entry: &&Entry| entry.user.is_none() && entry.path.starts_with("/api/");
+        let lacking = told.iter().filter(lacks).count() as u64;
+        let whole: Vec<Entry> = told.iter().filter(|entry| !lacks(entry)).cloned().collect();
+        let report = run(BY_USER, None, written.write(&told));
+        let case = format!("{written:?}: {report}");
+        assert!(lacking > 25, "{case}");
+        assert_eq!((report.requests(), report.undecided), (500, lacking), "{case}");
+        let refused = refusals(policy(BY_USER), &whole).iter().flatten().count() as u64;
+        assert_eq!(report.refused, refused, "those that lack it take nothing from the others: {case}");
+        let [undecided] = &*report.undecided_reasons else { panic!("{case}") };
+        let (rule, attribute) = (undecided.rule.as_deref(), undecided.attribute.as_deref());
+        assert_eq!((undecided.reason, rule, attribute), ("missing-attribute", Some("api"), Some("user")));
+        assert_eq!(undecided.lines, lacking);
+        assert!(undecided.example.text.contains("path=/api/"), "{undecided:?}");
+        for shown in [report.to_string(), report.to_html().replace("&quot;", "\"")] {
+            assert!(shown.contains("rule \"api\": key attribute \"user\" is missing"), "{shown}");
+        }
+        assert!(report.inconclusive.is_some_and(|why| why.contains(&format!("{lacking} of 500 lines"))), "{written:?}");
+    }
+}
+
+#[test]
+fn what_is_no_address_is_undecided_and_so_is_a_line_without_a_key() {
+    let text = "time,ip,host\n1,192.0.2.1,a\n1,somewhere.example,a\n1,elsewhere.example,a\n1,,a\n";
+    let report = run("[rules.address]\nlimit = '5/min'\nkey = ['ip']\n", None, text.to_owned());
+    let reasons: Vec<_> = report.undecided_reasons.iter().map(|why| (why.reason, why.lines)).collect();
+    assert_eq!(reasons, [("not-an-address", 2), ("missing-attribute", 1)]);
+    assert!(report.undecided_reasons[0].example.reason.contains("\"somewhere.example\""), "{report}");
+    let report = run("[rules.plain]\nlimit = '5/min'\n", None, text.to_owned());
+    let [keyless] = &*report.undecided_reasons else { panic!("{report}") };
+    assert_eq!((report.admitted, keyless.attribute.as_deref(), keyless.lines), (3, Some("key"), 1));
 }
 
 #[test]
@@ -163,10 +203,10 @@ fn lines_out_of_order_are_decided_at_their_times() {
 fn a_line_that_comes_too_late_is_counted_and_decided_at_the_time_reached() {
     let mut text = String::new();
     for second in 0..10_000 {
-        text += &format!("{{\"time\": {}, \"ip\": \"a\"}}\n", 1_000_000 + second);
+        text += &format!("{{\"time\": {}, \"user\": \"a\"}}\n", 1_000_000 + second);
     }
-    text += "{\"time\": 1000000, \"ip\": \"late\"}\n{\"time\": 1000001, \"ip\": \"late\"}\n";
-    let report = run("[rules.address]\nlimit = 'fixed 1/s'\nkey = ['ip']\n", None, text);
+    text += "{\"time\": 1000000, \"user\": \"late\"}\n{\"time\": 1000001, \"user\": \"late\"}\n";
+    let report = run("[rules.user]\nlimit = 'fixed 1/s'\nkey = ['user']\n", None, text);
     // By their own times both would pass; at one instant, only one of them.
     assert_eq!((report.late, report.admitted, report.refused), (2, 10_001, 1));
     assert!(report.late_by_us > 0);
@@ -219,7 +259,10 @@ fn fields_are_taken_for_the_attributes_that_somebody_says() {
     assert_eq!((report.admitted, report.refused), (2, 2));
     // An id seen before is charged once; with another cost it is a mistake.
     let report = mapped(true);
-    assert_eq!((report.admitted, report.refused, report.repeated, report.unanswered), (3, 0, 1, 1));
+    assert_eq!((report.admitted, report.refused, report.repeated, report.undecided), (3, 0, 1, 1));
+    let reused = &report.undecided_reasons[0];
+    assert_eq!((reused.reason, reused.lines, reused.example.line), ("id-reused", 1, 4));
+    assert!(reused.example.reason.contains("was used for another request"), "{reused:?}");
 }
 
 #[test]
@@ -238,11 +281,11 @@ fn an_attribute_that_no_line_has_is_told() {
 
 #[test]
 fn headroom_is_what_the_busiest_keys_used_at_their_peak() {
-    let mut text = String::from("time,ip\n");
-    for (ip, requests) in [("a", 1), ("b", 5), ("c", 10), ("d", 11)] {
-        (0..requests).for_each(|_| text += &format!("2024-01-01T00:00:00Z,{ip}\n"));
+    let mut text = String::from("time,user\n");
+    for (user, requests) in [("a", 1), ("b", 5), ("c", 10), ("d", 11)] {
+        (0..requests).for_each(|_| text += &format!("2024-01-01T00:00:00Z,{user}\n"));
     }
-    let report = run("[rules.address]\nlimit = 'fixed 10/h'\nkey = ['ip']\n", None, text);
+    let report = run("[rules.user]\nlimit = 'fixed 10/h'\nkey = ['user']\n", None, text);
     let limit = &report.limits[0];
     assert_eq!((limit.asked, limit.refused, limit.keys, limit.is_exact), (27, 1, 4, true));
     let nearest: Vec<(&str, u16)> = limit.nearest.iter().map(|near| (&*near.key, near.peak)).collect();
@@ -253,10 +296,10 @@ fn headroom_is_what_the_busiest_keys_used_at_their_peak() {
 
 #[test]
 fn shadows_and_candidates_are_counted_apart() {
-    let text = "time,ip\n".to_owned() + &"2024-01-01T00:00:00Z,a\n".repeat(5);
-    let report = run("[rules.address]\nlimit = '4/h'\nkey = ['ip']\ncandidate = '2/h'\n", None, text);
+    let text = "time,user\n".to_owned() + &"2024-01-01T00:00:00Z,a\n".repeat(5);
+    let report = run("[rules.user]\nlimit = '4/h'\nkey = ['user']\ncandidate = '2/h'\n", None, text);
     let limits: Vec<_> =
         report.limits.iter().map(|limit| (&*limit.rule, limit.shadow, limit.asked, limit.refused)).collect();
-    assert_eq!(limits, [("address", false, 5, 1), ("address (candidate)", true, 5, 3)]);
+    assert_eq!(limits, [("user", false, 5, 1), ("user (candidate)", true, 5, 3)]);
     assert_eq!((report.admitted, report.refused), (4, 1));
 }
