@@ -13,14 +13,24 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use tidegate_config::Problem;
 
 use crate::causes::in_full;
 use crate::listen::Address;
 use crate::settings::{self, Settings};
 
+/// The exit status where the question was answered by "no": refused, invalid, too many.
+const NO: u8 = 1;
+
+/// The exit status where there is no answer: bad arguments, a file that cannot be read, no server.
+const NO_ANSWER: u8 = 2;
+
 /// A rate limiter: exact counts, five algorithms, one binary.
 #[derive(Parser)]
 #[command(name = "tidegate", version, propagate_version = true)]
+#[command(after_help = "Exit status of every command: 0 for success or \"yes\", 1 for \"no\" (refused, not ready, \
+                        invalid, too many), 2 without an answer (bad arguments, a file that cannot be read, no server). \
+                        The help of each command says what that means.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,11 +40,18 @@ struct Cli {
 enum Command {
     /// Serve limits until Ctrl-C or SIGTERM
     #[command(after_help = "Every setting is also a variable of the environment, and a name in the --settings file: \
-                            --max-keys is TIDEGATE_MAX_KEYS and max_keys.")]
+                            --max-keys is TIDEGATE_MAX_KEYS and max_keys.\n\n\
+                            Exit status: 0 after a shutdown, 1 if it cut connections or could not write the snapshot, \
+                            2 if it could not start, 130 if a second signal ended it at once.")]
     Serve(Box<Settings>),
-    /// Ask a server, or a store, whether a key may pass: exit status 0 if so, 1 if not, 2 without an answer
+    /// Ask a server, or a store, whether a request of a key is admitted
+    #[command(after_help = "Exit status: 0 admitted, 1 refused, 2 without an answer: no server or store, or an error \
+                            instead of a decision.")]
     Check(check::Arguments),
-    /// Ask a server whether it should get requests: exit status 0 if so
+    /// Ask a server whether it should get requests
+    #[command(
+        after_help = "Exit status: 0 ready, 1 not ready, 2 without an answer: no server, or not a tidegate server."
+    )]
     Ready {
         /// The server to ask: host:port or unix:/path, without TLS
         #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
@@ -44,8 +61,10 @@ enum Command {
     #[command(after_help = simulate::WORDS)]
     Simulate(simulate::Arguments),
     /// Watch a server: rates and latency, the store, who is refused
+    #[command(after_help = "Exit status: 0 when left, 2 without a server or a terminal.")]
     Top(top::Arguments),
-    /// Look for mistakes in policy files: exit status 1 if there are any
+    /// Look for errors in policy files
+    #[command(after_help = "Exit status: 0 all valid, 1 a file is invalid, 2 a file cannot be read.")]
     Validate {
         /// The files, TOML or YAML
         #[arg(required = true, value_name = "FILE")]
@@ -58,15 +77,20 @@ enum Command {
     #[command(after_help = replay::HELP)]
     Replay(replay::Arguments),
     /// Print the JSON Schema of policy files, for editors
+    #[command(after_help = PRINTED)]
     Schema,
     /// Print what makes a shell complete the commands
+    #[command(after_help = PRINTED)]
     Completions {
         /// For which
         shell: Shell,
     },
     /// Print the manual page
+    #[command(after_help = PRINTED)]
     Man,
 }
+
+const PRINTED: &str = "Exit status: 0 printed, 2 if it cannot be written.";
 
 /// Runs the command of the process's arguments.
 pub fn run() -> ExitCode {
@@ -74,7 +98,7 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(report) => {
             warn(&report);
-            return ExitCode::from(2);
+            return ExitCode::from(NO_ANSWER);
         }
     };
     match command {
@@ -137,12 +161,12 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
-    let mut valid = true;
+    let mut status = 0;
     let mut say = |names: String, loaded: Result<(), tidegate_config::Report>| match loaded {
         Ok(()) => say(&format!("{names}: valid")),
         Err(report) => {
             warn(&report);
-            valid = false;
+            status = status.max(if is_unread(&report) { NO_ANSWER } else { NO });
         }
     };
     if envoy {
@@ -155,7 +179,15 @@ fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
             say(path.display().to_string(), loaded);
         }
     }
-    if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    ExitCode::from(status)
+}
+
+/// Whether a file of the command line was not read. One that a policy includes is an error of the policy.
+fn is_unread(report: &tidegate_config::Report) -> bool {
+    report.mistakes().iter().any(|mistake| {
+        let is_unread = matches!(mistake.problem(), Problem::Unreadable { .. } | Problem::UnknownFormat { .. });
+        is_unread && mistake.place().is_none()
+    })
 }
 
 /// Prints to standard output; a reader that has gone is no mistake.
@@ -179,7 +211,7 @@ fn warn(lines: &dyn std::fmt::Display) {
 /// An error and what caused it, on one line.
 fn complain(error: &dyn std::error::Error) -> ExitCode {
     warn(&format_args!("tidegate: {}", in_full(error)));
-    ExitCode::from(2)
+    ExitCode::from(NO_ANSWER)
 }
 
 #[cfg(test)]

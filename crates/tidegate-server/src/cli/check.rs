@@ -5,17 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tidegate::{CheckError, ConfigError, Limit, Limiter, Meter, Request};
 use tidegate_redis::{ConnectError, RedisStore};
 
 use super::client::{NoAnswer, exchange, request};
-use super::{complain, say};
+use super::{NO, complain, say};
 use crate::inline::INLINE_RULE;
 use crate::listen::Address;
-
-const REFUSED: u8 = 1;
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -44,6 +42,8 @@ enum Failure {
     NoAnswer(#[from] NoAnswer),
     #[error("{detail}")]
     Problem { detail: String },
+    #[error("{server} is not a tidegate server: it answers GET /readyz by {status}")]
+    NotTidegate { server: Address, status: StatusCode },
     #[error(transparent)]
     Store(#[from] ConnectError),
     #[error(transparent)]
@@ -73,12 +73,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
                 Some(time) => say(&format!("refused, retry after {time:?}")),
                 None => say("refused for good"),
             }
-            ExitCode::from(REFUSED)
+            ExitCode::from(NO)
         }
     }
 }
 
-/// Whether a server is ready: for those who watch over containers.
+/// Whether a server is ready: for the health checks of containers.
 pub(super) fn ready(server: &Address) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answer = runtime
@@ -86,10 +86,11 @@ pub(super) fn ready(server: &Address) -> ExitCode {
         .and_then(|runtime| Ok(runtime.block_on(exchange(server, request(Method::GET, "/readyz", String::new())))?));
     match answer {
         Err(failure) => complain(&failure),
-        Ok((status, body)) => {
+        Ok((status @ (StatusCode::OK | StatusCode::SERVICE_UNAVAILABLE), body)) => {
             say(String::from_utf8_lossy(&body).trim_end());
-            if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(NO) }
         }
+        Ok((status, _)) => complain(&Failure::NotTidegate { server: server.clone(), status }),
     }
 }
 

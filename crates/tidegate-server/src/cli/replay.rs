@@ -11,10 +11,7 @@ use tidegate::Policy;
 use tidegate_config::Report as Mistakes;
 use tidegate_replay::{Format, HELD_BACK, Progress, Replay, ReplayError, Report, Share, Source};
 
-use super::{complain, print, warn};
-
-/// The policy refuses more than `--at-most`.
-const TOO_MANY: u8 = 1;
+use super::{NO, NO_ANSWER, complain, print, warn};
 
 /// How often the bar moves.
 const STEP: Duration = Duration::from_millis(100);
@@ -25,7 +22,11 @@ Examples:
   tidegate replay access.log* --policy new.toml --against old.toml --html report.html
   zcat logs/*.gz | tidegate replay - --policy new.toml --map tenant=org.id --at-most 0.1%
 
-Exit status: 0 when done, 1 if the policy refuses more than --at-most, 2 without an answer.";
+Exit status:
+  0  decided; with --at-most, no more than that is refused
+  1  the policy refuses more than --at-most
+  2  no answer: bad arguments, a file that cannot be read to its end, no line,
+     or more lines than --tolerate that could not be read or decided";
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -47,6 +48,9 @@ pub(super) struct Arguments {
     /// Search the smallest limits that would refuse at most this share of requests, such as 0.1%
     #[arg(long, value_name = "SHARE")]
     at_most: Option<Share>,
+    /// The share of lines that need not be read and decided: if more are lost, there is no answer
+    #[arg(long, value_name = "SHARE", default_value_t = Share::TOLERATED)]
+    tolerate: Share,
     /// How many lines are held back, so that earlier ones can still come
     #[arg(long, value_name = "LINES", default_value_t = HELD_BACK)]
     reorder: usize,
@@ -94,11 +98,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 
 fn refuse(mistakes: &Mistakes) -> ExitCode {
     warn(mistakes);
-    ExitCode::from(2)
+    ExitCode::from(NO_ANSWER)
 }
 
 fn report(arguments: &Arguments, (policy, against): (Policy, Option<Policy>)) -> Result<Report, Failure> {
     let mut replay = Replay::new(policy).held_back(arguments.reorder).max_keys(arguments.max_keys);
+    replay = replay.tolerate(arguments.tolerate);
     if let Some(policy) = against {
         replay = replay.against(policy);
     }
@@ -133,9 +138,18 @@ fn tell(arguments: &Arguments, report: &Report) -> ExitCode {
         false => write!(out, "{report}"),
     });
     if arguments.timings {
-        eprintln!("{}", report.timings_in_words());
+        warn(&report.timings_in_words());
     }
-    if printed == ExitCode::SUCCESS && report.refuses_too_many() { ExitCode::from(TOO_MANY) } else { printed }
+    if let Some(why) = &report.inconclusive {
+        warn(&format_args!("tidegate: {why}"));
+        return ExitCode::from(NO_ANSWER);
+    }
+    if let Some(at_most) = report.at_most.filter(|_| printed == ExitCode::SUCCESS && report.refuses_too_many()) {
+        let (refused, decided) = (report.refused, report.admitted + report.refused);
+        warn(&format_args!("tidegate: {refused} of {decided} requests would be refused, more than {at_most}"));
+        return ExitCode::from(NO);
+    }
+    printed
 }
 
 /// Back to the start of the line, and nothing on it.

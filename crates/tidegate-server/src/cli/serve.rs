@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
-use super::{complain, say, warn as tell};
+use super::{NO, NO_ANSWER, complain, say, warn as tell};
 use crate::listen::Address;
 use crate::serve::{Server, StartError};
 use crate::settings::{LogFormat, Settings};
@@ -40,7 +40,7 @@ async fn serve(settings: Settings) -> ExitCode {
         // Mistakes in a file are shown as `tidegate validate` shows them.
         Err(StartError::Policy(report)) => {
             tell(&report);
-            return ExitCode::from(2);
+            return ExitCode::from(NO_ANSWER);
         }
         Err(error) => return complain(&error),
     };
@@ -69,7 +69,7 @@ async fn serve(settings: Settings) -> ExitCode {
         _ = interrupt.recv() => return ExitCode::from(INTERRUPTED),
     };
     watchdog.abort();
-    if drained { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if drained { ExitCode::SUCCESS } else { ExitCode::from(NO) }
 }
 
 /// Where the server listens, and what to try.

@@ -28,7 +28,9 @@ Traffic:
 Any of it may end in: from 10s, until 2min, cost 3. Joined by +, it is of one client.
 Clients may have a name (\"alice: 5/s\") or a number (\"20 clients: 5/s\").
 
-Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8, sliding-counter 10/s";
+Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8, sliding-counter 10/s
+
+Exit status: 0 simulated, 2 if that cannot be simulated, or a file cannot be written.";
 
 /// What is simulated unless told otherwise.
 const LESSON: Limit = Limit::per_second(10);

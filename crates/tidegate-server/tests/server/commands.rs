@@ -65,7 +65,76 @@ fn validate_shows_mistakes_at_their_places() {
         "domain: edge\ndescriptors:\n  - key: a\n    rate_limit: { unit: hour, requests_per_unit: 5 }\n",
     );
     assert!(ask(&["validate", "--envoy", &envoy]).status.success());
-    assert_eq!(ask(&["validate", &folder.path("none.toml")]).status.code(), Some(1));
+}
+
+#[test]
+fn validate_tells_an_invalid_file_from_one_that_cannot_be_read() {
+    let folder = Folder::new();
+    let good = folder.write("good.toml", "[rules.all]\nlimit = \"1/h\"\n");
+    let bad = folder.write("bad.toml", "[rules.all]\nlimit = \"1/fortnight\"\n");
+    let includes = folder.write("includes.toml", "include = [\"none.toml\"]\n[rules.all]\nlimit = \"1/h\"\n");
+    let unnamed = folder.write("policy", "[rules.all]\nlimit = \"1/h\"\n");
+    let none = folder.path("none.toml");
+    for (files, status) in [
+        (&[&good][..], 0),
+        (&[&good, &bad], 1),
+        (&[&includes], 1),
+        (&[&none], 2),
+        (&[&unnamed], 2),
+        (&[&none, &bad, &good], 2),
+        (&[], 2),
+    ] {
+        for envoy in [&["--envoy"][..], &[]] {
+            // Of Envoy's files, none of these is one.
+            let status = if envoy.is_empty() || files.contains(&&none) || files.is_empty() { status } else { 1 };
+            let arguments: Vec<&str> = ["validate"].into_iter().chain(files.iter().map(|file| file.as_str())).collect();
+            let found = ask(&[&arguments[..], envoy].concat()).status.code();
+            assert_eq!(found, Some(status), "{files:?} {envoy:?}");
+        }
+    }
+}
+
+#[test]
+fn ready_tells_a_server_that_is_not_ready_from_none() {
+    let server = Running::with(|command| {
+        command.args(["--http", "127.0.0.1:0"]).env("TIDEGATE_DRAIN_GRACE_MS", GUARD.as_millis().to_string())
+    });
+    let ready = || ask(&["ready", "--server", server.address()]).status.code();
+    assert_eq!(ready(), Some(0));
+    server.terminate();
+    eventually("the server to drain", || match ready() {
+        Some(1) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        assert!(std::io::Read::read(&mut stream, &mut [0; 4096]).unwrap() > 0);
+        std::io::Write::write_all(&mut stream, b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").unwrap();
+    });
+    let output = ask(&["ready", "--server", &address]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is not a tidegate server"));
+    answers.join().unwrap();
+}
+
+#[test]
+fn every_command_documents_its_exit_status() {
+    let help = |arguments: &[&str]| String::from_utf8(ask(arguments).stdout).unwrap();
+    let all = help(&["--help"]);
+    let (_, list) = all.split_once("Commands:\n").unwrap();
+    let list = list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let names = list.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
+    let names: Vec<&str> = names.filter(|name| *name != "help").collect();
+    assert!(all.contains("Exit status") && names.contains(&"replay") && names.contains(&"serve"), "{all}");
+    for name in names {
+        let help = help(&[name, "--help"]);
+        assert!(help.contains("Exit status:"), "{help}");
+        let unknown = ask(&[name, "--no-such-flag"]);
+        assert_eq!(unknown.status.code(), Some(2), "{name}");
+    }
+    assert!(help(&["man"]).contains("Exit status"));
 }
 
 #[test]
@@ -192,7 +261,7 @@ fn nobody_has_to_read_what_is_printed() {
         let status = tidegate().args(arguments).stdout(unread()).status().unwrap();
         assert_eq!(status.code(), Some(code), "{arguments:?}");
     }
-    assert_eq!(tidegate().args(["validate", "/no/such.toml"]).stderr(unread()).status().unwrap().code(), Some(1));
+    assert_eq!(tidegate().args(["validate", "/no/such.toml"]).stderr(unread()).status().unwrap().code(), Some(2));
     assert_eq!(
         tidegate().args(["check", "a", "--server", "127.0.0.1:1"]).stderr(unread()).status().unwrap().code(),
         Some(2)
