@@ -45,8 +45,9 @@
 //! # Bounds
 //!
 //! No line stops a replay: one that cannot be read, or that the policy cannot
-//! decide, is counted, and the first few are shown with the reason. Beyond
-//! [`Replay::tolerate`] the report is [inconclusive](Report::inconclusive). A line has at most [`LONGEST_LINE`]
+//! decide, is counted, and the first few are shown with the reason. If more are
+//! lost than [`Replay::tolerate`], the report is
+//! [inconclusive](Report::inconclusive). A line has at most [`LONGEST_LINE`]
 //! bytes; [`MOST_COUNTED`] keys are counted for each list, by the space-saving
 //! sketch of [`Top`]; how near keys come to a limit is known for 2,048 of them,
 //! drawn fairly; times fall into 240 bins. The search for the smallest limits

@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -29,6 +29,7 @@ const DOCUMENTS: [&str; 10] = [
     "PROMISES.md",
     "docs/algorithms.md",
     "docs/chaos.md",
+    "docs/commands.md",
     "docs/compare.md",
     "docs/evidence.md",
     "docs/replay.md",
