@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `CL.THROTTLE`, `THROTTLE` | a token bucket by its numbers, as redis-cell and throttlecrab have it: [`throttle`] |
 //! | `TIDEGATE.CHECK`, `.PEEK`, `.REFUND`, `.RESET`, `.EXPLAIN` | the policy, or any limit in words: [`question`] |
+//! | `MULTI`, `EXEC`, `DISCARD` | commands that are queued and then answered together: [`transaction`] |
 //! | `PING`, `HELLO`, `AUTH`, `CLIENT`, `COMMAND`, `INFO`, .. | what clients ask before |
 //!
 //! Answers come in the order of the commands, however many are sent at once. All that
@@ -11,19 +12,23 @@
 //! other are one question to the memory store.
 //!
 //! What a client can make the server hold is bounded: a command by
-//! [`LONGEST_COMMAND`](frame::LONGEST_COMMAND), answers that it does not read by
+//! [`LONGEST_COMMAND`](frame::LONGEST_COMMAND), a transaction by
+//! [`MAX_QUEUED_COMMANDS`](transaction::MAX_QUEUED_COMMANDS) and
+//! [`MAX_QUEUED_BYTES`](transaction::MAX_QUEUED_BYTES), answers that it does not read by
 //! [`MOST_UNSENT`](connection::MOST_UNSENT), and its patience with half a command by the
-//! server's idle time. Whoever breaks the protocol is told so and disconnected, as by Redis.
+//! server's idle time. A client that breaks the protocol is told so and disconnected, as by Redis.
 
 mod client;
 pub mod command;
 pub mod connection;
+mod describe;
 pub mod frame;
 pub mod question;
 pub mod reply;
 pub mod session;
 pub mod throttle;
 mod throttles;
+pub mod transaction;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

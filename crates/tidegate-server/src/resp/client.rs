@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use super::Resp;
-use super::command::{Argument, COMMANDS, Command, Kind, Talk};
+use super::command::{About, Talk};
+use super::describe::describe;
 use super::frame::Arguments;
 use super::question::shown;
 use super::reply::{Protocol, Replies};
@@ -54,10 +55,11 @@ impl Client {
             Talk::Echo => replies.bulk(arguments.get(1).unwrap_or_default()),
             Talk::Hello => self.hello(arguments, resp, replies),
             Talk::Auth => self.auth(arguments, resp, replies),
-            Talk::Client => self.about(arguments, replies),
-            Talk::Command => command(arguments, replies),
+            Talk::Client(about) => self.about(about, arguments, replies),
+            Talk::Command(what) => describe(what, arguments, replies),
             Talk::Info => replies.verbatim(&info(arguments, resp)),
             Talk::Select => select(arguments, replies),
+            Talk::Unwatch => replies.status("OK"),
             Talk::Reset => {
                 self.name.clear();
                 self.is_stranger = password(resp).is_some();
@@ -145,27 +147,22 @@ impl Client {
     }
 
     /// `CLIENT`.
-    fn about(&mut self, arguments: Arguments<'_>, replies: &mut Replies) {
-        let what = arguments.get(1).unwrap_or_default().to_ascii_lowercase();
-        match (&*what, arguments.count()) {
-            (b"id", 2) => replies.integer(self.number()),
-            (b"getname", 2) if self.name.is_empty() => replies.null(),
-            (b"getname", 2) => replies.bulk(&self.name),
-            (b"setname", 3) => match arguments.get(2) {
+    fn about(&mut self, about: About, arguments: Arguments<'_>, replies: &mut Replies) {
+        match about {
+            About::Id => replies.integer(self.number()),
+            About::GetName if self.name.is_empty() => replies.null(),
+            About::GetName => replies.bulk(&self.name),
+            About::SetName => match arguments.get(2) {
                 Some(name) if is_name(name) => {
                     self.name = name.to_vec();
                     replies.status("OK");
                 }
                 _ => replies.error(BAD_NAME),
             },
-            (b"setinfo", 4) => self.set_info(arguments, replies),
-            (b"info", 2) => replies.verbatim(&self.line(replies.protocol())),
+            About::SetInfo => self.set_info(arguments, replies),
+            About::Info => replies.verbatim(&self.line(replies.protocol())),
             // There is nothing to evict or to touch.
-            (b"no-evict" | b"no-touch", 3) => replies.status("OK"),
-            (b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch", _) => {
-                replies.error(&format!("ERR wrong number of arguments for 'client|{}' command", shown(&what)));
-            }
-            _ => unknown_subcommand("CLIENT", arguments, replies),
+            About::NoEvict | About::NoTouch => replies.status("OK"),
         }
     }
 
@@ -237,110 +234,6 @@ fn select(arguments: Arguments<'_>, replies: &mut Replies) {
 
 fn syntax_error(option: &[u8], replies: &mut Replies) {
     replies.error(&format!("ERR Syntax error in HELLO option '{}'", shown(option)));
-}
-
-fn unknown_subcommand(command: &str, arguments: Arguments<'_>, replies: &mut Replies) {
-    let what = shown(arguments.get(1).unwrap_or_default());
-    replies.error(&format!("ERR unknown subcommand '{what}'. Try {command} HELP."));
-}
-
-/// `COMMAND`.
-fn command(arguments: Arguments<'_>, replies: &mut Replies) {
-    let what = arguments.get(1).unwrap_or_default().to_ascii_lowercase();
-    let named = || arguments.from(2).map(Command::named);
-    match (&*what, arguments.count()) {
-        (b"", 1) | (b"info", 2) => {
-            replies.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| write_command(command, replies));
-        }
-        (b"info", _) => {
-            replies.array(arguments.count() - 2);
-            for command in named() {
-                match command {
-                    Some(command) => write_command(command, replies),
-                    None => replies.null(),
-                }
-            }
-        }
-        (b"count", 2) => replies.integer(i64::try_from(COMMANDS.len()).unwrap_or(i64::MAX)),
-        (b"list", 2) => {
-            replies.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| replies.bulk(command.name.as_bytes()));
-        }
-        (b"docs", 2) => write_documents(&COMMANDS.iter().collect::<Vec<_>>(), replies),
-        (b"docs", _) => write_documents(&named().flatten().collect::<Vec<_>>(), replies),
-        (b"getkeys", 3..) => match named().next().flatten() {
-            None => replies.error("ERR Invalid command specified"),
-            Some(command) => match arguments.get(3).filter(|_| command.has_key) {
-                None => replies.error("ERR The command has no key arguments"),
-                Some(key) => {
-                    replies.array(1);
-                    replies.bulk(key);
-                }
-            },
-        },
-        _ => unknown_subcommand("COMMAND", arguments, replies),
-    }
-}
-
-/// The first six fields, which every version has: what a client needs to
-/// find the keys.
-fn write_command(command: &Command, replies: &mut Replies) {
-    let key = i64::from(command.has_key);
-    replies.array(6);
-    replies.bulk(command.name.as_bytes());
-    replies.integer(command.arity);
-    replies.set(command.flags.len());
-    command.flags.iter().for_each(|flag| replies.status(flag));
-    for _ in ["first key", "last key", "step"] {
-        replies.integer(key);
-    }
-}
-
-fn write_documents(commands: &[&Command], replies: &mut Replies) {
-    replies.map(commands.len());
-    for command in commands {
-        replies.bulk(command.name.as_bytes());
-        replies.map(if command.arguments.is_empty() { 3 } else { 4 });
-        let group = match command.kind {
-            Kind::Throttle(_) | Kind::Ask(_) => "module",
-            Kind::Talk(Talk::Command | Talk::Info) => "server",
-            Kind::Talk(_) => "connection",
-        };
-        for (field, value) in [("summary", command.summary), ("since", env!("CARGO_PKG_VERSION")), ("group", group)] {
-            replies.bulk(field.as_bytes());
-            replies.bulk(value.as_bytes());
-        }
-        if !command.arguments.is_empty() {
-            replies.bulk(b"arguments");
-            replies.array(command.arguments.len());
-            command.arguments.iter().for_each(|argument| write_argument(argument, replies));
-        }
-    }
-}
-
-fn write_argument(argument: &Argument, replies: &mut Replies) {
-    let Argument { name, kind, token, flags } = argument;
-    let is_key = *kind == "key";
-    let fields = 2 + usize::from(token.is_some()) + usize::from(!flags.is_empty()) + usize::from(is_key);
-    replies.map(fields);
-    for (field, value) in [("name", *name), ("type", *kind)] {
-        replies.bulk(field.as_bytes());
-        replies.bulk(value.as_bytes());
-    }
-    if is_key {
-        replies.bulk(b"key_spec_index");
-        replies.integer(0);
-    }
-    if let Some(token) = token {
-        replies.bulk(b"token");
-        replies.bulk(token.as_bytes());
-    }
-    if !flags.is_empty() {
-        replies.bulk(b"flags");
-        replies.set(flags.len());
-        flags.iter().for_each(|flag| replies.status(flag));
-    }
 }
 
 /// A field of `INFO`, and what it says.

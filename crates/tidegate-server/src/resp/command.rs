@@ -11,6 +11,7 @@ pub enum Kind {
     Throttle(Dialect),
     Ask(Verb),
     Talk(Talk),
+    Transaction(Step),
 }
 
 /// What is not about limits.
@@ -21,31 +22,70 @@ pub enum Talk {
     Echo,
     Hello,
     Auth,
-    Client,
-    Command,
+    Client(About),
+    Command(Describe),
     Info,
     Select,
+    Unwatch,
     Reset,
     Quit,
+}
+
+/// What `CLIENT` is asked, by its subcommand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum About {
+    Id,
+    GetName,
+    SetName,
+    SetInfo,
+    Info,
+    NoEvict,
+    NoTouch,
+}
+
+/// What `COMMAND` is asked, by its subcommand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Describe {
+    All,
+    Info,
+    Docs,
+    Count,
+    List,
+    GetKeys,
+}
+
+/// What begins, ends or guards a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Step {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
 }
 
 /// One command.
 #[derive(Debug)]
 pub struct Command {
-    /// What it does.
-    pub kind: Kind,
-    /// Its name, in small letters.
+    /// What it does; nothing without one of its subcommands if there is none.
+    pub kind: Option<Kind>,
+    /// Its name, in small letters; `client|id` for a subcommand.
     pub name: &'static str,
     /// How many arguments it has, its name included; at least so many if negative.
     pub arity: i64,
     /// As Redis names them.
     pub flags: &'static [&'static str],
-    /// Whether its first argument is a key.
-    pub has_key: bool,
+    /// The last of its keys, which begin at the first argument: 0 if it has none, -1
+    /// if all arguments are keys.
+    pub last_key: i64,
     /// What it is for.
     pub summary: &'static str,
     /// Its arguments, in order.
     pub arguments: &'static [Argument],
+    /// The commands that its first argument chooses from.
+    pub subcommands: &'static [Command],
 }
 
 /// An argument, as `COMMAND DOCS` tells of it.
@@ -90,32 +130,24 @@ const QUESTION: &[Argument] = &[
     option("ID", "id", "string"),
 ];
 
-const FAST: &[&str] = &["fast", "loading", "stale"];
+const FAST: &[&str] = &["loading", "stale", "fast"];
+const SLOW: &[&str] = &["loading", "stale"];
 const WRITE: &[&str] = &["write", "fast"];
 const READ: &[&str] = &["readonly", "fast"];
-const OPEN: &[&str] = &["fast", "loading", "stale", "no_auth"];
+const OPEN: &[&str] = &["loading", "stale", "fast", "no_auth"];
 
 /// All of them, the busiest first: they are looked for in this order.
 pub const COMMANDS: &[Command] = &[
-    Command {
-        kind: Kind::Throttle(Dialect::RedisCell),
-        name: "cl.throttle",
-        // As a module's command, it counts its arguments itself.
-        arity: -1,
-        flags: WRITE,
-        has_key: true,
-        summary: "Charges a token bucket as redis-cell does: limited, limit, remaining, retry after, reset after",
-        arguments: THROTTLE,
-    },
-    Command {
-        kind: Kind::Throttle(Dialect::Throttlecrab),
-        name: "throttle",
-        arity: -1,
-        flags: WRITE,
-        has_key: true,
-        summary: "Charges a token bucket as throttlecrab does: allowed, limit, remaining, reset after, retry after",
-        arguments: THROTTLE,
-    },
+    throttle(
+        "cl.throttle",
+        Dialect::RedisCell,
+        "Charges a token bucket as redis-cell does: limited, limit, remaining, retry after, reset after",
+    ),
+    throttle(
+        "throttle",
+        Dialect::Throttlecrab,
+        "Charges a token bucket as throttlecrab does: allowed, limit, remaining, reset after, retry after",
+    ),
     question("tidegate.check", Verb::Check, WRITE, "Charges a request if all limits of the policy let it pass"),
     question("tidegate.peek", Verb::Peek, READ, "Says what a check would answer, without charging"),
     question("tidegate.refund", Verb::Refund, WRITE, "Gives back what a request was charged"),
@@ -123,18 +155,96 @@ pub const COMMANDS: &[Command] = &[
     question("tidegate.explain", Verb::Explain, READ, "Says in words what every rule makes of a request"),
     talk(Talk::Ping, "ping", -1, FAST, "Answers PONG, or with the message", &[optional("message", "string")]),
     talk(Talk::Echo, "echo", 2, FAST, "Answers with the message", &[argument("message", "string")]),
+    step(Step::Multi, "multi", FAST, "Queues the commands that follow, for EXEC"),
+    step(Step::Exec, "exec", SLOW, "Runs the queued commands in order and answers with all their replies"),
+    step(Step::Discard, "discard", FAST, "Drops the queued commands"),
+    Command {
+        arity: -2,
+        last_key: -1,
+        arguments: &[Argument { name: "key", kind: "key", token: None, flags: &["multiple"] }],
+        ..step(Step::Watch, "watch", FAST, "Is an error: EXEC does not know whether a key was changed")
+    },
+    talk(Talk::Unwatch, "unwatch", 1, FAST, "Answers OK: no key is ever watched", &[]),
     talk(Talk::Hello, "hello", -1, OPEN, "Agrees on a version of the protocol", &[optional("version", "integer")]),
     talk(Talk::Auth, "auth", -2, OPEN, "Says the password", &[argument("password", "string")]),
-    talk(Talk::Client, "client", -2, FAST, "Names the connection, or tells of it", &[argument("what", "string")]),
-    talk(Talk::Command, "command", -1, FAST, "Tells of the commands", &[optional("what", "string")]),
-    talk(Talk::Info, "info", -1, FAST, "Tells of the server", &[optional("section", "string")]),
+    Command {
+        kind: None,
+        name: "client",
+        arity: -2,
+        flags: &[],
+        last_key: 0,
+        summary: "Names the connection, or tells of it",
+        arguments: &[],
+        subcommands: CLIENT,
+    },
+    Command {
+        subcommands: COMMAND,
+        ..talk(Talk::Command(Describe::All), "command", -1, SLOW, "Tells of the commands", &[])
+    },
+    talk(Talk::Info, "info", -1, SLOW, "Tells of the server", &[optional("section", "string")]),
     talk(Talk::Select, "select", 2, FAST, "Chooses the only database, 0", &[argument("index", "integer")]),
     talk(Talk::Reset, "reset", 1, OPEN, "Makes the connection as it was at first", &[]),
     talk(Talk::Quit, "quit", -1, OPEN, "Ends the connection", &[]),
 ];
 
+const CLIENT: &[Command] = &[
+    about(About::Id, "client|id", 2, "Answers with the number of the connection", &[]),
+    about(About::GetName, "client|getname", 2, "Answers with the name of the connection", &[]),
+    about(About::SetName, "client|setname", 3, "Names the connection", &[argument("name", "string")]),
+    about(
+        About::SetInfo,
+        "client|setinfo",
+        4,
+        "Names the library of the client, or its version",
+        &[argument("attribute", "string"), argument("value", "string")],
+    ),
+    about(About::Info, "client|info", 2, "Tells of the connection", &[]),
+    about(About::NoEvict, "client|no-evict", 3, "Answers OK: no client is evicted", &[argument("on", "string")]),
+    about(About::NoTouch, "client|no-touch", 3, "Answers OK: no key is touched", &[argument("on", "string")]),
+];
+
+const NAMES: &[Argument] =
+    &[Argument { name: "command-name", kind: "string", token: None, flags: &["optional", "multiple"] }];
+
+const COMMAND: &[Command] = &[
+    describe(Describe::Info, "command|info", -2, "Tells of the commands, or of some", NAMES),
+    describe(Describe::Docs, "command|docs", -2, "Tells what commands are for, and of their arguments", NAMES),
+    describe(Describe::Count, "command|count", 2, "Counts the commands", &[]),
+    describe(Describe::List, "command|list", 2, "Lists the names of the commands", &[]),
+    describe(
+        Describe::GetKeys,
+        "command|getkeys",
+        -3,
+        "Finds the keys in a command",
+        &[
+            argument("command", "string"),
+            Argument { name: "arg", kind: "string", token: None, flags: &["optional", "multiple"] },
+        ],
+    ),
+];
+
+const fn throttle(name: &'static str, dialect: Dialect, summary: &'static str) -> Command {
+    Command {
+        kind: Some(Kind::Throttle(dialect)),
+        name,
+        // As a module's command, it counts its arguments itself.
+        arity: -1,
+        flags: WRITE,
+        last_key: 1,
+        summary,
+        arguments: THROTTLE,
+        subcommands: &[],
+    }
+}
+
 const fn question(name: &'static str, verb: Verb, flags: &'static [&'static str], summary: &'static str) -> Command {
-    Command { kind: Kind::Ask(verb), name, arity: -1, flags, has_key: false, summary, arguments: QUESTION }
+    let kind = Some(Kind::Ask(verb));
+    Command { kind, name, arity: -1, flags, last_key: 0, summary, arguments: QUESTION, subcommands: &[] }
+}
+
+const fn step(step: Step, name: &'static str, flags: &'static [&'static str], summary: &'static str) -> Command {
+    let kind = Some(Kind::Transaction(step));
+    Command { kind, name, arity: 1, flags, last_key: 0, summary, arguments: &[], subcommands: &[] }
 }
 
 const fn talk(
@@ -145,7 +255,27 @@ const fn talk(
     summary: &'static str,
     arguments: &'static [Argument],
 ) -> Command {
-    Command { kind: Kind::Talk(talk), name, arity, flags, has_key: false, summary, arguments }
+    Command { kind: Some(Kind::Talk(talk)), name, arity, flags, last_key: 0, summary, arguments, subcommands: &[] }
+}
+
+const fn about(
+    about: About,
+    name: &'static str,
+    arity: i64,
+    summary: &'static str,
+    arguments: &'static [Argument],
+) -> Command {
+    talk(Talk::Client(about), name, arity, SLOW, summary, arguments)
+}
+
+const fn describe(
+    describe: Describe,
+    name: &'static str,
+    arity: i64,
+    summary: &'static str,
+    arguments: &'static [Argument],
+) -> Command {
+    talk(Talk::Command(describe), name, arity, SLOW, summary, arguments)
 }
 
 impl Command {
@@ -154,6 +284,13 @@ impl Command {
     #[must_use]
     pub fn named(name: &[u8]) -> Option<&'static Command> {
         COMMANDS.iter().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// The subcommand of a word, in whichever letters.
+    #[must_use]
+    pub fn subcommand(&self, word: &[u8]) -> Option<&'static Command> {
+        let is = |name: &str| name.split_once('|').is_some_and(|(_, own)| own.as_bytes().eq_ignore_ascii_case(word));
+        self.subcommands.iter().find(|command| is(command.name))
     }
 
     /// Whether it takes so many arguments, its name included.

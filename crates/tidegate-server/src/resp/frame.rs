@@ -77,6 +77,20 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// Those at the spans of a buffer.
+    pub(super) fn new(buffer: &'a [u8], spans: &'a [Span]) -> Arguments<'a> {
+        Arguments { buffer, spans }
+    }
+
+    /// Copies them to the end of a buffer, and adds where they are in it to its spans.
+    pub(super) fn copy_to(self, buffer: &mut Vec<u8>, spans: &mut Vec<Span>) {
+        for argument in self.from(0) {
+            let start = buffer.len();
+            buffer.extend_from_slice(argument);
+            spans.push(Span { start, end: buffer.len() });
+        }
+    }
+
     /// How many there are; never none.
     #[inline]
     #[must_use]

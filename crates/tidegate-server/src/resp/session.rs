@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use super::Resp;
 use super::client::Client;
-use super::command::{Command, Kind};
+use super::command::{Command, Kind, Step, Talk};
 use super::connection::MOST_UNSENT;
 use super::frame::{Arguments, Parser, ProtocolError};
 use super::question::{Question, Verb, shown, write_decision, write_failure};
 use super::reply::Replies;
-use super::throttle::{Dialect, Throttle};
+use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
+use super::transaction::Transaction;
+
+const NO_WATCH: &str =
+    "ERR WATCH is not supported: EXEC does not know whether a key was changed; send MULTI without it";
 
 /// How it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +31,19 @@ pub enum Next {
 /// One connection, but for its socket.
 pub struct Session {
     parser: Parser,
+    responder: Responder,
+}
+
+/// What answers the commands, wherever they are held.
+struct Responder {
     throttles: Throttles,
     client: Client,
     replies: Replies,
     resp: Arc<Resp>,
+    /// What `MULTI` has begun.
+    queued: Option<Box<Transaction>>,
+    /// What `EXEC` has yet to answer.
+    executing: Option<Box<Transaction>>,
 }
 
 impl Session {
@@ -41,18 +54,18 @@ impl Session {
         let mut parser = Parser::default();
         parser.set_stranger(client.is_stranger());
         let (throttles, replies) = (Throttles::default(), Replies::default());
-        Session { parser, throttles, client, replies, resp }
+        Session { parser, responder: Responder { throttles, client, replies, resp, queued: None, executing: None } }
     }
 
     /// Answers to be sent.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
-        self.replies.as_bytes()
+        self.responder.replies.as_bytes()
     }
 
     /// The answers have been sent.
     pub fn sent(&mut self) {
-        self.replies.clear(MOST_UNSENT);
+        self.responder.replies.clear(MOST_UNSENT);
     }
 
     /// Answers the commands that have arrived whole, and drops them from the
@@ -60,64 +73,159 @@ impl Session {
     /// be sent first.
     pub async fn answer(&mut self, buffer: &mut Vec<u8>) -> Next {
         let next = self.answer_all(buffer).await;
-        self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
+        self.responder.decide(buffer).await;
         buffer.drain(..self.parser.forget());
         next.unwrap_or_else(|error| {
-            self.replies.error(&format!("ERR Protocol error: {error}"));
+            self.responder.replies.error(&format!("ERR Protocol error: {error}"));
             Next::Close
         })
     }
 
     /// Answers all but the throttles at the end, which wait to be decided.
     async fn answer_all(&mut self, buffer: &mut [u8]) -> Result<Next, ProtocolError> {
-        let Session { parser, throttles, client, replies, resp } = self;
-        while parser.advance(buffer)? {
+        let Session { parser, responder } = self;
+        let mut next = responder.execute().await;
+        while next == Next::Read && parser.advance(buffer)? {
             let arguments = parser.arguments(buffer);
-            let command = admit(arguments, client);
+            let command = admit(arguments, &responder.client);
             if let Ok(Kind::Throttle(dialect)) = command
-                && take(throttles, dialect, arguments, resp)
+                && responder.queued.is_none()
+                && responder.takes(dialect, arguments)
             {
                 continue;
             }
-            throttles.decide(resp, buffer, replies).await;
-            match command {
-                Err(Refusal::Words(words)) => replies.error(&words),
-                Err(Refusal::Attack) => return Ok(Next::Close),
-                Ok(Kind::Throttle(dialect)) => take_or_refuse(throttles, dialect, arguments, resp, replies),
-                Ok(Kind::Ask(verb)) => ask(verb, arguments, resp, replies).await,
-                Ok(Kind::Talk(talk)) => {
-                    if client.answer(talk, arguments, resp, replies) == Next::Close {
-                        return Ok(Next::Close);
-                    }
-                    parser.set_stranger(client.is_stranger());
-                }
-            }
-            if replies.as_bytes().len() >= MOST_UNSENT {
-                return Ok(Next::Answer);
+            responder.decide(buffer).await;
+            next = match command {
+                Err(Refusal::Words(words)) => responder.refuse(&words),
+                Err(Refusal::Attack) => Next::Close,
+                Ok(kind) if responder.is_to_queue(kind) => responder.queue(kind, arguments),
+                Ok(kind) => responder.answer(kind, arguments).await,
+            };
+            parser.set_stranger(responder.client.is_stranger());
+            if next == Next::Read {
+                next = responder.execute().await;
             }
         }
-        Ok(Next::Read)
+        Ok(next)
     }
 }
 
-/// Takes a throttle; not if it is none, or if there is no room for it yet.
-#[inline]
-fn take(throttles: &mut Throttles, dialect: Dialect, arguments: Arguments<'_>, resp: &Resp) -> bool {
-    let taken = Throttle::parse(dialect, arguments).and_then(|throttle| throttles.take(throttle, resp));
-    matches!(taken, Ok(Taken::Yes))
-}
+impl Responder {
+    /// Takes a throttle; not if it is none, or if there is no room for it yet.
+    #[inline]
+    fn takes(&mut self, dialect: Dialect, arguments: Arguments<'_>) -> bool {
+        matches!(self.take(dialect, arguments), Ok(Taken::Yes))
+    }
 
-/// Takes a throttle, now that no other waits, or says why not.
-fn take_or_refuse(
-    throttles: &mut Throttles,
-    dialect: Dialect,
-    arguments: Arguments<'_>,
-    resp: &Resp,
-    replies: &mut Replies,
-) {
-    let taken = Throttle::parse(dialect, arguments).and_then(|throttle| throttles.take(throttle, resp));
-    if let Err(error) = taken {
-        replies.error(&error.to_string());
+    #[inline]
+    fn take(&mut self, dialect: Dialect, arguments: Arguments<'_>) -> Result<Taken, ThrottleError> {
+        self.throttles.take(Throttle::parse(dialect, arguments)?, &self.resp)
+    }
+
+    /// Decides and answers the throttles that wait, whose keys are in the buffer.
+    async fn decide(&mut self, buffer: &[u8]) {
+        self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
+    }
+
+    /// Answers a command, now that no throttle waits. A throttle is taken, and waits.
+    async fn answer(&mut self, kind: Kind, arguments: Arguments<'_>) -> Next {
+        match kind {
+            Kind::Throttle(dialect) => {
+                if let Err(error) = self.take(dialect, arguments) {
+                    self.replies.error(&error.to_string());
+                }
+            }
+            Kind::Ask(verb) => ask(verb, arguments, &self.resp, &mut self.replies).await,
+            Kind::Talk(talk) => {
+                if talk == Talk::Reset {
+                    self.queued = None;
+                }
+                if self.client.answer(talk, arguments, &self.resp, &mut self.replies) == Next::Close {
+                    return Next::Close;
+                }
+            }
+            Kind::Transaction(step) => self.step(step),
+        }
+        self.next()
+    }
+
+    /// Says why a command is not admitted. `EXEC` then runs none of those before and after it.
+    fn refuse(&mut self, words: &str) -> Next {
+        if let Some(queued) = &mut self.queued {
+            queued.abort();
+        }
+        self.replies.error(words);
+        self.next()
+    }
+
+    fn is_to_queue(&self, kind: Kind) -> bool {
+        let is_immediate = matches!(kind, Kind::Transaction(_) | Kind::Talk(Talk::Reset | Talk::Quit));
+        self.queued.is_some() && !is_immediate
+    }
+
+    fn queue(&mut self, kind: Kind, arguments: Arguments<'_>) -> Next {
+        match self.queued.as_mut().map_or(Ok(()), |queued| queued.push(kind, arguments)) {
+            Ok(()) => self.replies.status("QUEUED"),
+            Err(error) => self.replies.error(&error.to_string()),
+        }
+        self.next()
+    }
+
+    fn step(&mut self, step: Step) {
+        let replies = &mut self.replies;
+        match (step, self.queued.take()) {
+            (Step::Multi, None) => {
+                self.queued = Some(Box::default());
+                replies.status("OK");
+            }
+            (Step::Exec, Some(queued)) if queued.is_aborted() => {
+                replies.error("EXECABORT Transaction discarded because of previous errors.");
+            }
+            (Step::Exec, Some(queued)) => {
+                replies.array(queued.len());
+                self.executing = Some(queued);
+            }
+            (Step::Discard, Some(_)) => replies.status("OK"),
+            (Step::Exec, None) => replies.error("ERR EXEC without MULTI"),
+            (Step::Discard, None) => replies.error("ERR DISCARD without MULTI"),
+            (Step::Watch, None) => replies.error(NO_WATCH),
+            (Step::Multi, queued) => {
+                self.queued = queued;
+                replies.error("ERR MULTI calls can not be nested");
+            }
+            (Step::Watch, queued) => {
+                self.queued = queued;
+                replies.error("ERR WATCH inside MULTI is not allowed");
+            }
+        }
+    }
+
+    /// Answers what `EXEC` has yet to answer, until the answers are to be sent.
+    async fn execute(&mut self) -> Next {
+        let Some(mut transaction) = self.executing.take() else { return Next::Read };
+        let (mut next, mut answered) = (Next::Read, transaction.answered);
+        while next == Next::Read
+            && let Some((kind, arguments)) = transaction.get(answered)
+        {
+            answered += 1;
+            if let Kind::Throttle(dialect) = kind
+                && self.takes(dialect, arguments)
+            {
+                continue;
+            }
+            self.decide(transaction.bytes()).await;
+            next = self.answer(kind, arguments).await;
+        }
+        self.decide(transaction.bytes()).await;
+        if next == Next::Answer {
+            transaction.answered = answered;
+            self.executing = Some(transaction);
+        }
+        next
+    }
+
+    fn next(&self) -> Next {
+        if self.replies.as_bytes().len() >= MOST_UNSENT { Next::Answer } else { Next::Read }
     }
 }
 
@@ -133,20 +241,28 @@ enum Refusal {
 #[inline]
 fn admit(arguments: Arguments<'_>, client: &Client) -> Result<Kind, Refusal> {
     let name = arguments.name();
-    let Some(command) = Command::named(name) else {
+    let Some(mut command) = Command::named(name) else {
         if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
             return Err(Refusal::Attack);
         }
         return Err(Refusal::Words(unknown(arguments)));
     };
-    if !command.takes(arguments.count()) {
+    if !command.subcommands.is_empty()
+        && let Some(word) = arguments.get(1)
+    {
+        command = command.subcommand(word).ok_or_else(|| {
+            let container = command.name.to_uppercase();
+            Refusal::Words(format!("ERR unknown subcommand '{}'. Try {container} HELP.", shown(word)))
+        })?;
+    }
+    let Some(kind) = command.kind.filter(|_| command.takes(arguments.count())) else {
         let words = format!("ERR wrong number of arguments for '{}' command", command.name);
         return Err(Refusal::Words(words));
-    }
+    };
     if client.is_stranger() && !command.flags.contains(&"no_auth") {
         return Err(Refusal::Words("NOAUTH Authentication required.".into()));
     }
-    Ok(command.kind)
+    Ok(kind)
 }
 
 /// In the words of Redis, with as many of the arguments.

@@ -58,7 +58,7 @@ pub struct Throttle {
     dialect: Dialect,
 }
 
-/// Why a command cannot be answered, in the words of the one whose command it is.
+/// Why a command cannot be answered, beginning as the one whose command it is begins its errors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThrottleError {
     /// Too few arguments, or too many.
@@ -67,7 +67,7 @@ pub enum ThrottleError {
     /// An argument that is no whole number.
     #[error("Cell error: Couldn't parse as integer: {0}")]
     NoInteger(String),
-    /// A number that redis-cell would take, and come to grief.
+    /// A number below its bound.
     #[error("Cell error: {field} is {value}: give at least {least}")]
     TooSmall {
         /// Which.

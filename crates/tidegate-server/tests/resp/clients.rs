@@ -50,6 +50,8 @@ fn redis_cli_types_lines_and_pipes_protocol() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(run(&[], "PING\nECHO \"high tide\"\nSELECT 0\n"), "PONG\nhigh tide\nOK\n");
+    let transaction = "MULTI\nPING\nCL.THROTTLE eve 9 1 60\nEXEC\n";
+    assert_eq!(run(&[], transaction), "OK\nQUEUED\nQUEUED\nPONG\n0\n10\n9\n-1\n60\n");
     let pipe = run(&["--pipe", "--pipe-timeout", "0"], &"CL.THROTTLE bob 9 1 60\r\n".repeat(500));
     assert!(pipe.ends_with("errors: 0, replies: 500\n"), "{pipe}");
 }
@@ -77,6 +79,27 @@ for protocol in (2, 3):
             pipeline.execute_command("CL.THROTTLE", "pipe" + key, 49, 1, 60)
         limited = [reply[0] for reply in pipeline.execute()]
     assert limited == [0] * 50 + [1] * 50, limited
+    throttle = ("CL.THROTTLE", "transaction" + key, 9, 1, 3600)
+    with client.pipeline() as transaction:
+        for _ in range(3):
+            transaction.execute_command(*throttle)
+        assert [reply[2] for reply in transaction.execute()] == [9, 8, 7]
+    for word in ("NONSENSE", "ECHO"):
+        with client.pipeline() as transaction:
+            transaction.execute_command(*throttle)
+            transaction.execute_command(word)
+            try:
+                transaction.execute()
+                raise SystemExit("no error")
+            except redis.ResponseError as error:
+                assert word in str(error), error
+    with client.pipeline() as transaction:
+        try:
+            transaction.watch(key)
+            raise SystemExit("no error")
+        except redis.ResponseError as error:
+            assert str(error).startswith("WATCH is not supported"), error
+    assert client.execute_command(*throttle, 0)[2] == 7, "an aborted transaction is not charged"
     try:
         client.execute_command("NONSENSE")
         raise SystemExit("no error")
@@ -117,6 +140,13 @@ fn redis_rs_connects_unchanged() {
         }
         let answers: Vec<[i64; 5]> = pipeline.query(&mut connection).expect("answers");
         assert_eq!(answers.iter().filter(|answer| answer[0] == 1).count(), 50);
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for _ in 0..3 {
+            transaction.cmd("CL.THROTTLE").arg(format!("transaction{version}")).arg(9).arg(1).arg(60);
+        }
+        let answers: Vec<[i64; 5]> = transaction.query(&mut connection).expect("answers");
+        assert_eq!(answers.iter().map(|answer| answer[2]).collect::<Vec<_>>(), [9, 8, 7]);
         let unknown: redis::RedisResult<String> = connection.get("a");
         assert!(unknown.expect_err("there is no GET").to_string().contains("unknown command 'GET'"));
     }

@@ -3,6 +3,8 @@
 mod clients;
 mod conversation;
 mod decisions;
+mod described;
 mod harness;
 mod hostile;
 mod rivals;
+mod transactions;
