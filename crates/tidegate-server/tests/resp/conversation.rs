@@ -26,8 +26,9 @@ fn commands_are_answered_as_redis_answers_them() {
         ("CLIENT SETINFO LIB-NAME test", status("OK")),
         ("client setinfo lib-ver 1.0", status("OK")),
         ("CLIENT NO-EVICT ON", status("OK")),
-        ("COMMAND COUNT", Reply::Integer(17)),
+        ("COMMAND COUNT", Reply::Integer(22)),
         ("COMMAND GETKEYS CL.THROTTLE alice 1 1 1", Reply::Array(vec![bulk("alice")])),
+        ("COMMAND GETKEYS WATCH a b", Reply::Array(vec![bulk("a"), bulk("b")])),
         ("RESET", status("RESET")),
         ("CLIENT GETNAME", Reply::Nil),
     ];
@@ -46,6 +47,8 @@ fn commands_are_answered_as_redis_answers_them() {
         ("CLIENT KILL a", "ERR unknown subcommand 'KILL'. Try CLIENT HELP."),
         ("CLIENT SETINFO LIB-COLOUR red", "ERR Unrecognized option 'LIB-COLOUR'"),
         ("COMMAND NONE", "ERR unknown subcommand 'NONE'. Try COMMAND HELP."),
+        ("COMMAND COUNT all", "ERR wrong number of arguments for 'command|count' command"),
+        ("COMMAND GETKEYS PING a", "ERR The command has no key arguments"),
         ("HELLO 4", "NOPROTO unsupported protocol version"),
         ("HELLO three", "ERR Protocol version is not an integer or out of range"),
         ("HELLO 3 LATER", "ERR Syntax error in HELLO option 'LATER'"),
@@ -56,7 +59,7 @@ fn commands_are_answered_as_redis_answers_them() {
 }
 
 #[test]
-fn throttles_are_refused_in_the_words_of_their_rivals() {
+fn invalid_throttles_are_errors() {
     let server = TestServer::start();
     let mut connection = server.connect();
     let usage = "Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
@@ -102,8 +105,22 @@ fn questions_that_could_be_taken_for_others_are_refused() {
         ("TIDEGATE.CHECK LIMIT 1/s", "ERR LIMIT needs to know whose limit: give KEY, or the attribute user"),
         ("TIDEGATE.CHECK user a path / LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'path'"),
         ("TIDEGATE.CHECK user a RULE r LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'RULE'"),
-        ("TIDEGATE.CHECK user alice RULE everybody", "ERR the policy has no rule 'everybody'"),
-        ("TIDEGATE.RESET user alice RULE everybody", "ERR the policy has no rule 'everybody'"),
+        (
+            "TIDEGATE.CHECK",
+            "ERR the request has neither a key nor attributes: give attributes, such as user alice, or KEY alice",
+        ),
+        (
+            "TIDEGATE.PEEK COST 2 ID order-17",
+            "ERR the request has neither a key nor attributes: give attributes, such as user alice, or KEY alice",
+        ),
+        (
+            "TIDEGATE.CHECK user alice KEY ",
+            "ERR KEY is empty: give the key that the request counts against, or leave it out",
+        ),
+        (
+            "TIDEGATE.CHECK user alice RULE everybody",
+            "UNKNOWNRULE the policy has no rule \"everybody\": ask for one that it has, or for none",
+        ),
         (
             "TIDEGATE.CHECK user alice COST 21",
             "UNSATISFIABLE a cost of 21 can never fit the limit of 20 of rule \"everyone\": split the request or raise the limit",
@@ -267,8 +284,9 @@ fn questions_without_an_answer_are_counted() {
     .into_iter()
     .enumerate()
     {
-        refusal(ask(&mut connection, line));
-        let counted = format!("tidegate_errors_total{{reason=\"store\"}} {}\n", number + 1);
+        let error = refusal(ask(&mut connection, line));
+        assert!(error.starts_with("UNAVAILABLE the store gave no answer: "), "{line}: {error}");
+        let counted = format!("tidegate_errors_total{{reason=\"unavailable\"}} {}\n", number + 1);
         let metrics = server.server().app().metrics.text();
         assert!(metrics.contains(&counted), "{line}: {metrics}");
     }

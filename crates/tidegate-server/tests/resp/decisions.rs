@@ -8,7 +8,7 @@ use throttlecrab::{PeriodicStore, RateLimiter};
 use tidegate::{Decision, Limiter, ManualClock, MemoryStore, Policy, Request};
 use tidegate_testkit::servers::Reply;
 
-use crate::harness::{TestServer, ask, numbers};
+use crate::harness::{TestServer, ask, numbers, refusal};
 use crate::rivals::RedisCell;
 
 /// Numbers whose interval is a whole number of microseconds, so that nanoseconds
@@ -100,6 +100,11 @@ match = { endpoint = { prefix = "/orders" } }
 key = ["user", "endpoint"]
 "#;
 
+const DENY_LIST: &str = r#"
+[lists]
+deny = [{ user = "mallory" }, { ip = { cidr = "192.0.2.0/24" } }]
+"#;
+
 fn fields(decision: &Decision) -> Vec<(String, Reply)> {
     let text = |text: &str| Reply::Bulk(text.into());
     let number = |number: u64| Reply::Integer(number as i64);
@@ -123,9 +128,7 @@ fn pairs(reply: &Reply) -> Vec<(String, Reply)> {
 
 #[test]
 fn tidegate_check_answers_as_the_library_does() {
-    let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
-    std::fs::write(file.path(), POLICY).expect("a file");
-    let server = TestServer::start_with(|settings| settings.policy = Some(file.path().into()));
+    let (server, file) = TestServer::start_by(POLICY);
     let policy: Policy = tidegate_config::load(file.path()).expect("a policy");
     let store = MemoryStore::builder().clock(server.clock.clone()).build().expect("valid settings");
     let library = Limiter::with_store(policy, store).expect("a valid policy");
@@ -154,6 +157,66 @@ fn tidegate_check_answers_as_the_library_does() {
         assert_eq!(pairs(&ask(&mut connection, &line)), fields(&expected), "{line}");
     }
     assert!((200..1_800).contains(&refused), "{refused} were refused: the trace tries only one way");
+}
+
+#[test]
+fn a_request_that_does_not_fit_the_policy_is_an_error_and_no_decision() {
+    let (server, _file) = TestServer::start_by(&format!("{POLICY}{DENY_LIST}"));
+    let mut connection = server.connect();
+    let metrics = |of: &str| {
+        let text = server.server().app().metrics.text();
+        text.lines().filter(|line| line.starts_with(of)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    ask(&mut connection, "TIDEGATE.CHECK user alice");
+    let decisions = metrics("tidegate_decisions_total");
+    let missing = "MISSINGATTRIBUTE rule \"users\": key attribute \"user\" is missing from the request: ";
+    let errors = [
+        ("TIDEGATE.CHECK KEY acme", missing),
+        ("TIDEGATE.PEEK KEY acme RULE users", missing),
+        ("TIDEGATE.CHECK endpoint /", missing),
+        ("TIDEGATE.CHECK user alice RULE everybody", "UNKNOWNRULE the policy has no rule \"everybody\": "),
+        ("TIDEGATE.RESET user alice RULE everybody", "UNKNOWNRULE the policy has no rule \"everybody\": "),
+        ("TIDEGATE.EXPLAIN user alice RULE everybody", "UNKNOWNRULE the policy has no rule \"everybody\": "),
+        ("TIDEGATE.CHECK user alice ip nowhere", "NOTANADDRESS attribute \"ip\" is not an IP address: \"nowhere\""),
+    ];
+    for (line, words) in errors {
+        let error = refusal(ask(&mut connection, line));
+        assert!(error.starts_with(words), "{line}: {error}");
+    }
+    assert_eq!(metrics("tidegate_decisions_total"), decisions);
+    for counted in [
+        "tidegate_errors_total{reason=\"missing-attribute\"} 3",
+        "tidegate_errors_total{reason=\"unknown-rule\"} 3",
+        "tidegate_errors_total{reason=\"not-an-address\"} 1",
+    ] {
+        assert!(metrics("tidegate_errors_total").iter().any(|line| line == counted), "{counted}");
+    }
+    // A rule that does not need the attribute answers without it.
+    assert_eq!(pairs(&ask(&mut connection, "TIDEGATE.PEEK KEY acme RULE all"))[0].1, Reply::Integer(1));
+}
+
+#[test]
+fn the_deny_list_refuses_with_no_time_to_wait_for() {
+    let (server, _file) = TestServer::start_by(&format!("{POLICY}{DENY_LIST}"));
+    let mut connection = server.connect();
+    // Before any rule, so that no key attribute is missing.
+    for line in ["TIDEGATE.CHECK user mallory", "TIDEGATE.CHECK user alice ip 192.0.2.7", "TIDEGATE.CHECK ip 192.0.2.7"]
+    {
+        let number = Reply::Integer;
+        let expected = [
+            ("allowed", number(0)),
+            ("rule", Reply::Bulk("denied".into())),
+            ("limit", number(0)),
+            ("remaining", number(0)),
+            ("retry_after_us", Reply::Nil),
+            ("reset_after_us", Reply::Nil),
+            ("delay_us", number(0)),
+            ("degraded", number(0)),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(pairs(&ask(&mut connection, line)), expected, "{line}");
+    }
+    assert_eq!(pairs(&ask(&mut connection, "TIDEGATE.CHECK user alice ip 198.51.100.7"))[0].1, Reply::Integer(1));
 }
 
 /// A pipeline of everything at once is answered as if each command had been waited for.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tempfile::NamedTempFile;
 use tidegate::{ManualClock, MemoryStore};
 use tidegate_server::{Server, Settings};
 use tidegate_testkit::servers::{Connection, GUARD, Reply};
@@ -28,6 +29,13 @@ impl TestServer {
         let runtime = Runtime::new().expect("a runtime");
         let server = runtime.block_on(Server::start(settings, store)).expect("a server");
         TestServer { runtime, server, clock }
+    }
+
+    /// One that goes by the policy of a file.
+    pub(crate) fn start_by(policy: &str) -> (TestServer, NamedTempFile) {
+        let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        std::fs::write(file.path(), policy).expect("a file");
+        (TestServer::start_with(|settings| settings.policy = Some(file.path().into())), file)
     }
 
     /// One whose states are on a server of Redis, by that server's time.
