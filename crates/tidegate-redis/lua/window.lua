@@ -9,7 +9,8 @@
     if state then
       start, current, previous = string.match(state, '^(%d+):(%d+):(%d+)$')
       start, current, previous = tonumber(start), tonumber(current), tonumber(previous)
-      if not (start and start < EXACT and current <= count and previous <= count) then
+      -- A fixed window of another count may have charged the same state.
+      if not (start and start < EXACT and current < (sliding and count + 1 or EXACT) and previous <= count) then
         error(FOREIGN, 0)
       end
     end

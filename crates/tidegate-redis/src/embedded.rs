@@ -49,6 +49,11 @@ const START: u64 = 1_700_000_003_123_457;
 
 tidegate_testkit::conformance!(embedded, EmbeddedStore::manual);
 
+#[test]
+fn fixed_windows_of_one_period_count_together() {
+    tidegate_testkit::conformance::fixed_windows_of_one_period_count_together(&EmbeddedStore::manual);
+}
+
 /// Decisions for each algorithm, and for all together: a sixth of what is wanted.
 fn decisions() -> u64 {
     std::env::var("TIDEGATE_DECISIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(600_000) / 6

@@ -125,6 +125,8 @@ impl Refusals {
             name.extend((key.len() as u64).to_le_bytes());
             name.extend(key);
             name.extend(check.cost().to_le_bytes());
+            // Windows of several counts may have one state.
+            name.extend(check.meter().capacity().to_le_bytes());
         }
         let given_back = keys.iter().map(|key| self.counter(key).load(Ordering::SeqCst));
         let given_back = given_back.fold(0, u64::wrapping_add);
@@ -228,6 +230,20 @@ mod tests {
         let refusals = Refusals::new(RefusalCache::default());
         remember(&refusals, "alice", 1_000, Verdict { allowed: true, ..Verdict::default() });
         assert!(ask(&refusals, "alice", 1_000).is_err());
+    }
+
+    #[test]
+    fn a_refusal_by_one_count_is_none_by_another_of_the_same_state() {
+        let (refusals, alice) = (Refusals::new(RefusalCache::default()), Key::from("alice"));
+        let question = |count| {
+            let limit = Limit::fixed_window(count, Duration::from_secs(1));
+            let meter = Meter::new(Name::literal("rule"), limit).by_period();
+            let check = Check::new(&meter, &alice, Verb::Charge, 1).expect("a cost of one");
+            refusals.question(&[check], &[crate::key::state_key("tg", &check)], Micros::new(1_000)).expect("a charge")
+        };
+        refusals.remember(question(6), &[refused(500)], Micros::new(1_000), Micros::new(1_000));
+        let answers = [6, 10].map(|count| refusals.answer(&question(count), &mut [Verdict::default()]).is_some());
+        assert_eq!(answers, [true, false]);
     }
 
     #[test]

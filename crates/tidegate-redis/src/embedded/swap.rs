@@ -158,8 +158,8 @@ pub(super) fn a_state_at_its_bound_is_one_and_beyond_it_none() {
         ("5/s", [LAST.to_string(), "0".into(), "7:0".into()], [(LAST + 1).to_string(), "7:1".into()]),
         (
             "fixed 2/s",
-            [format!("{LAST}:2:0"), "0:0:2".into(), "0:2:2".into()],
-            [format!("{}:1:0", LAST + 1), "0:3:0".into()],
+            [format!("{LAST}:2:0"), format!("0:{LAST}:0"), "0:2:2".into()],
+            [format!("{}:1:0", LAST + 1), format!("0:{}:0", LAST + 1)],
         ),
         ("sliding 2/s", [format!("{LAST}:2:0"), "0:0:2".into(), "0:2:2".into()], ["0:0:3".into(), "0:3:0".into()]),
     ];

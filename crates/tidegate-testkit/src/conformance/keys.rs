@@ -4,10 +4,10 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use tidegate::kernel::Verb;
-use tidegate::{CheckError, Key, Limit, Limiter, ManualClock, Meter, Name, Request, Store};
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{CheckError, Key, Limit, Limiter, ManualClock, Meter, Micros, Name, Request, Store};
 
-use super::{Bench, LIMITS};
+use super::{Bench, LIMITS, START};
 use crate::block_on::block_on;
 use crate::random::Random;
 
@@ -117,6 +117,38 @@ pub fn a_key_under_two_rules_is_two_keys<S: Store>(make: &impl Fn() -> (S, Manua
             assert!(account.takes_all(), "{limit}: {key:?} of rule {rule:?} was charged for another rule");
         }
     }
+}
+
+/// Fixed windows that go by their [period](Meter::by_period) have one state,
+/// whatever their counts.
+pub fn fixed_windows_of_one_period_count_together<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
+    let bench = Bench::new(make);
+    let of = |count, seconds| {
+        let limit = Limit::fixed_window(count, Duration::from_secs(seconds));
+        bench.account_of(Meter::new(Name::literal("rule"), limit).by_period(), "alice")
+    };
+    let [six, ten, thousands] = [6, 10, 5_000].map(|count| of(count, 10));
+    let say = |verdict: Verdict| (verdict.allowed, verdict.remaining);
+    assert_eq!(say(ten.charge(5)), (true, 5));
+    assert_eq!(say(six.charge(1)), (true, 0), "five of six were used");
+    assert_eq!(say(six.charge(1)), (false, 0));
+    assert_eq!(say(ten.charge(1)), (true, 3), "a refusal of one charges none");
+    assert_eq!(say(thousands.charge(93)), (true, 4_900));
+    for narrow in [&six, &ten] {
+        let refused = narrow.charge(1);
+        assert_eq!(say(refused), (false, 0));
+        // The window began 3.123457 seconds ago.
+        assert_eq!([refused.retry_after, refused.reset_after].map(Micros::get), [6_876_543; 2]);
+    }
+    assert_eq!(say(ten.refund(4)), (true, 0), "more is used than it could give back");
+    assert_eq!(say(thousands.refund(91)), (true, 4_995));
+    assert_eq!(say(six.peek(1)), (true, 1));
+    assert!(of(6, 20).takes_all(), "another period is another state");
+    assert!(bench.account(Limit::fixed_window(6, Duration::from_secs(10)), "alice").takes_all(), "and so is one alone");
+    assert_eq!(say(six.reset()), (true, 6));
+    assert_eq!(say(thousands.charge(50)), (true, 4_950), "a reset of one is one of all");
+    bench.set(START + 10_000_000);
+    assert!(six.takes_all() && !ten.charge(5).allowed, "in the next window");
 }
 
 /// A rule whose limit is changed starts anew: what one limit keeps, another

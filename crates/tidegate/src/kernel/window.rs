@@ -19,6 +19,8 @@ pub struct Window {
     /// not fit.
     tick: u64,
     style: Style,
+    /// Whether fixed windows of other counts charge the same states.
+    any_count: bool,
 }
 
 /// How windows follow each other.
@@ -67,7 +69,25 @@ impl Window {
                 tick *= 10;
             }
         }
-        Window { count, period: period.div_ceil(tick), tick, style }
+        Window { count, period: period.div_ceil(tick), tick, style, any_count: false }
+    }
+
+    /// The same windows, on states that those of other counts charge as well.
+    pub(crate) const fn of_any_count(self) -> Window {
+        Window { any_count: true, ..self }
+    }
+
+    pub(crate) const fn is_of_any_count(&self) -> bool {
+        self.any_count
+    }
+
+    /// The most that a state can have counted. A fixed window may find more than
+    /// its own count: another count charged the same state.
+    pub(crate) const fn most(&self) -> u64 {
+        match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst => EXACT - 1,
+            Style::Sliding => self.count,
+        }
     }
 
     /// Microseconds in a tick.
@@ -92,7 +112,7 @@ impl Window {
     /// window of this limit could have it.
     #[must_use]
     pub const fn state(&self, start: u64, current: u64, previous: u64) -> Option<WindowState> {
-        if start < EXACT / self.tick && current <= self.count && previous <= self.count {
+        if start < EXACT / self.tick && current <= self.most() && previous <= self.count {
             Some(WindowState { start, current, previous })
         } else {
             None
@@ -161,7 +181,7 @@ impl Window {
         if !same_windows || !(is_unused || own.start == theirs.start) {
             return false;
         }
-        let current = theirs.current.min(self.count - own.current);
+        let current = theirs.current.min(self.count.saturating_sub(own.current));
         let previous = theirs.previous.min(self.count - own.previous);
         *used = WindowState::in_use(theirs.start, theirs.current - current, theirs.previous - previous);
         *state = WindowState::in_use(theirs.start, own.current + current, own.previous + previous);
@@ -266,6 +286,13 @@ impl Kernel for Window {
         Reading { remaining, reset_after: self.forget_at(&state).saturating_since(now) }
     }
 
+    fn used(&self, state: &WindowState, now: Micros) -> u64 {
+        match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst => self.view(state, self.ticks(now)).current,
+            Style::Sliding => self.count - self.read(state, now).remaining,
+        }
+    }
+
     #[inline]
     fn forget_at(&self, state: &WindowState) -> Micros {
         match self.remembered_for(state.current, state.previous) {
@@ -342,6 +369,10 @@ mod tests {
             (window(5, Style::Sliding), (EXACT, 5, 5), false),
             (window(5, Style::Sliding), (0, 6, 5), false),
             (window(5, Style::Sliding), (0, 5, 6), false),
+            (window(5, Style::FixedFromEpoch), (0, EXACT - 1, 0), true),
+            (window(5, Style::FixedFromEpoch), (0, EXACT, 0), false),
+            (window(5, Style::FixedFromFirst), (0, EXACT - 1, 5), true),
+            (window(5, Style::FixedFromFirst), (0, 5, 6), false),
             (coarse, (EXACT / 10 - 1, 0, 0), true),
             (coarse, (EXACT / 10, 0, 0), false),
         ];
@@ -445,7 +476,7 @@ mod tests {
             (3 * second, Style::Sliding, 6 * second),
         ] {
             for tick in [1, 10] {
-                let window = Window { count: 5, period: period.div_ceil(tick), tick, style };
+                let window = Window { period: period.div_ceil(tick), tick, ..window(5, style) };
                 let (now_in_ticks, ahead) = (now.get() / tick, ahead / tick);
                 assert_eq!(window.heal(&state(now_in_ticks + ahead, 1, 0), now), None, "{window:?}");
                 let start = match style {
@@ -485,6 +516,14 @@ mod tests {
         }
         let counter = window(9, Style::Sliding);
         assert_eq!(counter.with_count(2).read(&state(1_000, 0, 3), Micros::new(1_000)).remaining, 0);
+        for style in [Style::FixedFromEpoch, Style::FixedFromFirst] {
+            let (narrow, mut used) = (window(2, style), state(1_000, 3, 0));
+            assert_eq!(narrow.used(&used, NOW), 3, "{style:?}");
+            // Nor has it room for what was used of yet another one.
+            let (mut own, expected) = (used, (state(1_000, 3, 0), state(1_000, 3, 0)));
+            assert!(narrow.take_over(&mut own, NOW, &window(9, style), &mut used));
+            assert_eq!((own, used), expected, "{style:?}");
+        }
         // A clock that went back finds more of the last window than was there when it charged.
         assert_eq!(window(5, Style::Sliding).read(&state(1_000, 3, 5), Micros::new(1_000)).remaining, 0);
     }

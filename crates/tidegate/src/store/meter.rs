@@ -9,7 +9,7 @@ use super::succession::{MOST_PREDECESSORS, Predecessor};
 use crate::failure::FailureMode;
 use crate::fnv::Fnv;
 use crate::kernel::{Kernel, LEAST_GRACE, WarmUp, Warming};
-use crate::limit::{ConfigError, Limit, LimitKernel};
+use crate::limit::{AlgorithmKind, ConfigError, Limit, LimitKernel};
 use crate::name::Name;
 use crate::time::Micros;
 
@@ -122,6 +122,23 @@ impl Meter {
             self.is_simple = false;
             self.meaning = format!("{} warming up from {warm_up}", self.meaning).into();
             self.identity = identity(self.name, &self.meaning);
+        }
+        self
+    }
+
+    /// The same fixed window, which counts together with those of the same name
+    /// and period, whatever their counts: what a key uses of one of them is used
+    /// of each. For limits whose number comes with the request. Other limits stay
+    /// as they are.
+    #[must_use]
+    pub fn by_period(mut self) -> Meter {
+        if let (MeterKernel::Window(window), Some(limit)) = (&self.kernel, self.limit) {
+            if limit.algorithm() == AlgorithmKind::FixedWindow {
+                self.kernel = MeterKernel::Window(window.of_any_count());
+                self.is_simple = false;
+                self.meaning = self.meaning.replacen(&limit.count().to_string(), "any", 1).into();
+                self.identity = identity(self.name, &self.meaning);
+            }
         }
         self
     }
@@ -361,6 +378,22 @@ mod tests {
         assert_eq!(meter("2/s").warming_up(warm_up), meter("2/s"));
         let custom = Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)).warming_up(warm_up);
         assert_eq!((custom.warm_up(), custom.limit(), custom.largest_cost()), (None, None, 5));
+    }
+
+    #[test]
+    fn fixed_windows_of_one_period_have_one_state_if_told_to() {
+        let [ten, six, hourly] = ["fixed 10/min", "fixed 6/min", "fixed 10/h"].map(|words| meter(words).by_period());
+        assert_eq!([&ten, &six, &hourly].map(Meter::meaning), ["fixed any/min", "fixed any/min", "fixed any/h"]);
+        assert!(ten.is_same_as(&six) && ten.identity() == six.identity() && ten != six);
+        assert_ne!(ten.identity(), hourly.identity());
+        assert_ne!(ten.identity(), meter("fixed 10/min").identity());
+        assert_eq!((ten.capacity(), six.capacity(), ten.is_simple()), (10, 6, false));
+        assert_eq!(meter("fixed 10/10s from-first").by_period().meaning(), "fixed any/10s from-first");
+        for words in ["10/min", "leaky 10/min", "sliding 10/min", "sliding-log 10/min"] {
+            assert_eq!(meter(words).by_period(), meter(words), "{words}");
+        }
+        // What was used of one is used of the other: nothing has to move.
+        assert!(six.in_place_of(&ten, NOW).expect("no change").predecessors().is_empty());
     }
 
     #[test]

@@ -48,10 +48,11 @@ impl Pack<3> for Bucket {
 }
 
 impl Window {
-    /// Whether a state fits into one word: a fixed window with a small count.
+    /// Whether a state fits into one word: a fixed window with a small count,
+    /// on states that no larger one charges.
     #[inline(always)]
     pub(crate) fn is_narrow(&self) -> bool {
-        self.style() != Style::Sliding && self.capacity() <= FRACTION
+        self.style() != Style::Sliding && self.capacity() <= FRACTION && !self.is_of_any_count()
     }
 }
 
@@ -84,9 +85,9 @@ impl Pack<3> for Window {
 
     /// The start follows from when the state is to be forgotten. The words may
     /// be those of a forged snapshot: whatever they are, no count is above the
-    /// limit's.
+    /// bound.
     fn unpack(&self, [until, current, previous]: [u64; 3]) -> WindowState {
-        let (current, previous) = (current.min(self.capacity()), previous.min(self.capacity()));
+        let (current, previous) = (current.min(self.most()), previous.min(self.capacity()));
         match self.remembered_for(current, previous) {
             0 => WindowState::default(),
             ticks => {
@@ -142,6 +143,7 @@ mod tests {
         let fixed = [1, 2_047, 2_048].map(|count| window(count, Style::FixedFromEpoch).is_narrow());
         assert_eq!(fixed, [true, true, false]);
         assert!(window(2_047, Style::FixedFromFirst).is_narrow() && !window(1, Style::Sliding).is_narrow());
+        assert!(!window(1, Style::FixedFromEpoch).of_any_count().is_narrow(), "a larger count has the same states");
         // Time in ticks of more than a microsecond has no room beside it.
         let coarse = Bucket::new(2_047, 1_000_000_000_000, 10_000, false).expect("a bucket");
         assert!(coarse.tick() > 1 && !coarse.is_narrow());
@@ -187,7 +189,7 @@ mod tests {
             let narrow: WindowState = window.unpack([5 << FRACTION_BITS | 3]);
             assert_eq!(narrow, WindowState { start: 0, current: 3, previous: 0 });
             let wide: WindowState = window.unpack([5 << FRACTION_BITS, u64::MAX, 11]);
-            assert_eq!(wide, WindowState { start: 0, current: 10, previous: 10 });
+            assert_eq!(wide, WindowState { start: 0, current: window.most(), previous: 10 });
         }
     }
 
