@@ -32,8 +32,9 @@
 //! ```
 //!
 //! Limits are fixed windows, as they are there. A month is 30 days and a year
-//! 365, as they are there. Unlike there, `a_b` with `c` and `a` with `b_c` are
-//! different descriptors, and numbers that begin with 0 are refused.
+//! 365, as they are there. What was used is counted by domain, entries and unit,
+//! as it is there. Unlike there, `a_b` with `c` and `a` with `b_c` are different
+//! descriptors, and numbers that begin with 0 are refused.
 //!
 //! An [`EnvoyConfig`] says which limits a request meets; an [`EnvoyLimiter`]
 //! decides by them, on any store.
@@ -48,7 +49,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate::{ConfigError, Meter, Micros, Name, Setting};
+use tidegate::{ConfigError, Limit, Meter, Micros, Name, Setting};
 
 use crate::reader::{Disk, Found, LARGEST_ALL, MOST_FILES, Reader, read_text, text_of, unreadable};
 use crate::report::{Collector, Mistake, Problem, Report};
@@ -71,6 +72,8 @@ pub struct EnvoyConfig {
 pub struct Matched<'c, 'r> {
     /// What applies: a fixed window, or one of its two extremes.
     pub setting: Setting,
+    /// In what time; none if there is no limit.
+    pub unit: Option<Unit>,
     /// Whose limit it is: the keys and values of the descriptor, where a value
     /// that shares its threshold with others is the pattern of them all.
     pub key: Vec<(&'r str, Cow<'r, str>)>,
@@ -162,6 +165,7 @@ impl EnvoyConfig {
         let limit = descriptor.limit.as_ref()?;
         Some(Matched {
             setting: limit.setting,
+            unit: limit.unit,
             key,
             path: &descriptor.path,
             shadow: descriptor.shadow,
@@ -261,6 +265,7 @@ struct Configured {
 #[derive(Clone, Debug)]
 struct RateLimit {
     setting: Setting,
+    unit: Option<Unit>,
     /// Both are there once the configuration is made ready, the meter if the
     /// setting is a limit.
     rule: Option<Name>,
@@ -282,12 +287,10 @@ impl Level {
             let patterns = patterns.iter_mut().map(|(_, configured)| configured);
             for configured in exact.values_mut().chain(patterns).chain(any.as_deref_mut()) {
                 if let Some(RateLimit { setting, rule, meter, .. }) = &mut configured.limit {
-                    let name = *rule.insert(Name::configured(&configured.path)?);
+                    *rule = Some(Name::configured(&configured.path)?);
                     *meter = match (setting, former.get(configured.id.as_str())) {
-                        (Setting::Limit(limit), None) => Some(Meter::new(name, *limit)),
-                        (Setting::Limit(limit), Some(former)) => {
-                            Some(Meter::new(name, *limit).in_place_of(former, now)?)
-                        }
+                        (Setting::Limit(limit), None) => Some(meter_of(*limit)),
+                        (Setting::Limit(limit), Some(former)) => Some(meter_of(*limit).in_place_of(former, now)?),
                         (Setting::Unlimited | Setting::Blocked, _) => None,
                     };
                 }
@@ -308,6 +311,14 @@ impl Level {
             }
         }
     }
+}
+
+/// The name of all states: what is counted belongs to the domain, the entries and
+/// the unit, as it does there, whichever limit of whichever number counts it.
+const STATES: Name = Name::literal("envoy");
+
+fn meter_of(limit: Limit) -> Meter {
+    Meter::new(STATES, limit).by_period()
 }
 
 /// What descriptors are below: a domain, or another descriptor.
@@ -457,16 +468,11 @@ impl Maker {
                 }
                 return None;
             }
-            (false, Some(unit), count) => match unit.setting(count) {
-                Ok(setting) => setting,
-                Err(error) => {
-                    self.mistakes.add(Mistake::at(source, &node.span, Problem::Policy(error)));
-                    return None;
-                }
-            },
+            (false, Some(unit), count) => unit.setting(count),
         };
         let replaces = file.replaces.iter().map(|replaces| replaces.name.clone()).collect();
-        Some(RateLimit { setting, rule: None, meter: None, name: file.name.as_deref().map(Arc::from), replaces })
+        let (unit, name) = (file.unit, file.name.as_deref().map(Arc::from));
+        Some(RateLimit { setting, unit, rule: None, meter: None, name, replaces })
     }
 
     /// Something is wrong with a field of a node.

@@ -45,15 +45,15 @@ fn ask<S: Store>(limiter: &EnvoyLimiter<S>, descriptors: &[&str]) -> Result<Answ
 fn ask_with<S: Store>(
     limiter: &EnvoyLimiter<S>,
     descriptors: &[&str],
-    setting: Option<Setting>,
+    limit: Option<(Unit, u32)>,
 ) -> Result<Answer, StoreError> {
     let parsed: Vec<(Vec<(&str, &str)>, Hits)> = descriptors.iter().map(|text| parse(text)).collect();
     let asked: Vec<Descriptor<'_>> = parsed
         .iter()
         .map(|(entries, hits)| {
             let descriptor = Descriptor::new(entries).hits(*hits);
-            match setting {
-                Some(setting) => descriptor.limit(setting),
+            match limit {
+                Some((unit, requests)) => descriptor.limit(unit, requests),
                 None => descriptor,
             }
         })
@@ -164,15 +164,77 @@ fn the_same_descriptor_twice_is_charged_twice_or_not_at_all() {
 #[test]
 fn a_request_may_bring_its_own_limit() {
     let limiter = in_memory(&ManualClock::default());
-    let ten = Unit::Hour.setting(10).expect("a limit");
-    let own = |descriptor: &str, setting| ask_with(&limiter, &[descriptor], Some(setting)).expect("an answer");
+    let ten = (Unit::Hour, 10);
+    let own = |descriptor: &str, limit| ask_with(&limiter, &[descriptor], Some(limit)).expect("an answer");
     assert_eq!(own("ip=1 +4", ten).statuses[0].remaining, 6);
     assert_eq!(own("nobody=knows +4", ten).statuses[0].remaining, 6, "for what no file knows, too");
     assert_eq!(own("ip=2", ten).statuses[0].remaining, 9, "each has its own");
-    assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![3]), "the file's limit is untouched");
-    assert!(!own("ip=1", Unit::Hour.setting(0).expect("blocked")).allowed);
+    assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![3]), "the file's limit, of a minute, is untouched");
+    assert!(!own("ip=1", (Unit::Hour, 0)).allowed);
     let watched = ask_with(&limiter, &["watched=x +11"], Some(ten)).expect("an answer");
     assert!(!watched.allowed, "a shadow of the file is none then");
+}
+
+/// As in the reference service, where the number is no part of the counter's key.
+#[test]
+fn a_limit_of_a_request_counts_with_that_of_the_file_if_they_have_one_unit() {
+    let limiter = in_memory(&ManualClock::default());
+    let own = |descriptor: &str, requests| {
+        let answer = ask_with(&limiter, &[descriptor], Some((Unit::Minute, requests))).expect("an answer");
+        (answer.allowed, answer.statuses[0].remaining)
+    };
+    assert_eq!(left(&limiter, &["user=a +3"]), (true, vec![2]));
+    assert_eq!(own("user=a", 4), (true, 0), "three of four were used");
+    assert_eq!(own("user=a", 4), (false, 0));
+    assert_eq!(own("user=a +96", 5_000), (true, 4_900), "a wider one counts on");
+    assert_eq!(left(&limiter, &["user=a"]), (false, vec![0]), "and the file's limit has none left");
+    assert_eq!(own("user=a -95", 5_000), (true, 4_995));
+    assert_eq!(left(&limiter, &["user=a ?"]), (false, vec![0]), "five of five are used");
+    // A pattern that shares its threshold is another counter than the value.
+    assert_eq!(left(&limiter, &["path=/a/1"]), (true, vec![1]));
+    assert_eq!(own("path=/a/1", 2), (true, 1));
+    assert_eq!(left(&limiter, &["path=/a/2"]), (true, vec![0]));
+}
+
+#[test]
+fn one_request_may_have_several_limits_of_one_counter() {
+    let limiter = in_memory(&ManualClock::default());
+    let both = |first: &str, second: &str| {
+        let parsed = [parse(first), parse(second)];
+        let [file, own] = parsed.each_ref().map(|(entries, hits)| Descriptor::new(entries).hits(*hits));
+        let answer = block_on(limiter.decide("edge", &[file, own.limit(Unit::Minute, 4)])).expect("an answer");
+        let answer = answer.expect("there is a file of the domain");
+        (answer.allowed, [answer.statuses[0].remaining, answer.statuses[1].remaining])
+    };
+    assert_eq!(both("user=a", "user=a"), (true, [3, 2]), "five and four, of which two are used");
+    assert_eq!(both("user=a", "user=a +2"), (false, [3, 2]), "one too many for the narrower");
+    assert_eq!(both("user=a ?", "user=a ?"), (true, [3, 2]));
+    assert_eq!(both("user=a", "user=a -2"), (true, [4, 3]));
+    // Beside a quota and a shadow.
+    assert_eq!(both("model=large", "model=large"), (true, [0, 2]));
+    assert_eq!(both("model=large", "model=large"), (false, [0, 2]));
+    assert_eq!(both("watched=x", "watched=x +3"), (true, [0, 1]));
+}
+
+#[test]
+fn a_limit_has_its_unit_and_the_rest_of_it() {
+    let clock = ManualClock::default();
+    // 20.25 seconds into a minute.
+    clock.set(Micros::new(1_700_000_000_250_000));
+    let limiter = in_memory(&clock);
+    let shown = |descriptor: &str, limit| {
+        let answer = ask_with(&limiter, &[descriptor], limit).expect("an answer");
+        (answer.statuses[0].unit, answer.statuses[0].reset_after.as_millis())
+    };
+    for descriptor in ["ip=1 ?", "ip=1", "ip=1 +3", "ip=1 +4", "ip=1 -9", "watched=x"] {
+        assert_eq!(shown(descriptor, None), (Some(Unit::Minute), 39_750), "{descriptor}");
+    }
+    assert_eq!(shown("blocked=x", None), (Some(Unit::Second), 750));
+    assert_eq!(shown("ip=1", Some((Unit::Minute, 0))), (Some(Unit::Minute), 39_750));
+    assert_eq!(shown("ip=1 ?", Some((Unit::Hour, 7))), (Some(Unit::Hour), 2_799_750));
+    for descriptor in ["free=x", "unknown=x"] {
+        assert_eq!(shown(descriptor, None), (None, 0), "{descriptor}");
+    }
 }
 
 #[test]
@@ -326,15 +388,18 @@ fn what_was_used_stays_used_when_the_files_change() {
     assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 4]), "lowering holds at once");
     with("domain: edge", "domain: edge").expect("a change");
     assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![1]), "back again");
-    let too_often = (0..100).map(|count| {
-        let to = format!("requests_per_unit: {} }}, metadata", 20 + count);
-        with("requests_per_unit: 3 }, metadata", &to)
-    });
-    let refused: Vec<_> = too_often.filter_map(Result::err).collect();
-    assert!(refused.len() > 50, "so many limits cannot count at once");
-    assert_eq!(left(&limiter, &["user=a ?"]), (true, vec![4]), "and the last good one is kept");
-    clock.advance(Duration::from_secs(180));
-    with("unit: minute", "unit: hour").expect("they are forgotten");
+    for count in 20..120 {
+        with("requests_per_unit: 3 }, metadata", &format!("requests_per_unit: {count} }}, metadata"))
+            .expect("a change");
+    }
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![117, 4]), "however often it changes");
+    for unit in ["hour", "day", "week", "month", "year", "second"] {
+        with("unit: minute", &format!("unit: {unit}")).expect("a change");
+        assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![1, 4]), "per {unit}");
+    }
+    assert_eq!(left(&limiter, &["ip=1", "user=a"]), (true, vec![0, 3]));
+    with("unit: minute", "unit: hour").expect("a change");
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 3]), "also what has moved already");
 }
 
 #[test]
@@ -439,9 +504,10 @@ fn on_redis_as_in_memory() {
             })
             .collect();
         let descriptors: Vec<&str> = descriptors.iter().map(String::as_str).collect();
-        let setting = random.percent(10).then(|| Unit::Minute.setting(4).expect("a limit"));
-        let there = ask_with(&redis, &descriptors, setting).expect("an answer");
-        let here = ask_with(&memory, &descriptors, setting).expect("an answer");
+        let unit = random.choose(&[Unit::Minute, Unit::Minute, Unit::Hour]);
+        let limit = random.percent(20).then(|| (unit, random.choose(&[0, 2, 4, 6, 5_000])));
+        let there = ask_with(&redis, &descriptors, limit).expect("an answer");
+        let here = ask_with(&memory, &descriptors, limit).expect("an answer");
         assert_eq!(there.statuses, here.statuses, "step {step}: {descriptors:?}");
         assert_eq!(there.allowed, here.allowed, "step {step}: {descriptors:?}");
         if here.allowed { allowed += 1 } else { refused += 1 }
@@ -456,7 +522,7 @@ fn the_file_of_the_document_is_one() {
     let file = blocks.find(|block| block.starts_with("domain:")).expect("a descriptor file");
     let config = envoy::parse(file, Path::new("envoy.md")).unwrap_or_else(|report| panic!("{report}"));
     let orders = [("user", "alice"), ("path", "/orders/7")];
-    assert_eq!(config.limit_for("edge", &orders).map(|matched| matched.setting), Unit::Hour.setting(1000).ok());
+    assert_eq!(config.limit_for("edge", &orders).map(|matched| matched.setting), Some(Unit::Hour.setting(1000)));
 }
 
 #[test]

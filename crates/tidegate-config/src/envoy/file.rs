@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
-use tidegate::{ConfigError, Limit, Setting};
+use tidegate::{Limit, Micros, Setting};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,14 +98,20 @@ impl Unit {
     }
 
     /// So many requests in each of these; none at all is blocked.
-    ///
-    /// # Errors
-    /// If the number is too large for the time.
-    pub fn setting(self, requests: u32) -> Result<Setting, ConfigError> {
+    #[must_use]
+    pub fn setting(self, requests: u32) -> Setting {
         match requests {
-            0 => Ok(Setting::Blocked),
-            requests => Limit::try_fixed_window(requests.into(), self.period()).map(Setting::Limit),
+            0 => Setting::Blocked,
+            // Every other number of 32 bits is one of a limit.
+            requests => Setting::Limit(Limit::fixed_window(requests.into(), self.period())),
         }
+    }
+
+    /// How long it is until the next one begins.
+    #[must_use]
+    pub fn rest(self, now: Micros) -> Duration {
+        let period = Micros::from_duration(self.period()).get();
+        Duration::from_micros(period - now.get() % period)
     }
 }
 

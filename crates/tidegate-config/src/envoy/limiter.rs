@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{
-    Check, ConfigError, FailureMode, ImmediateStore, Key, KeyPart, MemoryStore, Meter, Micros, Name, Predecessor,
-    Setting, Store, StoreError,
+    Check, ConfigError, FailureMode, ImmediateStore, Key, KeyPart, Limit, MemoryStore, Meter, Micros, Name,
+    Predecessor, Setting, Store, StoreError,
 };
 
-use super::{EnvoyConfig, Matched, Metadata, Meters};
+use super::{EnvoyConfig, Matched, Metadata, Meters, Unit, meter_of};
 
 /// Decides requests by descriptor files.
 ///
@@ -49,7 +49,7 @@ use super::{EnvoyConfig, Matched, Metadata, Meters};
 pub struct EnvoyLimiter<S = MemoryStore> {
     config: RwLock<Arc<EnvoyConfig>>,
     /// Limits that descriptors had and have not now, by their ids, until when
-    /// their use matters. Held by whoever changes the configuration.
+    /// their use matters to one of another unit. Held while the files change.
     changing: Mutex<HashMap<String, (Meter, Micros)>>,
     store: S,
     on_failure: Option<FailureMode>,
@@ -60,7 +60,7 @@ pub struct EnvoyLimiter<S = MemoryStore> {
 /// Keys that the limits remember which stand in for a store that is away.
 const LOCAL_KEYS: usize = 100_000;
 
-/// The name of limits that come with a request.
+/// The rule of limits that come with a request.
 const OVERRIDE: Name = Name::literal("override");
 
 /// A descriptor of a request: one hit, unless told otherwise.
@@ -68,14 +68,14 @@ const OVERRIDE: Name = Name::literal("override");
 pub struct Descriptor<'r> {
     entries: &'r [(&'r str, &'r str)],
     hits: Hits,
-    setting: Option<Setting>,
+    limit: Option<(Unit, u32)>,
 }
 
 impl<'r> Descriptor<'r> {
     /// Keys and their values.
     #[must_use]
     pub fn new(entries: &'r [(&'r str, &'r str)]) -> Descriptor<'r> {
-        Descriptor { entries, hits: Hits::Charge(1), setting: None }
+        Descriptor { entries, hits: Hits::Charge(1), limit: None }
     }
 
     /// Sets what is to be done.
@@ -85,10 +85,12 @@ impl<'r> Descriptor<'r> {
         self
     }
 
-    /// Brings a limit, whatever the files say of the descriptor.
+    /// Brings a limit of so many requests per unit, whatever the files say of the
+    /// descriptor. It counts together with a limit of the files that has the same
+    /// unit.
     #[must_use]
-    pub fn limit(mut self, setting: Setting) -> Descriptor<'r> {
-        self.setting = Some(setting);
+    pub fn limit(mut self, unit: Unit, requests: u32) -> Descriptor<'r> {
+        self.limit = Some((unit, requests));
         self
     }
 }
@@ -123,6 +125,8 @@ pub struct Status {
     pub allowed: bool,
     /// What applies to it, if anything does.
     pub setting: Option<Setting>,
+    /// In what time; none if there is no limit.
+    pub unit: Option<Unit>,
     /// Which limit of which file that is: see [`Matched::path`].
     pub rule: Option<Name>,
     /// What the file calls the limit.
@@ -134,7 +138,7 @@ pub struct Status {
     /// How long to wait for this to pass; nothing if it does, and if it never
     /// will.
     pub retry_after: Option<Duration>,
-    /// How long until nothing of what was charged counts.
+    /// How long until nothing of what was charged counts: the rest of the unit.
     pub reset_after: Duration,
     /// Whether it only watches.
     pub shadow: bool,
@@ -186,8 +190,7 @@ impl<S: Store> EnvoyLimiter<S> {
     /// none for a while.
     ///
     /// # Errors
-    /// If its limits are more than the process can have [names](Name::MOST),
-    /// or one of them was [changed](ConfigError::TooManyChanges) too often.
+    /// If its limits are more than the process can have [names](Name::MOST).
     /// Then nothing has changed.
     pub fn set_config(&self, mut config: EnvoyConfig) -> Result<(), ConfigError> {
         let mut past = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +257,8 @@ impl<S: Store> EnvoyLimiter<S> {
             // A shadow without an answer is none, and nobody's loss.
             let _ = self.ask(std::slice::from_mut(account), Turn::Alone, carry).await;
         }
-        let statuses = plan.lines.iter().map(|line| plan.status(line)).collect();
+        let now = self.store.clock().now();
+        let statuses = plan.lines.iter().map(|line| plan.status(line, now)).collect();
         Ok(Some(Answer { allowed: !refused, statuses }))
     }
 
@@ -327,7 +331,7 @@ impl<S: Store> EnvoyLimiter<S> {
             }
             Some(FailureMode::Local { processes }) => {
                 let share = |check: &Check<'_>| match check.meter().limit() {
-                    Some(limit) => Meter::new(check.meter().name(), limit.share(processes)),
+                    Some(limit) => meter_of(limit.share(processes)),
                     None => check.meter().clone(),
                 };
                 let shares: Vec<Meter> = checks.iter().map(share).collect();
@@ -368,6 +372,7 @@ struct Plan<'c> {
 /// A descriptor of the request, and what it meets.
 struct Line<'c> {
     setting: Option<Setting>,
+    unit: Option<Unit>,
     role: Role,
     hits: Hits,
     rule: Option<Name>,
@@ -418,7 +423,7 @@ struct Account<'c> {
 impl<'c> Plan<'c> {
     fn new(config: &'c EnvoyConfig, domain: &str, descriptors: &[Descriptor<'_>]) -> Plan<'c> {
         // A descriptor that brings a limit does not ask the files.
-        let asked = descriptors.iter().map(|asked| if asked.setting.is_some() { &[] } else { asked.entries });
+        let asked = descriptors.iter().map(|asked| if asked.limit.is_some() { &[] } else { asked.entries });
         let matched = config.limits_by_descriptor(domain, asked);
         let mut plan = Plan { lines: Vec::with_capacity(descriptors.len()), accounts: Vec::new() };
         for (descriptor, matched) in descriptors.iter().zip(matched) {
@@ -429,20 +434,20 @@ impl<'c> Plan<'c> {
 
     fn add(&mut self, domain: &str, descriptor: &Descriptor<'_>, matched: Option<Matched<'c, '_>>) {
         let mut line = Line {
-            setting: descriptor.setting,
+            setting: descriptor.limit.map(|(unit, requests)| unit.setting(requests)),
+            unit: descriptor.limit.map(|(unit, _)| unit),
             role: Role::Enforced,
             hits: descriptor.hits,
-            rule: descriptor.setting.map(|_| OVERRIDE),
+            rule: descriptor.limit.map(|_| OVERRIDE),
             name: None,
             metadata: None,
             account: None,
         };
         let mut charged: Option<(Cow<'c, Meter>, Key<'static>)> = None;
-        if let Some(Setting::Limit(limit)) = descriptor.setting {
-            let key = key(domain, descriptor.entries.iter().copied());
-            charged = Some((Cow::Owned(Meter::new(OVERRIDE, limit)), key));
+        if let Some(Setting::Limit(limit)) = line.setting {
+            charged = Some((Cow::Owned(meter_of(limit)), key(domain, descriptor.entries.iter().copied())));
         } else if let Some(matched) = matched {
-            line.setting = Some(matched.setting);
+            (line.setting, line.unit) = (Some(matched.setting), matched.unit);
             line.role = match (matched.shadow, matched.quota) {
                 (true, _) => Role::Shadow,
                 (false, true) => Role::Quota,
@@ -465,17 +470,32 @@ impl<'c> Plan<'c> {
             Role::Quota => Turn::Quota,
             Role::Enforced => Turn::Together,
         };
+        // A limit of the files and one that came with the request may have one state.
+        let charges = |turn| matches!(turn, Turn::Quota | Turn::Together);
         let is_same = |account: &Account<'_>| {
-            let (mine, other) = (&*meter, &*account.meter);
-            let is_state = account.key == key && mine.name() == other.name() && mine.limit() == other.limit();
-            is_state && account.turn == turn && account.peeks == peeks
+            let is_turn = account.turn == turn || charges(account.turn) && charges(turn);
+            let is_state = account.key == key && account.meter.identity() == meter.identity();
+            is_state && is_turn && account.peeks == peeks
         };
-        let place = self.accounts.iter().position(is_same).unwrap_or_else(|| {
-            // A shadow whose store fails has nothing against the request.
-            let (charge, refund, verdict) = (0, 0, Verdict { allowed: true, ..Verdict::default() });
-            self.accounts.push(Account { meter, key, turn, peeks, charge, refund, verdict });
-            self.accounts.len() - 1
-        });
+        let place = match self.accounts.iter().position(is_same) {
+            Some(place) => {
+                let account = &mut self.accounts[place];
+                // The narrower one decides, and one that is enforced is no quota.
+                if meter.capacity() < account.meter.capacity() {
+                    account.meter = meter;
+                }
+                if turn == Turn::Together {
+                    account.turn = turn;
+                }
+                place
+            }
+            None => {
+                // A shadow whose store fails has nothing against the request.
+                let (charge, refund, verdict) = (0, 0, Verdict { allowed: true, ..Verdict::default() });
+                self.accounts.push(Account { meter, key, turn, peeks, charge, refund, verdict });
+                self.accounts.len() - 1
+            }
+        };
         let account = &mut self.accounts[place];
         match hits {
             Hits::Charge(hits) => account.charge = account.charge.saturating_add(hits),
@@ -527,9 +547,10 @@ impl<'c> Plan<'c> {
         }
     }
 
-    fn status(&self, line: &Line<'_>) -> Status {
+    fn status(&self, line: &Line<'_>, now: Micros) -> Status {
         let Verdict { remaining, retry_after, reset_after, degraded, .. } = match (line.setting, self.account_of(line))
         {
+            (Some(Setting::Limit(limit)), Some(account)) => account.verdict_by(limit),
             (_, Some(account)) => account.verdict,
             (None | Some(Setting::Unlimited | Setting::Limit(_)), None) => {
                 Verdict { remaining: u64::MAX, ..Verdict::default() }
@@ -544,12 +565,17 @@ impl<'c> Plan<'c> {
         Status {
             allowed: !refuses || line.role == Role::Shadow,
             setting: line.setting,
+            unit: line.unit,
             rule: line.rule,
             name: line.name.cloned(),
             refused_key: self.account_of(line).filter(|_| refuses).map(|account| account.key.clone()),
             remaining,
             retry_after: (refuses && !hopeless).then(|| retry_after.to_duration()),
-            reset_after: reset_after.to_duration(),
+            reset_after: match (reset_after, line.unit) {
+                // Of what is not used nothing is kept, but the unit ends all the same.
+                (Micros::ZERO, Some(unit)) => unit.rest(now),
+                (reset_after, _) => reset_after.to_duration(),
+            },
             shadow: line.role == Role::Shadow,
             shadow_refuses: refuses && line.role == Role::Shadow,
             degraded,
@@ -570,6 +596,12 @@ impl Account<'_> {
     /// Whether no waiting would help.
     fn is_hopeless(&self) -> bool {
         self.asks().1 > self.meter.capacity()
+    }
+
+    /// What it says to a descriptor whose limit may be wider than that which decides.
+    fn verdict_by(&self, limit: Limit) -> Verdict {
+        let wider = limit.capacity().saturating_sub(self.meter.capacity());
+        Verdict { remaining: self.verdict.remaining.saturating_add(wider), ..self.verdict }
     }
 
     fn refuses(&self) -> bool {
