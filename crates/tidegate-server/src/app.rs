@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use tracing::warn;
 
 use crate::connections::{Connections, Drain};
-use crate::grpc::EnvoyRules;
+use crate::grpc::{self, EnvoyRules};
 use crate::http::MOST_PLAYERS;
-use crate::inline::{Inline, InlineLimits};
+use crate::inline::{Counted, Inline, InlineLimits};
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
@@ -40,6 +40,7 @@ pub struct App {
     /// Room for simulations of the playground.
     pub(crate) players: Arc<Semaphore>,
     pub(crate) envoy: EnvoyRules,
+    has_envoy_files: bool,
     inline: InlineLimits,
 }
 
@@ -70,6 +71,7 @@ impl App {
         Ok(App {
             limiter,
             envoy,
+            has_envoy_files: !grpc::files(&settings).is_empty(),
             inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
             policy: text,
             live: Live::default(),
@@ -88,7 +90,12 @@ impl App {
     /// # Errors
     /// None that a limit that was made can cause.
     pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
-        self.inline.get(limit)
+        self.inline.get(limit, Counted::ByLimit)
+    }
+
+    /// The same for Envoy, whose limits of one unit count together.
+    pub(crate) fn inline_by_period(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
+        self.inline.get(limit, Counted::ByPeriod)
     }
 
     /// The same, for a limit in words.
@@ -110,6 +117,12 @@ impl App {
             });
         self.metrics.policy_given(put.is_ok());
         put
+    }
+
+    /// Whether requests of Envoy that no descriptor file is about have no limit:
+    /// there are such files, and no policy was given that could be meant.
+    pub(crate) fn only_files_limit_envoy(&self) -> bool {
+        self.has_envoy_files && self.policy.is_built_in()
     }
 
     /// The store, for those who ask it themselves.

@@ -3,8 +3,9 @@
 //! Two things can decide a request, by its domain. Where a descriptor file is
 //! about the domain (`--envoy-config`), it decides, with the meaning that the
 //! reference service gives it. For every other domain the server's own policy
-//! does: each descriptor becomes a request whose attributes are its entries,
-//! and `domain`. What neither knows passes without a limit.
+//! does, if it was given one beside the files, or no files: each descriptor
+//! becomes a request whose attributes are its entries, and `domain`. What neither
+//! knows passes without a limit.
 //!
 //! Three things are not as they are in the reference service. A request that
 //! is refused charges no descriptor. A descriptor with zero hits asks whether

@@ -3,7 +3,8 @@
 //!
 //! All of them go by one name, so no caller can make the process remember
 //! names. A state belongs to the name and the limit's words, so the same key
-//! under the same limit is one state, whichever protocol asks.
+//! under the same limit is one state, whichever protocol asks. Only Envoy's
+//! count by their period, whatever their number.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -37,7 +38,7 @@ pub struct Inline {
 }
 
 pub(crate) struct InlineLimits {
-    known: RwLock<HashMap<Limit, Arc<Inline>>>,
+    known: RwLock<HashMap<(Limit, Counted), Arc<Inline>>>,
     /// The same by the words that they came in, which need not be read again.
     by_words: RwLock<HashMap<Box<str>, Arc<Inline>>>,
     store: AnyStore,
@@ -46,6 +47,15 @@ pub(crate) struct InlineLimits {
     local_store: Option<Arc<MemoryStore>>,
     metrics: Arc<Metrics>,
     refused: Arc<Refused>,
+}
+
+/// What limits share a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Counted {
+    /// The same ones.
+    ByLimit,
+    /// Fixed windows of one period.
+    ByPeriod,
 }
 
 /// Keys that stand-ins remember, of all limits together.
@@ -69,18 +79,21 @@ impl InlineLimits {
         if let Some(known) = self.by_words.read().unwrap_or_else(PoisonError::into_inner).get(words) {
             return Ok(Arc::clone(known));
         }
-        let inline = self.get(words.parse()?)?;
+        let inline = self.get(words.parse()?, Counted::ByLimit)?;
         if words.len() <= LONGEST_WORDS {
             remember(&self.by_words, words.into(), &inline);
         }
         Ok(inline)
     }
 
-    pub(crate) fn get(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
-        if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&limit) {
+    pub(crate) fn get(&self, limit: Limit, counted: Counted) -> Result<Arc<Inline>, ConfigError> {
+        if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&(limit, counted)) {
             return Ok(Arc::clone(known));
         }
-        let meter = Meter::new(INLINE_RULE, limit);
+        let meter = match counted {
+            Counted::ByLimit => Meter::new(INLINE_RULE, limit),
+            Counted::ByPeriod => Meter::new(INLINE_RULE, limit).by_period(),
+        };
         let mut builder = Limiter::builder(Policy::from(meter.clone())).store(self.store.clone());
         if let Some(mode) = self.on_failure {
             builder = builder.on_failure(mode);
@@ -91,7 +104,7 @@ impl InlineLimits {
         let limiter =
             builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused).by(limit)).build()?;
         let inline = Arc::new(Inline { limit, meter, limiter });
-        remember(&self.known, limit, &inline);
+        remember(&self.known, (limit, counted), &inline);
         Ok(inline)
     }
 }
@@ -117,16 +130,16 @@ mod tests {
         let limits = InlineLimits::new(store, None, Arc::default(), Arc::default());
         let first = Limit::per_hour(1);
         let ask = |limit| {
-            let inline = limits.get(limit).unwrap();
+            let inline = limits.get(limit, Counted::ByLimit).unwrap();
             let AnyStore::Memory(store) = inline.limiter.store() else { unreachable!("made above") };
             Limiter::with_store(Policy::from(inline.meter.clone()), Arc::clone(store)).unwrap().is_allowed("alice")
         };
         assert!(ask(first));
         for count in 2..=(MOST_LIMITS as u64 + 2) {
-            limits.get(Limit::token_bucket(count, Duration::from_secs(60))).unwrap();
+            limits.get(Limit::token_bucket(count, Duration::from_secs(60)), Counted::ByLimit).unwrap();
         }
         assert!(limits.known.read().unwrap().len() <= MOST_LIMITS);
-        assert!(!limits.known.read().unwrap().contains_key(&first));
+        assert!(!limits.known.read().unwrap().contains_key(&(first, Counted::ByLimit)));
         assert!(!ask(first));
     }
 

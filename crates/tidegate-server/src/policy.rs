@@ -1,6 +1,7 @@
 //! The policy that the server goes by, and its text.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -30,7 +31,10 @@ pub(crate) struct PolicyText {
 }
 
 /// The policy that applies: its text, and what has become of it.
-pub(crate) struct CurrentPolicy(Mutex<PolicyState>);
+pub(crate) struct CurrentPolicy {
+    state: Mutex<PolicyState>,
+    is_built_in: AtomicBool,
+}
 
 /// A policy in force.
 #[derive(Clone, Debug)]
@@ -54,11 +58,16 @@ impl CurrentPolicy {
             Some(path) => (tidegate_config::load(path)?, PolicyText::of_file(path)),
         };
         let state = PolicyState { text, generation: 1, since: SystemTime::now(), mistakes: None };
-        Ok((CurrentPolicy(Mutex::new(state)), policy))
+        Ok((CurrentPolicy { state: Mutex::new(state), is_built_in: AtomicBool::new(file.is_none()) }, policy))
     }
 
     pub(crate) fn state(&self) -> PolicyState {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether no other has been given so far.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.is_built_in.load(Ordering::Relaxed)
     }
 
     pub(crate) fn text(&self) -> PolicyText {
@@ -73,11 +82,12 @@ impl CurrentPolicy {
         policy: Policy,
         text: PolicyText,
     ) -> Result<(), ConfigError> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // What a file includes is no part of its text; and the first reading
         // finds what the server has started with.
         let is_another = text != state.text || policy != limiter.policy();
         limiter.set_policy(policy)?;
+        self.is_built_in.store(false, Ordering::Relaxed);
         if is_another {
             let generation = state.generation + 1;
             *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
@@ -87,7 +97,7 @@ impl CurrentPolicy {
 
     /// The file was read again: it says what it said, or something that cannot be.
     pub(crate) fn set_mistakes(&self, mistakes: Option<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).mistakes = mistakes;
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).mistakes = mistakes;
     }
 }
 
@@ -112,6 +122,7 @@ mod tests {
     #[test]
     fn of_several_policies_at_once_the_one_that_is_shown_applies() {
         let (current, policy) = CurrentPolicy::load(None).unwrap();
+        assert!(current.is_built_in());
         let (limiter, start) = (Limiter::new(policy), Barrier::new(THREADS));
         let read = |text: &str| tidegate_config::parse(text, Format::Toml, "policy".as_ref()).unwrap();
         let put = &|words: &str| {
@@ -126,5 +137,6 @@ mod tests {
             });
             assert_eq!(read(&current.text().text), limiter.policy(), "in round {round}");
         }
+        assert!(!current.is_built_in());
     }
 }

@@ -6,7 +6,7 @@ mod by_policy;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{CheckError, Limit, Name, Setting, StoreError};
+use tidegate::{CheckError, Name, Setting, StoreError};
 use tidegate_config::envoy::{EnvoyLimiter, Hits, Metadata, Unit};
 
 use super::headers;
@@ -16,6 +16,7 @@ use super::messages::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse, 
 use super::metadata;
 use super::problem::Problem;
 use crate::app::App;
+use crate::http::fields::whole_seconds;
 use crate::store::AnyStore;
 
 /// The descriptor files of a server, ready to decide.
@@ -41,6 +42,7 @@ pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<Rate
     let asked = read(request)?;
     let outcome = match by_files::decide(app, &request.domain, &asked).await? {
         Some(outcome) => outcome,
+        None if app.only_files_limit_envoy() => Outcome::unlimited(asked.len()),
         None => by_policy::decide(app, &request.domain, &asked).await?,
     };
     let mut response = RateLimitResponse {
@@ -59,8 +61,8 @@ pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<Rate
 pub(super) struct Asked<'r> {
     entries: Vec<(&'r str, &'r str)>,
     hits: Hits,
-    /// The limit that it brings.
-    setting: Option<Setting>,
+    /// The limit that it brings: so many requests per unit.
+    limit: Option<(Unit, u32)>,
 }
 
 /// What became of a request, whoever decided it.
@@ -68,6 +70,14 @@ pub(super) struct Outcome {
     pub(super) allowed: bool,
     /// One for each descriptor.
     pub(super) lines: Vec<Line>,
+}
+
+impl Outcome {
+    /// Of so many descriptors that have no limit.
+    fn unlimited(descriptors: usize) -> Outcome {
+        let line = || Line { allowed: true, ..Line::default() };
+        Outcome { allowed: true, lines: std::iter::repeat_with(line).take(descriptors).collect() }
+    }
 }
 
 /// What became of a descriptor.
@@ -79,7 +89,8 @@ pub(super) struct Line {
     pub(super) remaining: u64,
     /// How long a refused request has to wait, if waiting helps.
     pub(super) retry_after: Option<Duration>,
-    pub(super) reset_after: Duration,
+    /// How long until nothing counts of what was charged, if that is known.
+    pub(super) reset_after: Option<Duration>,
     pub(super) metadata: Option<Arc<Metadata>>,
 }
 
@@ -103,7 +114,7 @@ impl Shown {
 impl Line {
     /// How long until more would pass than now, if that is known.
     pub(super) fn until_more(&self) -> Option<Duration> {
-        if self.allowed { Some(self.reset_after) } else { self.retry_after }
+        if self.allowed { self.reset_after } else { self.retry_after.or(self.reset_after) }
     }
 
     fn status(&self) -> DescriptorStatus {
@@ -127,10 +138,9 @@ fn code(allowed: bool) -> Code {
     if allowed { Code::Ok } else { Code::OverLimit }
 }
 
-/// Waits are told in whole seconds by headers, but here to the microsecond.
+/// Rounded up: Envoy drops fractions of a second from what it tells clients.
 fn whole(duration: Duration) -> prost_types::Duration {
-    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    prost_types::Duration { seconds, nanos: duration.subsec_nanos().cast_signed() }
+    prost_types::Duration { seconds: whole_seconds(duration).cast_signed(), nanos: 0 }
 }
 
 const UNITS: [(Unit, WireUnit); 7] = [
@@ -187,11 +197,11 @@ fn read_one<'r>(
         Ok(RateLimitUnit::Year) => Ok(Unit::Year),
         Ok(RateLimitUnit::Unknown) | Err(_) => Err(Problem::NoUnit { place, unit }),
     };
-    let setting = match &descriptor.limit {
+    let limit = match &descriptor.limit {
         None => None,
-        Some(limit) => Some(unit(limit.unit)?.setting(limit.requests_per_unit).map_err(Problem::Limit)?),
+        Some(limit) => Some((unit(limit.unit)?, limit.requests_per_unit)),
     };
-    Ok(Asked { entries, hits, setting })
+    Ok(Asked { entries, hits, limit })
 }
 
 /// There is no answer, and that is counted.
@@ -201,12 +211,11 @@ fn failed(app: &App, error: CheckError) -> Problem {
 }
 
 /// A setting as clients are told of it; nobody is told of a limit that is none.
-fn shown(setting: Option<Setting>, rule: Option<Name>, name: Option<Arc<str>>) -> Option<Shown> {
-    let limit: Option<Limit> = match setting? {
-        Setting::Limit(limit) => Some(limit),
-        Setting::Blocked => None,
+fn shown(setting: Setting, unit: Option<Unit>, rule: Option<Name>, name: Option<Arc<str>>) -> Option<Shown> {
+    let capacity = match setting {
+        Setting::Limit(limit) => limit.capacity(),
+        Setting::Blocked => 0,
         Setting::Unlimited => return None,
     };
-    let capacity = limit.as_ref().map_or(0, Limit::capacity);
-    Some(Shown { rule, name, capacity, period: limit.as_ref().map(Limit::period) })
+    Some(Shown { rule, name, capacity, period: unit.map(Unit::period) })
 }

@@ -19,9 +19,9 @@ pub(super) fn of(request: &RateLimitRequest, outcome: &Outcome) -> Struct {
         fields.insert("hitsAddend".to_owned(), value(Kind::NumberValue(request.hits_addend.into())));
     }
     let mut passed = BTreeMap::new();
-    for line in outcome.lines.iter().filter(|line| line.allowed) {
+    for line in outcome.lines.iter().filter(|line| line.allowed && line.limit.is_some()) {
         if let Some(Metadata::Table(entries)) = line.metadata.as_deref() {
-            passed.extend(entries.iter().map(|(name, value)| (name.clone(), convert(value))));
+            merge(&mut passed, entries);
         }
     }
     if !passed.is_empty() {
@@ -32,8 +32,27 @@ pub(super) fn of(request: &RateLimitRequest, outcome: &Outcome) -> Struct {
 
 fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
     let entries = descriptor.entries.iter().map(|entry| text(format!("{}={}", entry.key, entry.value)));
-    let fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
+    let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
+    if let Some(limit) = &descriptor.limit {
+        let (requests, unit) = (limit.requests_per_unit, limit.unit().as_str_name());
+        fields.insert("limit".to_owned(), text(format!("requests_per_unit:{requests} unit:{unit}")));
+    }
+    if let Some(hits) = descriptor.hits_addend {
+        fields.insert("hitsAddend".to_owned(), value(Kind::NumberValue(hits as f64)));
+    }
     value(Kind::StructValue(Struct { fields }))
+}
+
+/// Adds what is not there yet: of two values the first stays, and of two tables
+/// both, by the same rule.
+fn merge(into: &mut BTreeMap<String, Value>, entries: &[(String, Metadata)]) {
+    for (name, value) in entries {
+        match (into.get_mut(name).map(|known| &mut known.kind), value) {
+            (None, value) => drop(into.insert(name.clone(), convert(value))),
+            (Some(Some(Kind::StructValue(known))), Metadata::Table(entries)) => merge(&mut known.fields, entries),
+            (Some(_), _) => {}
+        }
+    }
 }
 
 fn convert(metadata: &Metadata) -> Value {

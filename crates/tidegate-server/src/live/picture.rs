@@ -296,6 +296,10 @@ fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
     }
     let mut question = AskAgain { rule: None, key: None, attributes: BTreeMap::new(), limit: None, cost: *cost };
     if *rule == INLINE_RULE {
+        // Envoy's are of descriptors, for which there are no words here.
+        if key.is_composite() {
+            return None;
+        }
         question.limit = Some((*inline)?.to_string());
         question.key = texts.into_iter().next();
         return Some(question);

@@ -24,7 +24,7 @@ use prost::Message;
 use prost_types::value::Kind;
 use tidegate::{Decision, Limiter, ManualClock, MemoryStore, Micros, Request};
 use tidegate_config::Format;
-use tidegate_config::envoy::{self, Descriptor, EnvoyLimiter, Hits};
+use tidegate_config::envoy::{self, Descriptor, EnvoyLimiter, Hits, Unit};
 use tidegate_server::{HeaderStyle, OnFailure, Server, Settings};
 use tidegate_testkit::Random;
 use tidegate_testkit::servers::GUARD;
@@ -113,6 +113,11 @@ fn until_reset(status: &DescriptorStatus) -> Option<Duration> {
     status.duration_until_reset.map(|duration| Duration::try_from(duration).unwrap())
 }
 
+/// In whole seconds, rounded up.
+fn whole(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_nanos().div_ceil(1_000_000_000) as u64)
+}
+
 #[tokio::test]
 async fn the_policy_decides_as_in_the_library() {
     let mut running = start(|_| {}).await;
@@ -173,7 +178,7 @@ fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: Decis
         (false, false) => Some(decision.retry_after()),
         (false, true) => None,
     };
-    assert_eq!(until_reset(status), expected, "{step}");
+    assert_eq!(until_reset(status), expected.map(whole), "{step}");
 }
 
 #[tokio::test]
@@ -217,21 +222,29 @@ async fn files_decide_as_in_the_library() {
                 Some(tidegate::Setting::Unlimited) => {
                     assert_eq!((status.current_limit.as_ref(), status.limit_remaining), (None, u32::MAX));
                 }
-                Some(tidegate::Setting::Blocked) => {
-                    assert_eq!((status.limit_remaining, until_reset(status)), (0, None).max((0, until_reset(status))));
-                }
-                Some(tidegate::Setting::Limit(limit)) => {
+                Some(setting @ (tidegate::Setting::Blocked | tidegate::Setting::Limit(_))) => {
+                    let count = if let tidegate::Setting::Limit(limit) = setting { limit.count() } else { 0 };
                     let shown = status.current_limit.as_ref().unwrap();
-                    assert_eq!(u64::from(shown.requests_per_unit), limit.count(), "step {step}: {texts:?}");
+                    assert_eq!(u64::from(shown.requests_per_unit), count, "step {step}: {texts:?}");
                     assert_eq!(u64::from(status.limit_remaining), expected.remaining, "step {step}: {texts:?}");
-                    let reset = if expected.allowed { Some(expected.reset_after) } else { expected.retry_after };
-                    assert_eq!(until_reset(status), reset, "step {step}: {texts:?}");
+                    let reset = unit_of(shown.unit()).rest(Micros::new(now));
+                    assert_eq!(expected.reset_after, reset, "step {step}: {texts:?}");
+                    assert_eq!(until_reset(status), Some(whole(reset)), "step {step}: {texts:?}");
                 }
             }
         }
         if answer.allowed { allowed += 1 } else { refused += 1 }
     }
     assert!(allowed > 150 && refused > 150, "{allowed} allowed, {refused} refused");
+}
+
+fn unit_of(unit: WireUnit) -> Unit {
+    match unit {
+        WireUnit::Second => Unit::Second,
+        WireUnit::Minute => Unit::Minute,
+        WireUnit::Hour => Unit::Hour,
+        other => panic!("the file has no {other:?}"),
+    }
 }
 
 #[tokio::test]
@@ -276,7 +289,189 @@ async fn a_descriptor_may_bring_a_limit_in_every_domain() {
         assert_eq!((limit.requests_per_unit, limit.unit()), (10, WireUnit::Minute), "{domain}");
         assert_eq!(response.statuses[0].limit_remaining, 6, "{domain}");
         assert_eq!(running.left(domain, &["user=a +7 @10/2"]).await, (false, vec![6]), "{domain}");
-        assert_eq!(running.left(domain, &["user=a @0/2"]).await, (false, vec![0]), "{domain}: none at all");
+        // None at all, of a unit that ends: 1,700,000,000 is 20 seconds into a minute.
+        let blocked = running.ask(domain, &["user=a @0/2"]).await;
+        let limit = blocked.statuses[0].current_limit.clone().unwrap();
+        assert_eq!(
+            (blocked.overall_code(), limit.requests_per_unit, limit.unit()),
+            (Limit::OverLimit, 0, WireUnit::Minute)
+        );
+        assert_eq!(until_reset(&blocked.statuses[0]), Some(Duration::from_secs(40)), "{domain}");
+    }
+    let blocked = running.ask("files", &["blocked=x"]).await;
+    assert_eq!(blocked.statuses[0].current_limit.clone().unwrap().unit(), WireUnit::Second);
+    assert_eq!(until_reset(&blocked.statuses[0]), Some(Duration::from_secs(1)));
+}
+
+/// Six a minute after five of ten leave none: what counts is the domain, the
+/// entries and the unit, as in the reference service.
+async fn overrides_count_by_entries_and_unit(running: &mut Running, domain: &str) {
+    for (text, expected) in [
+        ("user=o +5 @10/2", (true, 5)),
+        ("user=o @6/2", (true, 0)),
+        ("user=o @6/2", (false, 0)),
+        ("user=o @5/2", (false, 0)),
+        ("user=o @10/2", (true, 3)),
+        ("user=o @5000/2", (true, 4_992)),
+        ("user=o -4 @10/2", (true, 6)),
+        ("user=o ? @6/2", (true, 2)),
+        ("user=o @6/3", (true, 5)),
+        ("user=other @6/2", (true, 5)),
+    ] {
+        let (allowed, left) = running.left(domain, &[text]).await;
+        assert_eq!((allowed, left[0]), expected, "{domain}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn overrides_of_one_unit_count_together_in_memory() {
+    let mut running = start(|_| {}).await;
+    for domain in ["files", "edge"] {
+        overrides_count_by_entries_and_unit(&mut running, domain).await;
+    }
+    // And with the limit of the file, which is three a minute.
+    assert_eq!(running.left("files", &["user=f +2"]).await, (true, vec![1]));
+    assert_eq!(running.left("files", &["user=f @9/2"]).await, (true, vec![6]));
+    assert_eq!(running.left("files", &["user=f"]).await, (false, vec![0]));
+    assert_eq!(running.left("files", &["user=f @9/2", "user=f +0"]).await, (false, vec![6, 0]));
+}
+
+#[tokio::test]
+async fn overrides_of_one_unit_count_together_on_redis() {
+    let redis = tidegate_testkit::servers::Server::start();
+    let clock = ManualClock::default();
+    clock.set(Micros::new(1_700_000_000_000_000));
+    let store = tidegate_redis::RedisStore::builder(tidegate_redis::Servers::parse(&redis.url()).unwrap());
+    let store = store.deadline(GUARD).clock(clock.clone()).build().unwrap();
+    let mut running = start_on(store, clock, |_| {}).await;
+    for domain in ["files", "edge"] {
+        overrides_count_by_entries_and_unit(&mut running, domain).await;
+    }
+    assert_eq!(running.left("files", &["user=f +2"]).await, (true, vec![1]));
+    assert_eq!(running.left("files", &["user=f @9/2"]).await, (true, vec![6]));
+    assert_eq!(running.left("files", &["user=f"]).await, (false, vec![0]));
+}
+
+#[tokio::test]
+async fn a_client_that_waits_until_the_reset_passes() {
+    let mut running = start(|_| {}).await;
+    let mut hour = 1_700_000_000_000_000;
+    let limits = [("files", "user=a"), ("files", "path=/a"), ("edge", "user=a"), ("edge", "user=a @2/2")];
+    for (domain, descriptor) in limits {
+        for offset in [1, 250_000, 500_000, 999_999] {
+            hour += 3_600_000_000;
+            let began = hour + offset;
+            running.clock.set(Micros::new(began));
+            let refused = loop {
+                let response = running.ask(domain, &[descriptor]).await;
+                if response.overall_code() == Limit::OverLimit {
+                    break response;
+                }
+            };
+            let told = refused.statuses[0].duration_until_reset.unwrap();
+            assert_eq!(told.nanos, 0, "Envoy would drop it");
+            running.clock.set(Micros::new(began + told.seconds as u64 * 1_000_000));
+            assert!(running.left(domain, &[descriptor]).await.0, "{domain} {descriptor}, {told:?} after {began}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_domain_of_no_file_has_no_limit_unless_a_policy_was_given() {
+    let mut running = start(|settings| settings.policy = None).await;
+    let asked = ["user=a +1000", "user=a @1/2", "user=a @0/2", "path=/a -3", "path=/a ?"];
+    for _ in 0..3 {
+        let response = running.ask("edge", &asked).await;
+        assert_eq!((response.overall_code(), response.statuses.len()), (Limit::Ok, asked.len()));
+        for status in &response.statuses {
+            assert_eq!((status.code(), status.current_limit.as_ref(), status.limit_remaining), (Limit::Ok, None, 0));
+            assert_eq!(until_reset(status), None);
+        }
+    }
+    assert_eq!(running.left("files", &["user=a +3"]).await, (true, vec![0]), "the file decides its own domain");
+    // Without files, the built-in policy: 20 at once for each descriptor.
+    let mut running = start(|settings| (settings.policy, settings.envoy_config) = (None, Vec::new())).await;
+    assert_eq!(running.left("edge", &["user=a +15"]).await, (true, vec![5]));
+    assert_eq!(running.left("edge", &["user=a +15"]).await, (false, vec![5]));
+}
+
+#[tokio::test]
+async fn a_rule_whose_key_the_descriptor_lacks_does_not_apply_to_it() {
+    let policy = r#"
+[rules.user]
+limit = "5/h"
+key = ["user"]
+
+[rules.both]
+limit = "4/h"
+key = ["user", "path"]
+
+[rules.tenant]
+limit = "3/h"
+key = ["tenant"]
+missing = "shared"
+match.domain = "shared"
+"#;
+    let mut running = start(|settings| fs::write(settings.policy.as_ref().unwrap(), policy).unwrap()).await;
+    let unknown = running.ask("edge", &["ip=1"]).await;
+    assert_eq!((unknown.overall_code(), unknown.statuses[0].current_limit.as_ref()), (Limit::Ok, None));
+    assert_eq!(running.left("edge", &["user=a"]).await, (true, vec![4]), "one of the two");
+    assert_eq!(running.left("edge", &["user=a path=/a"]).await, (true, vec![3]), "both");
+    assert_eq!(running.left("edge", &["path=/a"]).await, (true, vec![0]), "none, and nothing is left of none");
+    // One limit for all descriptors that lack the attribute, because the rule says so.
+    assert_eq!(running.left("shared", &["ip=1"]).await, (true, vec![2]));
+    assert_eq!(running.left("shared", &["ip=2"]).await, (true, vec![1]));
+    assert_eq!(running.left("shared", &["tenant=t"]).await, (true, vec![2]));
+    assert_eq!(running.left("shared", &["ip=3 +2"]).await, (false, vec![1]));
+}
+
+#[tokio::test]
+async fn metadata_is_merged_deeply_and_the_first_value_stays() {
+    let file = "
+domain: told
+descriptors:
+  - { key: a, rate_limit: { unit: hour, requests_per_unit: 9 }, metadata: { x: 1, deep: { one: a, both: a }, list: [1] } }
+  - { key: b, rate_limit: { unit: hour, requests_per_unit: 9 }, metadata: { x: 2, y: 2, deep: { both: b, two: b }, list: [2] } }
+  - { key: c, rate_limit: { unit: hour, requests_per_unit: 9 }, metadata: { deep: text, y: { z: 1 } } }
+  - { key: d, rate_limit: { unlimited: true }, metadata: { unlimited: true } }
+  - { key: e, rate_limit: { unit: hour, requests_per_unit: 0 }, metadata: { refused: true } }
+";
+    let mut running = start(|settings| {
+        settings.envoy_metadata = true;
+        fs::write(settings.envoy_config[0].join("told.yaml"), file).unwrap();
+    })
+    .await;
+    let mut told = async |descriptors: &[&str]| {
+        let metadata = running.ask("told", descriptors).await.dynamic_metadata.unwrap();
+        json(&Kind::StructValue(metadata))
+    };
+    let metadata = told(&["a=1", "b=1 +2", "c=1", "d=1", "e=1 ? @3/2"]).await;
+    let expected = serde_json::json!({
+        "x": 1.0, "y": 2.0, "deep": { "one": "a", "both": "a", "two": "b" }, "list": [1.0],
+    });
+    assert_eq!(metadata["metadata"], expected);
+    let expected = serde_json::json!([
+        { "entries": ["a=1"] },
+        { "entries": ["b=1"], "hitsAddend": 2.0 },
+        { "entries": ["c=1"] },
+        { "entries": ["d=1"] },
+        { "entries": ["e=1"], "hitsAddend": 0.0, "limit": "requests_per_unit:3 unit:MINUTE" },
+    ]);
+    assert_eq!(metadata["descriptors"], expected);
+    let metadata = told(&["c=1", "b=1", "e=1"]).await;
+    let expected = serde_json::json!({ "deep": "text", "y": { "z": 1.0 }, "x": 2.0, "list": [2.0] });
+    assert_eq!(metadata["metadata"], expected, "whatever the first says");
+}
+
+fn json(kind: &Kind) -> serde_json::Value {
+    let of = |value: &prost_types::Value| json(value.kind.as_ref().unwrap());
+    match kind {
+        Kind::NullValue(_) => serde_json::Value::Null,
+        Kind::NumberValue(number) => serde_json::json!(number),
+        Kind::StringValue(text) => serde_json::json!(text),
+        Kind::BoolValue(value) => serde_json::json!(value),
+        Kind::StructValue(table) => table.fields.iter().map(|(name, value)| (name.clone(), of(value))).collect(),
+        Kind::ListValue(list) => list.values.iter().map(of).collect(),
     }
 }
 

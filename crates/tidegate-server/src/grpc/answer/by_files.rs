@@ -14,8 +14,8 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
         .iter()
         .map(|asked| {
             let descriptor = Descriptor::new(&asked.entries).hits(asked.hits);
-            match asked.setting {
-                Some(setting) => descriptor.limit(setting),
+            match asked.limit {
+                Some((unit, requests)) => descriptor.limit(unit, requests),
                 None => descriptor,
             }
         })
@@ -37,7 +37,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
             // A quota that is over lets a request pass by another one.
             counters.decided((answer.allowed && status.allowed).into(), (!status.allowed).into());
             if let Some(key) = &status.refused_key {
-                let limit = shown(status.setting, status.rule, None);
+                let limit = status.setting.and_then(|setting| shown(setting, status.unit, None, None));
                 app.refused.count(&Refusal {
                     rule,
                     key,
@@ -55,14 +55,14 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
 }
 
 fn line(status: Status) -> Line {
-    let limit = shown(status.setting, status.rule, status.name);
+    let limit = status.setting.and_then(|setting| shown(setting, status.unit, status.rule, status.name));
     let known = limit.is_some() || status.setting == Some(Setting::Unlimited);
     Line {
         allowed: status.allowed,
+        reset_after: limit.is_some().then_some(status.reset_after),
         limit,
         remaining: if known { status.remaining } else { 0 },
         retry_after: status.retry_after,
-        reset_after: status.reset_after,
         metadata: status.metadata,
     }
 }

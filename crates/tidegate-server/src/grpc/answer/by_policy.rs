@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use tidegate::{CheckError, Decision, Key, KeyPart, Limiter, Request, Setting};
-use tidegate_config::envoy::Hits;
+use tidegate::{CheckError, Decision, Key, KeyPart, Limiter, Request, Setting, Store};
+use tidegate_config::envoy::{Hits, Unit};
 
 use super::{Asked, Line, Outcome, Shown, failed, shown};
 use crate::app::App;
@@ -21,7 +21,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
         asked.iter().map(|asked| Question::new(app, domain, asked)).collect::<Result<_, _>>()?;
     if let [question] = &questions[..] {
         let say = question.ask(app, question.hits).await?;
-        return Ok(Outcome { allowed: say.passes(question), lines: vec![say.line(question)] });
+        return Ok(Outcome { allowed: say.passes(question), lines: vec![say.line(app, question)] });
     }
     let mut says = Vec::with_capacity(questions.len());
     for question in &questions {
@@ -48,7 +48,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
             Err(problem) => return Err(problem),
         }
     }
-    let lines = says.iter().zip(&questions).map(|(say, question)| say.line(question)).collect();
+    let lines = says.iter().zip(&questions).map(|(say, question)| say.line(app, question)).collect();
     Ok(Outcome { allowed, lines })
 }
 
@@ -93,9 +93,9 @@ struct Question<'r> {
 enum By {
     Policy,
     /// The limit that it brings.
-    Inline(Arc<Inline>, tidegate::Limit),
-    /// Nobody: it brings one of the two extremes.
-    Extreme(Setting),
+    Inline(Arc<Inline>, Unit),
+    /// No limiter: it brings one of the two extremes.
+    Extreme(Setting, Unit),
 }
 
 /// What a limiter says.
@@ -119,10 +119,12 @@ impl<'r> Question<'r> {
         }
         // Last, so that no entry is taken for it.
         request = request.with("domain", domain).partial();
-        let by = match asked.setting {
+        let by = match asked.limit.map(|(unit, requests)| (unit, unit.setting(requests))) {
             None => By::Policy,
-            Some(Setting::Limit(limit)) => By::Inline(app.inline(limit).map_err(Problem::Limit)?, limit),
-            Some(extreme @ (Setting::Unlimited | Setting::Blocked)) => By::Extreme(extreme),
+            Some((unit, Setting::Limit(limit))) => {
+                By::Inline(app.inline_by_period(limit).map_err(Problem::Limit)?, unit)
+            }
+            Some((unit, extreme @ (Setting::Unlimited | Setting::Blocked))) => By::Extreme(extreme, unit),
         };
         Ok(Question { request, hits: asked.hits, by })
     }
@@ -135,7 +137,7 @@ impl<'r> Question<'r> {
         match &self.by {
             By::Policy => Ok(&app.limiter),
             By::Inline(inline, _) => Ok(&inline.limiter),
-            By::Extreme(setting) => Err(*setting),
+            By::Extreme(setting, _) => Err(*setting),
         }
     }
 
@@ -179,8 +181,10 @@ impl Say {
         matches!(self, Say::Decided(decision) if decision.is_degraded())
     }
 
-    fn line(&self, question: &Question<'_>) -> Line {
-        let (allowed, period) = (self.passes(question), question.period());
+    fn line(&self, app: &App, question: &Question<'_>) -> Line {
+        let (allowed, unit) = (self.passes(question), question.unit());
+        let period = unit.map(Unit::period);
+        let rest = unit.map(|unit| unit.rest(app.store().clock().now()));
         match self {
             Say::Decided(decision) if decision.is_unlimited() => Line { allowed, ..Line::default() },
             Say::Decided(decision) => Line {
@@ -193,18 +197,20 @@ impl Say {
                 }),
                 remaining: decision.remaining(),
                 retry_after: (!allowed && !decision.is_blocked()).then(|| decision.retry_after()),
-                reset_after: decision.reset_after(),
+                reset_after: Some(decision.reset_after()),
                 metadata: None,
             },
             Say::Never { capacity } => Line {
                 allowed,
                 limit: Some(Shown { rule: None, name: None, capacity: *capacity, period }),
+                reset_after: rest,
                 ..Line::default()
             },
             Say::Extreme(setting) => Line {
                 allowed,
-                limit: shown(Some(*setting), Some(INLINE_RULE), None),
+                limit: shown(*setting, unit, Some(INLINE_RULE), None),
                 remaining: if allowed { u64::MAX } else { 0 },
+                reset_after: rest,
                 ..Line::default()
             },
         }
@@ -213,10 +219,10 @@ impl Say {
 
 impl Question<'_> {
     /// The time that the limit counts for, which a decision does not say.
-    fn period(&self) -> Option<std::time::Duration> {
+    fn unit(&self) -> Option<Unit> {
         match &self.by {
-            By::Inline(_, limit) => Some(limit.period()),
-            By::Policy | By::Extreme(_) => None,
+            By::Inline(_, unit) | By::Extreme(_, unit) => Some(*unit),
+            By::Policy => None,
         }
     }
 }
