@@ -7,10 +7,10 @@
 //! becomes a request whose attributes are its entries, and `domain`. What neither
 //! knows passes without a limit.
 //!
-//! Three things are not as they are in the reference service. A request that
-//! is refused charges no descriptor. A descriptor with zero hits asks whether
-//! one more would pass. And a request that can never pass is `OVER_LIMIT`,
-//! never an error: Envoy lets pass what the service has no answer for.
+//! Unlike in the reference service, a request that is refused charges no
+//! descriptor, and a descriptor with zero hits asks whether one more would pass;
+//! `docs/envoy.md` has the whole list. As there, a request that can never pass is
+//! `OVER_LIMIT`, never an error: Envoy lets pass what the service has no answer for.
 
 mod answer;
 pub mod bare;
