@@ -197,7 +197,7 @@ impl Say {
                 }),
                 remaining: decision.remaining(),
                 retry_after: (!allowed && !decision.is_blocked()).then(|| decision.retry_after()),
-                reset_after: Some(decision.reset_after()),
+                reset_after: (allowed || !decision.is_blocked()).then(|| decision.reset_after()),
                 metadata: None,
             },
             Say::Never { capacity } => Line {
