@@ -30,10 +30,10 @@ mod connections;
 mod grpc;
 mod http;
 mod inline;
+mod json;
 mod listen;
 mod live;
 mod metrics;
-mod object;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod policy;

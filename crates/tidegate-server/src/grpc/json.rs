@@ -28,8 +28,8 @@ use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLi
 use crate::app::App;
 use crate::causes::in_full;
 use crate::http::{read_body, wrong_method};
+use crate::json::{self, FromObject, Shape, WholeOrText};
 use crate::metrics::Protocol;
-use crate::object::{FromObject, Shape};
 
 /// The routes of the reference service, for an HTTP listener.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
@@ -40,7 +40,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
 }
 
 async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
-    if app.drain.is_leaving() { (StatusCode::INTERNAL_SERVER_ERROR, "leaving\n") } else { (StatusCode::OK, "OK\n") }
+    if app.drain.is_leaving() { (StatusCode::INTERNAL_SERVER_ERROR, "draining\n") } else { (StatusCode::OK, "OK\n") }
 }
 
 async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
@@ -59,9 +59,9 @@ async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response
 }
 
 pub(super) async fn answer(app: &Arc<App>, body: &[u8]) -> (StatusCode, String) {
-    let FromObject(request): FromObject<RequestJson> = match serde_json::from_slice(body) {
+    let FromObject(request): FromObject<RequestJson> = match json::read(body) {
         Ok(request) => request,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("no RateLimitRequest: {error}\n")),
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("not a RateLimitRequest: {error}\n")),
     };
     match answer::answer_to_the_end(app, request.into()).await {
         Ok(response) if response.overall_code() == Code::OverLimit => {
@@ -80,7 +80,7 @@ struct RequestJson {
     domain: Option<String>,
     descriptors: Option<Vec<FromObject<DescriptorJson>>>,
     #[serde(alias = "hits_addend")]
-    hits_addend: Option<Whole<u32>>,
+    hits_addend: Option<WholeOrText<MAX_U32>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -89,7 +89,7 @@ struct DescriptorJson {
     entries: Option<Vec<FromObject<EntryJson>>>,
     limit: Option<FromObject<LimitJson>>,
     #[serde(alias = "hits_addend")]
-    hits_addend: Option<Whole<u64>>,
+    hits_addend: Option<WholeOrText<{ u64::MAX }>>,
     #[serde(alias = "is_negative_hits")]
     is_negative_hits: Option<bool>,
 }
@@ -105,7 +105,7 @@ struct EntryJson {
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct LimitJson {
     #[serde(alias = "requests_per_unit")]
-    requests_per_unit: Option<Whole<u32>>,
+    requests_per_unit: Option<WholeOrText<MAX_U32>>,
     unit: Option<UnitJson>,
 }
 
@@ -130,7 +130,7 @@ impl From<RequestJson> for RateLimitRequest {
         RateLimitRequest {
             domain: json.domain.unwrap_or_default(),
             descriptors: json.descriptors.unwrap_or_default().into_iter().map(|json| json.0.into()).collect(),
-            hits_addend: json.hits_addend.map_or(0, |hits| hits.0),
+            hits_addend: json.hits_addend.map_or(0, u32_of),
         }
     }
 }
@@ -144,7 +144,7 @@ impl From<DescriptorJson> for RateLimitDescriptor {
         RateLimitDescriptor {
             entries: json.entries.unwrap_or_default().into_iter().map(entry).collect(),
             limit: json.limit.map(|FromObject(limit)| RateLimitOverride {
-                requests_per_unit: limit.requests_per_unit.map_or(0, |requests| requests.0),
+                requests_per_unit: limit.requests_per_unit.map_or(0, u32_of),
                 unit: limit.unit.map_or(0, |unit| unit.0),
             }),
             hits_addend: json.hits_addend.map(|hits| hits.0),
@@ -153,33 +153,10 @@ impl From<DescriptorJson> for RateLimitDescriptor {
     }
 }
 
-/// A whole number, or its text: protobuf's JSON has both.
-struct Whole<T>(T);
+const MAX_U32: u64 = u32::MAX as u64;
 
-impl<'de, T: TryFrom<u64>> Deserialize<'de> for Whole<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole<T>, D::Error> {
-        struct NumberOrText<T>(std::marker::PhantomData<T>);
-
-        impl<T: TryFrom<u64>> Visitor<'_> for NumberOrText<T> {
-            type Value = Whole<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number that is not negative")
-            }
-
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole<T>, E> {
-                let fits = T::try_from(number).map(Whole);
-                fits.map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Whole<T>, E> {
-                let number = text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))?;
-                self.visit_u64(number)
-            }
-        }
-
-        deserializer.deserialize_any(NumberOrText(std::marker::PhantomData))
-    }
+fn u32_of(number: WholeOrText<MAX_U32>) -> u32 {
+    u32::try_from(number.0).unwrap_or(u32::MAX)
 }
 
 /// A unit, by its name or number.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::middleware::{self, Next};
 use axum::routing::{get, post};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tidegate_config::{Format, Mistake};
 
 use super::problem::Problem;
@@ -147,7 +147,7 @@ async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, Strin
         _ => return Err(Problem::ContentType { expected }),
     };
     let bytes = body::read(request, app).await?;
-    let text = String::from_utf8(bytes.into()).map_err(|_| Problem::Query("the policy is no UTF-8 text".into()))?;
+    let text = String::from_utf8(bytes.into()).map_err(|_| Problem::NotText)?;
     Ok((format, text))
 }
 
@@ -155,18 +155,8 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next().map(str::trim)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Top {
-    #[serde(default = "Top::usual")]
-    top: usize,
-}
-
-impl Top {
-    fn usual() -> usize {
-        20
-    }
-}
+/// Keys that are listed unless the query says how many.
+const USUAL_TOP: usize = 20;
 
 #[derive(Serialize)]
 struct Refused {
@@ -178,13 +168,11 @@ struct Refused {
 }
 
 async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
-    let Top { top } = match Query::<Top>::try_from_uri(request.uri()) {
-        Ok(Query(top)) if (1..=MOST_REFUSED).contains(&top.top) => top,
-        Ok(Query(top)) => {
-            let problem = format!("top is {}: give 1 to {MOST_REFUSED}", top.top);
-            return Problem::Query(problem).reply();
-        }
-        Err(rejection) => return Problem::Query(rejection.body_text()).reply(),
+    let query = request.uri().query().filter(|query| !query.is_empty());
+    let top = query.map_or(Some(USUAL_TOP), |query| query.strip_prefix("top=")?.parse().ok());
+    let Some(top) = top.filter(|top| (1..=MOST_REFUSED).contains(top)) else {
+        let found = query.unwrap_or_default().to_owned();
+        return Problem::Query { found, bound: MOST_REFUSED }.reply();
     };
     let of = |(rule, key, refused, error): (tidegate::Name, String, u64, u64)| Refused {
         rule: rule.as_str(),

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::admin::json_body;
 use super::problem::Problem;
 use crate::app::App;
-use crate::object::{FromObject, Shape};
+use crate::json::{self, FromObject, Shape, Whole};
 
 /// Requests of one simulation; it ends there.
 const MOST_REQUESTS: u64 = 1_000_000;
@@ -53,7 +53,7 @@ struct Asked {
     /// In words, such as `30s`.
     duration: String,
     #[serde(default)]
-    seed: u64,
+    seed: Whole<{ u64::MAX }>,
 }
 
 impl Shape for Asked {
@@ -148,8 +148,8 @@ fn respond(unread: mpsc::Receiver<Bytes>) -> Response<Body> {
 }
 
 fn read(body: &[u8]) -> Result<Simulation, Problem> {
-    let FromObject(asked): FromObject<Asked> = serde_json::from_slice(body).map_err(Problem::Json)?;
-    let Asked { limit, traffic, duration, seed } = asked;
+    let FromObject(asked): FromObject<Asked> = json::read(body)?;
+    let Asked { limit, traffic, duration, seed: Whole(seed) } = asked;
     for (what, text) in [("limit", &limit), ("traffic", &traffic), ("duration", &duration)] {
         if text.len() > LONGEST_WORDS {
             return Err(Problem::TextTooLong { what, found: text.len(), bound: LONGEST_WORDS });

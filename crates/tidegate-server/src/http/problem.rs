@@ -13,12 +13,13 @@ use tidegate_simulate::{ScenarioError, TrafficError};
 
 use super::reply::{PROBLEM_JSON, Reply};
 use crate::causes::in_full;
+use crate::json::JsonError;
 use crate::policy::PolicyError;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Problem {
-    #[error("there is nothing at {path}: /openapi.json says what there is")]
+    #[error("nothing is at {path}: /openapi.json lists the paths")]
     NotFound { path: String },
     #[error("{path} does not take {method}: it takes {allowed}")]
     Method { path: String, method: String, allowed: &'static str },
@@ -26,19 +27,22 @@ pub(super) enum Problem {
     TooLong { bound: usize },
     #[error("the body did not arrive within {patience:?}")]
     TooSlow { patience: Duration },
-    #[error("the body broke off")]
+    #[error("the connection ended before the whole body arrived")]
     BrokenOff,
-    #[error("the body is not what is asked for: {0}")]
-    Json(serde_json::Error),
-    #[error("a batch has at most {bound} questions, and this one has {found}: split it")]
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    #[error("the batch has {found} requests: send at most {bound} at a time")]
     BatchTooLong { bound: usize, found: usize },
-    #[error("this takes one question, not a batch")]
+    #[error("this path takes one request, not a batch")]
     NoBatch,
-    #[error("{what} has {found} bytes: give at most {bound}")]
+    #[error("{what} has {found} bytes: send at most {bound}")]
     TextTooLong { what: &'static str, found: usize, bound: usize },
-    #[error("a question has at most {bound} attributes, and this one has {found}")]
+    #[error("the request has {found} attributes: send at most {bound}")]
     TooManyAttributes { bound: usize, found: usize },
-    #[error("a limit that comes with the question is asked by a key: give the key, and neither attributes nor a rule")]
+    #[error(
+        "a limit that comes with the request replaces the policy and goes by the key alone: send \"key\" beside \"limit\", \
+         and neither \"attributes\" nor \"rule\""
+    )]
     InlineByKeyOnly,
     #[error(
         "the request has neither a key nor attributes: send \"attributes\", such as {{\"user\": \"alice\"}}, or \"key\""
@@ -46,23 +50,19 @@ pub(super) enum Problem {
     NoKey,
     #[error("key is empty: send the key that the request counts against, or leave it out")]
     EmptyKey,
-    #[error("cost is {found}: give at most {bound}")]
-    CostTooLarge { found: u64, bound: u64 },
-    #[error("patience_ms is {found}: give at most {bound}")]
-    TooPatient { found: u64, bound: u64 },
-    #[error("patience_ms says how long to wait, and only /v1/acquire waits")]
+    #[error("patience_ms is how long to wait, and only /v1/acquire waits: leave it out")]
     PatienceWithoutWait,
-    #[error("to acquire is to wait: say for how long by patience_ms")]
-    NoPatience,
+    #[error("patience_ms is missing: send how long to wait at most, from 0 to {bound} milliseconds")]
+    NoPatience { bound: u64 },
     #[error(transparent)]
     Limit(#[from] ConfigError),
     #[error(transparent)]
     Check(#[from] CheckError),
-    #[error("{bound} callers are waiting already: come back later")]
+    #[error("{bound} callers are waiting already: retry later")]
     TooManyWaiters { bound: u64 },
-    #[error("{bound} are watching already: close another dashboard, or come back later")]
+    #[error("{bound} clients are watching already: close another dashboard, or retry later")]
     TooManyWatchers { bound: usize },
-    #[error("{bound} simulations are running already: come back in a moment")]
+    #[error("{bound} simulations are running already: retry in a moment")]
     TooManyPlayers { bound: usize },
     #[error("duration is {found:?}: give a time up to {longest}, such as 30s or 5min")]
     PlayTime { found: String, longest: &'static str },
@@ -70,14 +70,16 @@ pub(super) enum Problem {
     Traffic(#[from] TrafficError),
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    #[error("the server is leaving: ask another one")]
+    #[error("the server is shutting down: retry on another instance")]
     Leaving,
-    #[error("give the token of the admin API: Authorization: Bearer TOKEN")]
+    #[error("the admin API needs its token: send Authorization: Bearer TOKEN")]
     Unauthorized,
-    #[error("the admin API takes JSON, TOML or YAML with its content type: {expected}")]
+    #[error("the content type is missing or not supported: send {expected}")]
     ContentType { expected: &'static str },
-    #[error("the query is not what is asked for: {0}")]
-    Query(String),
+    #[error("the query must be top=N, with N from 1 to {bound}, not {found:?}")]
+    Query { found: String, bound: usize },
+    #[error("the policy is not UTF-8 text")]
+    NotText,
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error("the policy comes from {path}, which the server follows: change the file")]
@@ -119,15 +121,14 @@ impl Problem {
             | Problem::InlineByKeyOnly
             | Problem::NoKey
             | Problem::EmptyKey
-            | Problem::CostTooLarge { .. }
-            | Problem::TooPatient { .. }
             | Problem::PatienceWithoutWait
-            | Problem::NoPatience
+            | Problem::NoPatience { .. }
             | Problem::Limit(_)
             | Problem::PlayTime { .. }
             | Problem::Traffic(_)
             | Problem::Scenario(_)
-            | Problem::Query(_) => StatusCode::BAD_REQUEST,
+            | Problem::Query { .. }
+            | Problem::NotText => StatusCode::BAD_REQUEST,
         }
     }
 
@@ -135,9 +136,9 @@ impl Problem {
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
             Problem::Check(error) => of_check(error),
-            Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy has mistakes"),
+            Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy is not valid"),
             other if other.status() == StatusCode::BAD_REQUEST => {
-                ("urn:problem-type:tidegate:invalid-question", "The question cannot be understood")
+                ("urn:problem-type:tidegate:invalid-request", "The request is not valid")
             }
             other => ("about:blank", other.status().canonical_reason().unwrap_or("Problem")),
         }

@@ -12,7 +12,7 @@ use tidegate::Request;
 use super::problem::Problem;
 use crate::app::App;
 use crate::inline::Inline;
-use crate::object::{FromObject, Shape};
+use crate::json::{self, FromObject, Shape, Whole};
 
 /// The longest key, name or value.
 pub(crate) const LONGEST_TEXT: usize = 4096;
@@ -21,10 +21,10 @@ const MOST_ATTRIBUTES: usize = 64;
 
 /// The largest number that every reader of JSON takes for what it is; limits
 /// end far below.
-const MOST_COST: u64 = (1 << 53) - 1;
+const MAX_COST: u64 = (1 << 53) - 1;
 
-/// The longest that a caller may want to wait.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
+/// The longest that a caller may wait, in milliseconds.
+const MAX_PATIENCE_MS: u64 = 60_000;
 
 /// One question, borrowed from the body that it came in.
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ pub(super) struct Question<'a> {
     #[serde(borrow, default)]
     attributes: Attributes<'a>,
     #[serde(default = "one")]
-    cost: u64,
+    cost: Whole<MAX_COST>,
     #[serde(borrow, default)]
     limit: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -43,15 +43,15 @@ pub(super) struct Question<'a> {
     #[serde(borrow, default)]
     id: Option<Text<'a>>,
     #[serde(default)]
-    patience_ms: Option<u64>,
+    patience_ms: Option<Whole<MAX_PATIENCE_MS>>,
 }
 
 impl Shape for Question<'_> {
-    const EXPECTED: &'static str = "a question: an object with key, attributes, cost, limit, rule, id";
+    const EXPECTED: &'static str = "an object with attributes, key, cost, rule, id, limit and patience_ms";
 }
 
-fn one() -> u64 {
-    1
+fn one() -> Whole<MAX_COST> {
+    Whole(1)
 }
 
 /// One question or several.
@@ -69,7 +69,7 @@ impl<'a> Questions<'a> {
         if !is_batch {
             return Question::parse(body).map(Questions::One);
         }
-        let questions: Vec<FromObject<Question<'a>>> = serde_json::from_slice(body).map_err(Problem::Json)?;
+        let questions: Vec<FromObject<Question<'a>>> = json::read(body)?;
         let questions: Vec<Question<'a>> = questions.into_iter().map(|question| question.0).collect();
         let (found, bound) = (questions.len(), app.settings.max_batch);
         if found > bound {
@@ -89,8 +89,8 @@ impl<'a> Questions<'a> {
 }
 
 impl<'a> Question<'a> {
-    fn parse(body: &'a [u8]) -> Result<Question<'a>, Problem> {
-        let FromObject(question): FromObject<Question<'a>> = serde_json::from_slice(body).map_err(Problem::Json)?;
+    pub(super) fn parse(body: &'a [u8]) -> Result<Question<'a>, Problem> {
+        let FromObject(question): FromObject<Question<'a>> = json::read(body)?;
         question.examine()?;
         Ok(question)
     }
@@ -104,9 +104,6 @@ impl<'a> Question<'a> {
         for (what, text) in [("key", &self.key), ("limit", &self.limit), ("rule", &self.rule), ("id", &self.id)] {
             text.as_ref().map_or(Ok(()), |text| within(what, &text.0))?;
         }
-        if self.cost > MOST_COST {
-            return Err(Problem::CostTooLarge { found: self.cost, bound: MOST_COST });
-        }
         let found = self.attributes.0.len();
         if found > MOST_ATTRIBUTES {
             return Err(Problem::TooManyAttributes { bound: MOST_ATTRIBUTES, found });
@@ -118,14 +115,13 @@ impl<'a> Question<'a> {
         if self.key.as_ref().is_some_and(|key| key.0.is_empty()) {
             return Err(Problem::EmptyKey);
         }
-        if self.key.is_none() && found == 0 && self.rule.is_none() {
-            return Err(Problem::NoKey);
+        let by_policy = found > 0 || self.rule.is_some();
+        match (&self.limit, &self.key) {
+            (Some(_), None) => Err(Problem::InlineByKeyOnly),
+            (Some(_), Some(_)) if by_policy => Err(Problem::InlineByKeyOnly),
+            (None, None) if !by_policy => Err(Problem::NoKey),
+            _ => Ok(()),
         }
-        let others = found > 0 || self.rule.is_some();
-        if self.limit.is_some() && (self.key.is_none() || others) {
-            return Err(Problem::InlineByKeyOnly);
-        }
-        Ok(())
     }
 
     /// The limit that came with the question; without one, the policy decides.
@@ -151,14 +147,13 @@ impl<'a> Question<'a> {
         if let Some(id) = &self.id {
             request = request.id(&id.0);
         }
-        request.cost(self.cost)
+        request.cost(self.cost.0)
     }
 
     /// How long the caller would wait.
     pub(super) fn patience(&self) -> Result<Duration, Problem> {
-        let found = self.patience_ms.ok_or(Problem::NoPatience)?;
-        let bound = LONGEST_PATIENCE.as_millis() as u64;
-        if found > bound { Err(Problem::TooPatient { found, bound }) } else { Ok(Duration::from_millis(found)) }
+        let Whole(patience) = self.patience_ms.ok_or(Problem::NoPatience { bound: MAX_PATIENCE_MS })?;
+        Ok(Duration::from_millis(patience))
     }
 
     /// Refuses patience where nobody waits: its caller expects something else.
@@ -184,7 +179,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
             type Value = Attributes<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of attributes, each a string or an integer")
+                f.write_str("an object whose values are strings or whole numbers")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Attributes<'de>, M::Error> {
@@ -213,7 +208,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
             type Value = Value<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an integer")
+                f.write_str("a string or a whole number")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
