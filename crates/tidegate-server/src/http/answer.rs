@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::Serialize;
+use tidegate::kernel::Verb;
 use tidegate::{Decision, Explanation, RuleExplanation, Say};
 
 use super::fields::{self, Met};
-use super::problem::Document;
+use super::problem::{Document, Problem};
 use super::reply::{PROBLEM_JSON, Reply};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const DENIED: &str = "urn:problem-type:tidegate:denied";
 
 /// A decision on the wire.
 #[derive(Debug, Serialize)]
@@ -83,44 +85,61 @@ fn micros(time: Duration) -> u64 {
 
 /// A refusal: a problem and the decision in one.
 #[derive(Serialize)]
-struct Refusal {
+pub(super) struct Refusal {
     r#type: &'static str,
     title: &'static str,
     status: u16,
-    #[serde(rename = "violated-policies")]
-    violated_policies: [&'static str; 1],
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    violated_policies: Option<[&'static str; 1]>,
     #[serde(flatten)]
     answer: Answer,
 }
 
-/// One of a batch.
+impl Refusal {
+    /// 429 if a limit refused it; 403 if the policy denies it, for which no wait helps.
+    fn of(decision: &Decision) -> (StatusCode, Refusal) {
+        let answer = Answer::from(decision);
+        let (status, kind, title, violated_policies) = if decision.is_blocked() {
+            (StatusCode::FORBIDDEN, DENIED, "The policy denies the request", None)
+        } else {
+            let title = "Request cannot be satisfied as assigned quota has been exceeded";
+            (StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title, Some([answer.rule]))
+        };
+        (status, Refusal { r#type: kind, title, status: status.as_u16(), violated_policies, answer })
+    }
+}
+
+/// One of a batch: what the request would be answered alone.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Item {
     Answer(Answer),
+    Refusal(Refusal),
     Problem(Document),
 }
 
-/// The answer to one question that is about passing: 429 if it may not.
+impl Item {
+    pub(super) fn of(verb: Verb, answered: Result<Decision, Problem>) -> Item {
+        match answered {
+            Ok(decision) if verb == Verb::Charge && !decision.is_allowed() => Item::Refusal(Refusal::of(&decision).1),
+            Ok(decision) => Item::Answer(Answer::from(&decision)),
+            Err(problem) => Item::Problem(problem.document()),
+        }
+    }
+}
+
+/// The answer to one request to be admitted: 200, 429 or 403.
 pub(super) fn admission(decision: &Decision, met: Met) -> Reply {
-    let answer = Answer::from(decision);
-    let mut reply = if decision.is_allowed() {
-        Reply::written(answer.to_json())
-    } else {
-        let refusal = Refusal {
-            r#type: QUOTA_EXCEEDED,
-            title: "Request cannot be satisfied as assigned quota has been exceeded",
-            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
-            violated_policies: [answer.rule],
-            answer,
-        };
-        Reply { status: StatusCode::TOO_MANY_REQUESTS, kind: PROBLEM_JSON, ..Reply::json(&refusal) }
-    };
+    if decision.is_allowed() {
+        return reading(decision, met);
+    }
+    let (status, refusal) = Refusal::of(decision);
+    let mut reply = Reply { status, kind: PROBLEM_JSON, ..Reply::json(&refusal) };
     fields::add_to(&mut reply.fields, decision, met);
     reply
 }
 
-/// The answer to one question that is about anything else.
+/// The answer to one request of any other kind: 200, whatever it says.
 pub(super) fn reading(decision: &Decision, met: Met) -> Reply {
     let mut reply = Reply::written(Answer::from(decision).to_json());
     fields::add_to(&mut reply.fields, decision, met);

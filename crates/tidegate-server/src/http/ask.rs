@@ -9,7 +9,7 @@ use http::{Request, Response};
 use tidegate::kernel::Verb;
 use tidegate::{CheckError, Decision, Limiter};
 
-use super::answer::{self, Answer, Item};
+use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
 use super::fields::Met;
 use super::problem::Problem;
@@ -70,14 +70,8 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, 
             }
             // Side by side, so that a store that is far away is asked all at once.
             let answers = asked.iter().map(|(question, inline)| decision(app, verb, question, inline.as_deref()));
-            let items: Vec<Item> = join_all(answers)
-                .await
-                .into_iter()
-                .map(|answer| match answer {
-                    Ok(decision) => Item::Answer(Answer::from(&decision)),
-                    Err(problem) => Item::Problem(problem.document()),
-                })
-                .collect();
+            let items: Vec<Item> =
+                join_all(answers).await.into_iter().map(|answered| Item::of(verb, answered)).collect();
             Ok(Reply::json(&items))
         }
     }
