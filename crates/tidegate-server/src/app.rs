@@ -125,6 +125,12 @@ impl App {
         self.has_envoy_files && self.policy.is_built_in()
     }
 
+    /// Whether any request is answered while the store is unreachable: by the failure mode of the
+    /// server, or by that of a rule.
+    pub(crate) fn has_failure_mode(&self) -> bool {
+        self.settings.on_failure().is_some() || self.limiter.policy().rules().any(|rule| rule.failure_mode().is_some())
+    }
+
     /// The store, for those who ask it themselves.
     pub fn store(&self) -> &AnyStore {
         self.limiter.store()

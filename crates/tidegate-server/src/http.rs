@@ -1,4 +1,4 @@
-//! HTTP: JSON in, JSON out, mistakes as problems (RFC 9457).
+//! HTTP: JSON in, JSON out, errors as problem documents (RFC 9457).
 
 mod admin;
 mod answer;
@@ -7,8 +7,10 @@ pub mod bare;
 mod body;
 mod connection;
 mod dashboard;
+mod example;
 pub(crate) mod fields;
 mod live;
+mod metrics;
 mod plain;
 mod playground;
 mod problem;
@@ -21,13 +23,14 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::routing::{MethodRouter, get, post};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use tidegate::kernel::Verb;
 use tracing::debug;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
+pub(crate) use self::example::example;
 use self::plain::Then;
 pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
@@ -69,7 +72,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/explain", asks(Ask::Explain))
         .route("/healthz", reads(get(|| async { "alive\n" })))
         .route("/readyz", reads(get(ready)))
-        .route("/metrics", reads(get(metrics)))
+        .route("/metrics", reads(get(metrics::metrics)))
         .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
         .merge(dashboard::router())
         .merge(grpc::router(&app))
@@ -103,22 +106,16 @@ pub(crate) fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Re
     Problem::Method { path, method, allowed }.response()
 }
 
+/// Whether requests should be sent here. A server whose failure mode answers is
+/// ready: with the store down for all instances, none of them may be taken out.
 async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     if app.drain.is_leaving() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "leaving\n");
+        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    } else if app.store().is_reachable() {
+        (StatusCode::OK, "ready\n")
+    } else if app.has_failure_mode() {
+        (StatusCode::OK, "degraded: the store is unreachable, and the failure mode answers\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the store is unreachable, and no failure mode is set: see --on-failure\n")
     }
-    if !app.store().is_reachable() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the store is away\n");
-    }
-    (StatusCode::OK, "ready\n")
-}
-
-async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
-    // Counting keys walks through the store: not where requests wait.
-    let text = tokio::task::spawn_blocking(move || app.metrics.text()).await.unwrap_or_default();
-    let mut response = Response::new(Body::from(text));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

@@ -166,7 +166,7 @@ impl Default for Metrics {
         let help = "Requests that lacked a key attribute of the rule";
         registry.register("missing_attributes", help, missing.clone());
         let errors = Family::<ByReason, Counter>::default();
-        registry.register("errors", "Questions without an answer", errors.clone());
+        registry.register("errors", "Requests without a decision, by reason", errors.clone());
         let latency = Family::<ByProtocol, Histogram>::default();
         registry.register("request_duration_seconds", "From a request to its answer", latency.clone());
         let connections = Family::<ByProtocol, Counter>::default();
@@ -227,7 +227,7 @@ impl Metrics {
         Arc::clone(rules.entry(rule).or_insert(counters))
     }
 
-    /// A question that had no answer.
+    /// A request without a decision.
     pub fn failed(&self, error: &CheckError) {
         self.failures.fetch_add(1, Relaxed);
         self.errors.get_or_create(&ByReason { reason: error.reason() }).inc();
@@ -268,7 +268,7 @@ impl Metrics {
         PROTOCOLS.into_iter().map(|protocol| (protocol, self.of(protocol).latency.read()))
     }
 
-    /// Questions that had no answer.
+    /// Requests without a decision.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
@@ -277,11 +277,32 @@ impl Metrics {
         &self.protocols[protocol as usize]
     }
 
-    /// Everything, as text for Prometheus.
+    /// Everything, in the text format of OpenMetrics 1.0.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Only a writer fails, and a String takes everything.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+
+    /// Everything, in the text format of Prometheus, version 0.0.4. There, a
+    /// counter's help and type go by the name of its samples, and there is no
+    /// mark at the end.
+    pub fn prometheus_text(&self) -> String {
+        let open_metrics = self.text();
+        let (mut text, mut help) = (String::with_capacity(open_metrics.len()), "");
+        for line in open_metrics.lines() {
+            let mut words = line.splitn(4, ' ');
+            match (words.next(), words.next(), words.next(), words.next()) {
+                (Some("#"), Some("HELP"), Some(_), words) => help = words.unwrap_or_default(),
+                (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                    let total = if kind == "counter" { "_total" } else { "" };
+                    text += &format!("# HELP {name}{total} {help}\n# TYPE {name}{total} {kind}\n");
+                }
+                (Some("#"), ..) => {}
+                _ => text.extend([line, "\n"]),
+            }
+        }
         text
     }
 }

@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::{NO, NO_ANSWER, complain, say, warn as tell};
+use crate::http::example;
 use crate::listen::Address;
 use crate::serve::{Server, StartError};
 use crate::settings::{LogFormat, Settings};
@@ -45,7 +46,7 @@ async fn serve(settings: Settings) -> ExitCode {
         Err(error) => return complain(&error),
     };
     match log_format {
-        LogFormat::Text => say(&banner(&server)),
+        LogFormat::Text => say(&banner(&server).await),
         LogFormat::Json => {
             for (protocol, address) in server.addresses() {
                 info!(protocol, %address, "listening");
@@ -73,7 +74,7 @@ async fn serve(settings: Settings) -> ExitCode {
 }
 
 /// Where the server listens, and what to try.
-fn banner(server: &Server) -> String {
+async fn banner(server: &Server) -> String {
     let app = server.app();
     let mut text = format!("tidegate {}", env!("CARGO_PKG_VERSION"));
     for (protocol, address) in server.addresses() {
@@ -96,7 +97,9 @@ fn banner(server: &Server) -> String {
         Some(Address::Unix(path)) => format!("--unix-socket {} {scheme}://localhost/v1/check", path.display()),
         None => return text,
     };
-    text += &format!("\n\nTry: curl -i -d '{{\"key\": \"alice\"}}' {place}");
+    // As a word of the shell: a quote ends it, stands by itself, and begins the next.
+    let body = example(app).await.replace('\'', r"'\''");
+    text += &format!("\n\nTry: curl -i -d '{body}' {place}");
     text
 }
 

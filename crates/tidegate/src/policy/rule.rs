@@ -309,6 +309,12 @@ impl Rule {
         self
     }
 
+    /// Who answers for this rule when the store cannot, unless the limiter says.
+    #[must_use]
+    pub fn failure_mode(&self) -> Option<FailureMode> {
+        self.on_failure
+    }
+
     /// Lets every limit of this rule climb for new keys, from `start` units
     /// per period in ten even steps; see [`Meter::warming_up`].
     ///
