@@ -47,6 +47,7 @@ export interface RulePicture {
   degraded: number;
   shadow_allowed: number;
   shadow_refused: number;
+  missing: number;
 }
 
 export interface LatencyPicture {

@@ -18,6 +18,7 @@ const rule = (name: string, allowed: number, refused: number): RulePicture => ({
   degraded: 0,
   shadow_allowed: name === "shadow" ? allowed : 0,
   shadow_refused: name === "shadow" ? refused : 0,
+  missing: 0,
 });
 
 const picture = (seconds: number, rules: RulePicture[], took = latency(0, 0, 0)): Picture =>

@@ -79,5 +79,6 @@ const OTHERS = new Map([
 function words(rule: RulePicture): string {
   const limit = rule.limit ?? OTHERS.get(rule.rule) ?? "not in the policy";
   const by = rule.key === null ? "" : rule.key.length ? ` by ${rule.key.join(", ")}` : " for all together";
-  return `${limit}${by}${rule.shadow ? " · only watches" : ""}`;
+  const missing = rule.missing ? ` · ${format.count(rule.missing)} without a key attribute` : "";
+  return `${limit}${by}${rule.shadow ? " · only watches" : ""}${missing}`;
 }

@@ -28,7 +28,7 @@ pub(crate) struct Picture {
     /// Whether the server is leaving.
     pub(crate) leaving: bool,
     pub(crate) connections: u64,
-    /// Questions that had no answer.
+    /// Requests without a decision.
     pub(crate) failures: u64,
     pub(crate) store: StorePicture,
     pub(crate) policy: PolicyPicture,
@@ -88,6 +88,8 @@ pub(crate) struct RulePicture {
     pub(crate) degraded: u64,
     pub(crate) shadow_allowed: u64,
     pub(crate) shadow_refused: u64,
+    /// Requests that lacked a key attribute of the rule.
+    pub(crate) missing: u64,
 }
 
 /// From a request to its answer, of one protocol.
@@ -257,6 +259,7 @@ fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePict
         degraded: counts.degraded,
         shadow_allowed: counts.shadow_allowed,
         shadow_refused: counts.shadow_refused,
+        missing: counts.missing,
     }
 }
 

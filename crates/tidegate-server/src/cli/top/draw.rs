@@ -133,8 +133,9 @@ fn draw_store(frame: &mut Frame<'_>, view: &View, area: Rect) {
     }
     let failures = view.picture.failures;
     let degraded: u64 = view.picture.rules.iter().map(|rule| rule.degraded).sum();
-    let words = format!("{degraded} answers of a fallback, {failures} questions without an answer");
-    let second = (failures + degraded > 0).then(|| Line::styled(words, REFUSED));
+    let missing: u64 = view.picture.rules.iter().map(|rule| rule.missing).sum();
+    let words = format!("{degraded} by a fallback, {failures} errors, {missing} missing key attributes");
+    let second = (failures + degraded + missing > 0).then(|| Line::styled(words, REFUSED));
     let lines: Vec<Line<'_>> = [Line::from(first)].into_iter().chain(second).collect();
     frame.render_widget(Paragraph::new(lines).block(titled("store")), area);
 }

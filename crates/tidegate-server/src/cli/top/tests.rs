@@ -24,11 +24,13 @@ fn picture(seconds: u64) -> Value {
         "rules": [
             {
                 "rule": "orders", "limit": "100/min burst 20", "key": ["user"], "shadow": false,
-                "allowed": 90 * seconds, "refused": 10 * seconds, "degraded": 0, "shadow_allowed": 0, "shadow_refused": 0
+                "allowed": 90 * seconds, "refused": 10 * seconds, "degraded": 0, "shadow_allowed": 0, "shadow_refused": 0,
+                "missing": 0
             },
             {
                 "rule": "login", "limit": "sliding-log 5/10min", "key": null, "shadow": true,
-                "allowed": 0, "refused": 0, "degraded": 0, "shadow_allowed": 5, "shadow_refused": 1
+                "allowed": 0, "refused": 0, "degraded": 0, "shadow_allowed": 5, "shadow_refused": 1,
+                "missing": 0
             }
         ],
         "latency": [{
@@ -103,6 +105,14 @@ http 100/s, half within 100us, 99% within 1ms          memory: answers, 7 of 100
 
 q leaves, arrows choose a refusal, r resets its key";
     assert_eq!(screen(&view()), expected);
+}
+
+#[test]
+fn requests_without_a_key_attribute_are_shown() {
+    let mut lacking = picture(5);
+    lacking["rules"][0]["missing"] = 3.into();
+    let shown = screen(&View::new("127.0.0.1:7400", read(lacking)));
+    assert!(shown.contains("0 by a fallback, 0 errors, 3 missing key attributes"), "{shown}");
 }
 
 #[test]
