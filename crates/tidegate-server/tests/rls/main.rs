@@ -681,6 +681,32 @@ async fn http_listeners_serve_grpc_too() {
 }
 
 #[tokio::test]
+async fn both_versions_of_reflection_list_the_services() {
+    use tonic_reflection::pb::{v1, v1alpha};
+    let running = start(|_| {}).await;
+    let channel = client::channel(running.server.grpc_socket().unwrap()).await;
+    // The same messages twice, of two packages.
+    macro_rules! services {
+        ($version:ident) => {{
+            let list = $version::server_reflection_request::MessageRequest::ListServices(String::new());
+            let asked = $version::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+            let mut client = $version::server_reflection_client::ServerReflectionClient::new(channel.clone());
+            let answers = client.server_reflection_info(tokio_stream::once(asked)).await.unwrap();
+            let answer = answers.into_inner().message().await.unwrap().unwrap().message_response;
+            let Some($version::server_reflection_response::MessageResponse::ListServicesResponse(list)) = answer else {
+                panic!("no list: {answer:?}")
+            };
+            list.service.into_iter().map(|service| service.name).collect::<Vec<String>>()
+        }};
+    }
+    for names in [services!(v1), services!(v1alpha)] {
+        for name in ["envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"] {
+            assert!(names.iter().any(|listed| listed == name), "{name}: {names:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn those_who_watch_its_health_see_a_server_leave_and_do_not_hold_it() {
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;

@@ -2,7 +2,7 @@
 
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{Answer, curl, post};
+use crate::client::{ALICE, Answer, curl, post};
 use crate::running::{Folder, Running, ask};
 
 const TOKEN: [&str; 2] = ["-H", "authorization: Bearer s3cret"];
@@ -43,7 +43,7 @@ fn only_the_token_opens_the_admin_api() {
     let by_file = Running::start(&["--admin-token-file", &folder.write("token", "s3cret\n")]);
     let url = by_file.url("/admin/v1/policy");
     assert_eq!((curl(&[&url]).status, curl(&[TOKEN[0], TOKEN[1], &url]).status), (401, 200));
-    assert_eq!(post(&server.url("/v1/check"), "{}").status, 200);
+    assert_eq!(post(&server.url("/v1/check"), ALICE).status, 200);
 }
 
 #[test]
@@ -135,8 +135,11 @@ fn the_most_refused_are_listed_inspected_and_reset() {
     }
     let top = curl(&[&server.url("/admin/v1/keys/refused?top=1")]).json();
     assert_eq!(top, serde_json::json!([{"rule": "inline", "key": "alice", "refused": 4, "error": 0}]));
-    assert_eq!(curl(&[&server.url("/admin/v1/keys/refused?top=0")]).status, 400);
-    assert_eq!(curl(&[&server.url("/admin/v1/keys/refused?top=x")]).status, 400);
+    for query in ["top=0", "top=1001", "top=x", "top=-1", "top", "most=5", "top=1&top=2"] {
+        let problem = curl(&[&server.url(&format!("/admin/v1/keys/refused?{query}"))]);
+        let detail = format!("the query must be top=N, with N from 1 to 1000, not {query:?}");
+        assert_eq!((problem.status, &problem.json()["detail"]), (400, &detail.into()));
+    }
     let question = r#"{"key": "alice", "limit": "1/h"}"#;
     assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "refuses");
     assert_eq!(post_json(&server, "/admin/v1/keys/reset", question).json()["remaining"], 1);

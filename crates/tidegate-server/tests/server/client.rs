@@ -8,6 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate_testkit::servers::GUARD;
 
+/// A request that every policy without key attributes decides.
+pub(crate) const ALICE: &str = r#"{"attributes": {"user": "alice"}}"#;
+
 /// An answer of HTTP.
 #[derive(Debug)]
 pub(crate) struct Answer {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_testkit::servers::{GUARD, eventually};
 
-use crate::client::{curl, post};
+use crate::client::{ALICE, curl, post};
 use crate::running::{Folder, Running, ask, tidegate};
 
 #[test]
@@ -220,7 +220,7 @@ fn a_server_that_cannot_start_says_why() {
 #[test]
 fn settings_come_from_the_environment_too() {
     let server = Running::with(|command| command.env("TIDEGATE_HTTP", "127.0.0.1:0").env("TIDEGATE_MAX_BATCH", "1"));
-    assert_eq!(post(&server.url("/v1/check"), "[{},{}]").status, 400);
+    assert_eq!(post(&server.url("/v1/check"), &format!("[{ALICE},{ALICE}]")).status, 400);
 }
 
 /// As others leave one out who fill in a template.
@@ -303,8 +303,8 @@ fn settings_come_from_a_file_where_nothing_comes_before() {
     assert_eq!(server.banner.matches("http  ").count(), 2, "{}", server.banner);
     assert!(server.banner.contains("policy.toml"), "{}", server.banner);
     let url = server.url("/v1/check");
-    assert_eq!(post(&url, "[{},{}]").status, 400, "a flag comes before the file");
-    let spaces = |count| format!("{{}}{}", " ".repeat(count));
+    assert_eq!(post(&url, &format!("[{ALICE},{ALICE}]")).status, 400, "a flag comes before the file");
+    let spaces = |count| format!("{ALICE}{}", " ".repeat(count));
     assert_eq!(post(&url, &spaces(350)).status, 200, "a variable comes before the file");
     assert_eq!(post(&url, &spaces(450)).status, 413);
 }

@@ -75,7 +75,7 @@ fn files_are_sent_once_and_small() {
 fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
     let folder = Folder::new();
     let policy = "
-        [rules.pairs]\nlimit = \"1/h\"\nmatch = { kind = \"pair\" }\nkey = [\"user\", \"ip\"]
+        [rules.pairs]\nlimit = \"1/h\"\nmatch = { kind = \"pair\" }\nkey = [\"user\", \"ip\"]\nmissing = \"shared\"
         [rules.networks]\nlimit = \"1/h\"\nmatch = { kind = \"network\" }\nkey = [{ attribute = \"ip\", ipv6 = 64 }]
         [rules.all]\nlimit = \"1/h\"\nmatch = { kind = \"all\" }\nkey = []
         [rules.plain]\nlimit = \"1/h\"\nmatch = { kind = \"plain\" }
@@ -180,12 +180,13 @@ fn a_candidate_is_seen_beside_its_rule() {
 #[test]
 fn keys_are_shown_in_words() {
     let folder = Folder::new();
-    let policy = "[rules.pairs]\nlimit = \"1/h\"\nmatch = { kind = \"pair\" }\nkey = [\"user\", \"ip\"]\n\
-                  [rules.all]\nlimit = \"1/h\"\nmatch = { kind = \"all\" }\nkey = []\n[rules.rest]\nlimit = \"1/h\"\n";
+    let policy = "[rules.pairs]\nlimit = \"1/h\"\nmatch = { kind = \"pair\" }\nkey = [\"user\", \"ip\"]\nmissing = \"shared\"\n\
+                  [rules.all]\nlimit = \"1/h\"\nmatch = { kind = \"all\" }\nkey = []\n[rules.rest]\nlimit = \"1/h\"\n\
+                  missing = \"skip\"\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
     let long = "\"".repeat(4_000);
     for (question, shown) in [
-        (json!({"attributes": {"kind": "pair", "user": "alone"}}), "alone / (none)".to_owned()),
+        (json!({"attributes": {"kind": "pair", "user": "alone"}}), "(no ip) / alone".to_owned()),
         (json!({"attributes": {"kind": "all"}}), "(no key)".to_owned()),
         (json!({"key": "m\u{fc}ller \u{2603} \u{202e}\u{1b}"}), "m\u{fc}ller \u{2603} \\u{202e}\\u{1b}".to_owned()),
         (json!({"key": long}), "\u{2026}".to_owned()),

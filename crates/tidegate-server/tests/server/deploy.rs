@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use tidegate_testkit::servers::{Permit, eventually};
 
-use crate::client::{curl, post};
+use crate::client::{ALICE, curl, post};
 use crate::running::{Folder, Running, workspace};
 
 fn promtool(arguments: &[&str]) -> Command {
@@ -84,6 +84,45 @@ impl Drop for Prometheus {
     }
 }
 
+/// Both formats, after some decisions: what a client gets that asks for nothing, and OpenMetrics.
+#[test]
+fn promtool_finds_no_fault_with_the_metrics_in_either_format() {
+    let server = Running::start(&[]);
+    for body in [ALICE, r#"{"key": "a", "limit": "1/h"}"#, r#"{"key": "a", "cost": 1000}"#] {
+        post(&server.url("/v1/check"), body);
+    }
+    let text = curl(&[&server.url("/metrics")]);
+    assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(
+        text.body.contains("# TYPE tidegate_decisions_total counter\n") && !text.body.contains("# EOF"),
+        "{text:?}"
+    );
+    let accept = "accept: application/openmetrics-text; version=1.0.0, text/plain; q=0.5";
+    let open_metrics = curl(&["-H", accept, &server.url("/metrics")]);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(open_metrics.header("content-type"), Some(kind));
+    assert!(open_metrics.body.contains("# TYPE tidegate_decisions counter\n"), "{open_metrics:?}");
+    assert!(open_metrics.body.ends_with("# EOF\n"), "{open_metrics:?}");
+    let samples = |answer: &str| {
+        let counted = |line: &&str| !line.starts_with('#') && !line.starts_with("tidegate_connections_total");
+        let mut lines: Vec<String> = answer.lines().filter(counted).map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(samples(&text.body), samples(&open_metrics.body), "the same numbers");
+    let folder = Folder::new();
+    let plain = std::fs::File::open(folder.write("metrics.txt", &text.body)).unwrap();
+    let linted = run(promtool(&["check", "metrics"]).stdin(plain));
+    let said = [linted.stdout, linted.stderr].concat();
+    assert!(linted.status.success() && said.is_empty(), "{}{}", String::from_utf8_lossy(&said), text.body);
+    // The tool lints no OpenMetrics, and reads it only with the time of each sample.
+    let timed = |line: &str| if line.starts_with('#') { format!("{line}\n") } else { format!("{line} 1700000000\n") };
+    let timed: String = open_metrics.body.lines().map(timed).collect();
+    let (timed, blocks) = (folder.write("metrics.om", &timed), folder.path("blocks"));
+    let read = run(&mut promtool(&["tsdb", "create-blocks-from", "openmetrics", &timed, &blocks]));
+    assert!(read.status.success(), "{}{}", String::from_utf8_lossy(&read.stderr), open_metrics.body);
+}
+
 #[test]
 fn prometheus_reads_the_metrics() {
     let server = Running::start(&[]);
@@ -95,6 +134,9 @@ fn prometheus_reads_the_metrics() {
     assert_eq!(prometheus.value("tidegate_request_duration_seconds_count{protocol=\"http\"}"), "3");
     assert_eq!(prometheus.value("tidegate_store_keys"), "1");
     assert_eq!(prometheus.value("up"), "1");
+    // By its own name in OpenMetrics, which Prometheus prefers; by that of its samples in plain text.
+    let url = format!("http://{}/api/v1/metadata?metric=tidegate_decisions", prometheus.address);
+    assert_eq!(curl(&[&url]).json()["data"]["tidegate_decisions"][0]["type"], "counter");
 }
 
 /// The names of metrics in an expression.
@@ -110,8 +152,8 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
     for store in ["memory".to_owned(), redis.url()] {
         let server = Running::start(&["--store", &store]);
         // Some are there from the first time on.
-        post(&server.url("/v1/check"), "{}");
-        post(&server.url("/v1/check"), "{\"cost\": 1000}");
+        post(&server.url("/v1/check"), ALICE);
+        post(&server.url("/v1/check"), r#"{"key": "alice", "cost": 1000}"#);
         served += &curl(&[&server.url("/metrics")]).body;
     }
     let served: BTreeSet<&str> = names(&served).collect();
@@ -143,6 +185,30 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
     let output = run(&mut promtool(&["check", "rules", path.to_str().unwrap()]));
     std::fs::remove_file(&path).unwrap();
     assert!(output.status.success(), "{}{rules}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_manifest_of_kubernetes_asks_paths_and_sets_variables_that_there_are() {
+    let manifest = std::fs::read_to_string(workspace().join("deploy/kubernetes.yaml")).unwrap();
+    let after = |mark: &'static str| {
+        manifest.match_indices(mark).map(move |(place, _)| {
+            let rest = &manifest[place + mark.len()..];
+            &rest[..rest.find([',', ' ']).unwrap()]
+        })
+    };
+    let server = Running::start(&[]);
+    let paths: Vec<&str> = after("path: ").collect();
+    assert_eq!(paths, ["/healthz", "/readyz"]);
+    for path in paths {
+        assert_eq!(curl(&[&server.url(path)]).status, 200);
+    }
+    let help = String::from_utf8(crate::running::ask(&["serve", "--help"]).stdout).unwrap();
+    for variable in after("{ name: TIDEGATE") {
+        assert!(help.contains(&format!("[env: TIDEGATE{variable}=")), "TIDEGATE{variable}");
+    }
+    let document = std::fs::read_to_string(workspace().join("docs/http.md")).unwrap();
+    let shown = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(shown.lines().all(|line| manifest.contains(line)), "{shown}");
 }
 
 #[test]

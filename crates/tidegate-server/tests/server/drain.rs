@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use crate::client::Connection;
+use crate::client::{ALICE, Connection};
 use crate::running::Running;
 
 /// What became of one client of a server that leaves.
@@ -63,7 +63,7 @@ fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
 fn readiness_ends_before_service_does() {
     let mut server = Running::start(&["--drain-grace-ms", "10000"]);
     let mut connection = Connection::open(server.address());
-    assert_eq!(connection.post("/v1/check", "{}").unwrap().status, 200);
+    assert_eq!(connection.post("/v1/check", ALICE).unwrap().status, 200);
     server.terminate();
     let probe = || {
         let mut connection = Connection::open(server.address());
@@ -72,7 +72,7 @@ fn readiness_ends_before_service_does() {
     };
     while probe() == 200 {}
     assert_eq!(probe(), 503);
-    let last = connection.post("/v1/check", "{}").unwrap();
+    let last = connection.post("/v1/check", ALICE).unwrap();
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
     assert!(server.wait().success());
 }
@@ -84,7 +84,7 @@ fn whoever_has_said_nothing_yet_does_not_hold_up_the_end() {
     let mut halfway = Connection::open(server.address());
     halfway.send(b"POST /v1/check HTTP/1.1\r\nhost:").unwrap();
     let mut idle = Connection::open(server.address());
-    assert_eq!(idle.post("/v1/check", "{}").unwrap().status, 200);
+    assert_eq!(idle.post("/v1/check", ALICE).unwrap().status, 200);
     assert!(server.stop().success(), "a drain that waits for them fails after --drain-seconds");
     assert!(silent.is_closed() && halfway.is_closed() && idle.is_closed());
 }
@@ -97,19 +97,19 @@ fn those_who_wait_are_sent_elsewhere_and_a_second_word_ends_it_at_once() {
     assert_eq!(connection.post("/v1/acquire", question).unwrap().status, 200);
     connection.ask("/v1/acquire", question).unwrap();
     // Time for the server to begin with it, which it does before it closes at the latest.
-    assert_eq!(Connection::open(server.address()).post("/v1/check", "{}").unwrap().status, 200);
+    assert_eq!(Connection::open(server.address()).post("/v1/check", ALICE).unwrap().status, 200);
     let status = server.stop();
     let answer = connection.answer().unwrap();
     assert_eq!(answer.status, 503);
-    assert!(answer.json()["detail"].as_str().unwrap().contains("leaving"));
+    assert!(answer.json()["detail"].as_str().unwrap().contains("shutting down"));
     assert!(status.success());
 
     let mut server = Running::start(&["--drain-grace-ms", "3600000"]);
-    let _connected = Connection::open(server.address()).post("/v1/check", "{}").unwrap();
+    let _connected = Connection::open(server.address()).post("/v1/check", ALICE).unwrap();
     let _idle = Connection::open(server.address());
     server.terminate();
     let mut connection = Connection::open(server.address());
-    while connection.post("/v1/check", "{}").unwrap().header("connection") != Some("close") {
+    while connection.post("/v1/check", ALICE).unwrap().header("connection") != Some("close") {
         connection = Connection::open(server.address());
     }
     server.terminate();

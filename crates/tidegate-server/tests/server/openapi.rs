@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tidegate_testkit::servers::{GUARD, Permit};
 
-use crate::client::curl;
+use crate::client::{curl, post};
 use crate::running::{Folder, Running, workspace};
 
 /// Has no end, so nobody who waits for one can compare it.
@@ -28,6 +28,35 @@ fn the_document_is_served_and_lists_every_path() {
 }
 
 #[test]
+fn every_example_is_admitted_every_outcome_is_listed_and_only_the_admin_api_needs_a_token() {
+    let server = Running::start(&["--admin-token", "s3cret"]);
+    let document = curl(&[&server.url("/openapi.json")]).json();
+    let schemas = &document["components"]["schemas"];
+    let [by_policy, by_limit] = [&schemas["ByPolicy"], &schemas["ByLimit"]];
+    let acquire = schemas["AcquireRequest"]["oneOf"].as_array().unwrap().iter();
+    let shapes =
+        [("/v1/check", by_policy), ("/v1/check", by_limit)].into_iter().chain(acquire.map(|it| ("/v1/acquire", it)));
+    for (path, shape) in shapes {
+        for example in shape["examples"].as_array().expect("each shape has an example") {
+            assert_eq!(post(&server.url(path), &example.to_string()).status, 200, "{path}: {example}");
+        }
+    }
+    for (path, statuses) in [
+        ("/v1/check", &["200", "400", "403", "422", "429", "503"][..]),
+        ("/v1/acquire", &["200", "400", "403", "422", "429", "503"]),
+        ("/v1/peek", &["200", "400", "422", "503"]),
+    ] {
+        let listed = &document["paths"][path]["post"]["responses"];
+        assert!(statuses.iter().all(|status| listed.get(status).is_some()), "{path}: {listed}");
+    }
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            assert_eq!(operation.get("security").is_some(), path.starts_with("/admin/"), "{method} {path}");
+        }
+    }
+}
+
+#[test]
 fn answers_are_as_the_document_says() {
     let program = workspace().join("target/programs/schemathesis/bin/schemathesis");
     let program = std::env::var_os("TIDEGATE_SCHEMATHESIS").map_or(program, Into::into);
@@ -37,7 +66,7 @@ fn answers_are_as_the_document_says() {
     let folder = Folder::new();
     let output = Command::new(program)
         .args(["run", &server.url("/openapi.json"), "--header", "Authorization: Bearer s3cret"])
-        // Whether a question is allowed depends on more than its shape.
+        // Whether a request is admitted depends on more than its shape.
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
         .args(["--exclude-path", ENDLESS])
         .args(["--max-examples", EXAMPLES, "--seed", "1", "--phases", "examples,coverage,fuzzing"])

@@ -64,7 +64,7 @@ fn servers_on_one_redis_share_their_limits() {
 #[test]
 fn a_store_that_is_away_is_a_503_or_whatever_was_asked_for() {
     let redis = servers::Server::start();
-    let url = redis.url();
+    let (url, folder) = (redis.url(), Folder::new());
     let strict = Running::start(&["--store", &url]);
     let open = Running::start(&["--store", &url, "--on-failure", "open"]);
     let local = Running::start(&["--store", &url, "--on-failure", "local:2"]);
@@ -72,23 +72,38 @@ fn a_store_that_is_away_is_a_503_or_whatever_was_asked_for() {
     redis.kill();
     let problem = check(&strict);
     assert_eq!((problem.status, problem.header("retry-after")), (503, Some("1")));
-    assert_eq!(problem.json()["type"], "urn:problem-type:tidegate:store-unavailable");
+    assert_eq!(problem.json()["type"], "urn:problem-type:tidegate:unavailable");
     for _ in 0..3 {
         let answer = check(&open);
         assert_eq!((answer.status, &answer.json()["degraded"]), (200, &true.into()));
     }
     assert_eq!((check(&local).status, check(&local).status), (200, 429));
-    // Enough failures open the breaker; then nobody should come here.
-    let away = (0..100).any(|_| {
-        check(&strict);
-        curl(&[&strict.url("/readyz")]).status == 503
-    });
-    assert!(away);
+    // Enough failures open the breaker. Then a server without a failure mode is not ready; others are, and say so.
+    let by_rule = "[rules.all]\nlimit = \"2/h\"\nkey = [\"user\"]\non_failure = \"open\"\n";
+    let by_rule = Running::start(&["--store", &url, "--policy", &folder.write("policy.toml", by_rule)]);
+    for (server, status, said) in [
+        (&strict, 503, "the store is unreachable"),
+        (&open, 200, "degraded"),
+        (&local, 200, "degraded"),
+        (&by_rule, 200, "degraded"),
+    ] {
+        let ready = eventually("the breaker to open", || {
+            check(server);
+            let ready = curl(&[&server.url("/readyz")]);
+            if ready.body == "ready\n" { Err(ready.body) } else { Ok(ready) }
+        });
+        assert_eq!(ready.status, status);
+        assert!(ready.body.starts_with(said), "{ready:?}");
+        assert_eq!(curl(&[&server.url("/healthz")]).status, 200, "it is alive");
+        assert_eq!(ask(&["ready", "--server", server.address()]).status.success(), status == 200);
+    }
     let metrics = curl(&[&strict.url("/metrics")]).body;
     assert!(metrics.contains("tidegate_store_breakers_open 1\n"), "{metrics}");
-    assert!(metrics.contains("tidegate_errors_total{reason=\"store\"}"), "{metrics}");
+    assert!(metrics.contains("tidegate_errors_total{reason=\"unavailable\"}"), "{metrics}");
     let metrics = curl(&[&open.url("/metrics")]).body;
-    assert!(metrics.contains("tidegate_degraded_decisions_total{rule=\"inline\"} 3\n"), "{metrics}");
+    let degraded =
+        metrics.lines().find_map(|line| line.strip_prefix("tidegate_degraded_decisions_total{rule=\"inline\"} "));
+    assert!(degraded.is_some_and(|count| count.parse::<u64>().unwrap() >= 3), "{metrics}");
 }
 
 #[test]
