@@ -190,6 +190,7 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
 #[test]
 fn the_manifest_of_kubernetes_asks_paths_and_sets_variables_that_there_are() {
     let manifest = std::fs::read_to_string(workspace().join("deploy/kubernetes.yaml")).unwrap();
+    let manifest = manifest.as_str();
     let after = |mark: &'static str| {
         manifest.match_indices(mark).map(move |(place, _)| {
             let rest = &manifest[place + mark.len()..];
