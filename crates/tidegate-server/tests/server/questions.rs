@@ -189,17 +189,17 @@ lists: { deny: [ { user: mallory } ] }
 /// Every outcome but those of a bad request: a request, its status, and the end of the problem's type. First come those
 /// that are admitted.
 const OUTCOMES: &[(&str, u16, &str)] = &[
-    (r#"{"attributes": {"user": "alice"}}"#, 200, ""),
-    (r#"{"attributes": {"user": "carol"}, "id": "order-1"}"#, 200, ""),
+    (r#"{"attributes": {"user": "alice"}, "cost": 2}"#, 200, ""),
+    (r#"{"attributes": {"user": "carol"}, "id": "order-1", "cost": 2}"#, 200, ""),
     (r#"{"attributes": {"user": "alice"}}"#, 429, "quota-exceeded"),
     (r#"{"attributes": {"user": "mallory"}}"#, 403, "denied"),
     (r#"{"attributes": {"user": "dave", "path": "/closed"}}"#, 403, "denied"),
-    (r#"{"attributes": {"user": "dave"}, "cost": 2}"#, 422, "unsatisfiable"),
+    (r#"{"attributes": {"user": "dave"}, "cost": 3}"#, 422, "unsatisfiable"),
     (r#"{"attributes": {"path": "/"}}"#, 422, "missing-attribute"),
     (r#"{"key": "dave"}"#, 422, "missing-attribute"),
     (r#"{"attributes": {"user": "dave", "ip": "here"}}"#, 422, "not-an-address"),
     (r#"{"attributes": {"user": "dave"}, "rule": "none"}"#, 422, "unknown-rule"),
-    (r#"{"attributes": {"user": "carol"}, "id": "order-1", "cost": 0}"#, 422, "id-reused"),
+    (r#"{"attributes": {"user": "carol"}, "id": "order-1"}"#, 422, "id-reused"),
 ];
 
 #[test]
@@ -207,7 +207,7 @@ fn each_outcome_has_one_status_alone_and_in_a_batch_and_errors_are_no_decisions(
     let folder = Folder::new();
     let policy = "
 rules:
-  all: { limit: 1/h, key: [user] }
+  all: { limit: 2/h, key: [user] }
   closed: { limit: blocked, match: { path: /closed }, key: [user] }
 lists: { deny: [ { user: mallory } ] }
 ";
