@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tidegate::{
-    CheckError, Condition, ConfigError, Decision, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
-    Missing, Name, Policy, Request, Rule, Say, Setting, WarmUp,
+    CheckError, Condition, ConfigError, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
+    Policy, Request, Rule, Setting, WarmUp,
 };
 
 const ONE: Limit = Limit::per_hour(1);
