@@ -102,6 +102,7 @@ impl Trial {
     pub(crate) fn builder(&self, url: &str) -> Builder {
         let servers = Servers::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let breaker = BreakerSettings {
+            failures: 1,
             first_pause: Duration::from_millis(20),
             longest_pause: Duration::from_millis(100),
             ..BreakerSettings::default()

@@ -39,7 +39,8 @@ impl Builder {
     pub(crate) fn new(servers: Servers) -> Builder {
         let settings = Settings {
             prefix: "tidegate".into(),
-            deadline: Duration::from_millis(50),
+            // Longer than a healthy server is silent while it forks or its machine is busy.
+            deadline: Duration::from_millis(100),
             patience: Duration::from_secs(1),
             breaker: BreakerSettings::default(),
             clock: None,
@@ -59,7 +60,7 @@ impl Builder {
         self
     }
 
-    /// How long one call may take: 50 ms unless set. A check is one call, but for
+    /// How long one call may take: 100 ms unless set. A check is one call, but for
     /// limits in several slots of a cluster, warm-ups and kernels of your own, a
     /// key's first charge after its limit was changed, and rules that only watch.
     pub fn deadline(mut self, deadline: Duration) -> Builder {
@@ -73,7 +74,7 @@ impl Builder {
         self
     }
 
-    /// When to leave servers alone that fail, and for how long.
+    /// When to take servers to be away, and for how long to leave them alone.
     pub fn breaker(mut self, breaker: BreakerSettings) -> Builder {
         self.settings.breaker = breaker;
         self

@@ -8,8 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisFailure {
-    /// The servers failed a moment ago, and nobody is asked before they had
-    /// time to recover.
+    /// The servers failed a moment ago: the [breaker](crate::BreakerSettings)
+    /// is open, and the call was not made.
     #[error("the servers are away: the next attempt is in {next_attempt:?}")]
     Away {
         /// When the next request will be tried.

@@ -27,10 +27,14 @@
 //!
 //! # When the servers are away
 //!
-//! Every call has a [deadline](Builder::deadline), 50 ms unless set. A failure
-//! opens a [breaker](BreakerSettings): for 100 ms, then longer, nobody waits for
-//! the servers, and one request at a time tries whether they are back. So an
-//! outage costs one deadline and not one for each request. Meanwhile the
+//! Every call has a [deadline](Builder::deadline), 100 ms unless set. A
+//! [breaker](BreakerSettings) opens when five calls fail one after the other, with
+//! no answer between them, or when at least half of the calls of the last second
+//! fail, of 20 at least. It stays closed when a busy server misses a few deadlines:
+//! calls that wait side by side and fail together count once in a row. Open, it
+//! refuses calls at once, for 100 ms and then longer, and lets one call at a time
+//! try whether the servers are back. So an outage costs a caller five deadlines at
+//! most, and not one for each request. Meanwhile the
 //! limiter answers by its [failure mode](tidegate::FailureMode), open, closed or
 //! local, for each limit if you like; such decisions are marked as
 //! [degraded](tidegate::Decision::is_degraded). Without a failure mode the caller
@@ -100,6 +104,7 @@ mod key;
 mod lease;
 mod ledger;
 mod link;
+mod recent;
 mod refusals;
 mod runtime;
 mod script;

@@ -107,7 +107,7 @@ impl RedisStore {
                 (Home::Cluster(Cluster::new(&nodes, patience, handle)), SLOTS / SLOTS_A_BREAKER)
             }
         };
-        let breakers = (0..breakers).map(|_| Breaker::new(settings.breaker)).collect();
+        let breakers = (0..breakers).map(|_| Breaker::new(settings.breaker, Instant::now())).collect();
         let refusals = settings.refusals.map(Refusals::new);
         let leases = Leases::new(std::mem::take(&mut settings.leases));
         let (waiting, counters) = (SystemClock::new(), Counters::default());
@@ -182,7 +182,7 @@ impl Inner {
                 }
             }
             Ok(_) | Err(_) => {
-                if pass.succeeded() {
+                if pass.succeeded(Instant::now()) {
                     tracing::info!("the servers are back");
                 }
                 if let Err(failure) = &outcome {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::cluster::{UNHURRIED, masters, set_node_timeout, url_of};
 use support::load::{LONGEST_CALL, failure_of, hasty, load};
 use support::timeline::{RESOLUTION, Timeline, is_pending, skip};
-use support::{RUNTIME, SHORT_PAUSES, build};
+use support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
 use tidegate_redis::{BreakerSettings, Builder, RedisFailure, RedisStore};
@@ -442,8 +442,7 @@ mod faults {
     fn a_node_that_hangs_keeps_nobody_from_the_others() {
         // Nodes that do not hurry: no replica takes its place.
         let (cluster, timeline) = (rough(), Timeline::start());
-        let pause = BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..BreakerSettings::default() };
-        let store = store_of(&timeline, &cluster, pause);
+        let store = store_of(&timeline, &cluster, LONG_PAUSES);
         let (hanging, other) = (cluster.masters()[0], cluster.masters()[1]);
         let [waiting, served] = [hanging, other].map(|master| Account::new(LIMIT, &caller_on(&cluster, master)));
         for account in [&waiting, &served] {

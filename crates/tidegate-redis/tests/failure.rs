@@ -146,23 +146,111 @@ fn a_charge_whose_reply_was_lost_is_charged_once() {
     }
 }
 
+/// The default breaker, but that a pause lasts as long as the test runs by the real clock.
+fn patient_breaker() -> BreakerSettings {
+    BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..BreakerSettings::default() }
+}
+
+/// So many calls that are answered, one after the other.
+fn answered(timeline: &Timeline, limiter: &Limiter<RedisStore>, calls: u32) {
+    timeline.run(async {
+        for call in 0..calls {
+            let decision = limiter.check_async("alice").await;
+            assert!(decision.is_ok(), "call {call}: {decision:?}");
+        }
+    });
+}
+
+/// So many calls side by side, none of which is answered within its deadline.
+fn time_out_together(timeline: &Timeline, limiter: &Limiter<RedisStore>, calls: u32) {
+    timeline.run_ahead(async {
+        let check = || {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { failure_of(limiter.check_async("alice").await) })
+        };
+        for call in (0..calls).map(|_| check()).collect::<Vec<_>>() {
+            let failure = call.await.expect("it ran");
+            assert!(matches!(failure, RedisFailure::Deadline { .. }), "{failure:?}");
+        }
+    });
+}
+
+/// Failures, calls that were refused at once, and outages.
+fn counts(limiter: &Limiter<RedisStore>) -> (u64, u64, u64) {
+    let statistics = limiter.store().statistics();
+    (statistics.failures, statistics.turned_away, statistics.outages)
+}
+
 #[test]
-fn an_outage_costs_one_deadline_and_not_one_for_each_request() {
+fn an_outage_costs_a_few_deadlines_and_not_one_for_each_request() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
     let timeline = Timeline::start();
-    let breaker = BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..BreakerSettings::default() };
-    let limiter = on(timeline.build(support::builder(&proxy.url()).breaker(breaker)));
-    let _ = timeline.run(limiter.check_async("alice")).expect("an answer");
+    let limiter = on(timeline.build(support::builder(&proxy.url()).breaker(patient_breaker())));
+    answered(&timeline, &limiter, 1_000);
     proxy.set(Fault::Stall);
     let failure = || failure_of(timeline.run_ahead(limiter.check_async("alice")).0);
-    assert!(matches!(failure(), RedisFailure::Deadline { .. }));
+    for _ in 0..patient_breaker().failures {
+        // A call that waits for another connection hears that it was not opened in time.
+        assert!(matches!(failure(), RedisFailure::Deadline { .. } | RedisFailure::Connection { .. }));
+    }
     for _ in 0..1_000 {
         assert!(matches!(failure(), RedisFailure::Away { .. }));
     }
-    let statistics = limiter.store().statistics();
-    assert_eq!((statistics.failures, statistics.turned_away, statistics.outages), (1, 1_000, 1));
-    assert_eq!(statistics.away, 1);
+    assert_eq!(counts(&limiter), (patient_breaker().failures.into(), 1_000, 1));
+    assert_eq!(limiter.store().statistics().away, 1);
+}
+
+#[test]
+fn a_dead_server_opens_the_breaker_after_a_few_calls() {
+    let server = Server::start();
+    let timeline = Timeline::start();
+    let limiter = on(timeline.build(support::builder(&server.url()).breaker(patient_breaker())));
+    answered(&timeline, &limiter, 1_000);
+    server.kill();
+    let failure = || failure_of(timeline.run(limiter.check_async("alice")));
+    for _ in 0..patient_breaker().failures {
+        assert!(matches!(failure(), RedisFailure::Connection { .. }));
+    }
+    assert!(matches!(failure(), RedisFailure::Away { .. }));
+    assert_eq!(counts(&limiter), (patient_breaker().failures.into(), 1, 1));
+}
+
+/// A busy server that misses a deadline now and then: no other call fails.
+#[test]
+fn three_timeouts_among_thousands_of_calls_leave_the_breaker_closed() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let timeline = Timeline::start();
+    let limiter = on(timeline.build(support::builder(&proxy.url()).breaker(patient_breaker())));
+    for _ in 0..3 {
+        answered(&timeline, &limiter, 1_000);
+        proxy.set(Fault::Stall);
+        time_out_together(&timeline, &limiter, 1);
+        proxy.set(Fault::None);
+    }
+    answered(&timeline, &limiter, 1_000);
+    assert_eq!(counts(&limiter), (3, 0, 0));
+}
+
+#[test]
+fn calls_that_time_out_side_by_side_open_the_breaker_only_as_a_large_share() {
+    let server = Server::start();
+    let proxy = ChaosProxy::start(server.address());
+    let timeline = Timeline::start();
+    // Deadlines expire by a clock that runs ahead; what came before is still recent.
+    let breaker = BreakerSettings { horizon: 100 * GUARD, ..patient_breaker() };
+    let limiter = on(timeline.build(support::builder(&proxy.url()).breaker(breaker)));
+    answered(&timeline, &limiter, 1_000);
+    proxy.set(Fault::Stall);
+    time_out_together(&timeline, &limiter, 64);
+    proxy.set(Fault::None);
+    answered(&timeline, &limiter, 1_000);
+    assert_eq!(counts(&limiter), (64, 0, 0));
+    proxy.set(Fault::Stall);
+    time_out_together(&timeline, &limiter, 2_000);
+    assert_eq!(counts(&limiter), (2_064, 0, 1));
+    assert!(matches!(failure_of(timeline.run(limiter.check_async("alice"))), RedisFailure::Away { .. }));
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use support::timeline::{Timeline, is_pending, skip};
-use support::{RUNTIME, SERVER};
+use support::{LONG_PAUSES, RUNTIME, SERVER};
 use tidegate::{CheckError, Limit, Limiter, ManualClock, Micros, Policy, Request};
-use tidegate_redis::{BreakerSettings, Builder, Lease, RedisStore};
+use tidegate_redis::{Builder, Lease, RedisStore};
 use tidegate_testkit::servers::{ChaosProxy, Fault, GUARD, Server, eventually};
 use tidegate_testkit::{Random, block_on};
 
@@ -326,8 +326,7 @@ fn what_cannot_be_given_back_in_an_outage_is_given_back_after_it() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
     let timeline = Timeline::start();
-    let breaker = BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..BreakerSettings::default() };
-    let limiter = process_on(&timeline, support::builder(&proxy.url()).breaker(breaker), Limit::per_hour(100));
+    let limiter = process_on(&timeline, support::builder(&proxy.url()).breaker(LONG_PAUSES), Limit::per_hour(100));
     let taken = timeline.run(limiter.check_async(Request::new("alice").cost(3)));
     assert!(taken.expect("an answer").is_allowed(), "it holds seven more now");
     proxy.set(Fault::Stall);

@@ -126,6 +126,7 @@ fn limiter(world: &Arc<World>, process: usize) -> Limiter<Watched> {
     let dialer = Dialer { world: Arc::clone(world), process };
     let deadline = if is_planted(Mistake::HasNoDeadline) { NO_DEADLINE } else { scenario.deadline };
     let mut builder = RedisStore::builder(dialer).prefix(PREFIX).deadline(deadline).local_clock(world.clock());
+    builder = builder.breaker(scenario.breaker);
     if let Some(lease) = scenario.lease {
         builder = builder.lease(LEASED, lease);
     }
@@ -139,7 +140,7 @@ fn limiter(world: &Arc<World>, process: usize) -> Limiter<Watched> {
         builder = builder.breaker(BreakerSettings {
             first_pause: NO_DEADLINE,
             longest_pause: NO_DEADLINE,
-            ..BreakerSettings::default()
+            ..scenario.breaker
         });
     }
     let store = Watched { store: builder.build().expect("valid settings"), world: Arc::clone(world) };
@@ -193,10 +194,14 @@ impl Store for Watched {
                 state.judge.admitted(checks, *at, now);
             }
             Err(StoreError::Failed { .. }) if charges && is_planted(Mistake::RefundsUponFailure) => {
+                // In the background: the caller has waited for a deadline already.
                 for check in checks {
-                    let refund = Check::new(check.meter(), check.key(), Verb::Refund, check.cost());
-                    let mut verdict = [Verdict::default()];
-                    let _ = self.store.decide(&[refund.expect("the same cost")], &mut verdict).await;
+                    let (store, meter, cost) = (self.store.clone(), check.meter().clone(), check.cost());
+                    let key = check.key().clone().into_owned();
+                    tokio::spawn(async move {
+                        let refund = Check::new(&meter, &key, Verb::Refund, cost).expect("the same cost");
+                        let _ = store.decide(&[refund], &mut [Verdict::default()]).await;
+                    });
                 }
             }
             Err(StoreError::Failed { source }) => self.failed(source.downcast_ref(), checks),

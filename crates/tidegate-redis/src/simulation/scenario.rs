@@ -7,7 +7,7 @@ use tidegate::{AlgorithmKind, FailureMode, Limit, Policy};
 use tidegate_testkit::Random;
 
 use super::faults::Fault;
-use crate::Lease;
+use crate::{BreakerSettings, Lease};
 
 pub(super) const PREFIX: &str = "tg";
 
@@ -31,6 +31,7 @@ pub(super) struct Scenario {
     /// The longest that a caller rests, in milliseconds.
     pub(super) longest_rest_ms: u64,
     pub(super) faults: Vec<Fault>,
+    pub(super) breaker: BreakerSettings,
     pub(super) seed: u64,
 }
 
@@ -73,6 +74,7 @@ impl Scenario {
             length: Duration::from_millis(length_ms),
             longest_rest_ms: random.choose(&[60, 250, 800]),
             faults,
+            breaker: BreakerSettings { failures: random.choose(&[1, 2, 5]), ..BreakerSettings::default() },
             seed,
         }
     }

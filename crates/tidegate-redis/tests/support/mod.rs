@@ -27,9 +27,18 @@ pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(|| {
     server
 });
 
-/// Servers that fail are asked again soon.
-pub(crate) const SHORT_PAUSES: BreakerSettings =
-    BreakerSettings { failures: 1, first_pause: Duration::from_millis(20), longest_pause: Duration::from_millis(100) };
+/// The first failure opens the breaker, and the servers are asked again soon.
+pub(crate) const SHORT_PAUSES: BreakerSettings = BreakerSettings {
+    failures: 1,
+    horizon: Duration::from_secs(1),
+    min_calls: 1,
+    first_pause: Duration::from_millis(20),
+    longest_pause: Duration::from_millis(100),
+};
+
+/// The first failure opens the breaker, for as long as the test runs by the real clock.
+pub(crate) const LONG_PAUSES: BreakerSettings =
+    BreakerSettings { first_pause: GUARD, longest_pause: GUARD, ..SHORT_PAUSES };
 
 /// A prefix that no other store of this process has.
 pub(crate) fn new_prefix() -> String {
