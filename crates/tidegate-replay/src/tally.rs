@@ -95,12 +95,8 @@ impl Undecided {
         if let Some(known) = self.reasons.iter_mut().find(is_same) {
             known.lines += 1;
         } else if self.reasons.len() < MAX_REASONS {
-            let message = match error {
-                CheckError::Store(error) => error.to_string(),
-                error => error.to_string(),
-            };
             let [rule, attribute] = [rule, attribute].map(|name| name.map(str::to_owned));
-            self.reasons.push(UndecidedReport { reason, rule, attribute, lines: 1, example: example(message) });
+            self.reasons.push(UndecidedReport { reason, rule, attribute, lines: 1, example: example(error.to_string()) });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
-use tidegate::{CheckError, Decision, Name, StoreError};
+use tidegate::{CheckError, Decision, Name};
 
 use crate::client_ip::TELL_PEER;
 use crate::fields::seconds;
@@ -132,7 +132,7 @@ impl Refusal {
             }
             Reason::NoAnswer(CheckError::NotAnAddress { .. }) => "Request has an address that is not an IP address",
             Reason::NoAnswer(CheckError::UnknownRule { .. }) => "Request is limited by a rule that does not exist",
-            Reason::NoAnswer(CheckError::Store(StoreError::IdReused { .. })) => "Request id belongs to another request",
+            Reason::NoAnswer(CheckError::IdReused { .. }) => "Request id belongs to another request",
             Reason::NoAnswer(_) => "Request cannot be satisfied due to temporary server capacity constraints",
             Reason::Blocked(_) | Reason::NoPeer(_) | Reason::Keyless(_) => {
                 self.status().canonical_reason().unwrap_or("Refused")

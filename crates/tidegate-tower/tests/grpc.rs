@@ -66,3 +66,21 @@ async fn only_calls_that_fail_count_if_only_failures_do() {
     use Code::{NotFound, Ok, ResourceExhausted};
     assert_eq!(codes, [Ok, NotFound, Ok, Ok, NotFound, ResourceExhausted]);
 }
+
+#[tokio::test]
+async fn an_id_of_another_request_is_the_callers_fault() {
+    let layer = RateLimitLayer::new(Limiter::new(Limit::per_hour(9)));
+    let mut client = client_of(layer.attribute("tenant", by::header("x-tenant")).id(by::header("x-id"))).await;
+    let mut ask = async |tenant: &'static str| {
+        let mut request = Request::new(HealthCheckRequest { service: String::new() });
+        for (name, value) in [("x-id", "order-17"), ("x-tenant", tenant)] {
+            request.metadata_mut().insert(name, value.parse().expect("a value"));
+        }
+        client.check(request).await
+    };
+    for _ in 0..2 {
+        ask("a").await.expect("admitted");
+    }
+    let status = ask("b").await.expect_err("refused");
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "Request id belongs to another request"));
+}

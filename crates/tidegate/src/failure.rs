@@ -330,7 +330,7 @@ mod tests {
         let limiter = builder.on_failure(FailureMode::Open).build().expect("a valid policy");
         assert!(limiter.is_allowed(Request::new("alice").id("a")));
         let reused = limiter.check(Request::new("alice").cost(2).id("a"));
-        assert!(matches!(reused, Err(CheckError::Store(StoreError::IdReused { .. }))), "{reused:?}");
+        assert!(matches!(reused, Err(CheckError::IdReused { .. })), "{reused:?}");
     }
 
     #[test]

@@ -184,9 +184,24 @@ pub enum CheckError {
         /// The name.
         rule: Box<str>,
     },
+    /// The id of the request was used before, for another request.
+    #[error("the request id {id:?} was used for another request: give each request an id of its own")]
+    IdReused {
+        /// The id.
+        id: String,
+    },
     /// The store could not decide.
     #[error("the store gave no answer")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for CheckError {
+    fn from(error: StoreError) -> CheckError {
+        match error {
+            StoreError::IdReused { id } => CheckError::IdReused { id },
+            StoreError::SameStateTwice { .. } | StoreError::Failed { .. } => CheckError::Store(error),
+        }
+    }
 }
 
 impl CheckError {
@@ -199,7 +214,7 @@ impl CheckError {
             CheckError::MissingAttribute { .. } => "missing-attribute",
             CheckError::NotAnAddress { .. } => "not-an-address",
             CheckError::UnknownRule { .. } => "unknown-rule",
-            CheckError::Store(StoreError::IdReused { .. }) => "id-reused",
+            CheckError::IdReused { .. } => "id-reused",
             CheckError::Store(_) => "unavailable",
         }
     }
@@ -213,7 +228,7 @@ impl CheckError {
             | CheckError::MissingAttribute { .. }
             | CheckError::NotAnAddress { .. }
             | CheckError::UnknownRule { .. }
-            | CheckError::Store(StoreError::IdReused { .. }) => false,
+            | CheckError::IdReused { .. } => false,
             CheckError::Store(_) => true,
         }
     }

@@ -1,6 +1,7 @@
 //! Requests with ids: charged once, however often and from however many
 //! threads they are sent.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use tidegate::kernel::Verb;
 use tidegate::{
     CheckError, CountingObserver, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule,
-    StoreError,
 };
 
 fn limiter(policy: impl Into<Policy>) -> Limiter {
@@ -77,7 +77,9 @@ fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
     for other in [order().cost(2), order().with("path", "/returns"), order().with("more", "yes"), order().rule("user")]
     {
         let error = limiter.check(other).err();
-        assert!(matches!(error, Some(CheckError::Store(StoreError::IdReused { .. }))), "{error:?}");
+        let Some(error @ CheckError::IdReused { .. }) = error else { panic!("{error:?}") };
+        let said = "the request id \"a\" was used for another request: give each request an id of its own";
+        assert_eq!((error.to_string(), error.source().is_none()), (said.to_owned(), true));
     }
     assert!(limiter.check(order()).is_ok_and(|decision| decision.is_repeated()));
     assert_eq!(limiter.peek(order()).expect("an answer").remaining(), 9);
@@ -117,7 +119,7 @@ fn whatever_differs_makes_it_another_request() {
         for (other_index, other) in requests.iter().enumerate() {
             match limiter.check(other.clone().id(&id)) {
                 Ok(decision) => assert!(decision.is_repeated() && index == other_index, "{first:?} {other:?}"),
-                Err(CheckError::Store(StoreError::IdReused { .. })) => assert_ne!(index, other_index, "{first:?}"),
+                Err(CheckError::IdReused { .. }) => assert_ne!(index, other_index, "{first:?}"),
                 Err(error) => panic!("{error}"),
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Response, StatusCode};
 use serde::Serialize;
-use tidegate::{AcquireError, CheckError, ConfigError, StoreError};
+use tidegate::{AcquireError, CheckError, ConfigError};
 use tidegate_simulate::{ScenarioError, TrafficError};
 
 use super::reply::{PROBLEM_JSON, Reply};
@@ -183,7 +183,7 @@ fn of_check(error: &CheckError) -> (&'static str, &'static str) {
             ("urn:problem-type:tidegate:not-an-address", "An address attribute is not an IP address")
         }
         CheckError::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "The policy has no such rule"),
-        CheckError::Store(StoreError::IdReused { .. }) => {
+        CheckError::IdReused { .. } => {
             ("urn:problem-type:tidegate:id-reused", "The id belongs to another request")
         }
         _ => ("urn:problem-type:tidegate:unavailable", "The store gave no answer"),

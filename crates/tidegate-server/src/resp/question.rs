@@ -11,7 +11,7 @@
 //! `ATTRIBUTE` before it. Nothing is ever taken for something else in silence:
 //! that would be another count.
 
-use tidegate::{CheckError, ConfigError, Decision, Limit, Request, StoreError};
+use tidegate::{CheckError, ConfigError, Decision, Limit, Request};
 
 use super::frame::Arguments;
 use super::reply::Replies;
@@ -224,10 +224,5 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
 /// nothing else will help, or try again.
 pub fn write_failure(error: &CheckError, replies: &mut Replies) {
     let code = error.reason().replace('-', "").to_uppercase();
-    let words = match error {
-        // The store did answer.
-        CheckError::Store(reused @ StoreError::IdReused { .. }) => in_full(reused),
-        other => in_full(other),
-    };
-    replies.error(&format!("{code} {words}"));
+    replies.error(&format!("{code} {}", in_full(error)));
 }

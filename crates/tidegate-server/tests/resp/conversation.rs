@@ -147,7 +147,8 @@ fn a_request_with_an_id_is_charged_once() {
     assert_eq!(remaining("TIDEGATE.CHECK user alice COST 3 ID order-17"), 17);
     assert_eq!(remaining("TIDEGATE.CHECK user alice COST 3"), 14);
     let reused = refusal(ask(&mut connection, "TIDEGATE.CHECK user alice COST 4 ID order-17"));
-    assert!(reused.starts_with("IDREUSED the request id \"order-17\" was used for another request"), "{reused}");
+    let said = "the request id \"order-17\" was used for another request: give each request an id of its own";
+    assert_eq!(reused, format!("IDREUSED {said}"));
 }
 
 #[test]

@@ -105,7 +105,8 @@ fn a_request_with_an_id_is_charged_once() {
     let another = check(4);
     assert_eq!(another.status, 422);
     assert_eq!(another.json()["type"], "urn:problem-type:tidegate:id-reused");
-    assert!(another.json()["detail"].as_str().unwrap().contains("order-17"), "{another:?}");
+    let said = "the request id \"order-17\" was used for another request: give each request an id of its own";
+    assert_eq!(another.json()["detail"], said);
     let metrics = curl(&[&server.url("/metrics")]).body;
     assert!(metrics.contains("tidegate_decisions_total{rule=\"inline\",outcome=\"allowed\"} 1\n"), "{metrics}");
     assert!(metrics.contains("tidegate_repeated_decisions_total{rule=\"inline\"} 1\n"), "{metrics}");

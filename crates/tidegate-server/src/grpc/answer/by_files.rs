@@ -1,6 +1,6 @@
 //! Requests that a descriptor file decides.
 
-use tidegate::{CheckError, Micros, Setting, Store};
+use tidegate::{Micros, Setting, Store};
 use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
 
 use super::{Asked, Line, Outcome, failed, shown};
@@ -21,7 +21,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
         })
         .collect();
     let answer = app.envoy.decide(domain, &descriptors).await;
-    let Some(answer) = answer.map_err(|error| failed(app, CheckError::Store(error)))? else { return Ok(None) };
+    let Some(answer) = answer.map_err(|error| failed(app, error.into()))? else { return Ok(None) };
     count(app, asked, &answer);
     Ok(Some(Outcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
 }
