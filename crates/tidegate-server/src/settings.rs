@@ -14,6 +14,9 @@ use tidegate::FailureMode;
 
 use crate::listen::Address;
 
+/// How long a store on Redis may take for an answer, unless set: as long as the library's own default.
+pub(crate) const STORE_DEADLINE_MS: u64 = 100;
+
 /// The settings of a server. [`Settings::default`] is what no flags mean.
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
@@ -81,7 +84,7 @@ pub struct Settings {
     pub store_prefix: String,
 
     /// Milliseconds that Redis may take for an answer
-    #[arg(long, env = "TIDEGATE_STORE_DEADLINE_MS", value_name = "MS", default_value_t = 50)]
+    #[arg(long, env = "TIDEGATE_STORE_DEADLINE_MS", value_name = "MS", default_value_t = STORE_DEADLINE_MS)]
     pub store_deadline_ms: u64,
 
     /// The policy file, TOML or YAML; without one, a small built-in policy applies

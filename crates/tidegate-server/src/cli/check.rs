@@ -8,12 +8,13 @@ use clap::Args;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tidegate::{CheckError, ConfigError, Limit, Limiter, Meter, Request};
-use tidegate_redis::{ConnectError, RedisStore};
+use tidegate_redis::{ConnectError, RedisStore, Servers};
 
 use super::client::{NoAnswer, exchange, request};
 use super::{NO, complain, say};
 use crate::inline::INLINE_RULE;
 use crate::listen::Address;
+use crate::settings::STORE_DEADLINE_MS;
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -31,6 +32,9 @@ pub(super) struct Arguments {
     /// Ask this store instead of a server: a URL such as redis://127.0.0.1
     #[arg(long, value_name = "URL", requires = "limit")]
     store: Option<String>,
+    /// Milliseconds that the store may take for an answer
+    #[arg(long, env = "TIDEGATE_STORE_DEADLINE_MS", value_name = "MS", default_value_t = STORE_DEADLINE_MS)]
+    store_deadline_ms: u64,
 }
 
 /// Why there was no answer.
@@ -102,7 +106,8 @@ async fn ask(arguments: &Arguments) -> Result<Answer, Failure> {
 }
 
 async fn ask_store(arguments: &Arguments, url: &str, limit: Limit) -> Result<Answer, Failure> {
-    let store = RedisStore::connect(url).await?;
+    let deadline = Duration::from_millis(arguments.store_deadline_ms);
+    let store = RedisStore::builder(Servers::parse(url)?).deadline(deadline).build()?;
     let limiter = Limiter::with_store(Meter::new(INLINE_RULE, limit), store)?;
     let decision = limiter.check_async(Request::new(arguments.key.as_str()).cost(arguments.cost)).await?;
     let (remaining, retry_after) = (Some(decision.remaining()), Some(decision.retry_after()));
