@@ -196,7 +196,7 @@ pub enum Outcome {
     Refused(Report),
     /// What is in force now is valid and probably not meant. Told after
     /// [`Applied`](Outcome::Applied), once for each warning. Not counted.
-    Warning(Mistake),
+    Warning(Box<Mistake>),
     /// The system will not tell of changes: from now on the files are read
     /// every few seconds. Not counted.
     Polling(io::Error),

@@ -26,7 +26,7 @@ pub fn http_json(input: &[u8]) {
                 (200, Verb::Charge) => assert_eq!(body["allowed"], true),
                 (200, _) => assert!(body["allowed"].is_boolean()),
                 (403 | 429, Verb::Charge) => {
-                    assert_eq!((&body["allowed"], &body["status"]), (&false.into(), &status.into()))
+                    assert_eq!((&body["allowed"], &body["status"]), (&false.into(), &status.into()));
                 }
                 (400 | 404 | 413 | 422, _) => assert_eq!(body["status"], status, "{body}"),
                 (other, _) => panic!("{other}: {body}"),

@@ -96,7 +96,13 @@ impl Undecided {
             known.lines += 1;
         } else if self.reasons.len() < MAX_REASONS {
             let [rule, attribute] = [rule, attribute].map(|name| name.map(str::to_owned));
-            self.reasons.push(UndecidedReport { reason, rule, attribute, lines: 1, example: example(error.to_string()) });
+            self.reasons.push(UndecidedReport {
+                reason,
+                rule,
+                attribute,
+                lines: 1,
+                example: example(error.to_string()),
+            });
         }
     }
 }

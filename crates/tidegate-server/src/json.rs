@@ -126,6 +126,7 @@ impl<'de, const MAX: u64> Deserialize<'de> for Whole<MAX> {
 }
 
 /// The same, or its text: protobuf's JSON has both.
+#[derive(Clone, Copy)]
 pub(crate) struct WholeOrText<const MAX: u64>(pub(crate) u64);
 
 impl<'de, const MAX: u64> Deserialize<'de> for WholeOrText<MAX> {

@@ -43,7 +43,7 @@ struct Account {
 
 /// Looks up the API key; a caller without a known one has no account.
 async fn authenticate(mut request: Request, next: Next) -> Response {
-    let account = match request.headers().get("x-api-key").map(|key| key.as_bytes()) {
+    let account = match request.headers().get("x-api-key").map(axum::http::HeaderValue::as_bytes) {
         Some(b"key-of-acme") => Some(Account { tenant: "acme", plan: "free" }),
         Some(b"key-of-big") => Some(Account { tenant: "big", plan: "pro" }),
         _ => None,

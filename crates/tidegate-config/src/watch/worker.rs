@@ -188,7 +188,7 @@ impl<T: 'static> Worker<T> {
         // Whoever is told may panic; the files are watched all the same.
         drop(catch_unwind(AssertUnwindSafe(|| tell(outcome))));
         for warning in std::mem::take(&mut self.warnings) {
-            self.tell(&Outcome::Warning(warning));
+            self.tell(&Outcome::Warning(warning.into()));
         }
     }
 }

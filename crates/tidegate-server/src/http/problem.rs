@@ -183,9 +183,7 @@ fn of_check(error: &CheckError) -> (&'static str, &'static str) {
             ("urn:problem-type:tidegate:not-an-address", "An address attribute is not an IP address")
         }
         CheckError::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "The policy has no such rule"),
-        CheckError::IdReused { .. } => {
-            ("urn:problem-type:tidegate:id-reused", "The id belongs to another request")
-        }
+        CheckError::IdReused { .. } => ("urn:problem-type:tidegate:id-reused", "The id belongs to another request"),
         _ => ("urn:problem-type:tidegate:unavailable", "The store gave no answer"),
     }
 }

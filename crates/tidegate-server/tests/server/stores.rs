@@ -1,6 +1,6 @@
 //! Where states are kept: across restarts, on Redis, and when it is away.
 
-use tidegate_testkit::servers;
+use tidegate_testkit::servers::{self, eventually};
 
 use crate::client::{Answer, curl, post};
 use crate::commands::ended_at_its_start;
