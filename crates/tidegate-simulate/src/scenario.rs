@@ -19,7 +19,7 @@ use crate::words::print_time;
 ///     .lasting(Duration::from_secs(3))
 ///     .run()?;
 /// let worst: Vec<u64> = report.outcomes.iter().map(|outcome| outcome.flow.worst_window.units).collect();
-/// assert_eq!(worst, [13, 13, 20, 10, 11]); // the fixed window: twice its limit
+/// assert_eq!(worst, [13, 13, 20, 10, 12]); // the fixed window: twice its limit
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
