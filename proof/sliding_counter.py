@@ -68,10 +68,14 @@ class Sliding:
         room = less_or_zero((self.count + 1) * self.period - 1, self.weight(view, 0))
         return self.world.div(room, self.period)[0]
 
-    def forget_at(self, state):
+    def reset_at(self, state):
         later = self.falls_below(state.start + self.period, state.current, 1)
         sooner = self.falls_below(state.start, state.previous, 1)
-        return If(state.current > 0, later, If(state.previous > 0, sooner, 0))
+        return If(state.current > 0, later, sooner)
+
+    def forget_at(self, state):
+        windows = If(state.current > 0, 2, 1)
+        return If(And(state.current == 0, state.previous == 0), 0, state.start + windows * self.period)
 
 
 class WeighsTheWrongWay(Sliding):
@@ -235,27 +239,45 @@ def remaining_is_the_largest_cost_that_passes(w, k):
 
 @lemma(Sliding, ForgetsWithTheWindow)
 def a_state_whose_time_has_come_means_the_same_as_none(w, k):
-    """From `forget_at` on nothing is charged to this window, and no whole unit of the previous one counts."""
+    """From `forget_at` on neither window counts."""
     state, later = k.state(), w.int("later", 0)
-    w.assume(Or(state.current > 0, state.previous > 0))
-    view = _view_later(k, View(*state, 0), k.forget_at(state) + later)
-    return And(view.current == 0, view.previous * (k.period - view.elapsed) < k.period)
+    view = k.view(state, k.forget_at(state) + later)
+    return And(view.current == 0, view.previous == 0)
 
 
-class ForgetsAtTheEdge(Sliding):
-    """The state is kept until its windows have passed, though no whole unit of it counts any more."""
+class ResetsWithTheWindow(Sliding):
+    """The state is as if never used when its own window ends."""
 
-    def forget_at(self, state):
+    def reset_at(self, state):
+        return state.start + self.period
+
+
+class ResetsAtTheEdge(Sliding):
+    """The state is as if never used when its windows have passed, though no whole unit of it counts from sooner on."""
+
+    def reset_at(self, state):
         return state.start + If(state.current > 0, 2, 1) * self.period
 
 
-@lemma(Sliding, ForgetsAtTheEdge)
-def a_state_means_something_until_its_time_has_come(w, k):
-    """A tick before `forget_at` a whole unit of the state still counts."""
+def _counts(k, view):
+    """Whether a whole unit counts."""
+    return Or(view.current > 0, view.previous * (k.period - view.elapsed) >= k.period)
+
+
+@lemma(Sliding, ResetsWithTheWindow)
+def nothing_counts_after_the_reset(w, k):
+    """From `reset_at` on no whole unit counts: every cost passes that passes for a key never seen."""
+    state, later = k.state(), w.int("later", 0)
+    w.assume(Or(state.current > 0, state.previous > 0))
+    return Not(_counts(k, _view_later(k, View(*state, 0), k.reset_at(state) + later)))
+
+
+@lemma(Sliding, ResetsAtTheEdge)
+def something_counts_until_the_reset(w, k):
+    """A tick before `reset_at` a whole unit still counts."""
     state = k.state()
     w.assume(Or(state.current > 0, state.previous > 0))
-    view = _view_later(k, View(*state, 0), k.forget_at(state) - 1)
-    return Or(view.current > 0, view.previous * (k.period - view.elapsed) >= k.period)
+    return _counts(k, _view_later(k, View(*state, 0), k.reset_at(state) - 1))
 
 
 def _within_the_bound(k, admitted, length):

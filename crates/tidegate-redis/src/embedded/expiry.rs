@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tidegate::kernel::{LimitKernel, Style, Verb};
+use tidegate::kernel::{LimitKernel, Verb};
 use tidegate::{Limit, Micros};
 use tidegate_testkit::{Ask, Oracle, Random};
 
@@ -66,10 +66,6 @@ fn beyond_need(limit: Limit) -> RangeInclusive<u64> {
         LimitKernel::Bucket(bucket) => {
             let horizon = bucket.full().div_ceil(bucket.drain()) * bucket.tick();
             (horizon - bucket.tick(), 2 * horizon)
-        }
-        // For both windows, though the last part of a unit does not count in the second.
-        LimitKernel::Window(window) if window.style() == Style::Sliding => {
-            (0, window.period_in_ticks() * window.tick())
         }
         LimitKernel::Window(_) => (0, 0),
         LimitKernel::Log(log) => (0, log.period()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::kernel::{LimitKernel, Style, Verb};
+use tidegate::kernel::{LimitKernel, Verb};
 use tidegate::{Limit, Micros};
 use tidegate_testkit::{Ask, Oracle};
 
@@ -63,12 +63,7 @@ fn examine_healed(account: &Account, limit: Limit, now: u64) {
             let horizon = bucket.full().div_ceil(bucket.drain()) * bucket.tick();
             (horizon, horizon - bucket.tick()..=horizon)
         }
-        LimitKernel::Window(window) => {
-            let (period, tick) = (window.period_in_ticks(), window.tick());
-            // For both windows of a sliding counter, though the last part of a unit does not count.
-            let beyond = if window.style() == Style::Sliding { (period - 1) / limit.count() * tick } else { 0 };
-            (2 * period * tick, beyond..=beyond)
-        }
+        LimitKernel::Window(window) => (2 * window.period_in_ticks() * window.tick(), 0..=0),
         LimitKernel::Log(log) => (log.period(), 0..=log.period()),
     };
     let (forget_at, kept_until) = (account.forget_at().get(), account.kept_until().expect("it is kept").get());

@@ -214,15 +214,14 @@ impl Window {
         }
     }
 
-    /// How many ticks after a window's start it is forgotten, with these counts:
-    /// when no whole unit of them counts any more.
+    /// The first tick at which no whole unit of these windows counts.
     #[inline]
-    pub(crate) fn remembered_for(&self, current: u64, previous: u64) -> u64 {
-        match (self.style, current, previous) {
+    fn reset_at(&self, view: &View) -> u64 {
+        match (self.style, view.current, view.previous) {
             (_, 0, 0) => 0,
-            (Style::Sliding, 1.., _) => self.falls_below(self.period, current, 1),
-            (Style::Sliding, 0, _) => self.falls_below(0, previous, 1),
-            (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => self.period,
+            (Style::Sliding, 1.., _) => self.falls_below(view.start + self.period, view.current, 1),
+            (Style::Sliding, 0, _) => self.falls_below(view.start, view.previous, 1),
+            (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => view.start + self.period,
         }
     }
 
@@ -282,8 +281,7 @@ impl Kernel for Window {
             Style::FixedFromEpoch | Style::FixedFromFirst => self.count.saturating_sub(view.current),
             Style::Sliding => ((self.count + 1) * self.period - 1).saturating_sub(self.weight(&view, 0)) / self.period,
         };
-        let state = WindowState { start: view.start, current: view.current, previous: view.previous };
-        Reading { remaining, reset_after: self.forget_at(&state).saturating_since(now) }
+        Reading { remaining, reset_after: Micros::new(self.reset_at(&view) * self.tick).saturating_since(now) }
     }
 
     fn used(&self, state: &WindowState, now: Micros) -> u64 {
@@ -293,12 +291,16 @@ impl Kernel for Window {
         }
     }
 
+    /// When both windows have passed. No unit of them counts from a little
+    /// sooner on, but a clock that goes back could tell the difference.
     #[inline]
     fn forget_at(&self, state: &WindowState) -> Micros {
-        match self.remembered_for(state.current, state.previous) {
-            0 => Micros::ZERO,
-            ticks => Micros::new((state.start + ticks) * self.tick),
-        }
+        let windows = match (self.style, state.current, state.previous) {
+            (_, 0, 0) => return Micros::ZERO,
+            (Style::Sliding, 1.., _) => 2,
+            (Style::Sliding, 0, _) | (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => 1,
+        };
+        Micros::new((state.start + windows * self.period) * self.tick)
     }
 
     #[inline]
@@ -489,23 +491,23 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_forgotten_when_no_whole_unit_of_it_counts() {
-        for (style, current, previous, forget_at) in [
-            (Style::FixedFromEpoch, 1, 0, 10_100),
-            (Style::FixedFromFirst, 1, 0, 10_100),
-            (Style::Sliding, 1, 0, 10_110),
-            (Style::Sliding, 2, 0, 10_160),
-            (Style::Sliding, 5, 0, 10_190),
-            (Style::Sliding, 1, 5, 10_110),
-            (Style::Sliding, 0, 1, 10_010),
-            (Style::Sliding, 0, 3, 10_070),
-            (Style::Sliding, 0, 0, 0),
+    fn a_state_is_forgotten_with_its_windows_and_reset_when_no_whole_unit_of_it_counts() {
+        for (style, current, previous, forget_at, reset_at) in [
+            (Style::FixedFromEpoch, 1, 0, 10_100, 10_100),
+            (Style::FixedFromFirst, 1, 0, 10_100, 10_100),
+            (Style::Sliding, 1, 0, 10_200, 10_110),
+            (Style::Sliding, 2, 0, 10_200, 10_160),
+            (Style::Sliding, 5, 0, 10_200, 10_190),
+            (Style::Sliding, 1, 5, 10_200, 10_110),
+            (Style::Sliding, 0, 1, 10_100, 10_010),
+            (Style::Sliding, 0, 3, 10_100, 10_070),
+            (Style::Sliding, 0, 0, 0, 0),
         ] {
             let window = Window { tick: 10, ..window(5, style) };
             let state = state(1_000, current, previous);
             assert_eq!(window.forget_at(&state), Micros::new(forget_at), "{style:?} {current} {previous}");
             let reset_after = window.read(&state, Micros::new(10_003)).reset_after;
-            assert_eq!(reset_after.get(), forget_at.saturating_sub(10_003), "{style:?} {current} {previous}");
+            assert_eq!(reset_after.get(), u64::saturating_sub(reset_at, 10_003), "{style:?} {current} {previous}");
         }
     }
 

@@ -88,13 +88,13 @@ impl Pack<3> for Window {
     /// bound.
     fn unpack(&self, [until, current, previous]: [u64; 3]) -> WindowState {
         let (current, previous) = (current.min(self.most()), previous.min(self.capacity()));
-        match self.remembered_for(current, previous) {
-            0 => WindowState::default(),
-            ticks => {
-                let start = (until >> FRACTION_BITS).saturating_sub(ticks * self.tick());
-                WindowState { start: start / self.tick(), current, previous }
-            }
-        }
+        let windows = match (self.style(), current, previous) {
+            (_, 0, 0) => return WindowState::default(),
+            (Style::Sliding, 1.., _) => 2,
+            (Style::Sliding, 0, _) | (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => 1,
+        };
+        let start = (until >> FRACTION_BITS).saturating_sub(windows * self.period());
+        WindowState { start: start / self.tick(), current, previous }
     }
 }
 
