@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn a_state_is_forgotten_with_its_windows_and_reset_when_no_whole_unit_of_it_counts() {
         for (style, current, previous, forget_at, reset_at) in [
-            (Style::FixedFromEpoch, 1, 0, 10_100, 10_100),
+            (Style::FixedFromEpoch, 1, 0, 10_100, 10_100_u64),
             (Style::FixedFromFirst, 1, 0, 10_100, 10_100),
             (Style::Sliding, 1, 0, 10_200, 10_110),
             (Style::Sliding, 2, 0, 10_200, 10_160),
@@ -507,7 +507,7 @@ mod tests {
             let state = state(1_000, current, previous);
             assert_eq!(window.forget_at(&state), Micros::new(forget_at), "{style:?} {current} {previous}");
             let reset_after = window.read(&state, Micros::new(10_003)).reset_after;
-            assert_eq!(reset_after.get(), u64::saturating_sub(reset_at, 10_003), "{style:?} {current} {previous}");
+            assert_eq!(reset_after.get(), reset_at.saturating_sub(10_003), "{style:?} {current} {previous}");
         }
     }
 
