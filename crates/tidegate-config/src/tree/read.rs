@@ -277,10 +277,23 @@ impl<'n> de::Deserializer<'n> for Reader<'n> {
         }
     }
 
+    /// A table: serde would take a list for its fields in order, too.
+    fn deserialize_struct<V: Visitor<'n>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match &self.node.value {
+            Value::List(_) => Err(self.unexpected("a table")),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     serde::forward_to_deserialize_any! {
         <V: Visitor<'n>>
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
-        tuple tuple_struct map struct identifier
+        tuple tuple_struct map identifier
     }
 }
 

@@ -210,7 +210,7 @@ fn each_outcome_has_one_status_alone_and_in_a_batch_and_errors_are_no_decisions(
 rules:
   all: { limit: 2/h, key: [user] }
   closed: { limit: blocked, match: { path: /closed }, key: [user] }
-lists: { deny: [ { user: mallory } ] }
+lists: { deny: [ { user: mallory }, { ip: 192.0.2.66 } ] }
 ";
     let server = Running::start(&["--policy", &folder.write("policy.yaml", policy)]);
     for (body, status, kind) in OUTCOMES {

@@ -48,7 +48,7 @@ fn over_http(connection: &mut Connection, step: &Step, limit: Option<&str>) -> A
         Action::Refund(cost) => ("/v1/refund", cost),
         Action::Reset => ("/v1/reset", 0),
     };
-    let question = json!({ "key": step.key, "cost": cost, "limit": limit });
+    let question = json!({ "key": key(step), "cost": cost, "limit": limit });
     let answer = connection.post(path, &question.to_string()).unwrap();
     let json = answer.json();
     let number = |field: &str| json[field].as_u64().unwrap();
@@ -64,6 +64,11 @@ fn over_http(connection: &mut Connection, step: &Step, limit: Option<&str>) -> A
     }
     assert_eq!(answer.status, if step_is_charge(step) { 429 } else { 200 });
     Answer::Wait { retry_after: Micros::new(number("retry_after_us")), remaining: Some(remaining), reset_after }
+}
+
+/// The key of a step, which may be empty; that of a request may not.
+fn key(step: &Step) -> String {
+    format!("key {}", step.key)
 }
 
 fn step_is_charge(step: &Step) -> bool {
@@ -122,7 +127,7 @@ async fn callers_are_told_of_limits_in_the_words_of_the_layer() {
                 clock.set(Micros::new(trace.start().get().saturating_add(step.at.get())));
                 let Action::Charge(cost) = step.action else { continue };
                 for _ in 0..step.times.get() {
-                    let question = json!({ "key": step.key, "cost": cost });
+                    let question = json!({ "key": key(step), "cost": cost });
                     let answer = connection.post("/v1/check", &question.to_string()).unwrap();
                     if answer.status != 422 {
                         let told = told_by(|name| answer.header(name).map(str::to_owned));
