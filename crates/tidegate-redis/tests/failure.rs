@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use support::listener::Listener;
+use support::listener::listen;
 use support::timeline::{RESOLUTION, Timeline, skip};
 use support::{RUNTIME, SHORT_PAUSES};
 use tidegate::{CheckError, CountingObserver, Decision, FailureMode, Limit, Limiter, Policy, Request, StoreError};
@@ -315,7 +315,7 @@ fn a_server_that_decides_nothing_is_told_of_once() {
     let limiter = limiter(&server.url());
     let _ = check(&limiter).expect("an answer");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    tracing::subscriber::with_default(Listener(&SAID), || {
+    listen(&SAID, || {
         for _ in 0..100 {
             assert!(matches!(failure_of(check(&limiter)), RedisFailure::Refused { .. }));
         }

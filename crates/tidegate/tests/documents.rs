@@ -89,6 +89,7 @@ fn the_map_shows_every_file() {
         ("crates/tidegate-chaos/src", "crates/tidegate-chaos"),
         ("crates/tidegate-proof/src", "."),
         ("proof", "."),
+        ("xtask/src", "xtask/src"),
     ];
     let mut missing = Vec::new();
     for (place, base) in places {
@@ -117,6 +118,7 @@ fn the_map_shows_every_file() {
             "crates/tidegate-server/src",
             "crates/tidegate-chaos",
             "crates",
+            "xtask/src",
             ".",
         ];
         let exists = folders.iter().any(|folder| root().join(folder).join(file).exists());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::{CountingObserver, FailureMode, Limit, Limiter};
 use tidegate_testkit::servers::{ChaosProxy, Fault, GUARD, Server};
 
-use crate::support::listener::Listener;
+use crate::support::listener::listen;
 use crate::support::timeline::{RESOLUTION, Timeline, skip};
 use crate::support::{RUNTIME, SHORT_PAUSES, build, builder};
 use crate::{limiter, limiter_on, passes};
@@ -118,7 +118,7 @@ fn row_60_an_outage_is_said_once_and_not_for_each_request() {
     assert_eq!(passes(&limiter, 1), 1);
     server.kill();
     // By this thread, which is the one that asks.
-    tracing::subscriber::with_default(Listener(&SAID), || {
+    listen(&SAID, || {
         for _ in 0..2_000 {
             assert!(RUNTIME.block_on(limiter.check_async("alice")).is_err());
         }

@@ -3,7 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts what is said aloud.
-pub(crate) struct Listener(pub(crate) &'static AtomicU64);
+struct Listener(&'static AtomicU64);
+
+/// Counts what this thread says meanwhile.
+pub(crate) fn listen(said: &'static AtomicU64, run: impl FnOnce()) {
+    // While there is one subscriber, tracing asks the thread that comes to an event first whether it has one, and
+    // keeps the answer; that may be the thread of another test. With two, it asks the subscribers.
+    static UNUSED: AtomicU64 = AtomicU64::new(0);
+    let _second = tracing::Dispatch::new(Listener(&UNUSED));
+    tracing::subscriber::with_default(Listener(said), run);
+}
 
 impl tracing::Subscriber for Listener {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
