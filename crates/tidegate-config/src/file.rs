@@ -12,7 +12,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
-use tidegate::{Condition, Limit, Missing, Network, Setting, WarmUp};
+use tidegate::{Condition, KeyAttribute, Limit, Missing, Network, Setting, WarmUp};
 pub use words::Words;
 
 /// A policy, or a part of one that others include.
@@ -260,6 +260,24 @@ impl CoarseKeyPart {
     /// The attributes, of which the first that the request has counts.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.attribute.iter().chain(&self.first).map(String::as_str)
+    }
+}
+
+impl From<&KeyPart> for KeyAttribute {
+    fn from(part: &KeyPart) -> KeyAttribute {
+        let part = match part {
+            KeyPart::Attribute(name) => return KeyAttribute::new(name),
+            KeyPart::Coarser(part) => part,
+        };
+        let mut names = part.names();
+        let mut attribute = KeyAttribute::new(names.next().unwrap_or_default());
+        for name in names {
+            attribute = attribute.or(name);
+        }
+        if part.ipv4.is_some() || part.ipv6.is_some() {
+            attribute = attribute.by_network(part.ipv4.unwrap_or(32), part.ipv6.unwrap_or(64));
+        }
+        if part.ignore_case { attribute.ignoring_case() } else { attribute }
     }
 }
 

@@ -6,8 +6,7 @@
 use tidegate::{Name, Policy};
 
 use crate::client_ip::TELL_PEER;
-use crate::layer::http_attributes;
-use crate::settings::Settings;
+use crate::settings::{Settings, http_attributes};
 
 /// Why a layer does not fit the policy of its limiter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,7 +16,7 @@ use crate::gate::Gate;
 use crate::head::{Head, Value};
 use crate::refusal::Refusal;
 use crate::service::{Grpc, Http, RateLimit};
-use crate::settings::{Extract, Keyless, Settings};
+use crate::settings::{Keyless, Settings, http_attributes};
 use crate::settle::{Outcome, Settlement};
 
 /// Limits the requests of a service.
@@ -259,17 +259,6 @@ impl<A> RateLimitLayer<A> {
         settings.fits = OnceLock::new();
         settings
     }
-}
-
-/// What supplies the attributes that every request of HTTP has.
-pub(crate) fn http_attributes() -> Vec<(&'static str, Extract)> {
-    vec![
-        ("method", Arc::new(by::method())),
-        ("path", Arc::new(by::path())),
-        ("ip", Arc::new(by::client_ip())),
-        #[cfg(feature = "axum")]
-        ("route", Arc::new(by::route())),
-    ]
 }
 
 impl<A> Clone for RateLimitLayer<A> {

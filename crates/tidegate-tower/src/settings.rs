@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use http::{HeaderValue, Request, Response, StatusCode};
 use tidegate::{Decision, Limit, Name};
 
+use crate::by;
 use crate::client_ip::ClientIp;
 use crate::fields::{Fields, HeaderStyle, Standing, write_policy};
 use crate::gate::{Asked, Detour, Gate, Meters};
@@ -43,6 +44,17 @@ impl Default for Keyless {
     fn default() -> Keyless {
         Keyless::Refuse(StatusCode::INTERNAL_SERVER_ERROR)
     }
+}
+
+/// What supplies the attributes that every request of HTTP has.
+pub(crate) fn http_attributes() -> Vec<(&'static str, Extract)> {
+    vec![
+        ("method", Arc::new(by::method())),
+        ("path", Arc::new(by::path())),
+        ("ip", Arc::new(by::client_ip())),
+        #[cfg(feature = "axum")]
+        ("route", Arc::new(by::route())),
+    ]
 }
 
 #[derive(Clone)]

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate::{ConfigError, FailureMode, KeyAttribute, Limit, Meter, Name, Policy, Rule, Setting};
+use tidegate::{ConfigError, FailureMode, Limit, Meter, Name, Policy, Rule, Setting};
 
 use super::{DEFAULT, Overrides, Part, entries, values};
-use crate::file::{Cost, KeyPart, OnFailure, RuleFile, Words};
+use crate::file::{Cost, OnFailure, RuleFile, Words};
 use crate::report::{Collector, Mistake, Problem};
 use crate::source::{Source, Span};
 use crate::suggest;
@@ -228,7 +228,7 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
         rule = rule.when(attribute, wanted.into());
     }
     if let Some(key) = &file.key {
-        rule = rule.key(key.iter().map(key_attribute));
+        rule = rule.key(key);
     }
     for (attribute, values) in std::iter::once(&file.overrides).chain(more).flatten() {
         for (value, setting) in values {
@@ -262,22 +262,5 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
         Some(OnFailure::Open) => rule.on_failure(FailureMode::Open),
         Some(OnFailure::Closed) => rule.on_failure(FailureMode::Closed),
         Some(OnFailure::Local(processes)) => rule.on_failure(FailureMode::Local { processes }),
-    }
-}
-
-pub(super) fn key_attribute(part: &KeyPart) -> KeyAttribute {
-    match part {
-        KeyPart::Attribute(name) => KeyAttribute::new(name),
-        KeyPart::Coarser(part) => {
-            let mut names = part.names();
-            let mut attribute = KeyAttribute::new(names.next().unwrap_or_default());
-            for name in names {
-                attribute = attribute.or(name);
-            }
-            if part.ipv4.is_some() || part.ipv6.is_some() {
-                attribute = attribute.by_network(part.ipv4.unwrap_or(32), part.ipv6.unwrap_or(64));
-            }
-            if part.ignore_case { attribute.ignoring_case() } else { attribute }
-        }
     }
 }

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate::{ConfigError, Name, Network, Policy, Rule, Setting};
 
-use super::build::key_attribute;
 use super::{Part, entries};
 use crate::file::{KeyPart, Match, RuleFile, WhenMissing};
 use crate::report::{Collector, Mistake, Problem};
@@ -17,9 +16,8 @@ use crate::tree::{Entry, Node};
 pub(super) fn check(parts: &[Part], mistakes: &mut Collector) {
     // Which attributes are addresses, the library knows.
     let rules = parts.iter().flat_map(Part::rules).filter_map(|(rule, _)| rule.key.as_ref());
-    let policy = rules.fold(Policy::new(), |policy, key| {
-        policy.rule(Rule::new(Name::literal("rule"), Setting::Unlimited).key(key.iter().map(key_attribute)))
-    });
+    let policy = rules
+        .fold(Policy::new(), |policy, key| policy.rule(Rule::new(Name::literal("rule"), Setting::Unlimited).key(key)));
     let addresses: HashSet<&str> = policy.addresses().collect();
     for part in parts {
         let mut check = Check { part, addresses: &addresses, mistakes };
