@@ -103,7 +103,7 @@ impl Format {
         let table = self.table(name, text);
         match self {
             Format::Toml => format!("{} = {table}", path.join(".")),
-            Format::Yaml => format!("{}: {table}{}", path.join(": { "), " }".repeat(path.len() - 1)),
+            Format::Yaml => format!("{}: {table}{}", path.join(": { "), " }".repeat(path.len().saturating_sub(1))),
         }
     }
 }
