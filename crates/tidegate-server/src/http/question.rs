@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use tidegate::Request;
 
 use super::problem::Problem;
@@ -21,7 +21,7 @@ const MOST_ATTRIBUTES: usize = 64;
 
 /// The largest number that every reader of JSON takes for what it is; limits
 /// end far below.
-const MAX_COST: u64 = (1 << 53) - 1;
+const MAX_WHOLE: u64 = (1 << 53) - 1;
 
 /// The longest that a caller may wait, in milliseconds.
 const MAX_PATIENCE_MS: u64 = 60_000;
@@ -35,7 +35,7 @@ pub(super) struct Question<'a> {
     #[serde(borrow, default)]
     attributes: Attributes<'a>,
     #[serde(default = "one")]
-    cost: Whole<MAX_COST>,
+    cost: Whole<MAX_WHOLE>,
     #[serde(borrow, default)]
     limit: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -50,7 +50,7 @@ impl Shape for Question<'_> {
     const EXPECTED: &'static str = "an object with attributes, key, cost, rule, id, limit and patience_ms";
 }
 
-fn one() -> Whole<MAX_COST> {
+fn one() -> Whole<MAX_WHOLE> {
     Whole(1)
 }
 
@@ -208,7 +208,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
             type Value = Value<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a whole number")
+                // A larger one may have been rounded on its way, and would be another key.
+                write!(f, "a string, or a whole number of at most {MAX_WHOLE}")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Value<'de>, E> {
@@ -219,12 +220,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
                 Ok(Value(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_u64<E>(self, number: u64) -> Result<Value<'de>, E> {
-                Ok(Value(Cow::Owned(number.to_string())))
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Value<'de>, E> {
+                match number <= MAX_WHOLE {
+                    true => Ok(Value(Cow::Owned(number.to_string()))),
+                    false => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+                }
             }
 
-            fn visit_i64<E>(self, number: i64) -> Result<Value<'de>, E> {
-                Ok(Value(Cow::Owned(number.to_string())))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Value<'de>, E> {
+                match number.unsigned_abs() <= MAX_WHOLE {
+                    true => Ok(Value(Cow::Owned(number.to_string()))),
+                    false => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+                }
             }
         }
         deserializer.deserialize_any(Values)
