@@ -61,6 +61,13 @@ impl Step {
     pub(crate) fn new(program: &str, arguments: &[&str]) -> Step {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(root());
+        // What cargo told this task of itself: ring would be compiled again for it, and all that is above.
+        for (variable, _) in std::env::vars_os() {
+            let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+            if variable.to_str().is_some_and(is_of_package) {
+                command.env_remove(variable);
+            }
+        }
         Step { command, shown: [&[program], arguments].concat().join(" ") }
     }
 
