@@ -87,7 +87,7 @@ fn shortened(text: &str) -> String {
 
 /// What may only come as an object.
 pub(crate) trait Shape {
-    /// What is expected, for those who wrote something else.
+    /// What is expected, for the error.
     const EXPECTED: &'static str;
 }
 
