@@ -17,7 +17,7 @@ use crate::servers;
 use crate::suites;
 
 /// Decisions that the differential tests make in all.
-const CI_DECISIONS: Decisions = Decisions { memory: "10000000", lua: "1000000" };
+const CI_DECISIONS: Decisions = Decisions { memory: "10000000", lua: "300000" };
 const QUICK_DECISIONS: Decisions = Decisions { memory: "1000000", lua: "100000" };
 const SOAK_DECISIONS: &str = "1000000000";
 const REDIS_SOAK_DECISIONS: &str = "10000000";
