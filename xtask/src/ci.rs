@@ -33,7 +33,7 @@ const UNDER_LOAD: &str = "--under-load";
 
 /// Test programs that start servers, proxies or a browser.
 const WITH_SERVERS: [(&str, &[&str]); 5] = [
-    ("tidegate-chaos", &["quick"]),
+    ("tidegate-chaos", &["attacks", "quick"]),
     (
         "tidegate-redis",
         &[

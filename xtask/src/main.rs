@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask ci` is the one to remember.
 
+mod attack;
 mod built;
 mod chaos;
 mod ci;
@@ -32,6 +33,8 @@ cargo xtask TASK
   soak      the differential tests, a hundred times longer (TIDEGATE_DECISIONS, TIDEGATE_SEED)
   bench     tidegate beside its rivals; options are passed on (--quick, --only NAME, --markdown FILE)
   chaos     faults under load, each with its bound; options are passed on (--list, --only WORD, --repeat N, --seed N)
+  attack    bounded attacks on a server, each with an honest client beside it and a stated bound; options are passed
+            on (--list, --only WORD, --quick)
   compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
   simulation
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         "soak" => ci::soak(),
         "bench" => ci::bench(&rest),
         "chaos" => chaos::run(&rest),
+        "attack" => attack::run(&rest),
         "compare" => compare::write(),
         "loom" => ci::loom(None),
         "simulation" => simulation::tell(&simulation::SIMULATION, &rest),

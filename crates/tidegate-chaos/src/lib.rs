@@ -19,6 +19,7 @@
 //! `cargo xtask chaos` runs all of them and writes a report; `docs/chaos.md` lists
 //! them.
 
+pub mod attack;
 mod bound;
 mod client;
 mod fault;

@@ -28,9 +28,15 @@ pub(crate) fn is_ready() -> Result<(), String> {
     if path.exists() { Ok(()) } else { Err(format!("needs the binary tidegate: build it, or name it in {VARIABLE}")) }
 }
 
+/// The one that is named, or beside this program; tests are built one folder deeper.
 fn binary() -> PathBuf {
-    let beside = || env::current_exe().map_or_else(|_| "tidegate".into(), |path| path.with_file_name("tidegate"));
-    env::var_os(VARIABLE).map_or_else(beside, PathBuf::from)
+    let built = || {
+        let folders: Vec<PathBuf> =
+            env::current_exe().iter().flat_map(|path| path.ancestors().skip(1).take(2)).map(Into::into).collect();
+        let found = folders.iter().map(|folder| folder.join("tidegate")).find(|path| path.is_file());
+        found.unwrap_or_else(|| "tidegate".into())
+    };
+    env::var_os(VARIABLE).map_or_else(built, PathBuf::from)
 }
 
 /// A server of the binary, to be terminated, killed and started again on its port.
@@ -113,7 +119,7 @@ impl Tidegate {
 }
 
 /// An address that is free now. Ports of connections are given out higher up.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
     listener.local_addr().expect("a listener has an address")
 }

@@ -1,0 +1,12 @@
+//! Attacks on a server of their own, with an honest client beside each.
+
+use crate::run::{Failure, Step, root};
+
+/// Makes all attacks, or those that the options choose; prints a line for each, and fails
+/// where a stated bound was passed. Latencies are those of an optimised build.
+pub(crate) fn run(options: &[String]) -> Result<(), Failure> {
+    Step::cargo("build --release --package tidegate-chaos --package tidegate-server").run()?;
+    let built = |name: &str| root().join("target/release").join(name).display().to_string();
+    let step = Step::new(&built("tidegate-attack"), &[]).with("TIDEGATE_BINARY", &built("tidegate"));
+    options.iter().fold(step, |step, option| step.argument(option)).run()
+}
