@@ -127,7 +127,7 @@ mod tree;
 pub mod watch;
 
 pub use file::{Cost, KeyPart, Listed, Lists, Match, Named, OnFailure, PolicyFile, RuleFile, WhenMissing, Words};
-pub use load::{Format, Loaded, load, load_with_warnings, parse, parse_with_warnings, schema};
+pub use load::{Format, Loaded, Validation, load, load_with_warnings, parse, parse_with_warnings, schema};
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]

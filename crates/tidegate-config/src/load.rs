@@ -2,11 +2,14 @@
 
 mod build;
 mod shape;
+mod validation;
 mod values;
 mod warnings;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+pub use validation::Validation;
 
 use tidegate::{Policy, Setting};
 
@@ -103,13 +106,7 @@ pub fn parse(text: &str, format: Format, name: &Path) -> Result<Policy, Report> 
 /// A report of all that is wrong.
 pub fn parse_with_warnings(text: &str, format: Format, name: &Path) -> Result<Loaded, Report> {
     let mut loader = Loader::default();
-    if let Some(part) = Part::read(name, text.to_owned(), format, &mut loader.mistakes) {
-        if let Some(include) = part.tree.entry("include") {
-            let message = "only a file can include others: load it from where it is".to_owned();
-            loader.mistakes.add(Mistake::at(&part.source, &include.key_span, Problem::Invalid { message }));
-        }
-        loader.parts.push(part);
-    }
+    loader.text(text, format, name);
     loader.finish()
 }
 
@@ -200,6 +197,17 @@ struct Loader {
 }
 
 impl Loader {
+    /// Reads a text, which can include nothing.
+    fn text(&mut self, text: &str, format: Format, name: &Path) {
+        if let Some(part) = Part::read(name, text.to_owned(), format, &mut self.mistakes) {
+            if let Some(include) = part.tree.entry("include") {
+                let message = "only a file can include others: load it from where it is".to_owned();
+                self.mistakes.add(Mistake::at(&part.source, &include.key_span, Problem::Invalid { message }));
+            }
+            self.parts.push(part);
+        }
+    }
+
     /// Reads a file, which another asks for at a place, and what it includes.
     fn file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) {
         if let Err(mistake) = self.try_file(reader, path, place) {

@@ -119,7 +119,8 @@ impl Side {
     ) -> Result<Side, ConfigError> {
         let store = MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build()?;
         Ok(Side {
-            limiter: Limiter::with_store(policy, Watched::new(store, spool))?,
+            // Who serves the policy sets the bound on its logs.
+            limiter: Limiter::builder(policy).store(Watched::new(store, spool)).max_log_entries(u64::MAX).build()?,
             admitted: 0,
             refused: Refusals::default(),
             impossible: 0,

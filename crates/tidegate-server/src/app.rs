@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate::{ConfigError, Limit, Limiter, Policy};
 use tidegate_config::envoy::EnvoyConfig;
-use tidegate_config::{Format, Loaded};
+use tidegate_config::{Format, Loaded, Report, Validation};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -20,6 +20,9 @@ use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::store::AnyStore;
 use crate::workers::Workers;
+
+/// What a policy is called that came by the admin API.
+const PUT: &str = "policy";
 
 /// One server's limiter and all that belongs to it, shared by its protocols.
 pub struct App {
@@ -56,7 +59,10 @@ impl App {
         let metrics = Arc::new(Metrics::new(store.clone()));
         let refused = Arc::<Refused>::default();
         let on_failure = settings.on_failure();
-        let mut builder = Limiter::builder(policy).store(store.clone());
+        let mut builder = Limiter::builder(policy)
+            .store(store.clone())
+            .max_log_entries(settings.max_log_entries)
+            .max_waiters(settings.max_waiters);
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
@@ -68,11 +74,13 @@ impl App {
             envoy = envoy.spending_the_rest();
         }
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
+        let beside = limiter.clone();
+        let inline = InlineLimits::new(store, beside, on_failure, Arc::clone(&metrics), Arc::clone(&refused));
         Ok(App {
             limiter,
+            inline,
             envoy,
             has_envoy_files: !grpc::files(&settings).is_empty(),
-            inline: InlineLimits::new(store, on_failure, Arc::clone(&metrics), Arc::clone(&refused)),
             policy: text,
             live: Live::default(),
             players: Arc::new(Semaphore::new(MOST_PLAYERS)),
@@ -88,7 +96,7 @@ impl App {
     /// [`INLINE_RULE`](crate::INLINE_RULE).
     ///
     /// # Errors
-    /// None that a limit that was made can cause.
+    /// If it is a sliding log of more than `max_log_entries`.
     pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
         self.inline.get(limit, Counted::ByLimit)
     }
@@ -101,14 +109,26 @@ impl App {
     /// The same, for a limit in words.
     ///
     /// # Errors
-    /// If they are none.
+    /// If they are none, or a sliding log of more than `max_log_entries`.
     pub fn inline_words(&self, words: &str) -> Result<Arc<Inline>, ConfigError> {
         self.inline.read(words)
     }
 
+    /// Looks for errors in a policy, without making it: names that are only
+    /// validated take none of those that a policy in force may have.
+    ///
+    /// # Errors
+    /// A report of all that is wrong.
+    pub(crate) fn validate(&self, text: &str, format: Format) -> Result<(), Report> {
+        let validation = Validation::new().max_log_entries(self.settings.max_log_entries);
+        validation.text(text, format, Path::new(PUT)).map(drop)
+    }
+
     /// Puts a policy in the place of the one that applies: whole, or not at all.
     pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
-        let put = tidegate_config::parse_with_warnings(&text, format, Path::new("policy"))
+        let put = self
+            .validate(&text, format)
+            .and_then(|()| tidegate_config::parse_with_warnings(&text, format, Path::new(PUT)))
             .map_err(|report| PolicyError::Mistakes(Box::new(report)))
             .and_then(|Loaded { policy, warnings, .. }| {
                 self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?;

@@ -13,7 +13,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use tidegate_config::Problem;
+use tidegate::DEFAULT_MAX_LOG_ENTRIES;
+use tidegate_config::{Problem, Validation};
 
 use crate::causes::in_full;
 use crate::listen::Address;
@@ -72,6 +73,9 @@ enum Command {
         /// They are descriptor files of Envoy's rate limit service, all of one configuration
         #[arg(long)]
         envoy: bool,
+        /// The largest count of a sliding log, as of `serve`
+        #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = DEFAULT_MAX_LOG_ENTRIES)]
+        max_log_entries: u64,
     },
     /// Decide an access log by a policy: who would be refused, when, and by which rule
     #[command(after_help = replay::HELP)]
@@ -107,7 +111,8 @@ pub fn run() -> ExitCode {
         Command::Ready { server } => check::ready(&server),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
-        Command::Validate { files, envoy } => validate(&files, envoy),
+        Command::Validate { files, envoy: true, .. } => validate_envoy(&files),
+        Command::Validate { files, max_log_entries, .. } => validate(&files, max_log_entries),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {
@@ -160,26 +165,33 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn validate(files: &[PathBuf], envoy: bool) -> ExitCode {
-    let mut status = 0;
-    let mut say = |names: String, loaded: Result<(), tidegate_config::Report>| match loaded {
-        Ok(()) => say(&format!("{names}: valid")),
+fn validate(files: &[PathBuf], max_log_entries: u64) -> ExitCode {
+    let validation = Validation::new().max_log_entries(max_log_entries);
+    let statuses = files.iter().map(|path| {
+        let warnings = validation.file(path);
+        let valid = warnings.map(|warnings| warnings.iter().for_each(|warning| warn(warning)));
+        tell_validity(&path.display().to_string(), valid)
+    });
+    ExitCode::from(statuses.max().unwrap_or_default())
+}
+
+fn validate_envoy(files: &[PathBuf]) -> ExitCode {
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    ExitCode::from(tell_validity(&names.join(", "), tidegate_config::envoy::load(files).map(drop)))
+}
+
+/// Says whether files are valid, and the status of that.
+fn tell_validity(names: &str, loaded: Result<(), tidegate_config::Report>) -> u8 {
+    match loaded {
+        Ok(()) => {
+            say(&format!("{names}: valid"));
+            0
+        }
         Err(report) => {
             warn(&report);
-            status = status.max(if is_unread(&report) { NO_ANSWER } else { NO });
-        }
-    };
-    if envoy {
-        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        say(names.join(", "), tidegate_config::envoy::load(files).map(drop));
-    } else {
-        for path in files {
-            let loaded = tidegate_config::load_with_warnings(path);
-            let loaded = loaded.map(|loaded| loaded.warnings.iter().for_each(|warning| warn(warning)));
-            say(path.display().to_string(), loaded);
+            if is_unread(&report) { NO_ANSWER } else { NO }
         }
     }
-    ExitCode::from(status)
 }
 
 /// Whether a file of the command line was not read. One that a policy includes is an error of the policy.

@@ -42,6 +42,8 @@ pub(crate) struct InlineLimits {
     /// The same by the words that they came in, which need not be read again.
     by_words: RwLock<HashMap<Box<str>, Arc<Inline>>>,
     store: AnyStore,
+    /// The limiter of the policy, whose bounds they share.
+    beside: Limiter<AnyStore>,
     on_failure: Option<FailureMode>,
     /// What all of them use of their stand-ins, however often they are made.
     local_store: Option<Arc<MemoryStore>>,
@@ -64,6 +66,7 @@ const LOCAL_KEYS: usize = 100_000;
 impl InlineLimits {
     pub(crate) fn new(
         store: AnyStore,
+        beside: Limiter<AnyStore>,
         on_failure: Option<FailureMode>,
         metrics: Arc<Metrics>,
         refused: Arc<Refused>,
@@ -71,7 +74,7 @@ impl InlineLimits {
         let (known, by_words) = (RwLock::default(), RwLock::default());
         let local_store = matches!(on_failure, Some(FailureMode::Local { .. }))
             .then(|| Arc::new(MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_default()));
-        InlineLimits { known, by_words, store, on_failure, local_store, metrics, refused }
+        InlineLimits { known, by_words, store, beside, on_failure, local_store, metrics, refused }
     }
 
     /// The limit that these words are.
@@ -94,7 +97,8 @@ impl InlineLimits {
             Counted::ByLimit => Meter::new(INLINE_RULE, limit),
             Counted::ByPeriod => Meter::new(INLINE_RULE, limit).by_period(),
         };
-        let mut builder = Limiter::builder(Policy::from(meter.clone())).store(self.store.clone());
+        let mut builder =
+            Limiter::builder(Policy::from(meter.clone())).store(self.store.clone()).within_bounds_of(&self.beside);
         if let Some(mode) = self.on_failure {
             builder = builder.on_failure(mode);
         }
@@ -124,10 +128,22 @@ mod tests {
 
     use super::*;
 
+    fn inline_limits() -> InlineLimits {
+        let store = AnyStore::from(MemoryStore::default());
+        let beside = Limiter::builder(Limit::per_hour(1)).store(store.clone()).max_log_entries(5).build().unwrap();
+        InlineLimits::new(store, beside, None, Arc::default(), Arc::default())
+    }
+
+    #[test]
+    fn a_log_beyond_the_bound_is_refused() {
+        assert!(inline_limits().read("sliding-log 5/h").is_ok());
+        let refused = inline_limits().read("sliding-log 6/h").err().unwrap();
+        assert!(matches!(refused, ConfigError::TooManyLogEntries { entries: 6, bound: 5, .. }), "{refused}");
+    }
+
     #[test]
     fn more_limits_than_the_bound_are_forgotten_and_their_states_are_not() {
-        let store = AnyStore::from(MemoryStore::default());
-        let limits = InlineLimits::new(store, None, Arc::default(), Arc::default());
+        let limits = inline_limits();
         let first = Limit::per_hour(1);
         let ask = |limit| {
             let inline = limits.get(limit, Counted::ByLimit).unwrap();
@@ -145,7 +161,7 @@ mod tests {
 
     #[test]
     fn words_are_read_once_and_bounded_as_well() {
-        let limits = InlineLimits::new(AnyStore::from(MemoryStore::default()), None, Arc::default(), Arc::default());
+        let limits = inline_limits();
         let first = limits.read("5/min").unwrap();
         assert_eq!(first.limit, "5/min".parse().unwrap());
         assert!(Arc::ptr_eq(&first, &limits.read("5/min").unwrap()));

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
-use tidegate::FailureMode;
+use tidegate::{DEFAULT_MAX_LOG_ENTRIES, FailureMode};
 
 use crate::listen::Address;
 
@@ -98,6 +98,14 @@ pub struct Settings {
     /// Live keys that the memory store has room for
     #[arg(long, env = "TIDEGATE_MAX_KEYS", value_name = "KEYS", default_value_t = 1_000_000)]
     pub max_keys: usize,
+
+    /// The largest count of a sliding log, which keeps as many entries for each key
+    #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = DEFAULT_MAX_LOG_ENTRIES)]
+    pub max_log_entries: u64,
+
+    /// Callers that may wait for admission at a time; more are refused at once
+    #[arg(long, env = "TIDEGATE_MAX_WAITERS", value_name = "COUNT", default_value_t = 10_000)]
+    pub max_waiters: u64,
 
     /// Read states from this file at the start, and write them to it at the end (memory store)
     #[arg(long, env = "TIDEGATE_SNAPSHOT", value_name = "FILE")]

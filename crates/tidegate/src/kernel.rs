@@ -91,12 +91,23 @@ pub trait Kernel: Send + Sync + 'static {
         None
     }
 
-    /// Writes a state into a snapshot; a state is copied that way as well, where
-    /// keys [share](crate::Overflow::Share) one and where another limit takes over.
+    /// Writes a state into a snapshot.
     fn encode(&self, state: &Self::State, bytes: &mut Vec<u8>);
 
     /// Reads what [`encode`](Kernel::encode) wrote; `None` if it is not that.
     fn decode(&self, bytes: &[u8]) -> Option<Self::State>;
+
+    /// A copy of a state as of `now`, made where keys
+    /// [share](crate::Overflow::Share) one and for a look at what another limit
+    /// takes over. It says as much as the state of what is left, and its waits
+    /// may be longer, never shorter: so that the copy of a large state can be
+    /// small. The provided method encodes and decodes the state.
+    fn copy(&self, state: &Self::State, now: Micros) -> Self::State {
+        let _ = now;
+        let mut bytes = Vec::new();
+        self.encode(state, &mut bytes);
+        self.decode(&bytes).unwrap_or_default()
+    }
 }
 
 /// Whether a cost may pass.

@@ -403,7 +403,7 @@ pub use decision::Decision;
 pub use failure::FailureMode;
 pub use kernel::WarmUp;
 pub use limit::{AlgorithmKind, ConfigError, Limit};
-pub use limiter::{AcquireError, Builder, Limiter};
+pub use limiter::{AcquireError, Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, Limiter};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};

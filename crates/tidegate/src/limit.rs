@@ -327,6 +327,20 @@ impl Limit {
         })
     }
 
+    /// Refuses a sliding log that may keep more entries for a key than `bound`,
+    /// for a rule of this name. It has one for each instant at which something
+    /// was admitted: as many as its count, or as a period has microseconds.
+    ///
+    /// # Errors
+    /// [`ConfigError::TooManyLogEntries`].
+    pub fn check_log_entries(&self, rule: &str, bound: u64) -> Result<(), ConfigError> {
+        let entries = self.count.min(self.period);
+        if self.algorithm != AlgorithmKind::SlidingLog || entries <= bound {
+            return Ok(());
+        }
+        Err(ConfigError::TooManyLogEntries { rule: rule.to_owned(), limit: *self, entries, bound })
+    }
+
     /// The meaning of this limit.
     #[must_use]
     pub const fn kernel(&self) -> LimitKernel {

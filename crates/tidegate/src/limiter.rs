@@ -1,22 +1,23 @@
 //! The front door: a policy, a store, and the questions one asks of them.
 
 mod acquire;
+mod builder;
 mod current;
 mod many;
 mod question;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 pub use acquire::AcquireError;
+pub use builder::{Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS};
 
 use self::acquire::Waiters;
-use self::current::{Current, Policies, Setup};
+use self::current::{Current, Policies};
 use self::question::{Question, shadows};
 use crate::decision::Decision;
-use crate::failure::FailureMode;
 use crate::kernel::{Verb, Verdict};
 use crate::limit::ConfigError;
-use crate::observe::{Event, Observer, Observers};
+use crate::observe::{Event, Observers};
 use crate::policy::{Applied, Draft, Explanation, Policy, Resolution, RuleExplanation};
 use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
@@ -53,25 +54,14 @@ impl<S> Clone for Limiter<S> {
     }
 }
 
-/// Settings of a [`Limiter`].
-#[must_use = "a builder does nothing until it is built"]
-pub struct Builder<S = MemoryStore> {
-    policy: Policy,
-    /// Makes the store when the limiter is made: whoever brings one has no
-    /// other made in vain.
-    store: Box<dyn FnOnce() -> S + Send>,
-    observers: Observers,
-    on_failure: Option<FailureMode>,
-    local_store: Option<Arc<MemoryStore>>,
-}
-
 impl Limiter {
     /// A limiter with a memory store of its own and the default settings.
     ///
     /// # Panics
-    /// If the policy is empty or has two rules of one name. For a policy that
-    /// is not written in the program, use [`with_store`](Limiter::with_store)
-    /// or the [builder](Limiter::builder).
+    /// If the policy is empty, has two rules of one name, or a sliding log of
+    /// more than [`DEFAULT_MAX_LOG_ENTRIES`]. For a policy that is not written in
+    /// the program, use [`with_store`](Limiter::with_store) or the
+    /// [builder](Limiter::builder).
     pub fn new(policy: impl Into<Policy>) -> Limiter {
         match Limiter::with_store(policy, MemoryStore::default()) {
             Ok(limiter) => limiter,
@@ -85,55 +75,11 @@ impl Limiter {
     }
 }
 
-impl<S: Store> Builder<S> {
-    fn new(policy: Policy, store: impl FnOnce() -> S + Send + 'static) -> Builder<S> {
-        Builder { policy, store: Box::new(store), observers: Observers::default(), on_failure: None, local_store: None }
-    }
-
-    /// Where the states are kept.
-    pub fn store<T: Store>(self, store: T) -> Builder<T> {
-        let Builder { policy, store: _, observers, on_failure, local_store } = self;
-        Builder { policy, store: Box::new(|| store), observers, on_failure, local_store }
-    }
-
-    /// Who answers when the store cannot, for every limit that does not say
-    /// so [itself](Meter::on_failure). Without this, the caller gets the error.
-    pub fn on_failure(mut self, mode: FailureMode) -> Builder<S> {
-        self.on_failure = Some(mode);
-        self
-    }
-
-    /// The store of those limits that fail to [local](FailureMode::Local)
-    /// ones, if it should not be one of 100,000 keys that is this limiter's own.
-    pub fn local_store(mut self, store: impl Into<Arc<MemoryStore>>) -> Builder<S> {
-        self.local_store = Some(store.into());
-        self
-    }
-
-    /// Adds an observer, to be told of every decision.
-    pub fn observer(mut self, observer: impl Observer) -> Builder<S> {
-        self.observers.add(observer);
-        self
-    }
-
-    /// Makes the limiter.
-    ///
-    /// # Errors
-    /// If the policy is empty or has two rules of one name.
-    pub fn build(self) -> Result<Limiter<S>, ConfigError> {
-        let Builder { policy, store, observers, on_failure, local_store } = self;
-        let local_store = Arc::new(local_store.map_or_else(OnceLock::new, OnceLock::from));
-        let policies = Policies::new(policy, Setup { observed: !observers.is_empty(), on_failure, local_store })?;
-        let inner = Inner { policies, store: store(), observers, waiters: Waiters::default() };
-        Ok(Limiter { inner: Arc::new(inner) })
-    }
-}
-
 impl<S: Store> Limiter<S> {
     /// A limiter on a store of your choice.
     ///
     /// # Errors
-    /// If the policy is empty or has two rules of one name.
+    /// As [`Builder::build`].
     pub fn with_store(policy: impl Into<Policy>, store: S) -> Result<Limiter<S>, ConfigError> {
         Builder::new(policy.into(), || store).build()
     }

@@ -14,7 +14,8 @@ fn limiter(policy: impl Into<Policy>) -> (Limiter, ManualClock) {
     let clock = ManualClock::default();
     clock.advance(Duration::from_secs(1_700_000_000));
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
-    (Limiter::with_store(policy, store).expect("a valid policy"), clock)
+    let limiter = Limiter::builder(policy).store(store).max_log_entries(120_000).build();
+    (limiter.expect("a valid policy"), clock)
 }
 
 fn limit(words: &str) -> Limit {

@@ -59,6 +59,17 @@ fn no_more_ids_are_kept_than_fit() {
 }
 
 #[test]
+fn a_flood_of_ids_by_one_key_forgets_no_id_of_another() {
+    let limiter = limiter(Limit::per_hour(1_000_000));
+    let order = || limiter.check(Request::new("alice").id("order 7")).expect("an answer");
+    assert!(!order().is_repeated());
+    for number in 0..400_000 {
+        assert!(limiter.is_allowed(Request::new("mallory").id(&number.to_string())));
+    }
+    assert!(order().is_repeated(), "charged once");
+}
+
+#[test]
 fn an_id_belongs_to_whose_request_it_is() {
     let limiter = limiter(Limit::per_hour(10));
     for (key, id) in [("alice", "a"), ("bob", "a"), ("b", "oba"), ("", "alicea")] {

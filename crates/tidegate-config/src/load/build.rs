@@ -14,18 +14,38 @@ use crate::tree::{Entry, Node};
 /// What the library calls the list of those who are refused.
 const DENIED: &str = "denied";
 
+/// Overrides that stand apart from their rules, by the names of those.
+type Apart<'p> = HashMap<&'p str, Vec<&'p Overrides>>;
+
 /// The policy, if nothing is wrong here nor was before.
 pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy> {
-    let mut builder = Builder { mistakes, names: HashMap::new(), rules: HashMap::new(), more: HashMap::new() };
+    // Names are kept for ever: only those of a policy that is right.
+    match assemble(parts, &check(parts, None, mistakes)?) {
+        Ok(policy) => Some(policy),
+        Err(error) => {
+            mistakes.add(Mistake::somewhere(Problem::Policy(error)));
+            None
+        }
+    }
+}
+
+/// Whether the files fit together; `None` if anything is wrong here or was before.
+pub(super) fn check<'p>(
+    parts: &'p [Part],
+    max_log_entries: Option<u64>,
+    mistakes: &mut Collector,
+) -> Option<Apart<'p>> {
+    let (names, rules, more) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut builder = Builder { mistakes, max_log_entries, names, rules, more };
     builder.collect_names(parts);
     builder.collect_overrides(parts);
     for part in parts {
         for (rule, entry) in part.rules() {
-            builder.check_costs(rule, &entry.value, &part.source);
+            builder.check_limits((&entry.key, rule), &entry.value, &part.source);
         }
         for (overrides, entry) in part.overrides() {
             if let Some(rule) = builder.rules.get(entry.key.as_str()).copied() {
-                builder.check_settings(rule, overrides, (&entry.value, &part.source));
+                builder.check_settings((&entry.key, rule), overrides, (&entry.value, &part.source));
             }
         }
     }
@@ -35,17 +55,10 @@ pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy>
         let source = &parts.first()?.source;
         mistakes.add(Mistake::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
     }
-    // Names are kept for ever: only those of a policy that is right.
-    if !mistakes.is_empty() {
-        return None;
+    if names.len() > Name::MOST {
+        mistakes.add(Mistake::somewhere(Problem::Policy(ConfigError::TooManyNames { bound: Name::MOST })));
     }
-    match assemble(parts, &more) {
-        Ok(policy) => Some(policy),
-        Err(error) => {
-            mistakes.add(Mistake::somewhere(Problem::Policy(error)));
-            None
-        }
-    }
+    mistakes.is_empty().then_some(more)
 }
 
 /// The rules of a tree, in the order of the file's.
@@ -55,12 +68,12 @@ fn rules(tree: &Node) -> &[Entry] {
 
 struct Builder<'p, 'm> {
     mistakes: &'m mut Collector,
+    max_log_entries: Option<u64>,
     /// Where each name is that a rule has, or its candidate.
     names: HashMap<String, (&'p Source, &'p Span)>,
     /// The rules by their names, which overrides that stand apart go by.
     rules: HashMap<&'p str, &'p RuleFile>,
-    /// Overrides that stand apart from their rules.
-    more: HashMap<&'p str, Vec<&'p Overrides>>,
+    more: Apart<'p>,
 }
 
 impl<'p> Builder<'p, '_> {
@@ -154,23 +167,38 @@ impl<'p> Builder<'p, '_> {
         }
     }
 
-    /// No limit is so small that not even the least request fits.
-    fn check_costs(&mut self, rule: &RuleFile, node: &Node, source: &Source) {
-        self.check_cost(rule, limit_of(rule.limit), (node, source), &["limit"]);
-        self.check_cost(rule, rule.candidate.map(|words| words.0), (node, source), &["candidate"]);
+    /// No limit is so small that not even the least request fits, and no log too
+    /// long.
+    fn check_limits(&mut self, (name, rule): (&str, &RuleFile), node: &Node, source: &Source) {
+        self.check_limit((name, rule), limit_of(rule.limit), (node, source), &["limit"]);
+        self.check_limit((name, rule), rule.candidate.map(|words| words.0), (node, source), &["candidate"]);
         for (field, settings) in [("tiers", &rule.tiers), ("overrides", &rule.overrides)] {
             if let Some(node) = node.at(&[field]) {
-                self.check_settings(rule, settings, (node, source));
+                self.check_settings((name, rule), settings, (node, source));
             }
         }
     }
 
     /// The same for those of some values.
-    fn check_settings(&mut self, rule: &RuleFile, settings: &Overrides, place: (&Node, &Source)) {
+    fn check_settings(&mut self, rule: (&str, &RuleFile), settings: &Overrides, place: (&Node, &Source)) {
         for (attribute, values) in settings {
             for (value, setting) in values {
-                self.check_cost(rule, limit_of(*setting), place, &[attribute, value]);
+                self.check_limit(rule, limit_of(*setting), place, &[attribute, value]);
             }
+        }
+    }
+
+    fn check_limit(
+        &mut self,
+        (name, rule): (&str, &RuleFile),
+        limit: Option<Limit>,
+        (node, source): (&Node, &Source),
+        path: &[&str],
+    ) {
+        self.check_cost(rule, limit, (node, source), path);
+        let (Some(limit), Some(bound)) = (limit, self.max_log_entries) else { return };
+        if let (Err(error), Some(node)) = (limit.check_log_entries(name, bound), node.at(path)) {
+            self.mistakes.add(Mistake::at(source, &node.span, Problem::Policy(error)));
         }
     }
 
@@ -199,7 +227,7 @@ fn limit_of(words: Words<Setting>) -> Option<Limit> {
     }
 }
 
-fn assemble(parts: &[Part], more: &HashMap<&str, Vec<&Overrides>>) -> Result<Policy, ConfigError> {
+fn assemble(parts: &[Part], more: &Apart<'_>) -> Result<Policy, ConfigError> {
     let rule = |name: &str, file: &RuleFile| -> Result<Rule, ConfigError> {
         let apart = more.get(name).into_iter().flatten().copied();
         Ok(make_rule(Name::configured(name)?, file, apart))

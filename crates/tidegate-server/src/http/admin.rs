@@ -3,7 +3,6 @@
 //! Without a token it is served on loopback only, where the server's owner
 //! sits; there it takes no body that a web page could send unasked.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -128,8 +127,8 @@ impl From<&Mistake> for MistakeDocument {
 async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     let validated = async {
         let (format, text) = policy_text(&app, request).await?;
-        let mistakes = match tidegate_config::parse(&text, format, Path::new("policy")) {
-            Ok(_) => Vec::new(),
+        let mistakes = match app.validate(&text, format) {
+            Ok(()) => Vec::new(),
             Err(report) => report.mistakes().iter().map(MistakeDocument::from).collect(),
         };
         Ok(Reply::json(&Validated { valid: mistakes.is_empty(), mistakes }))

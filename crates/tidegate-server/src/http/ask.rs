@@ -36,10 +36,11 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
     let began = Instant::now();
     let answered = match body::read(request, &app).await {
         Err(problem) => Err(problem),
+        // On the heap, so that a wait is not as large as the largest of them.
         Ok(body) => match ask {
-            Ask::Verb(verb) => decide(&app, verb, &body).await,
-            Ask::Acquire => acquire(&app, &body).await,
-            Ask::Explain => explain(&app, &body).await,
+            Ask::Verb(verb) => Box::pin(decide(&app, verb, &body)).await,
+            Ask::Acquire => Box::pin(acquire(&app, &body)).await,
+            Ask::Explain => Box::pin(explain(&app, &body)).await,
         },
     };
     // A wait says nothing of how fast the server is.
@@ -114,7 +115,7 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => limiter.check_async(question.request()).await.map_err(|error| failed(app, error))?,
+            None => Box::pin(limiter.check_async(question.request())).await.map_err(|error| failed(app, error))?,
         },
     };
     let met = met(app, &question, inline.as_deref(), &decision);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admin;
+mod bounds;
 mod client;
 mod commands;
 mod dashboard;

@@ -3,6 +3,10 @@
 //! The only algorithm that keeps every window of `period`, wherever it
 //! starts, at `count` or less. The price is memory: one entry per instant at
 //! which something was admitted, at most `count` of them.
+//!
+//! An entry has the running total of all costs up to it. Times and totals both
+//! rise, so whatever is asked of a log is found by binary search: no decision
+//! walks the entries.
 
 use std::collections::VecDeque;
 
@@ -17,24 +21,76 @@ pub struct Log {
 }
 
 /// What was admitted, oldest first; requests of one instant are one entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct LogState {
     entries: VecDeque<Entry>,
-    /// The cost of all entries, expired ones included.
+    /// The running total before the first entry.
+    before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: u64,
+    /// The cost of all that was ever charged up to this instant, modulo 2^64:
+    /// differences of totals are exact.
     total: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    at: u64,
-    cost: u64,
-}
+/// Instants that a [copy](Kernel::copy) of a log has at most.
+const MAX_COPIED: usize = 64;
 
 impl LogState {
     fn newest(&self) -> u64 {
         self.entries.back().map_or(0, |entry| entry.at)
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The cost of the first so many entries.
+    fn sum(&self, entries: usize) -> u64 {
+        match entries.checked_sub(1) {
+            Some(last) => self.entries[last].total.wrapping_sub(self.before),
+            None => 0,
+        }
+    }
+
+    /// The cost of all entries, expired ones included.
+    fn total(&self) -> u64 {
+        self.sum(self.entries.len())
+    }
+
+    /// How many of the first entries cost less than this in all.
+    fn below(&self, cost: u64) -> usize {
+        self.entries.partition_point(|entry| entry.total.wrapping_sub(self.before) < cost)
+    }
+
+    fn push(&mut self, at: u64, cost: u64) {
+        let total = self.before.wrapping_add(self.total()).wrapping_add(cost);
+        match self.entries.back_mut() {
+            Some(newest) if newest.at == at => newest.total = total,
+            Some(_) | None => self.entries.push_back(Entry { at, total }),
+        }
+    }
+
+    /// The instants and what was admitted at each.
+    fn instants(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.entries.iter().scan(self.before, |before, entry| {
+            let cost = entry.total.wrapping_sub(std::mem::replace(before, entry.total));
+            Some((entry.at, cost))
+        })
+    }
 }
+
+/// The same instants and costs, wherever the totals began.
+impl PartialEq for LogState {
+    fn eq(&self, other: &LogState) -> bool {
+        self.instants().eq(other.instants())
+    }
+}
+
+impl Eq for LogState {}
 
 impl Log {
     pub(crate) const fn new(count: u64, period: u64) -> Log {
@@ -59,20 +115,16 @@ impl Log {
         if self.period != from.period || self.used(state, Log::time(state, now)) > 0 {
             return false;
         }
-        *state = LogState::default();
         from.forget_expired(used, Log::time(used, now));
-        while let Some(newest) = used.entries.back_mut() {
-            let cost = newest.cost.min(self.count - state.total);
-            if cost == 0 {
-                break;
-            }
-            state.total += cost;
-            state.entries.push_front(Entry { at: newest.at, cost });
-            used.total -= cost;
-            newest.cost -= cost;
-            if newest.cost == 0 {
-                used.entries.pop_back();
-            }
+        let left = used.total().saturating_sub(self.count);
+        let split = used.below(left + 1);
+        let before = used.before.wrapping_add(left);
+        let mut entries = std::mem::take(&mut used.entries);
+        used.entries = entries.drain(..split).collect();
+        *state = LogState { entries, before };
+        // Of the oldest entry that moves, a part may stay.
+        if let Some(oldest) = state.entries.front().filter(|_| used.total() < left) {
+            used.entries.push_back(Entry { at: oldest.at, total: before });
         }
         true
     }
@@ -88,13 +140,13 @@ impl Log {
     }
 
     fn used(&self, state: &LogState, time: u64) -> u64 {
-        let expired: u64 = state.entries.range(..self.expired(state, time)).map(|entry| entry.cost).sum();
-        state.total - expired
+        state.total() - state.sum(self.expired(state, time))
     }
 
     fn forget_expired(&self, state: &mut LogState, time: u64) {
         let expired = self.expired(state, time);
-        state.total -= state.entries.drain(..expired).map(|entry| entry.cost).sum::<u64>();
+        state.before = state.before.wrapping_add(state.sum(expired));
+        state.entries.drain(..expired);
         // A burst long gone should not hold its memory for ever.
         if state.entries.len() * 4 < state.entries.capacity() {
             state.entries.shrink_to(state.entries.len() * 2);
@@ -115,42 +167,28 @@ impl Kernel for Log {
         if needed <= self.count {
             return Admission::PASS;
         }
-        let excess = needed - self.count;
-        let (mut freed, mut frees) = (0, time);
-        for entry in state.entries.range(self.expired(state, time)..) {
-            freed += entry.cost;
-            frees = entry.at + self.period;
-            if freed >= excess {
-                break;
-            }
-        }
-        Admission::Wait { retry_after: Micros::new(frees - now.get()) }
+        // The first entry that expires with as much as is too much, at or before it.
+        let expired = self.expired(state, time);
+        let frees = state.below(state.sum(expired) + needed - self.count).min(state.entries.len().saturating_sub(1));
+        let at = if expired < state.entries.len() { state.entries[frees].at + self.period } else { time };
+        Admission::Wait { retry_after: Micros::new(at - now.get()) }
     }
 
     fn charge(&self, state: &mut LogState, now: Micros, cost: u64) -> Reading {
         let at = Log::time(state, now);
         self.forget_expired(state, at);
-        match state.entries.back_mut() {
-            Some(newest) if newest.at == at => newest.cost += cost,
-            Some(_) | None => state.entries.push_back(Entry { at, cost }),
-        }
-        state.total += cost;
+        state.push(at, cost);
         self.read(state, now)
     }
 
     fn refund(&self, state: &mut LogState, now: Micros, cost: u64) {
         let time = Log::time(state, now);
         self.forget_expired(state, time);
-        let mut left = cost;
-        while let Some(newest) = state.entries.back_mut() {
-            let taken = left.min(newest.cost);
-            newest.cost -= taken;
-            state.total -= taken;
-            left -= taken;
-            if newest.cost > 0 {
-                break;
-            }
-            state.entries.pop_back();
+        let left = state.total().saturating_sub(cost);
+        // The entries up to the one that holds the last unit that is left.
+        state.entries.truncate(if left == 0 { 0 } else { state.below(left) + 1 });
+        if let Some(newest) = state.entries.back_mut() {
+            newest.total = state.before.wrapping_add(left);
         }
     }
 
@@ -167,15 +205,17 @@ impl Kernel for Log {
     }
 
     fn heal(&self, state: &LogState, now: Micros) -> Option<LogState> {
-        let full = Entry { at: now.get(), cost: self.count };
-        (state.newest() > now.get() + self.period.max(LEAST_GRACE))
-            .then(|| LogState { entries: VecDeque::from([full]), total: self.count })
+        (state.newest() > now.get() + self.period.max(LEAST_GRACE)).then(|| {
+            let mut full = LogState::default();
+            full.push(now.get(), self.count);
+            full
+        })
     }
 
     fn encode(&self, state: &LogState, bytes: &mut Vec<u8>) {
-        for entry in &state.entries {
-            bytes.extend(entry.at.to_le_bytes());
-            bytes.extend(entry.cost.to_le_bytes());
+        for (at, cost) in state.instants() {
+            bytes.extend(at.to_le_bytes());
+            bytes.extend(cost.to_le_bytes());
         }
     }
 
@@ -183,15 +223,25 @@ impl Kernel for Log {
         let mut state = LogState::default();
         for word in bytes.chunks(16) {
             let (at, cost) = word.split_first_chunk()?;
-            let entry = Entry { at: u64::from_le_bytes(*at), cost: u64::from_le_bytes(cost.try_into().ok()?) };
-            let fits = entry.at < EXACT && entry.cost > 0 && entry.cost <= self.count.checked_sub(state.total)?;
-            if !fits || (!state.entries.is_empty() && entry.at <= state.newest()) {
+            let (at, cost) = (u64::from_le_bytes(*at), u64::from_le_bytes(cost.try_into().ok()?));
+            let fits = at < EXACT && cost > 0 && cost <= self.count.checked_sub(state.total())?;
+            if !fits || (!state.is_empty() && at <= state.newest()) {
                 return None;
             }
-            state.total += entry.cost;
-            state.entries.push_back(entry);
+            state.push(at, cost);
         }
         Some(state)
+    }
+
+    /// Exact for a log of up to 64 instants. Of a longer one every so many are
+    /// kept: what was admitted in between counts until the next one expires.
+    fn copy(&self, state: &LogState, now: Micros) -> LogState {
+        let expired = self.expired(state, Log::time(state, now));
+        let step = (state.entries.len() - expired).div_ceil(MAX_COPIED).max(1);
+        // The newest is one of them.
+        let first = expired + (state.entries.len() - expired + step - 1) % step;
+        let entries = (first..state.entries.len()).step_by(step).map(|index| state.entries[index]).collect();
+        LogState { entries, before: state.before.wrapping_add(state.sum(expired)) }
     }
 }
 
@@ -204,9 +254,10 @@ mod tests {
 
     /// A state of these entries: an instant, relative to `NOW`, and a cost.
     fn state(entries: &[(i64, u64)]) -> LogState {
-        let entries = entries.iter().map(|&(at, cost)| Entry { at: NOW.saturating_add_signed(at), cost });
-        let entries: VecDeque<Entry> = entries.collect();
-        LogState { total: entries.iter().map(|entry| entry.cost).sum(), entries }
+        // So that the totals go round.
+        let mut state = LogState { before: u64::MAX - 3, ..LogState::default() };
+        entries.iter().for_each(|&(at, cost)| state.push(NOW.saturating_add_signed(at), cost));
+        state
     }
 
     fn log(count: u64) -> Log {
@@ -303,10 +354,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
     fn memory_of_a_burst_long_gone_is_given_back() {
         for (entries, capacity) in [(250, 1_000), (249, 498), (1, 2)] {
-            let mut state = LogState { entries: VecDeque::with_capacity(1_000), total: 1_000 };
-            state.entries.extend((0..1_000).map(|at| Entry { at: NOW + at, cost: 1 }));
+            let mut state = LogState { entries: VecDeque::with_capacity(1_000), before: 0 };
+            (0..1_000).for_each(|at| state.push(NOW + at, 1));
             log(1_000).forget_expired(&mut state, NOW + PERIOD + 999 - entries);
-            assert_eq!((state.entries.len() as u64, state.total), (entries, entries));
+            assert_eq!((state.entries.len() as u64, state.total()), (entries, entries));
             assert_eq!(state.entries.capacity(), capacity, "{entries} entries");
         }
     }
@@ -320,8 +371,8 @@ mod tests {
         assert_eq!(decoded(&[]), Some(LogState::default()));
         for known in [&[(0, 1)][..], &[(0, 1), (1, 4)], &[(1, 5)], &[(EXACT - 1, 1)]] {
             let state = decoded(known).expect("a log");
-            assert_eq!(state.entries.iter().map(|entry| (entry.at, entry.cost)).collect::<Vec<_>>(), known);
-            assert_eq!(state.total, known.iter().map(|(_, cost)| cost).sum::<u64>());
+            assert_eq!(state.instants().collect::<Vec<_>>(), known);
+            assert_eq!(state.total(), known.iter().map(|(_, cost)| cost).sum::<u64>());
         }
         let unknown =
             [&[(EXACT, 1)][..], &[(1, 0)], &[(1, 6)], &[(1, 3), (2, 3)], &[(1, 5), (2, u64::MAX)], &[(1, 1), (1, 1)]];
@@ -330,6 +381,100 @@ mod tests {
         }
         for shorter in [1, 8, 9, 15, 17, 24, 31] {
             assert_eq!(log(5).decode(&bytes(&[(1, 1), (2, 1)])[..shorter]), None, "{shorter} bytes");
+        }
+    }
+
+    /// What the kernel says, by walking all entries.
+    fn by_walking(log: Log, state: &LogState, now: u64, cost: u64) -> (Admission, u64) {
+        let time = now.max(state.newest());
+        let counted: Vec<(u64, u64)> = state.instants().filter(|(at, _)| at + log.period > time).collect();
+        let used: u64 = counted.iter().map(|(_, cost)| cost).sum();
+        let (mut left, mut frees) = (used, time);
+        for (at, cost_then) in counted {
+            if left + cost <= log.count {
+                break;
+            }
+            (left, frees) = (left - cost_then, at + log.period);
+        }
+        let admission = match used + cost <= log.count {
+            true => Admission::PASS,
+            false => Admission::Wait { retry_after: Micros::new(frees - now) },
+        };
+        (admission, log.count.saturating_sub(used))
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
+    fn binary_search_says_what_walking_all_entries_says() {
+        let mut seed = 7_u64;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let (mut refused, mut admitted) = (0, 0);
+        for _ in 0..500 {
+            let log = Log::new(1 + random(40), 1 + random(60));
+            let (mut state, mut now) = (state(&[]), NOW);
+            for _ in 0..40 {
+                // The clock may go back.
+                now = now + random(12) - random(4);
+                for cost in 0..=log.count + 2 {
+                    let (admission, remaining) = by_walking(log, &state, now, cost);
+                    assert_eq!(log.admit(&state, Micros::new(now), cost), admission, "{cost} of {log:?} on {state:?}");
+                    assert_eq!(log.read(&state, Micros::new(now)).remaining, remaining, "{log:?} on {state:?}");
+                }
+                let cost = 1 + random(log.count);
+                match log.admit(&state, Micros::new(now), cost) {
+                    Admission::Pass { .. } => {
+                        log.charge(&mut state, Micros::new(now), cost);
+                        admitted += 1;
+                    }
+                    Admission::Wait { .. } => refused += 1,
+                }
+                if random(5) == 0 {
+                    log.refund(&mut state, Micros::new(now), random(4));
+                }
+            }
+        }
+        assert!(refused > 1_000 && admitted > 1_000, "{refused} refused, {admitted} admitted");
+    }
+
+    /// Walking the entries would take an hour.
+    #[test]
+    #[cfg_attr(miri, ignore = "a million entries, and nothing but arithmetic")]
+    fn a_full_log_answers_without_walking_its_entries() {
+        const ENTRIES: u64 = 1 << 20;
+        let log = Log::new(ENTRIES, 2 * ENTRIES);
+        let mut state = LogState::default();
+        for at in NOW..NOW + ENTRIES {
+            log.charge(&mut state, Micros::new(at), 1);
+        }
+        for round in 0..100_000 {
+            let (now, cost) = (NOW + ENTRIES + round, ENTRIES - round);
+            let retry_after = Micros::new(NOW + cost - 1 + log.period - now);
+            assert_eq!(log.admit(&state, Micros::new(now), cost), Admission::Wait { retry_after });
+            assert_eq!(log.read(&state, Micros::new(now)).remaining, 0);
+        }
+    }
+
+    #[test]
+    fn a_copy_is_exact_up_to_so_many_instants_and_short_beyond() {
+        let count = 1_000;
+        for instants in [0, 1, MAX_COPIED, MAX_COPIED + 1, 999] {
+            let mut full = state(&[(GONE, 1)]);
+            (0..instants).for_each(|at| full.push(NOW - 999 + at as u64, 1));
+            let copy = log(count).copy(&full, Micros::new(NOW));
+            assert!(copy.entries.len() <= MAX_COPIED);
+            for now in [NOW, NOW + 5, NOW + PERIOD] {
+                let [read, read_copy] = [&full, &copy].map(|state| log(count).read(state, Micros::new(now)));
+                assert_eq!(read_copy, read, "{instants} instants");
+            }
+            let waits = [&full, &copy].map(|state| match log(count).admit(state, Micros::new(NOW), count) {
+                Admission::Pass { .. } => 0,
+                Admission::Wait { retry_after } => retry_after.get(),
+            });
+            assert!(instants > MAX_COPIED || full.entries.len() == copy.entries.len() + 1);
+            assert!(waits[0] <= waits[1], "{instants} instants: {waits:?}");
         }
     }
 }

@@ -47,6 +47,13 @@ pub(crate) struct WarmingState {
     use_: Use,
 }
 
+impl WarmingState {
+    /// That of a key which is new at `now`.
+    fn born(now: Micros) -> WarmingState {
+        WarmingState { born: now.get(), last: now.get(), use_: Use::None }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Use {
     #[default]
@@ -96,8 +103,7 @@ impl Warming {
     /// does not go back when the clock does.
     fn at<'s>(&self, state: &'s WarmingState, now: Micros) -> (Cow<'s, WarmingState>, u64) {
         if self.forget_at(state) <= now {
-            let born = WarmingState { born: now.get(), last: now.get(), use_: Use::None };
-            return (Cow::Owned(born), now.get());
+            return (Cow::Owned(WarmingState::born(now)), now.get());
         }
         (Cow::Borrowed(state), now.get().max(state.last))
     }
@@ -197,56 +203,61 @@ impl Kernel for Warming {
     }
 
     fn charge(&self, state: &mut WarmingState, now: Micros, cost: u64) -> Reading {
-        let (current, time) = self.at(state, now);
-        let mut next = current.into_owned();
-        let count = self.step_at(next.born, time).count;
+        if self.forget_at(state) <= now {
+            *state = WarmingState::born(now);
+        }
+        let time = now.get().max(state.last);
+        let count = self.step_at(state.born, time).count;
         let at = Micros::new(time);
-        next.use_ = match (self.base, std::mem::take(&mut next.use_)) {
+        match (self.base, std::mem::take(&mut state.use_)) {
             (Base::Bucket { .. }, used) => {
-                next.use_ = used;
-                Use::Level(self.level(&next, time) + u128::from(cost) * self.period())
+                state.use_ = used;
+                state.use_ = Use::Level(self.level(state, time) + u128::from(cost) * self.period());
             }
             (Base::Window(window), used) => {
                 let mut used = if let Use::Window(used) = used { used } else { WindowState::default() };
                 window.with_count(count).charge(&mut used, at, cost);
-                Use::Window(used)
+                state.use_ = Use::Window(used);
             }
             (Base::Log(log), used) => {
                 let mut used = if let Use::Log(used) = used { used } else { LogState::default() };
                 log.with_count(count).charge(&mut used, at, cost);
-                Use::Log(used)
+                state.use_ = Use::Log(used);
             }
-        };
-        next.last = time;
-        *state = next;
+        }
+        state.last = time;
         self.read(state, now)
     }
 
     fn refund(&self, state: &mut WarmingState, now: Micros, cost: u64) {
-        let (current, time) = self.at(state, now);
-        let mut next = current.into_owned();
+        if self.forget_at(state) <= now {
+            return;
+        }
+        let time = now.get().max(state.last);
         let at = Micros::new(time);
-        let is_unused = match (self.base, &mut next.use_) {
+        let is_unused = match (self.base, &mut state.use_) {
             (Base::Window(window), Use::Window(used)) => {
                 window.refund(used, at, cost);
                 *used == WindowState::default()
             }
             (Base::Log(log), Use::Log(used)) => {
                 log.refund(used, at, cost);
-                *used == LogState::default()
+                used.is_empty()
             }
             (Base::Bucket { .. }, Use::Level(level)) => {
                 let at_last = *level;
-                let level = self.level(&next, time);
+                let level = self.level(state, time);
                 let taken = level.min(u128::from(cost) * self.period());
                 // Taken from the level as of the last charge, it is missing from then on.
-                next.use_ = Use::Level(at_last - taken);
+                state.use_ = Use::Level(at_last - taken);
                 taken == level
             }
             (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => return,
         };
         // The only charge there was, taken back: as if it had never been.
-        *state = if is_unused && next.born == next.last { WarmingState::default() } else { next };
+        if is_unused && state.born == state.last {
+            *state = WarmingState::default();
+        }
     }
 
     fn read(&self, state: &WarmingState, now: Micros) -> Reading {
@@ -317,6 +328,14 @@ impl Kernel for Warming {
             Base::Log(log) => Use::Log(log.decode(rest)?),
         };
         (born <= last && last <= Micros::LATEST.get()).then_some(WarmingState { born, last, use_ })
+    }
+
+    fn copy(&self, state: &WarmingState, now: Micros) -> WarmingState {
+        let use_ = match (self.base, &state.use_) {
+            (Base::Log(log), Use::Log(used)) => Use::Log(log.copy(used, now)),
+            (_, used) => used.clone(),
+        };
+        WarmingState { use_, ..*state }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::AlgorithmKind;
+use super::{AlgorithmKind, Limit};
 
 /// Why a limit, a rule or a store cannot be made of what was given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,6 +120,22 @@ pub enum ConfigError {
         bound: usize,
         /// For how long what was used of them counts.
         forgotten_after: Duration,
+    },
+    /// A sliding log whose count, and so the entries that it may keep for a key,
+    /// is above the bound.
+    #[error(
+        "rule {rule:?}: {limit} may keep {entries} entries for each key, and at most {bound} are allowed: use a \
+         sliding counter, lower the count, or raise max_log_entries"
+    )]
+    TooManyLogEntries {
+        /// The rule.
+        rule: String,
+        /// Its limit.
+        limit: Limit,
+        /// The entries of a key.
+        entries: u64,
+        /// The number that is allowed.
+        bound: u64,
     },
     /// More distinct rule names than a process may ever make.
     #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]

@@ -35,7 +35,7 @@ pub enum AcquireError {
     /// Too many are waiting already.
     #[error("{bound} callers are waiting already: shed this one")]
     TooManyWaiters {
-        /// The number that is allowed, over all keys of a limiter.
+        /// The number that is allowed, over all keys.
         bound: u64,
     },
     /// The request could not be decided.
@@ -56,38 +56,44 @@ impl<S: Store> Limiter<S> {
     /// What a leaky bucket asks for as [`delay`](Decision::delay) is left to
     /// the caller.
     ///
-    /// It needs no particular runtime.
+    /// It needs no particular runtime. A caller that waits takes about 750 bytes:
+    /// at most 544 of this future, most of them the request, and the rest for its
+    /// place in the queue and its alarm. [`max_waiters`](super::Builder::max_waiters) is the bound on them.
     ///
     /// # Errors
     /// [`AcquireError::OutOfPatience`], or whatever else kept the request
     /// from being admitted; nothing was charged.
-    pub async fn acquire<'a>(
+    pub fn acquire<'a>(
         &self,
         request: impl Into<Request<'a>>,
         patience: Duration,
-    ) -> Result<Decision, AcquireError> {
+    ) -> impl Future<Output = Result<Decision, AcquireError>> {
         let request = request.into();
-        let clock = self.store().clock();
-        let deadline = clock.now().saturating_add(Micros::from_duration(patience));
-        let out_of_patience = || AcquireError::OutOfPatience { patience };
-        let ticket = self.inner.waiters.join(self.queue_of(&request))?;
-        if !ticket.comes_up_before(deadline, clock).await {
-            return Err(out_of_patience());
-        }
-        loop {
-            // Read before asking: at worst we come back a little early and
-            // ask again, never late.
-            let asked = clock.now();
-            let decision = self.ask_async(Verb::Charge, &request).await?;
-            if decision.is_allowed() {
-                return Ok(decision);
-            }
-            let next_try = asked.saturating_add(decision.wait());
-            // The answer itself may have taken longer than there was patience.
-            if decision.is_blocked() || next_try.max(clock.now()) > deadline {
+        // A block, not a function: a function would keep its arguments twice.
+        async move {
+            let clock = self.store().clock();
+            let deadline = clock.now().saturating_add(Micros::from_duration(patience));
+            let out_of_patience = || AcquireError::OutOfPatience { patience };
+            let ticket = self.inner.waiters.join(self.queue_of(&request))?;
+            if !ticket.comes_up_before(deadline, clock).await {
                 return Err(out_of_patience());
             }
-            ticket.sleep_until(next_try, clock).await;
+            loop {
+                // Read before asking: at worst we come back a little early and
+                // ask again, never late.
+                let asked = clock.now();
+                // On the heap, where it is only while the store is asked.
+                let decision = Box::pin(self.ask_async(Verb::Charge, &request)).await?;
+                if decision.is_allowed() {
+                    return Ok(decision);
+                }
+                let next_try = asked.saturating_add(decision.wait());
+                // The answer itself may have taken longer than there was patience.
+                if decision.is_blocked() || next_try.max(clock.now()) > deadline {
+                    return Err(out_of_patience());
+                }
+                ticket.sleep_until(next_try, clock).await;
+            }
         }
     }
 
@@ -108,7 +114,7 @@ impl<S: Store> Limiter<S> {
     /// Has whoever is first in the queue of a request ask again, before the
     /// time that it was told: there may be more.
     pub(super) fn wake_first(&self, request: &Request<'_>) {
-        if self.inner.waiters.waiting.load(Ordering::Relaxed) > 0 {
+        if self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0 {
             self.inner.waiters.wake_first(self.queue_of(request));
         }
     }
@@ -167,7 +173,21 @@ pub(super) struct Waiters {
     shards: Box<[Mutex<HashMap<u64, Queue>>]>,
     hasher: RandomState,
     tickets: AtomicU64,
-    waiting: AtomicU64,
+    places: Arc<Places>,
+}
+
+/// How many may wait, and how many do: for one limiter, or for some that
+/// share it.
+#[derive(Debug)]
+pub(super) struct Places {
+    max: u64,
+    taken: AtomicU64,
+}
+
+impl Places {
+    pub(super) fn new(max: u64) -> Arc<Places> {
+        Arc::new(Places { max, taken: AtomicU64::new(0) })
+    }
 }
 
 type Queue = VecDeque<Waiter>;
@@ -182,21 +202,20 @@ struct Waiter {
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// Callers that may wait on one limiter at a time.
-const MOST_WAITERS: u64 = 1_000_000;
-
-impl Default for Waiters {
-    fn default() -> Self {
+impl Waiters {
+    pub(super) fn new(places: Arc<Places>) -> Waiters {
         Waiters {
             shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
             hasher: RandomState::new(),
             tickets: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
+            places,
         }
     }
-}
 
-impl Waiters {
+    pub(super) fn places(&self) -> Arc<Places> {
+        Arc::clone(&self.places)
+    }
+
     fn queue_of(&self, key: &impl Hash) -> u64 {
         self.hasher.hash_one(key)
     }
@@ -220,9 +239,10 @@ impl Waiters {
 
     /// Takes a place at the end of the key's queue.
     fn join(&self, key: u64) -> Result<Ticket<'_>, AcquireError> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITERS {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS });
+        let Places { max, taken } = &*self.places;
+        if taken.fetch_add(1, Ordering::Relaxed) >= *max {
+            taken.fetch_sub(1, Ordering::Relaxed);
+            return Err(AcquireError::TooManyWaiters { bound: *max });
         }
         let mut ticket = Ticket { waiters: self, key, number: 0 };
         ticket.number = {
@@ -321,7 +341,7 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.waiters.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiters.places.taken.fetch_sub(1, Ordering::Relaxed);
         let next = {
             let mut shard = self.shard();
             let Some(queue) = shard.get_mut(&self.key) else { return };
@@ -367,8 +387,9 @@ mod tests {
 
     #[test]
     fn so_many_may_wait_and_no_more_and_whoever_leaves_is_forgotten() {
-        let waiters = Waiters::default();
-        let waiting = || waiters.waiting.load(Ordering::Relaxed);
+        const MAX: u64 = 10_000;
+        let waiters = Waiters::new(Places::new(MAX));
+        let waiting = || waiters.places.taken.load(Ordering::Relaxed);
         let queues = || waiters.shards.iter().map(|shard| lock(shard).len()).sum::<usize>();
         let all: Vec<Ticket<'_>> =
             ["a", "b", "a"].iter().map(|key| waiters.join(waiters.queue_of(key)).expect("there is room")).collect();
@@ -378,17 +399,36 @@ mod tests {
         let keys = if cfg!(miri) { 2 } else { 2_000_u64 };
         drop((0..keys).map(|key| waiters.join(waiters.queue_of(&key)).expect("there is room")).collect::<Vec<_>>());
         assert_eq!((waiting(), queues()), (0, 0));
-        waiters.waiting.store(MOST_WAITERS - 1, Ordering::Relaxed);
+        waiters.places.taken.store(MAX - 1, Ordering::Relaxed);
         let last = waiters.join(waiters.queue_of(&"a")).expect("there is room for one");
         for _ in 0..2 {
-            assert!(matches!(
-                waiters.join(waiters.queue_of(&"b")),
-                Err(AcquireError::TooManyWaiters { bound: MOST_WAITERS })
-            ));
+            let refused = waiters.join(waiters.queue_of(&"b"));
+            assert!(matches!(refused, Err(AcquireError::TooManyWaiters { bound: MAX })));
         }
-        assert_eq!((waiting(), queues()), (MOST_WAITERS, 1));
+        assert_eq!((waiting(), queues()), (MAX, 1));
         drop(last);
         assert!(waiters.join(waiters.queue_of(&"b")).is_ok());
+    }
+
+    #[test]
+    fn a_waiter_takes_so_many_bytes_and_no_more() {
+        let limiter = Limiter::new(crate::Limit::per_hour(1));
+        let waiting = limiter.acquire(Request::user("alice").with("path", "/orders"), Duration::from_secs(1));
+        assert!(size_of_val(&waiting) <= 544, "{}", size_of_val(&waiting));
+        let (place, alarm) = (size_of::<Waiter>(), size_of::<Alarm>());
+        assert!(place <= 40 && alarm <= 40, "{place} in the queue, {alarm} of the alarm");
+    }
+
+    #[test]
+    fn limiters_that_share_bounds_share_the_places_to_wait() {
+        let limiter = |limit: &str| Limiter::builder(limit.parse::<crate::Limit>().expect("a limit"));
+        let first = limiter("1/h").max_waiters(1).max_log_entries(5).build().expect("a valid policy");
+        let second = limiter("2/h").within_bounds_of(&first).build().expect("a valid policy");
+        let place = first.inner.waiters.join(1).expect("there is room for one");
+        assert!(matches!(second.inner.waiters.join(1), Err(AcquireError::TooManyWaiters { bound: 1 })));
+        drop(place);
+        assert!(second.inner.waiters.join(1).is_ok());
+        assert!(limiter("sliding-log 6/h").within_bounds_of(&first).build().is_err());
     }
 }
 
@@ -426,7 +466,7 @@ mod schedules {
     #[test]
     fn a_waiter_who_leaves_wakes_the_next() {
         loom::model(|| {
-            let waiters = Arc::new(Waiters::default());
+            let waiters = Arc::new(Waiters::new(Places::new(2)));
             let key = Key::from("alice");
             let first = waiters.join(waiters.queue_of(&key)).expect("there is room");
             let next =

@@ -39,11 +39,13 @@ pub(super) struct Setup {
     pub(super) observed: bool,
     pub(super) on_failure: Option<FailureMode>,
     pub(super) local_store: LocalStore,
+    pub(super) max_log_entries: u64,
 }
 
 impl Current {
     fn new(source: Policy, lineage: Lineage, setup: &Setup) -> Result<Current, ConfigError> {
         let policy = Compiled::new(&source, &lineage)?;
+        policy.meters().iter().try_for_each(|meter| meter.check_log_entries(setup.max_log_entries))?;
         let settles_at = policy.meters().iter().flat_map(Meter::predecessors).map(Predecessor::until).max();
         Ok(Current::made_of(source, policy, settles_at, lineage, setup))
     }
@@ -83,6 +85,10 @@ impl Policies {
         let lineage = Lineage::new(&policy);
         let first = Current::new(policy, lineage, &setup)?;
         Ok(Policies { first, changed: OnceLock::new(), changing: Mutex::new(()), setup })
+    }
+
+    pub(super) fn max_log_entries(&self) -> u64 {
+        self.setup.max_log_entries
     }
 
     /// Whether the policy is the first one still.
@@ -211,7 +217,8 @@ impl<S: Store> Limiter<S> {
     /// ```
     ///
     /// # Errors
-    /// If the policy is no good; if a rule was [changed too
+    /// If the policy is no good; if it has a sliding log that is [too
+    /// long](ConfigError::TooManyLogEntries); if a rule was [changed too
     /// often](ConfigError::TooManyChanges) within too short a time; or if more
     /// than 32 of a rule's limits, all different, were to be [taken away at
     /// once](ConfigError::TooManyAtOnce). Then the one in force stays.

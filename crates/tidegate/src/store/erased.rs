@@ -15,13 +15,6 @@ pub(crate) fn erase(kernel: impl Kernel) -> HeapKernel {
     Arc::new(Erased(kernel))
 }
 
-/// A copy of a state, by way of its encoding.
-pub(crate) fn copy(kernel: &HeapKernel, state: &AnyState) -> AnyState {
-    let mut bytes = Vec::new();
-    kernel.encode(state, &mut bytes);
-    kernel.decode(&bytes).unwrap_or_default()
-}
-
 /// A state of whatever type.
 #[derive(Default)]
 pub(crate) enum AnyState {
@@ -113,6 +106,10 @@ impl<K: Kernel> Kernel for Erased<K> {
     fn decode(&self, bytes: &[u8]) -> Option<AnyState> {
         self.0.decode(bytes).map(|state| AnyState::Known(Box::new(state)))
     }
+
+    fn copy(&self, state: &AnyState, now: Micros) -> AnyState {
+        AnyState::Known(Box::new(state.peek(&self.0, |state| self.0.copy(state, now))))
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +124,7 @@ mod tests {
         let kernel = erase(Log::new(5, 1_000_000));
         let mut state = AnyState::Fresh;
         kernel.charge(&mut state, NOW, 3);
-        let copied = copy(&kernel, &state);
+        let copied = kernel.copy(&state, NOW);
         kernel.charge(&mut state, NOW, 2);
         assert_eq!([&state, &copied, &AnyState::Fresh].map(|state| kernel.used(state, NOW)), [5, 3, 0]);
     }

@@ -130,7 +130,9 @@ impl Builder {
     }
 
     /// For how long the [ids](crate::Request::id) of requests are remembered:
-    /// five minutes unless set. At most 131,072 are, the newest ones.
+    /// five minutes unless set. At most 131,072 are: 2,048 in each of 64 shards.
+    /// Where one is full, the key that has most ids in it loses its oldest, so a
+    /// key that sends many forgets its own before those of keys that send few.
     pub fn remember_ids_for(mut self, time: Duration) -> Builder {
         self.ids_for = time;
         self

@@ -238,6 +238,15 @@ impl Meter {
         self.predecessors.as_deref().unwrap_or_default()
     }
 
+    /// Refuses a sliding log that may keep more entries for a key than this,
+    /// with or without a warm-up.
+    pub(crate) fn check_log_entries(&self, bound: u64) -> Result<(), ConfigError> {
+        match self.limit {
+            Some(limit) => limit.check_log_entries(self.name.as_str(), bound),
+            None => Ok(()),
+        }
+    }
+
     /// For how long after the last charge anything of it matters, with a second
     /// for clocks that differ. A custom kernel does not say, and is given a day.
     #[must_use]

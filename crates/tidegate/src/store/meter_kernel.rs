@@ -1,6 +1,6 @@
 //! Whichever kernel a meter has, as one kernel.
 
-use super::erased::{self, AnyState, HeapKernel};
+use super::erased::{AnyState, HeapKernel};
 use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Window, WindowState};
 use crate::time::Micros;
 
@@ -62,15 +62,6 @@ impl MeterKernel {
             MeterKernel::Bucket(bucket) => bucket.is_narrow(),
             MeterKernel::Window(window) => window.is_narrow(),
             MeterKernel::Heap(_) => false,
-        }
-    }
-
-    /// A copy of a state.
-    pub(crate) fn copy(&self, state: &MeterState) -> MeterState {
-        match self {
-            MeterKernel::Bucket(_) => MeterState::Bucket(state.bucket()),
-            MeterKernel::Window(_) => MeterState::Window(state.window()),
-            MeterKernel::Heap(kernel) => MeterState::Heap(erased::copy(kernel, state.heap())),
         }
     }
 }
@@ -157,6 +148,14 @@ impl Kernel for MeterKernel {
             MeterKernel::Heap(kernel) => kernel.decode(bytes).map(MeterState::Heap),
         }
     }
+
+    fn copy(&self, state: &MeterState, now: Micros) -> MeterState {
+        match self {
+            MeterKernel::Bucket(_) => MeterState::Bucket(state.bucket()),
+            MeterKernel::Window(_) => MeterState::Window(state.window()),
+            MeterKernel::Heap(kernel) => MeterState::Heap(kernel.copy(state.heap(), now)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +183,7 @@ mod tests {
         for words in ["9/s", "leaky 9/s", "fixed 9/s", "sliding 9/s", "sliding-log 9/s"] {
             let (kernel, mut state) = (kernel(words), MeterState::Fresh);
             kernel.charge(&mut state, NOW, 3);
-            let copied = kernel.copy(&state);
+            let copied = kernel.copy(&state, NOW);
             kernel.charge(&mut state, NOW, 2);
             assert_eq!(
                 [&state, &copied, &MeterState::Fresh].map(|state| kernel.used(state, NOW)),

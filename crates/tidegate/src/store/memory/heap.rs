@@ -66,7 +66,7 @@ impl Heap {
     ) -> V::Answer {
         let mut bucket = self.lock(self.bucket(fingerprint));
         if let Some(entry) = Heap::find(&mut bucket, fingerprint) {
-            let (answer, changed) = visit.step(&mut entry.state, now);
+            let (answer, changed) = visit.step(entry.decoded(kernel), now);
             if changed {
                 entry.until = kernel.forget_at(&entry.state);
                 entry.kernel.get_or_insert_with(|| kernel.clone());
@@ -181,8 +181,18 @@ impl Entry {
     }
 
     /// Takes the state out, to be [set](Entry::set) again under the same lock.
-    pub(super) fn take(&mut self) -> AnyState {
-        std::mem::take(&mut self.state)
+    pub(super) fn take(&mut self, kernel: &HeapKernel) -> AnyState {
+        std::mem::take(self.decoded(kernel))
+    }
+
+    /// The state; one of a snapshot is decoded once, and not for every check
+    /// that changes nothing.
+    fn decoded(&mut self, kernel: &HeapKernel) -> &mut AnyState {
+        if let AnyState::Encoded(bytes) = &self.state {
+            self.state = kernel.decode(bytes).unwrap_or_default();
+            self.kernel.get_or_insert_with(|| kernel.clone());
+        }
+        &mut self.state
     }
 
     /// Gives back what was [taken](Entry::take), when there is nobody to ask

@@ -3,8 +3,12 @@
 //! The id of a request is locked while the request is decided, so of several
 //! at once one is charged and the others wait for its answer. What is kept is
 //! the answer, and only if the request was carried out.
+//!
+//! Ids have an owner, the key that is charged. Where a shard is full, the owner
+//! that has most ids there loses its oldest one, so no owner can take the room
+//! of others that have fewer. The ids of one owner are spread over all shards.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::MemoryStore;
@@ -17,8 +21,11 @@ use crate::time::Micros;
 pub(super) const DEFAULT_IDS_FOR: Duration = Duration::from_secs(300);
 
 const SHARDS: usize = 64;
-/// Ids that a shard remembers; the oldest make room.
+/// Ids that a shard remembers.
 const MOST: usize = 2_048;
+
+/// Sets the hashes of owners apart from those of ids.
+const OWNERS: u64 = u64::MAX;
 
 pub(super) struct Ids {
     shards: Box<[Mutex<Shard>]>,
@@ -27,11 +34,17 @@ pub(super) struct Ids {
 #[derive(Default)]
 struct Shard {
     answers: HashMap<u64, Answer>,
-    /// The ids from the oldest to the newest.
-    order: VecDeque<u64>,
+    /// The ids from the oldest to the newest, by the number that each was given.
+    order: BTreeMap<u64, u64>,
+    /// The numbers of each owner's ids, from the oldest to the newest.
+    owners: HashMap<u64, VecDeque<u64>>,
+    /// How many ids each owner has.
+    weights: BTreeSet<(usize, u64)>,
+    next: u64,
 }
 
 struct Answer {
+    owner: u64,
     payload: u64,
     /// By which limits it was decided.
     limits: Box<[u64]>,
@@ -59,14 +72,58 @@ impl Answer {
 }
 
 impl Shard {
-    fn forget(&mut self, now: Micros) {
-        while let Some(oldest) = self.order.front() {
-            let matters = self.answers.get(oldest).is_some_and(|answer| answer.until > now);
-            if matters && self.order.len() <= MOST {
+    fn add(&mut self, id: u64, answer: Answer) {
+        self.forget_expired(answer.at);
+        let owner = answer.owner;
+        self.answers.insert(id, answer);
+        self.order.insert(self.next, id);
+        self.change(owner, |numbers, next| numbers.push_back(next));
+        self.next += 1;
+        if self.answers.len() > MOST {
+            self.make_room();
+        }
+    }
+
+    /// Forgets an id of the owner that has most; where none has two, the oldest.
+    fn make_room(&mut self) {
+        let heaviest = self.weights.last().filter(|(ids, _)| *ids > 1);
+        let number = heaviest.and_then(|(_, owner)| self.owners.get(owner)?.front().copied());
+        if let Some(number) = number.or_else(|| self.order.keys().next().copied()) {
+            self.forget(number);
+        }
+    }
+
+    fn forget_expired(&mut self, now: Micros) {
+        while let Some((number, id)) = self.order.first_key_value() {
+            if self.answers.get(id).is_some_and(|answer| answer.until > now) {
                 return;
             }
-            self.answers.remove(oldest);
-            self.order.pop_front();
+            let number = *number;
+            self.forget(number);
+        }
+    }
+
+    /// Forgets an id, which is the oldest of its owner.
+    fn forget(&mut self, number: u64) {
+        let answer = self.order.remove(&number).and_then(|id| self.answers.remove(&id));
+        if let Some(answer) = answer {
+            self.change(answer.owner, |numbers, _| {
+                numbers.pop_front();
+            });
+        }
+    }
+
+    fn change(&mut self, owner: u64, change: impl FnOnce(&mut VecDeque<u64>, u64)) {
+        let numbers = self.owners.entry(owner).or_default();
+        self.weights.remove(&(numbers.len(), owner));
+        change(numbers, self.next);
+        match numbers.len() {
+            0 => {
+                self.owners.remove(&owner);
+            }
+            ids => {
+                self.weights.insert((ids, owner));
+            }
         }
     }
 }
@@ -82,7 +139,7 @@ impl MemoryStore {
         let fingerprint = self.fingerprint_of_id(check, id);
         let ids = self.ids.get_or_init(|| Box::new(Ids::new()));
         let mut shard = lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
-        shard.forget(self.clock.now());
+        shard.forget_expired(self.clock.now());
         if let Some(answer) = shard.answers.get(&fingerprint) {
             if answer.payload != id.payload {
                 return Err(StoreError::IdReused { id: id.text.to_owned() });
@@ -96,18 +153,22 @@ impl MemoryStore {
             let until = at.saturating_add(Micros::from_duration(self.ids_for));
             let verdicts = (&*verdicts).into();
             let limits = checks.iter().map(|check| check.meter().identity()).collect();
-            shard.answers.insert(fingerprint, Answer { payload: id.payload, limits, at, until, verdicts });
-            shard.order.push_back(fingerprint);
-            shard.forget(at);
+            let owner = self.seeds.fingerprint(OWNERS, owner_of(check));
+            shard.add(fingerprint, Answer { owner, payload: id.payload, limits, at, until, verdicts });
         }
         Ok(at)
     }
 
     fn fingerprint_of_id(&self, check: &Check<'_>, id: RequestId<'_>) -> u64 {
-        let owner = check.key().parts().next().unwrap_or_default();
+        let owner = owner_of(check);
         let bytes = [&(owner.len() as u64).to_le_bytes(), owner, id.text.as_bytes()].concat();
         self.seeds.fingerprint(check.verb() as u64, &bytes)
     }
+}
+
+/// Whose id it is: the first part of the key.
+fn owner_of<'a>(check: &Check<'a>) -> &'a [u8] {
+    check.key().parts().next().unwrap_or_default()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -119,11 +180,20 @@ mod tests {
     use crate::store::Meter;
     use crate::time::ManualClock;
 
+    fn store() -> MemoryStore {
+        let clock = ManualClock::at(Micros::new(1_000_000));
+        MemoryStore::builder().max_keys(10).clock(clock).build().expect("valid settings")
+    }
+
+    fn answer(owner: u64, until: u64) -> Answer {
+        let (limits, verdicts) = (Box::default(), Box::default());
+        Answer { owner, payload: 1, limits, at: Micros::ZERO, until: Micros::new(until), verdicts }
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "thousands of entries, and no unsafe code in sight")]
     fn a_shard_remembers_so_many_and_not_one_more() {
-        let clock = ManualClock::at(Micros::new(1_000_000));
-        let store = MemoryStore::builder().max_keys(10).clock(clock).build().expect("valid settings");
+        let store = store();
         let (meter, key) = (Meter::new(Name::literal("limit"), Limit::per_hour(10)), Key::from("alice"));
         let id = RequestId { text: "a", payload: 1 };
         let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a small cost").with_id(id);
@@ -131,17 +201,43 @@ mod tests {
         let ids = store.ids.get_or_init(|| Box::new(Ids::new()));
         let shard = || lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
         for number in 0..MOST as u64 {
-            let (limits, verdicts) = (Box::default(), Box::default());
-            let answer = Answer { payload: 1, limits, at: Micros::ZERO, until: Micros::MAX, verdicts };
-            shard().answers.insert(fingerprint ^ (number + 1), answer);
-            shard().order.push_back(fingerprint ^ (number + 1));
+            shard().add(fingerprint ^ (number + 1), answer(number, u64::MAX));
         }
-        shard().forget(Micros::ZERO);
-        assert_eq!(shard().order.len(), MOST, "as many as that are remembered");
+        assert_eq!(shard().answers.len(), MOST, "as many as that are remembered");
         let mut verdict = Verdict::default();
         assert!(store.decide_one_now(check, &mut verdict).is_ok() && verdict.allowed);
         let shard = shard();
-        assert_eq!((shard.order.len(), shard.answers.len()), (MOST, MOST));
+        assert_eq!((shard.order.len(), shard.answers.len(), shard.owners.len()), (MOST, MOST, MOST));
         assert!(!shard.answers.contains_key(&(fingerprint ^ 1)), "the oldest has made room");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "thousands of entries, and no unsafe code in sight")]
+    fn an_owner_with_many_ids_loses_its_own_before_others_lose_theirs() {
+        const FLOOD: u64 = 3 * MOST as u64;
+        let mut shard = Shard::default();
+        let (honest, rude) = (1, 2);
+        shard.add(1, answer(honest, u64::MAX));
+        (100..100 + FLOOD).for_each(|id| shard.add(id, answer(rude, u64::MAX)));
+        assert!(shard.answers.contains_key(&1), "though it is the oldest of all");
+        let newest = 100 + FLOOD - 1;
+        assert!(shard.answers.contains_key(&newest) && !shard.answers.contains_key(&100));
+        // Others come as long as they have fewer.
+        (2..900).for_each(|id| shard.add(id, answer(honest, u64::MAX)));
+        assert!((1..900).all(|id| shard.answers.contains_key(&id)));
+        assert_eq!((shard.answers.len(), shard.order.len(), shard.weights.len()), (MOST, MOST, 2));
+        assert_eq!(shard.owners[&honest].len() + shard.owners[&rude].len(), MOST);
+    }
+
+    #[test]
+    fn expired_ids_leave_nothing_behind() {
+        let mut shard = Shard::default();
+        for id in 1..=10 {
+            shard.add(id, answer(id % 3, id));
+        }
+        shard.forget_expired(Micros::new(9));
+        assert_eq!((shard.answers.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (1, 1, 1, 1));
+        shard.forget_expired(Micros::new(10));
+        assert_eq!((shard.answers.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (0, 0, 0, 0));
     }
 }

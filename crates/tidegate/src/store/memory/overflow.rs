@@ -192,10 +192,11 @@ impl SharedState<'_> {
         }
     }
 
-    /// A copy of the state.
-    pub(super) fn copy(&mut self, kernel: &MeterKernel) -> MeterState {
+    /// A [copy](Kernel::copy) of the state: a long log stays short here, and
+    /// no check waits for all of it to be copied.
+    pub(super) fn copy(&mut self, kernel: &MeterKernel, now: Micros) -> MeterState {
         let place = self.place;
-        self.shard().get(&place).map(|entry| kernel.copy(&entry.state)).unwrap_or_default()
+        self.shard().get(&place).map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
     }
 
     /// Whether the key has used it.
@@ -213,10 +214,10 @@ impl SharedState<'_> {
     }
 
     /// What the key starts with that finds room: the state, if it has used it.
-    pub(super) fn inherited(&mut self, kernel: &MeterKernel) -> MeterState {
+    pub(super) fn inherited(&mut self, kernel: &MeterKernel, now: Micros) -> MeterState {
         let (place, fingerprint) = (self.place, self.fingerprint);
         let used = self.shard().get(&place).filter(|entry| entry.users.includes(fingerprint));
-        used.map(|entry| kernel.copy(&entry.state)).unwrap_or_default()
+        used.map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
     }
 
     /// Makes sure that the state can be replaced.
@@ -275,11 +276,11 @@ mod tests {
         }
 
         fn inherited(&self, fingerprint: u64) -> u64 {
-            self.lock(&meter(), fingerprint).inherited(meter().kernel()).bucket().at
+            self.lock(&meter(), fingerprint).inherited(meter().kernel(), Micros::ZERO).bucket().at
         }
 
         fn copied(&self, fingerprint: u64) -> u64 {
-            self.lock(&meter(), fingerprint).copy(meter().kernel()).bucket().at
+            self.lock(&meter(), fingerprint).copy(meter().kernel(), Micros::ZERO).bucket().at
         }
     }
 
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!([first, companion, stranger].map(|key| shared.inherited(key)), [200, 200, 0]);
         // Another limit's states are others.
         let other = Meter::new(Name::literal("other"), Limit::per_second(1));
-        assert_eq!(shared.lock(&other, first).copy(other.kernel()).bucket().at, 0);
+        assert_eq!(shared.lock(&other, first).copy(other.kernel(), Micros::ZERO).bucket().at, 0);
     }
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
         for key in [0, 63, 64, 1_023, 70_000] {
             assert_eq!(shared.set(10, key, 100 + key), Ok(()));
             let mut all = shared.lock_all();
-            assert_eq!(all.state(&meter(), key).copy(meter().kernel()).bucket().at, 100 + key);
+            assert_eq!(all.state(&meter(), key).copy(meter().kernel(), Micros::ZERO).bucket().at, 100 + key);
             all.state(&meter(), key).set(meter().kernel(), until(200 + key), Micros::new(10));
             drop(all);
             assert_eq!(shared.inherited(key), 200 + key);

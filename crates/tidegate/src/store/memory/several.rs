@@ -240,11 +240,11 @@ impl MemoryStore {
                 return;
             }
             Seat::Claimed | Seat::Unneeded => {
-                let state = shared.map(|mut state| state.inherited(kernel));
+                let state = shared.map(|mut state| state.inherited(kernel, now));
                 (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
             Seat::Shared => {
-                let state = shared.map(|mut state| state.copy(kernel));
+                let state = shared.map(|mut state| state.copy(kernel, now));
                 (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
         };
@@ -485,7 +485,10 @@ impl Shelf for Heap {
 
     fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState {
         let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        Heap::find(bucket, turn.fingerprint).map_or(MeterState::Fresh, |entry| MeterState::Heap(entry.take()))
+        match (Heap::find(bucket, turn.fingerprint), turn.check.meter().kernel()) {
+            (Some(entry), MeterKernel::Heap(kernel)) => MeterState::Heap(entry.take(kernel)),
+            (_, _) => MeterState::Fresh,
+        }
     }
 
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {

@@ -257,7 +257,7 @@ impl<K> OneCheck<'_, K> {
     #[inline]
     fn inherited(&self, at: Micros) -> Option<MeterState> {
         let shared = self.store.shared.get().filter(|shared| shared.matters(at))?;
-        Some(shared.lock(self.check.meter(), self.fingerprint).inherited(self.check.meter().kernel()))
+        Some(shared.lock(self.check.meter(), self.fingerprint).inherited(self.check.meter().kernel(), at))
     }
 
     /// Decides for a key that finds no room. Its lines are locked meanwhile,
@@ -274,7 +274,7 @@ impl<K> OneCheck<'_, K> {
         }
         self.store.overflowed.fetch_add(1, Ordering::Relaxed);
         let kernel = self.check.meter().kernel();
-        let mut state = shared.copy(kernel);
+        let mut state = shared.copy(kernel, at);
         let (verdict, changed) = self.decide(kernel, &mut state, at);
         if changed {
             shared.set(kernel, state, at);

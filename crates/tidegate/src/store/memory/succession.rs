@@ -6,7 +6,7 @@
 
 use super::MemoryStore;
 use super::several::{Seat, Turn};
-use crate::kernel::{self, Verb};
+use crate::kernel::{self, Kernel, Verb};
 use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
 
@@ -37,8 +37,8 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
-        let mut seen = to_meter.kernel().copy(to.seen.as_ref().unwrap_or(&to.state));
-        let mut used = from_meter.kernel().copy(from.seen.as_ref().unwrap_or(&from.state));
+        let mut seen = to_meter.kernel().copy(to.seen.as_ref().unwrap_or(&to.state), to.at);
+        let mut used = from_meter.kernel().copy(from.seen.as_ref().unwrap_or(&from.state), to.at);
         store::take_over(to_meter, &mut seen, to.at, from_meter, &mut used);
         to.seen = Some(seen);
         return;

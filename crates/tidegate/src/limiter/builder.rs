@@ -1,0 +1,114 @@
+//! The settings of a limiter, and its bounds.
+
+use std::sync::{Arc, OnceLock};
+
+use super::acquire::{Places, Waiters};
+use super::current::{Policies, Setup};
+use super::{Inner, Limiter};
+use crate::failure::FailureMode;
+use crate::limit::ConfigError;
+use crate::observe::{Observer, Observers};
+use crate::policy::Policy;
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+
+/// The largest count of a sliding log unless set: at 16 to 32 bytes for an
+/// entry, a key has 3 MB at most.
+pub const DEFAULT_MAX_LOG_ENTRIES: u64 = 100_000;
+
+/// How many callers may wait at a time unless set: with the bytes of each (see
+/// [`Limiter::acquire`]), about 75 MB.
+pub const DEFAULT_MAX_WAITERS: u64 = 100_000;
+
+/// Settings of a [`Limiter`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder<S = MemoryStore> {
+    policy: Policy,
+    /// Makes the store when the limiter is made, so that a default one is not
+    /// made and replaced.
+    store: Box<dyn FnOnce() -> S + Send>,
+    observers: Observers,
+    on_failure: Option<FailureMode>,
+    local_store: Option<Arc<MemoryStore>>,
+    max_log_entries: u64,
+    places: Arc<Places>,
+}
+
+impl<S: Store> Builder<S> {
+    pub(super) fn new(policy: Policy, store: impl FnOnce() -> S + Send + 'static) -> Builder<S> {
+        Builder {
+            policy,
+            store: Box::new(store),
+            observers: Observers::default(),
+            on_failure: None,
+            local_store: None,
+            max_log_entries: DEFAULT_MAX_LOG_ENTRIES,
+            places: Places::new(DEFAULT_MAX_WAITERS),
+        }
+    }
+
+    /// Where the states are kept.
+    pub fn store<T: Store>(self, store: T) -> Builder<T> {
+        let Builder { policy, store: _, observers, on_failure, local_store, max_log_entries, places } = self;
+        Builder { policy, store: Box::new(|| store), observers, on_failure, local_store, max_log_entries, places }
+    }
+
+    /// Who answers when the store cannot, for every limit that does not say
+    /// so [itself](crate::Meter::on_failure). Without this, the caller gets the error.
+    pub fn on_failure(mut self, mode: FailureMode) -> Builder<S> {
+        self.on_failure = Some(mode);
+        self
+    }
+
+    /// The store of those limits that fail to [local](FailureMode::Local)
+    /// ones, if it should not be one of 100,000 keys that is this limiter's own.
+    pub fn local_store(mut self, store: impl Into<Arc<MemoryStore>>) -> Builder<S> {
+        self.local_store = Some(store.into());
+        self
+    }
+
+    /// Adds an observer, to be told of every decision.
+    pub fn observer(mut self, observer: impl Observer) -> Builder<S> {
+        self.observers.add(observer);
+        self
+    }
+
+    /// The largest count of a sliding log, which keeps as many entries for a key:
+    /// [`DEFAULT_MAX_LOG_ENTRIES`] unless set. A policy with a larger one is
+    /// refused, when the limiter is built and when its policy is changed.
+    pub fn max_log_entries(mut self, entries: u64) -> Builder<S> {
+        self.max_log_entries = entries;
+        self
+    }
+
+    /// How many callers may [wait](Limiter::acquire) at a time, over all keys:
+    /// [`DEFAULT_MAX_WAITERS`] unless set. One more is refused at once.
+    pub fn max_waiters(mut self, callers: u64) -> Builder<S> {
+        self.places = Places::new(callers);
+        self
+    }
+
+    /// Takes the bounds of another limiter: its
+    /// [`max_log_entries`](Builder::max_log_entries), and its
+    /// [`max_waiters`](Builder::max_waiters), which then bounds the callers that
+    /// wait for either.
+    pub fn within_bounds_of<T>(mut self, other: &Limiter<T>) -> Builder<S> {
+        self.max_log_entries = other.inner.policies.max_log_entries();
+        self.places = other.inner.waiters.places();
+        self
+    }
+
+    /// Makes the limiter.
+    ///
+    /// # Errors
+    /// If the policy is empty, has two rules of one name, or a sliding log of
+    /// more than [`max_log_entries`](Builder::max_log_entries).
+    pub fn build(self) -> Result<Limiter<S>, ConfigError> {
+        let Builder { policy, store, observers, on_failure, local_store, max_log_entries, places } = self;
+        let local_store = Arc::new(local_store.map_or_else(OnceLock::new, OnceLock::from));
+        let setup = Setup { observed: !observers.is_empty(), on_failure, local_store, max_log_entries };
+        let policies = Policies::new(policy, setup)?;
+        let inner = Inner { policies, store: store(), observers, waiters: Waiters::new(places) };
+        Ok(Limiter { inner: Arc::new(inner) })
+    }
+}
