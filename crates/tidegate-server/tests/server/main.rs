@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod admin;
+mod bounds;
 mod client;
 mod commands;
 mod dashboard;
 mod deploy;
 mod drain;
+mod grpc_bounds;
 mod hall_of_bugs;
 mod hostile;
 mod messages;
