@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// All unfinished handshakes of a server.
@@ -16,6 +18,7 @@ pub(crate) struct Handshakes {
     total: usize,
     each: usize,
     open: Mutex<Open>,
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,16 +44,26 @@ pub(crate) struct Handshake {
 impl Handshakes {
     /// So many in all, and so many of each address.
     pub(crate) fn new(total: usize, each: usize) -> Arc<Handshakes> {
-        Arc::new(Handshakes { total, each, open: Mutex::default() })
+        Arc::new(Handshakes { total, each, open: Mutex::default(), ended: Notify::new() })
     }
 
-    /// A place for a handshake, if need be that of the oldest one. There is none while as many
-    /// as there may be have been told to end, and have not been closed yet.
-    pub(crate) fn begin(self: &Arc<Handshakes>, address: Option<IpAddr>) -> Option<Handshake> {
-        let mut open = self.lock();
-        if open.sockets >= self.total.saturating_mul(2) {
-            return None;
+    /// Waits while as many as there may be have been told to end, and are not closed yet: their threads are
+    /// busy, and further clients wait before the server and not in it.
+    pub(crate) async fn room(&self) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // From now on no end is missed.
+            ended.as_mut().enable();
+            if self.lock().sockets < self.total.saturating_mul(2) {
+                return;
+            }
+            ended.await;
         }
+    }
+
+    /// A place for a handshake, if need be that of the oldest one.
+    pub(crate) fn begin(self: &Arc<Handshakes>, address: Option<IpAddr>) -> Handshake {
+        let mut open = self.lock();
         let of_address = |open: &Open| open.by_address.range((address, 0)..=(address, u64::MAX)).count();
         if address.is_some() && of_address(&open) >= self.each {
             let oldest = open.by_address.range((address, 0)..).next().map(|((_, number), _)| *number);
@@ -64,7 +77,7 @@ impl Handshakes {
         let (number, dropped) = (open.latest, CancellationToken::new());
         open.all.insert(number, address);
         open.by_address.insert((address, number), dropped.clone());
-        Some(Handshake { handshakes: Arc::clone(self), address, number, dropped })
+        Handshake { handshakes: Arc::clone(self), address, number, dropped }
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -96,12 +109,16 @@ impl Drop for Handshake {
         open.sockets -= 1;
         open.all.remove(&self.number);
         open.by_address.remove(&(self.address, self.number));
+        drop(open);
+        self.handshakes.ended.notify_waiters();
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn is_dropped(handshake: &Handshake) -> bool {
@@ -112,7 +129,7 @@ mod tests {
     fn the_oldest_gives_way_first_of_its_address_and_then_of_all() {
         let [one, two, three] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|text| Some(text.parse().unwrap()));
         let handshakes = Handshakes::new(4, 2);
-        let begin = |address| handshakes.begin(address).unwrap();
+        let begin = |address| handshakes.begin(address);
         let (first, second, third) = (begin(one), begin(two), begin(two));
         let fourth = begin(two);
         assert!(is_dropped(&second) && !is_dropped(&first), "of its own address");
@@ -120,11 +137,13 @@ mod tests {
         let sixth = begin(three);
         assert!(is_dropped(&first), "of all");
         assert!(![&third, &fourth, &fifth, &sixth].into_iter().any(is_dropped));
-        // Two have been told to end: two more may come before they have.
         let (seventh, eighth) = (begin(None), begin(None));
-        assert!(handshakes.begin(one).is_none());
-        drop((first, second));
-        assert!(handshakes.begin(one).is_some());
+        // Four have been told to end, and none has: more clients wait until one has.
+        let mut room = pin!(handshakes.room());
+        assert!(room.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(room.as_mut().now_or_never().is_some());
+        drop(second);
         drop((third, fourth, fifth, sixth, seventh, eighth));
         let open = handshakes.lock();
         assert_eq!((open.sockets, open.all.len(), open.by_address.len()), (0, 0, 0));

@@ -155,7 +155,7 @@ impl Listener {
         let mut has_warned = false;
         loop {
             let accepted = tokio::select! {
-                accepted = self.socket.accept() => accepted,
+                accepted = self.accept(&app) => accepted,
                 () = drain.closing() => break,
             };
             match accepted {
@@ -178,6 +178,13 @@ impl Listener {
         }
     }
 
+    async fn accept(&self, app: &App) -> io::Result<Accepted> {
+        if self.tls.is_some() {
+            app.connections.handshakes.room().await;
+        }
+        self.socket.accept().await
+    }
+
     fn begin<F, C>(&self, accepted: Accepted, app: &Arc<App>, protocol: Protocol, serve: C)
     where
         C: Fn(Stream, Arc<App>, Admitted) -> F + Send + 'static,
@@ -197,9 +204,7 @@ impl Listener {
             });
             return;
         };
-        let Some(handshake) = app.connections.handshakes.begin(address) else {
-            return app.metrics.turned_away(protocol, HANDSHAKE);
-        };
+        let handshake = app.connections.handshakes.begin(address);
         app.connections.spawn_at(seat, async move {
             let app = app_of_task;
             let stream = tokio::select! {

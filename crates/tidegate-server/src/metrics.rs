@@ -209,7 +209,7 @@ impl Default for Metrics {
             let labels = ByProtocol { protocol };
             // From the start, so that the first one is seen as a change.
             for reason in TURNED_AWAY {
-                turned_away.get_or_create(&ByProtocolAndReason { protocol, reason });
+                drop(turned_away.get_or_create(&ByProtocolAndReason { protocol, reason }));
             }
             ProtocolMetrics {
                 latency: latency.get_or_create_owned(&labels),

@@ -333,3 +333,36 @@ async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Re
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tidegate::MemoryStore;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    /// On one thread, by the order of the answers.
+    #[tokio::test]
+    async fn a_command_is_answered_before_a_long_pipeline_or_transaction_that_was_begun_before_it() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let resp = Resp::new(Arc::clone(server.app()));
+        let throttles = "CL.THROTTLE a 15 1 1\r\n".repeat(400);
+        let checks = "TIDEGATE.PEEK KEY a LIMIT 1/s\r\n".repeat(400);
+        for long in [throttles.clone(), checks, format!("MULTI\r\n{throttles}EXEC\r\n")] {
+            let order = RefCell::new(Vec::new());
+            let answer = async |name, commands: &str| {
+                let (mut session, mut buffer) = (Session::new(Arc::clone(&resp)), commands.as_bytes().to_vec());
+                while session.answer(&mut buffer).await == Next::Answer {
+                    session.sent();
+                }
+                order.borrow_mut().push(name);
+            };
+            tokio::join!(answer("long", &long), answer("short", "CL.THROTTLE b 15 1 1\r\n"));
+            assert_eq!(*order.borrow(), ["short", "long"], "{}", &long[..20]);
+        }
+    }
+}
