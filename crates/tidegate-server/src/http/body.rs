@@ -29,7 +29,7 @@ pub(super) async fn read<B: ReadableBody>(request: Request<B>, app: &App) -> Res
 }
 
 /// Why a body is not there.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Unread {
     TooLong,
     TooSlow,
