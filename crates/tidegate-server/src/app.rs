@@ -9,6 +9,8 @@ use tidegate_config::{Format, Loaded, Report, Validation};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
+use crate::admission::Admission;
+use crate::buffered::Buffered;
 use crate::connections::{Connections, Drain};
 use crate::grpc::{self, EnvoyRules};
 use crate::http::MOST_PLAYERS;
@@ -19,7 +21,6 @@ use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
 use crate::settings::Settings;
 use crate::store::AnyStore;
-use crate::workers::Workers;
 
 /// What a policy is called that came by the admin API.
 const PUT: &str = "policy";
@@ -38,6 +39,10 @@ pub struct App {
     pub refused: Arc<Refused>,
     /// As the server was started.
     pub settings: Settings,
+    /// The bytes that clients make the server hold.
+    pub(crate) buffered: Arc<Buffered>,
+    /// The work that is in flight.
+    pub(crate) admission: Admission,
     pub(crate) policy: CurrentPolicy,
     pub(crate) live: Live,
     /// Room for simulations of the playground.
@@ -53,10 +58,11 @@ impl App {
         (text, policy): (CurrentPolicy, Policy),
         envoy: EnvoyConfig,
         store: impl Into<AnyStore>,
-        workers: Workers,
+        connections: Connections,
     ) -> Result<App, ConfigError> {
         let store = store.into();
         let metrics = Arc::new(Metrics::new(store.clone()));
+        let buffered = Buffered::new(settings.max_buffered, metrics.buffered(), metrics.shed("buffered"));
         let refused = Arc::<Refused>::default();
         let on_failure = settings.on_failure();
         let mut builder = Limiter::builder(policy)
@@ -85,9 +91,11 @@ impl App {
             live: Live::default(),
             players: Arc::new(Semaphore::new(MOST_PLAYERS)),
             refused,
-            metrics,
             drain: Drain::default(),
-            connections: Connections::new(settings.max_connections, workers),
+            admission: Admission::new(settings.max_batch, Arc::clone(&buffered), metrics.shed("in-flight")),
+            buffered,
+            connections,
+            metrics,
             settings,
         })
     }

@@ -1,19 +1,42 @@
 //! Connections: how many there may be, and how they end.
 //!
+//! Each protocol has a pool of its own, so that none can close the server to the others, and
+//! an address has only a part of each pool. TLS handshakes are bounded apart, before
+//! a pool is entered. HTTP has a few more places for health, metrics and administration,
+//! which are wanted most when all others are taken.
+//!
 //! Draining has two steps. First the server says that it is leaving: it is no
 //! longer ready, and every answer tells its client not to come back on this
 //! connection. After a grace, in which clients hear of it, listeners close,
 //! idle connections are closed, and requests that have begun are answered.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::handshakes::Handshakes;
+use crate::metrics::Protocol;
+use crate::shares::{Full, Share, Shares};
 use crate::workers::{Seat, Workers};
+
+/// Connections of HTTP beyond its pool, for health, metrics and administration.
+pub(crate) const MAX_RESERVED: usize = 32;
+const MAX_RESERVED_PER_ADDRESS: usize = 4;
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Of each protocol.
+    pub(crate) connections: usize,
+    /// Of each protocol and address.
+    pub(crate) per_address: usize,
+    /// TLS handshakes that have not finished.
+    pub(crate) handshakes: usize,
+}
 
 /// The word that the server is leaving. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -57,39 +80,47 @@ impl Drain {
 /// All open connections of a server.
 #[derive(Debug)]
 pub struct Connections {
-    /// Room for more.
-    room: Arc<Semaphore>,
+    /// By protocol.
+    pools: [Arc<Shares>; Protocol::ALL.len()],
+    reserve: Arc<Shares>,
+    pub(crate) handshakes: Arc<Handshakes>,
     tasks: TaskTracker,
     workers: Workers,
-    open: Arc<AtomicUsize>,
     have_been: AtomicBool,
 }
 
-/// A connection's place; leaving it makes room.
-#[derive(Debug)]
-pub(crate) struct Place {
-    _permit: OwnedSemaphorePermit,
-    seat: Seat,
-    open: Arc<AtomicUsize>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
+/// What a connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// All that its protocol has.
+    Pool,
+    /// Only what is wanted of a server that is full.
+    Reserve,
 }
 
 impl Connections {
-    pub(crate) fn new(most: usize, workers: Workers) -> Connections {
-        let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let (tasks, have_been) = (TaskTracker::new(), AtomicBool::new(false));
-        Connections { room, tasks, workers, open: Arc::default(), have_been }
+    pub(crate) fn new(bounds: Bounds, workers: Workers) -> Connections {
+        let Bounds { connections, per_address, handshakes } = bounds;
+        Connections {
+            pools: Protocol::ALL.map(|_| Shares::new(connections, per_address)),
+            reserve: Shares::new(MAX_RESERVED, MAX_RESERVED_PER_ADDRESS),
+            handshakes: Handshakes::new(handshakes, per_address),
+            tasks: TaskTracker::new(),
+            workers,
+            have_been: AtomicBool::new(false),
+        }
     }
 
-    /// How many are open.
+    /// How many are open, without handshakes.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.pools.iter().chain([&self.reserve]).map(|pool| pool.held()).sum()
+    }
+
+    /// How many may be open of each protocol.
+    #[must_use]
+    pub fn max(&self) -> usize {
+        self.pools[0].total()
     }
 
     /// Whether there has ever been one.
@@ -97,12 +128,19 @@ impl Connections {
         self.have_been.load(Ordering::Relaxed)
     }
 
-    /// A place, if there is one: nobody is kept waiting for one.
-    pub(crate) fn enter(&self) -> Option<Place> {
-        let permit = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        self.open.fetch_add(1, Ordering::Relaxed);
-        self.have_been.store(true, Ordering::Relaxed);
-        Some(Place { _permit: permit, seat: self.workers.seat(), open: Arc::clone(&self.open) })
+    /// A place in the pool of a protocol, if there is one: no connection waits for one.
+    pub(crate) fn enter(&self, protocol: Protocol, address: Option<IpAddr>) -> Result<Share, Full> {
+        self.pools[protocol as usize].take(address, 1)
+    }
+
+    /// A place in the reserve of HTTP, if there is one.
+    pub(crate) fn enter_reserve(&self, address: Option<IpAddr>) -> Result<Share, Full> {
+        self.reserve.take(address, 1)
+    }
+
+    /// A thread for a connection.
+    pub(crate) fn seat(&self) -> Seat {
+        self.workers.seat()
     }
 
     /// Runs a task that a drain waits for.
@@ -111,18 +149,19 @@ impl Connections {
     }
 
     /// Runs a connection on its thread; a drain waits for it.
-    pub(crate) fn spawn_at(&self, place: Place, connection: impl Future<Output = ()> + Send + 'static) {
-        let handle = place.seat.handle.clone();
+    pub(crate) fn spawn_at(&self, seat: Seat, connection: impl Future<Output = ()> + Send + 'static) {
+        self.have_been.store(true, Ordering::Relaxed);
+        let handle = seat.handle.clone();
         let task = async move {
-            let _place = place;
+            let _seat = seat;
             connection.await;
         };
         self.tasks.spawn_on(task, &handle);
     }
 
     /// Waits until all have ended, for at most so long; says whether they have.
-    pub(crate) async fn finished_within(&self, patience: Duration) -> bool {
+    pub(crate) async fn finished_within(&self, timeout: Duration) -> bool {
         self.tasks.close();
-        tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()
+        tokio::time::timeout(timeout, self.tasks.wait()).await.is_ok()
     }
 }

@@ -1,4 +1,4 @@
-//! gRPC: Envoy's rate limit service, version 3, with health and reflection.
+//! gRPC: Envoy's rate limit service, version 3, with health, and reflection where it is asked for.
 //!
 //! Two things can decide a request, by its domain. Where a descriptor file is
 //! about the domain (`--envoy-config`), it decides, with the meaning that the
@@ -14,6 +14,7 @@
 
 mod answer;
 pub mod bare;
+mod bounds;
 mod config;
 mod headers;
 mod json;
@@ -23,7 +24,7 @@ mod problem;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -37,6 +38,7 @@ use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
 pub(crate) use self::answer::EnvoyRules;
+use self::bounds::Bounds;
 pub(crate) use self::config::{files, load};
 pub(crate) use self::json::router as json_router;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
@@ -53,7 +55,7 @@ use crate::metrics::Protocol;
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let router = router::<()>(&app)
         .fallback(|| async { Status::new(Code::Unimplemented, "no such service").into_http::<Body>() });
-    let serve = move |stream, app| serve_connection(stream, app, router.clone());
+    let serve = move |stream, app, _| serve_connection(stream, app, router.clone());
     listener.serve_each(app, Protocol::Grpc, serve).await;
 }
 
@@ -62,24 +64,34 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
     let (reporter, health) = health_reporter();
     app.connections.spawn(report_health(reporter, app.drain.clone()));
     let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
-    let mut router = Router::new();
-    let patience = app.settings.body_patience();
-    let in_time = move |request: Request<Body>, next: Next| async move {
-        let answered = tokio::time::timeout(patience, next.run(request)).await;
-        answered.unwrap_or_else(|_| Status::new(Code::DeadlineExceeded, "the message took too long").into_http())
+    let timeout = app.settings.body_patience();
+    let whole = |bounds: Bounds| {
+        from_fn(move |request: Request<Body>, next: Next| bounds::in_one_message(bounds.clone(), request, next))
     };
-    router = with(router, limits.max_decoding_message_size(app.settings.max_body)).layer(from_fn(in_time));
-    router = with(router, health);
+    let max_body = app.settings.max_body;
+    let limits = with(Router::new(), limits.max_decoding_message_size(max_body));
+    let limits = limits.layer(whole(Bounds::unary(max_body, timeout)));
+    let health = with(Router::new(), health).layer(whole(Bounds::unary(bounds::MAX_SMALL_MESSAGE, timeout)));
+    let router = limits.merge(health);
+    if app.settings.grpc_reflection { router.merge(reflection(timeout)) } else { router }
+}
+
+/// What there is, for clients that ask.
+fn reflection<S: Clone + Send + Sync + 'static>(timeout: Duration) -> Router<S> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(messages::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let mut router = Router::new();
     // Our own descriptors are valid, which a test sees.
     if let (Ok(new), Ok(old)) = (reflection().build_v1(), reflection().build_v1alpha()) {
-        router = with(with(router, new), old);
+        router = with(router, new.max_decoding_message_size(bounds::MAX_SMALL_MESSAGE));
+        router = with(router, old.max_decoding_message_size(bounds::MAX_SMALL_MESSAGE));
     }
-    router
+    let bounds = Bounds::reflection(timeout);
+    let in_time = move |request: Request<Body>, next: Next| bounds::in_time(bounds.clone(), request, next);
+    router.layer(from_fn(in_time))
 }
 
 /// Says that the server is there, until it leaves.

@@ -4,8 +4,9 @@ mod admin;
 mod answer;
 mod ask;
 pub mod bare;
-mod body;
+pub(crate) mod body;
 mod connection;
+mod counted;
 mod dashboard;
 mod example;
 pub(crate) mod fields;
@@ -16,6 +17,7 @@ mod playground;
 mod problem;
 mod question;
 mod reply;
+mod reserved;
 
 use std::sync::Arc;
 
@@ -36,6 +38,7 @@ pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
 pub(crate) use self::question::LONGEST_TEXT;
 use crate::app::App;
+use crate::connections::Admitted;
 use crate::grpc;
 use crate::listen::{Listener, Stream};
 use crate::metrics::Protocol;
@@ -49,7 +52,16 @@ const CHECK: &str = "/v1/check";
 /// Serves HTTP on a listener until the server closes.
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let router = router(Arc::clone(&app));
-    let serve = move |stream, app| serve_all(stream, app, router.clone());
+    let reserved = reserved::router(router.clone());
+    let serve = move |stream, app, admitted| {
+        let (router, reserved) = (router.clone(), reserved.clone());
+        async move {
+            match admitted {
+                Admitted::Pool => serve_all(stream, app, router).await,
+                Admitted::Reserve => reserved::serve(stream, app, reserved).await,
+            }
+        }
+    };
     listener.serve_each(app, Protocol::Http, serve).await;
 }
 

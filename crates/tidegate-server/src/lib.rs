@@ -23,11 +23,15 @@
 //! # }
 //! ```
 
+mod admission;
 mod app;
+mod buffered;
 mod causes;
 mod cli;
 mod connections;
+mod files;
 mod grpc;
+mod handshakes;
 mod http;
 mod inline;
 mod json;
@@ -41,6 +45,7 @@ mod refused;
 pub mod resp;
 mod serve;
 mod settings;
+mod shares;
 mod snapshot;
 mod store;
 mod systemd;
@@ -50,7 +55,8 @@ mod workers;
 
 pub use app::App;
 pub use cli::run;
-pub use connections::{Connections, Drain};
+pub use connections::{Admitted, Connections, Drain};
+pub use files::TooFewFiles;
 #[doc(hidden)]
 pub use grpc::bare as envoy_message;
 #[doc(hidden)]

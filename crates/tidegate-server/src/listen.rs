@@ -1,29 +1,36 @@
 //! Where connections come from: TCP or a Unix socket, with TLS or without.
 //!
 //! [`Listener::serve_each`] is the one loop that accepts. A handshake is part
-//! of its connection, so nobody waits for a slow one.
+//! of its connection, so no other waits for a slow one. A connection whose
+//! peer does not read is closed here, for every protocol.
 
 use std::fmt;
 use std::io;
-use std::net::{self, IpAddr, SocketAddr};
+use std::net::{self, IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
 use crate::app::App;
-use crate::metrics::Protocol;
+use crate::connections::Admitted;
+use crate::metrics::{OpenConnection, Protocol};
+use crate::shares::Share;
 
 /// How long a client may take for the TLS handshake.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a client may read nothing while there is something to send.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections that may wait to be accepted, if the system grants as many:
 /// whoever comes beyond tries again after a second.
@@ -141,14 +148,14 @@ impl Listener {
     /// the server closes; whoever has reached the socket by then is let in.
     pub async fn serve_each<F, C>(self, app: Arc<App>, protocol: Protocol, serve: C)
     where
-        C: Fn(Stream, Arc<App>) -> F + Clone + Send + 'static,
+        C: Fn(Stream, Arc<App>, Admitted) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let drain = app.drain.clone();
         let mut has_warned = false;
         loop {
             let accepted = tokio::select! {
-                accepted = self.socket.accept() => accepted,
+                accepted = self.accept(&app) => accepted,
                 () = drain.closing() => break,
             };
             match accepted {
@@ -171,31 +178,80 @@ impl Listener {
         }
     }
 
+    async fn accept(&self, app: &App) -> io::Result<Accepted> {
+        if self.tls.is_some() {
+            app.connections.handshakes.room().await;
+        }
+        self.socket.accept().await
+    }
+
     fn begin<F, C>(&self, accepted: Accepted, app: &Arc<App>, protocol: Protocol, serve: C)
     where
-        C: Fn(Stream, Arc<App>) -> F + Send + 'static,
+        C: Fn(Stream, Arc<App>, Admitted) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let Some(place) = app.connections.enter() else {
-            app.metrics.turned_away(protocol);
+        let (address, seat) = (accepted.peer().address(), app.connections.seat());
+        let app_of_task = Arc::clone(app);
+        let failed = |error: io::Error| debug!(%error, "no connection with a client");
+        let Some(tls) = self.tls.clone() else {
+            let Some(place) = enter(app, protocol, address) else { return };
+            app.connections.spawn_at(seat, async move {
+                match accepted.here() {
+                    Ok(stream) => serve(stream, app_of_task, place.admitted).await,
+                    Err(error) => failed(error),
+                }
+                drop(place);
+            });
             return;
         };
-        app.metrics.connected(protocol);
-        let (tls, app_of_task) = (self.tls.clone(), Arc::clone(app));
-        app.connections.spawn_at(place, async move {
-            let stream = async { handshake(accepted.here()?, tls).await };
-            match stream.await {
-                Ok(stream) => serve(stream, app_of_task).await,
-                Err(error) => debug!(%error, "no connection with a client"),
+        let handshake = app.connections.handshakes.begin(address);
+        app.connections.spawn_at(seat, async move {
+            let app = app_of_task;
+            let stream = tokio::select! {
+                stream = async { shake_hands(accepted.here()?, tls).await } => stream,
+                () = handshake.dropped() => return app.metrics.turned_away(protocol, HANDSHAKE),
+            };
+            drop(handshake);
+            match stream {
+                Ok(stream) => {
+                    let Some(place) = enter(&app, protocol, address) else { return };
+                    serve(stream, app, place.admitted).await;
+                    drop(place);
+                }
+                Err(error) => failed(error),
             }
         });
     }
 }
 
-async fn handshake(plain: Stream, tls: Option<TlsAcceptor>) -> io::Result<Stream> {
-    let Some(tls) = tls else { return Ok(plain) };
+/// Why a connection is turned away before its handshake is done, as in labels.
+const HANDSHAKE: &str = "handshake";
+
+/// A connection's place; it is free again when this is dropped.
+struct Place {
+    admitted: Admitted,
+    _share: Share,
+    _open: OpenConnection,
+}
+
+/// A place in the pool of the protocol; if there is none, for HTTP one in the reserve.
+fn enter(app: &App, protocol: Protocol, address: Option<IpAddr>) -> Option<Place> {
+    let (admitted, share) = match app.connections.enter(protocol, address) {
+        Ok(share) => (Admitted::Pool, share),
+        Err(full) => {
+            app.metrics.turned_away(protocol, full.as_str());
+            if protocol != Protocol::Http {
+                return None;
+            }
+            (Admitted::Reserve, app.connections.enter_reserve(address).ok()?)
+        }
+    };
+    Some(Place { admitted, _share: share, _open: app.metrics.connected(protocol) })
+}
+
+async fn shake_hands(plain: Stream, tls: TlsAcceptor) -> io::Result<Stream> {
     let peer = plain.peer;
-    let stream = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(plain)).await??;
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(plain)).await??;
     Ok(Stream::new(stream, peer))
 }
 
@@ -264,11 +320,19 @@ enum Accepted {
 }
 
 impl Accepted {
+    fn peer(&self) -> Peer {
+        match self {
+            Accepted::Tcp(_, peer) => Peer::Tcp(*peer),
+            Accepted::Unix(_) => Peer::Unix,
+        }
+    }
+
     /// Makes it the connection of this thread.
     fn here(self) -> io::Result<Stream> {
+        let peer = self.peer();
         Ok(match self {
-            Accepted::Tcp(stream, peer) => Stream::new(TcpStream::from_std(stream)?, Peer::Tcp(peer)),
-            Accepted::Unix(stream) => Stream::new(UnixStream::from_std(stream)?, Peer::Unix),
+            Accepted::Tcp(stream, _) => Stream::new(TcpStream::from_std(stream)?, peer),
+            Accepted::Unix(stream) => Stream::new(UnixStream::from_std(stream)?, peer),
         })
     }
 }
@@ -282,10 +346,31 @@ pub enum Peer {
     Unix,
 }
 
+impl Peer {
+    /// The address that its connections and its work count against. A network of IPv6 is given
+    /// out whole, so it counts as one; a process of this machine has none.
+    #[must_use]
+    pub fn address(self) -> Option<IpAddr> {
+        let Peer::Tcp(peer) = self else { return None };
+        Some(match peer.ip().to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+
+    /// The peer that sent a request, as its connection has noted it.
+    pub(crate) fn of(extensions: &http::Extensions) -> Peer {
+        extensions.get().copied().unwrap_or(Peer::Unix)
+    }
+}
+
 /// A connection, whatever it runs over.
 pub struct Stream {
     io: Box<dyn Io>,
     peer: Peer,
+    write_timeout: Duration,
+    /// Runs while the peer does not read what is sent.
+    stalled: Option<Pin<Box<Sleep>>>,
     /// What was read and is to be read again, before anything else.
     put_back: Vec<u8>,
 }
@@ -297,7 +382,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Stream {
     pub(crate) fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) -> Stream {
-        Stream { io: Box::new(io), peer, put_back: Vec::new() }
+        Stream { io: Box::new(io), peer, write_timeout: WRITE_TIMEOUT, stalled: None, put_back: Vec::new() }
     }
 
     /// Who is at the other end.
@@ -308,6 +393,18 @@ impl Stream {
     /// Lets the next reader begin with these bytes.
     pub(crate) fn put_back(&mut self, bytes: Vec<u8>) {
         self.put_back.splice(..0, bytes);
+    }
+
+    /// What came of sending, unless the peer has read nothing for too long.
+    fn within_timeout<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.stalled = None;
+            return sent;
+        }
+        let timeout = self.write_timeout;
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout))).as_mut().poll(cx));
+        let words = format!("the client read nothing for {timeout:?}");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, words)))
     }
 }
 
@@ -325,7 +422,8 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let sent = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.within_timeout(cx, sent)
     }
 
     fn poll_write_vectored(
@@ -333,7 +431,8 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let sent = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.within_timeout(cx, sent)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -341,17 +440,21 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let sent = Pin::new(&mut self.io).poll_flush(cx);
+        self.within_timeout(cx, sent)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let sent = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.within_timeout(cx, sent)
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -370,5 +473,29 @@ mod tests {
         assert!(local("127.0.0.1:1") && local("127.9.9.9:1") && local("[::1]:1") && local("localhost:1"));
         assert!(local("unix:/tmp/x"));
         assert!(!local("0.0.0.0:1") && !local("[::]:1") && !local("192.0.2.1:1") && !local("example.com:1"));
+    }
+
+    #[test]
+    fn an_address_is_one_of_ipv4_or_a_network_of_ipv6() {
+        let address = |text: &str| Peer::Tcp(text.parse().unwrap()).address().unwrap().to_string();
+        assert_eq!(address("192.0.2.1:7"), "192.0.2.1");
+        assert_eq!(address("[::ffff:192.0.2.1]:7"), "192.0.2.1");
+        assert_eq!(address("[2001:db8:1:2:3:4:5:6]:7"), "2001:db8:1:2::");
+        assert_eq!(Peer::Unix.address(), None);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_does_not_read_is_given_up() {
+        let (mut client, server) = tokio::io::duplex(4);
+        let mut stream = Stream::new(server, Peer::Unix);
+        stream.write_timeout = Duration::from_millis(20);
+        stream.write_all(b"1234").await.unwrap();
+        let stalled = tokio::join!(stream.write_all(b"5"), async {
+            let mut read = [0];
+            client.read_exact(&mut read).await.unwrap();
+        });
+        stalled.0.unwrap();
+        let error = stream.write_all(b"6").await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
     }
 }

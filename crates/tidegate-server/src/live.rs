@@ -7,18 +7,21 @@
 
 mod picture;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 pub(crate) use self::picture::{AskAgain, LatencyPicture, Picture, RefusalPicture, RulePicture, TopRefused};
 use crate::app::App;
+use crate::shares::{Full, Share, Shares};
 
-/// Those who may watch at a time.
-pub(crate) const MOST_WATCHERS: usize = 64;
+/// Clients that may watch at a time: of all addresses, and of one.
+const MOST_WATCHERS: usize = 64;
+const MAX_WATCHERS_PER_ADDRESS: usize = 8;
 
 /// The time from one picture to the next.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
@@ -28,7 +31,7 @@ const BETWEEN_KEY_COUNTS: Duration = Duration::from_secs(5);
 
 /// Pictures of a server, for those who watch.
 pub(crate) struct Live {
-    room: Arc<Semaphore>,
+    room: Arc<Shares>,
     /// The latest picture; none while nobody watches.
     latest: Mutex<Option<watch::Sender<Bytes>>>,
     keys: Mutex<Option<(Instant, u64)>>,
@@ -38,7 +41,7 @@ pub(crate) struct Live {
 impl Default for Live {
     fn default() -> Live {
         Live {
-            room: Arc::new(Semaphore::new(MOST_WATCHERS)),
+            room: Shares::new(MOST_WATCHERS, MAX_WATCHERS_PER_ADDRESS),
             latest: Mutex::default(),
             keys: Mutex::default(),
             began: Instant::now(),
@@ -49,7 +52,7 @@ impl Default for Live {
 /// Somebody who watches: each picture is a line of JSON.
 pub(crate) struct Watcher {
     pictures: watch::Receiver<Bytes>,
-    _place: OwnedSemaphorePermit,
+    _place: Share,
 }
 
 impl Watcher {
@@ -61,9 +64,12 @@ impl Watcher {
 }
 
 impl Live {
-    /// A place to watch from, if there is one.
-    pub(crate) fn watch(&self, app: &Arc<App>) -> Option<Watcher> {
-        let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
+    /// A place to watch from, or how many there may be.
+    pub(crate) fn watch(&self, app: &Arc<App>, address: Option<IpAddr>) -> Result<Watcher, usize> {
+        let place = self.room.take(address, 1).map_err(|full| match full {
+            Full::Total => self.room.total(),
+            Full::Address => self.room.each(),
+        })?;
         let mut latest = self.latest();
         let pictures = match &*latest {
             Some(known) => {
@@ -81,7 +87,7 @@ impl Live {
                 pictures
             }
         };
-        Some(Watcher { pictures, _place: place })
+        Ok(Watcher { pictures, _place: place })
     }
 
     /// How long the server has been running.
@@ -158,12 +164,17 @@ mod tests {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
         let app = Arc::clone(server.app());
-        let mut watchers: Vec<Watcher> = (0..MOST_WATCHERS).map(|_| app.live.watch(&app).unwrap()).collect();
-        assert!(app.live.watch(&app).is_none());
+        let watch = |address| app.live.watch(&app, address);
+        let address = Some("192.0.2.1".parse().unwrap());
+        let of_one: Vec<Watcher> = (0..8).map(|_| watch(address).unwrap()).collect();
+        assert_eq!(watch(address).err(), Some(8), "no address has all places");
+        drop(of_one);
+        let mut watchers: Vec<Watcher> = (0..MOST_WATCHERS).map(|_| watch(None).unwrap()).collect();
+        assert_eq!(watch(address).err(), Some(64));
         let first = watchers[0].next().await.unwrap();
         assert_eq!(watchers[1].next().await.unwrap().as_ptr(), first.as_ptr());
         watchers.truncate(2);
-        let mut late = app.live.watch(&app).unwrap();
+        let mut late = watch(None).unwrap();
         assert_eq!(late.next().await.unwrap().as_ptr(), first.as_ptr());
         drop(server);
         for watcher in [&mut watchers[0], &mut late] {

@@ -34,6 +34,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    pub(crate) const ALL: [Protocol; 3] = [Protocol::Http, Protocol::Resp, Protocol::Grpc];
+
     /// The name, as in labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -44,8 +46,6 @@ impl Protocol {
         }
     }
 }
-
-const PROTOCOLS: [Protocol; 3] = [Protocol::Http, Protocol::Resp, Protocol::Grpc];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByProtocol {
@@ -62,6 +62,15 @@ struct ByOutcome {
     rule: &'static str,
     outcome: &'static str,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByProtocolAndReason {
+    protocol: &'static str,
+    reason: &'static str,
+}
+
+/// Why connections are turned away: no place in the pool, or none for the address, or too many handshakes.
+const TURNED_AWAY: [&str; 3] = ["full", "address", "handshake"];
 
 const ALLOWED: &str = "allowed";
 const REFUSED: &str = "refused";
@@ -82,7 +91,10 @@ pub struct Metrics {
     missing: Family<ByRule, Counter>,
     errors: Family<ByReason, Counter>,
     failures: AtomicU64,
-    protocols: [ProtocolMetrics; PROTOCOLS.len()],
+    shed: Family<ByReason, Counter>,
+    turned_away: Family<ByProtocolAndReason, Counter>,
+    buffered: Gauge,
+    protocols: [ProtocolMetrics; Protocol::ALL.len()],
     reloads: Counter,
     failed_reloads: Counter,
 }
@@ -145,7 +157,16 @@ impl RuleCounters {
 struct ProtocolMetrics {
     latency: Histogram,
     connections: Counter,
-    turned_away: Counter,
+    open: Gauge,
+}
+
+/// A connection that is counted as open until this is dropped.
+pub(crate) struct OpenConnection(Gauge);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Default for Metrics {
@@ -171,17 +192,29 @@ impl Default for Metrics {
         registry.register("request_duration_seconds", "From a request to its answer", latency.clone());
         let connections = Family::<ByProtocol, Counter>::default();
         registry.register("connections", "Connections that were accepted", connections.clone());
-        let turned_away = Family::<ByProtocol, Counter>::default();
+        let open = Family::<ByProtocol, Gauge>::default();
+        registry.register("connections_open", "Connections that are open", open.clone());
+        let turned_away = Family::<ByProtocolAndReason, Counter>::default();
         registry.register("connections_turned_away", "Connections for which there was no room", turned_away.clone());
+        let shed = Family::<ByReason, Counter>::default();
+        registry.register("requests_shed", "Requests that were not begun for want of room, by reason", shed.clone());
+        let buffered = Gauge::default();
+        let help = "Bytes of unfinished requests and unsent answers that count against the budget";
+        registry.register("buffered_bytes", help, buffered.clone());
         let (reloads, failed_reloads) = (Counter::default(), Counter::default());
         registry.register("policy_changes", "Policies that took the place of the one before", reloads.clone());
         registry.register("policy_mistakes", "Policies that were refused for their mistakes", failed_reloads.clone());
-        let protocols = PROTOCOLS.map(|protocol| {
-            let labels = ByProtocol { protocol: protocol.as_str() };
+        let protocols = Protocol::ALL.map(|protocol| {
+            let protocol = protocol.as_str();
+            let labels = ByProtocol { protocol };
+            // From the start, so that the first one is seen as a change.
+            for reason in TURNED_AWAY {
+                drop(turned_away.get_or_create(&ByProtocolAndReason { protocol, reason }));
+            }
             ProtocolMetrics {
                 latency: latency.get_or_create_owned(&labels),
                 connections: connections.get_or_create_owned(&labels),
-                turned_away: turned_away.get_or_create_owned(&labels),
+                open: open.get_or_create_owned(&labels),
             }
         });
         Metrics {
@@ -194,6 +227,9 @@ impl Default for Metrics {
             missing,
             errors,
             failures: AtomicU64::default(),
+            shed,
+            turned_away,
+            buffered,
             protocols,
             reloads,
             failed_reloads,
@@ -238,12 +274,25 @@ impl Metrics {
         self.of(protocol).latency.observe(took);
     }
 
-    pub(crate) fn connected(&self, protocol: Protocol) {
-        self.of(protocol).connections.inc();
+    pub(crate) fn connected(&self, protocol: Protocol) -> OpenConnection {
+        let ProtocolMetrics { connections, open, .. } = self.of(protocol);
+        connections.inc();
+        open.inc();
+        OpenConnection(open.clone())
     }
 
-    pub(crate) fn turned_away(&self, protocol: Protocol) {
-        self.of(protocol).turned_away.inc();
+    pub(crate) fn turned_away(&self, protocol: Protocol, reason: &'static str) {
+        self.turned_away.get_or_create(&ByProtocolAndReason { protocol: protocol.as_str(), reason }).inc();
+    }
+
+    /// Counts requests that are shed for a reason.
+    pub(crate) fn shed(&self, reason: &'static str) -> Counter {
+        self.shed.get_or_create_owned(&ByReason { reason })
+    }
+
+    /// Shows how many bytes are buffered.
+    pub(crate) fn buffered(&self) -> Gauge {
+        self.buffered.clone()
     }
 
     /// A policy took the place of another, or was refused.
@@ -265,7 +314,7 @@ impl Metrics {
 
     /// How long requests took, of each protocol.
     pub(crate) fn latency(&self) -> impl Iterator<Item = (Protocol, Reading)> {
-        PROTOCOLS.into_iter().map(|protocol| (protocol, self.of(protocol).latency.read()))
+        Protocol::ALL.into_iter().map(|protocol| (protocol, self.of(protocol).latency.read()))
     }
 
     /// Requests without a decision.

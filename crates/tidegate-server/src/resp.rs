@@ -15,8 +15,8 @@
 //! [`LONGEST_COMMAND`](frame::LONGEST_COMMAND), a transaction by
 //! [`MAX_QUEUED_COMMANDS`](transaction::MAX_QUEUED_COMMANDS) and
 //! [`MAX_QUEUED_BYTES`](transaction::MAX_QUEUED_BYTES), answers that it does not read by
-//! [`MOST_UNSENT`](connection::MOST_UNSENT), and its patience with half a command by the
-//! server's idle time. A client that breaks the protocol is told so and disconnected, as by Redis.
+//! [`MOST_UNSENT`](connection::MOST_UNSENT), all of it by the server's [budget](crate::Settings::max_buffered), and the time
+//! that it may be idle, or take for half a command, by the settings. A client that breaks the protocol is told so and disconnected, as by Redis.
 
 mod client;
 pub mod command;
@@ -63,6 +63,6 @@ impl Resp {
 /// Serves RESP on a listener until the server closes.
 pub async fn serve(listener: Listener, resp: Arc<Resp>) {
     let app = Arc::clone(&resp.app);
-    let serve = move |stream, _| connection::serve(stream, Arc::clone(&resp));
+    let serve = move |stream, _, _| connection::serve(stream, Arc::clone(&resp));
     listener.serve_each(app, Protocol::Resp, serve).await;
 }

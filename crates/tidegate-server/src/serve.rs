@@ -13,6 +13,8 @@ use tracing::{error, info, warn};
 
 use crate::app::App;
 use crate::causes::in_full;
+use crate::connections::Connections;
+use crate::files::{self, TooFewFiles};
 use crate::grpc;
 use crate::http;
 use crate::inline::INLINE_RULE;
@@ -70,6 +72,9 @@ pub enum StartError {
         /// Where it would listen.
         address: Address,
     },
+    /// More connections were asked for than files can be opened.
+    #[error(transparent)]
+    Files(#[from] TooFewFiles),
     /// The system has no threads to serve with.
     #[error("cannot start the threads that serve")]
     Threads(#[source] io::Error),
@@ -145,7 +150,8 @@ impl Server {
         let tls = TlsFiles::of(&settings)?;
         let envoy = grpc::load(&settings)?;
         let workers = Workers::start(settings.threads).map_err(StartError::Threads)?;
-        let app = Arc::new(App::new(settings, policy, envoy, store, workers)?);
+        let connections = Connections::new(files::bounds(&settings)?, workers);
+        let app = Arc::new(App::new(settings, policy, envoy, store, connections)?);
         let mut server = Server {
             #[cfg(feature = "otlp")]
             exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,

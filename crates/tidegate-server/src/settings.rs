@@ -46,6 +46,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDRESS", value_delimiter = ',')]
     pub grpc: Vec<Address>,
 
+    /// Let clients of gRPC list the services and their messages (server reflection)
+    #[arg(long, env = "TIDEGATE_GRPC_REFLECTION")]
+    pub grpc_reflection: bool,
+
     /// Descriptor files of Envoy's rate limit service, or folders of them; may be given several times
     #[arg(long, env = "TIDEGATE_ENVOY_CONFIG", value_name = "PATH", value_delimiter = ',')]
     pub envoy_config: Vec<PathBuf>,
@@ -111,13 +115,23 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_SNAPSHOT", value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 
-    /// Connections that may be open at a time; more are closed at once
-    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "COUNT", default_value_t = 20_000)]
-    pub max_connections: usize,
+    /// Connections of each protocol that may be open at a time; unless set, 20000, or as many as the limit on open
+    /// files leaves room for
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "COUNT")]
+    pub max_connections: Option<usize>,
+
+    /// Connections of each protocol that one IP address may have open, of IPv6 one /64 network; unless set, a quarter of
+    /// --max-connections and at least 64
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS_PER_ADDRESS", value_name = "COUNT")]
+    pub max_connections_per_address: Option<usize>,
 
     /// The longest body of a request, in bytes
-    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "BYTES", default_value_t = 1 << 20)]
+    #[arg(long, env = "TIDEGATE_MAX_BODY", value_name = "BYTES", default_value_t = 256 << 10)]
     pub max_body: usize,
+
+    /// Bytes of unfinished requests and unsent answers that the server holds in all
+    #[arg(long, env = "TIDEGATE_MAX_BUFFERED", value_name = "BYTES", default_value_t = 256 << 20)]
+    pub max_buffered: usize,
 
     /// Questions that one request may ask
     #[arg(long, env = "TIDEGATE_MAX_BATCH", value_name = "COUNT", default_value_t = 1_000)]
@@ -126,6 +140,10 @@ pub struct Settings {
     /// Seconds that a client may take for the head of a request, or be idle
     #[arg(long, env = "TIDEGATE_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub idle_seconds: u64,
+
+    /// Seconds that a client of RESP may be idle between commands; 0 is for ever
+    #[arg(long, env = "TIDEGATE_RESP_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 300)]
+    pub resp_idle_seconds: u64,
 
     /// Seconds that a client may take for the body of a request
     #[arg(long, env = "TIDEGATE_BODY_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
@@ -215,6 +233,12 @@ impl Settings {
 
     pub(crate) fn idle(&self) -> Duration {
         Duration::from_secs(self.idle_seconds).min(LONGEST_IDLE)
+    }
+
+    /// How long a client of RESP may be idle, if that has an end.
+    pub(crate) fn resp_idle(&self) -> Option<Duration> {
+        let idle = Duration::from_secs(self.resp_idle_seconds).min(LONGEST_IDLE);
+        (!idle.is_zero()).then_some(idle)
     }
 }
 

@@ -196,7 +196,7 @@ fn envoy_refuses_what_the_service_refuses_and_passes_nothing_without_it() {
 #[test]
 fn grpcio_finds_health_reflection_and_the_right_answers() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, port) = tidegate(folder.path(), &[]);
+    let (_server, port) = tidegate(folder.path(), &["--grpc-reflection"]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy_support/grpcio_client.py");
     let seen = Command::new(python()).arg(script).arg(format!("127.0.0.1:{port}")).output().unwrap();
     let said = [seen.stdout, seen.stderr].concat();

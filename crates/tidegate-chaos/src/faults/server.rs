@@ -30,7 +30,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("server-paused", "SIGSTOP and SIGCONT under load", "nothing", paused).needs(Needs::Tidegate),
     Fault::new(
         "server-out-of-files",
-        "idle connections take all files that it may open",
+        "more idle connections come than it may open files",
         "nothing; who is connected is served",
         out_of_files,
     )
@@ -144,13 +144,11 @@ fn out_of_files(trial: &mut Trial) -> Findings {
     let before = load.tally();
     let idle: Vec<TcpStream> = (0..2 * FILES).filter_map(|_| TcpStream::connect(tidegate.address()).ok()).collect();
     thread::sleep(trial.about(Duration::from_millis(500)));
-    let crowded = get(tidegate.address(), "/healthz");
     recover(&load);
     let during = load.tally();
     drop(idle);
     let after = eventually("room for one more", || get(tidegate.address(), "/healthz"));
     let mut findings = judge_load(load, &limit, Damage::NONE);
-    findings.claim(crowded.is_err(), || format!("there was room for one more: {crowded:?}"));
     findings.claim(during.in_doubt == before.in_doubt, || format!("who was connected was not served: {during}"));
     findings.claim(after.status == 200, || format!("{after:?}"));
     findings

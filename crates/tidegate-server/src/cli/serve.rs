@@ -22,7 +22,7 @@ pub(super) fn run(settings: Settings) -> ExitCode {
     if let Err(error) = log(&settings) {
         return complain(&error);
     }
-    raise_file_limit(settings.max_connections as u64);
+    raise_file_limit();
     // Connections have threads of their own: this one accepts them, and looks after the rest.
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve(settings)),
@@ -135,14 +135,10 @@ fn filter(words: &str) -> Result<EnvFilter, Option<tracing_subscriber::filter::P
 
 /// Each connection is a file, and the usual limit is 1024: takes what the
 /// system grants.
-fn raise_file_limit(connections: u64) {
+fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
         warn!(?current, "cannot raise the limit on open files");
-    }
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if files < connections {
-        warn!(files, connections, "there can be no more connections than open files: raise the limit (ulimit -n)");
     }
 }

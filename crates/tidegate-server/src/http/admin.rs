@@ -19,6 +19,7 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::{ask, body, live, playground, wrong_method};
 use crate::app::App;
+use crate::listen::Peer;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
 
@@ -188,7 +189,8 @@ async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
 }
 
 async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
-    let reset = async { ask::reset(&app, &json_body(&app, request).await?).await };
+    let peer = Peer::of(request.extensions());
+    let reset = async { ask::reset(&app, peer, &json_body(&app, request).await?).await };
     Reply::of(reset.await)
 }
 

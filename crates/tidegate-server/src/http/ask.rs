@@ -15,8 +15,10 @@ use super::fields::Met;
 use super::problem::Problem;
 use super::question::{Question, Questions};
 use super::reply::Reply;
+use crate::admission::TURN;
 use crate::app::App;
 use crate::inline::Inline;
+use crate::listen::Peer;
 use crate::metrics::Protocol;
 use crate::store::AnyStore;
 
@@ -33,12 +35,12 @@ pub(super) enum Ask {
 
 /// Answers a request of `/v1`.
 pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Request<B>) -> Response<Body> {
-    let began = Instant::now();
+    let (began, peer) = (Instant::now(), Peer::of(request.extensions()));
     let answered = match body::read(request, &app).await {
         Err(problem) => Err(problem),
         // On the heap, so that a wait is not as large as the largest of them.
         Ok(body) => match ask {
-            Ask::Verb(verb) => Box::pin(decide(&app, verb, &body)).await,
+            Ask::Verb(verb) => Box::pin(decide(&app, peer, verb, &body)).await,
             Ask::Acquire => Box::pin(acquire(&app, &body)).await,
             Ask::Explain => Box::pin(explain(&app, &body)).await,
         },
@@ -50,7 +52,7 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
     Reply::of(answered).response()
 }
 
-pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
+pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
     match Questions::parse(body, app)? {
         Questions::One(question) => {
             question.without_patience()?;
@@ -63,19 +65,35 @@ pub(super) async fn decide(app: &App, verb: Verb, body: &[u8]) -> Result<Reply, 
             })
         }
         Questions::Batch(questions) => {
+            let _admitted = app.admission.enter(peer.address(), questions.len())?;
             let mut asked = Vec::with_capacity(questions.len());
             // All are understood before any is decided.
             for question in &questions {
                 question.without_patience()?;
                 asked.push((question, question.inline(app)?));
             }
-            // Side by side, so that a store that is far away is asked all at once.
             let answers = asked.iter().map(|(question, inline)| decision(app, verb, question, inline.as_deref()));
-            let items: Vec<Item> =
-                join_all(answers).await.into_iter().map(|answered| Item::of(verb, answered)).collect();
+            let answers = match app.store() {
+                // Side by side, so that a store that is far away is asked all at once.
+                AnyStore::Redis(_) => join_all(answers).await,
+                AnyStore::Memory(_) => in_turns(answers).await,
+            };
+            let items: Vec<Item> = answers.into_iter().map(|answered| Item::of(verb, answered)).collect();
             Ok(Reply::json(&items))
         }
     }
+}
+
+/// One after the other; the thread's other connections have their turns in between.
+async fn in_turns<T>(answers: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut answered = Vec::new();
+    for answer in answers {
+        if !answered.is_empty() && answered.len() % TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+        answered.push(answer.await);
+    }
+    answered
 }
 
 async fn decision(
@@ -152,11 +170,69 @@ pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
 }
 
 /// Forgets all that a question's keys were charged.
-pub(super) async fn reset(app: &App, body: &[u8]) -> Result<Reply, Problem> {
-    decide(app, Verb::Reset, body).await
+pub(super) async fn reset(app: &App, peer: Peer, body: &[u8]) -> Result<Reply, Problem> {
+    decide(app, peer, Verb::Reset, body).await
 }
 
 fn failed(app: &App, error: CheckError) -> Problem {
     app.metrics.failed(&error);
     Problem::Check(error)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+
+    use http::StatusCode;
+    use tidegate::MemoryStore;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    fn batch(length: usize) -> String {
+        format!("[{}]", vec![r#"{"key":"a","limit":"1000000/s"}"#; length].join(","))
+    }
+
+    const SINGLE: &[u8] = br#"{"key":"a","limit":"1000000/s"}"#;
+
+    async fn start() -> Server {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        Server::start(settings, MemoryStore::default()).await.unwrap()
+    }
+
+    /// On one thread, by the order of the answers.
+    #[tokio::test]
+    async fn a_check_is_answered_before_a_batch_that_was_begun_before_it() {
+        let server = start().await;
+        let (app, order) = (server.app(), RefCell::new(Vec::new()));
+        let ask = async |name, body: &[u8]| {
+            let reply = decide(app, Peer::Unix, Verb::Charge, body).await.unwrap();
+            assert_eq!(reply.status, StatusCode::OK);
+            order.borrow_mut().push(name);
+        };
+        let batch = batch(1_000);
+        tokio::join!(ask("batch", batch.as_bytes()), ask("check", SINGLE));
+        assert_eq!(*order.borrow(), ["check", "batch"]);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_has_its_share_in_flight_gets_503_for_batches_and_answers_to_checks() {
+        let server = start().await;
+        let app = server.app();
+        let [one, other] = ["192.0.2.1:7", "192.0.2.2:7"].map(|text| Peer::Tcp(text.parse().unwrap()));
+        let ask = async |peer, body: &[u8]| Reply::of(decide(app, peer, Verb::Charge, body).await);
+        let held = app.admission.enter(one.address(), 8 * app.settings.max_batch).unwrap();
+        let refused = ask(one, batch(17).as_bytes()).await;
+        let detail = String::from_utf8(refused.body).unwrap();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{detail}");
+        assert!(refused.fields.contains(&("retry-after", "1".to_owned())) && detail.contains("8000"), "{detail}");
+        for (peer, body) in [(one, SINGLE), (one, batch(16).as_bytes()), (other, batch(1_000).as_bytes())] {
+            assert_eq!(ask(peer, body).await.status, StatusCode::OK);
+        }
+        let text = app.metrics.text();
+        assert!(text.contains("tidegate_requests_shed_total{reason=\"in-flight\"} 1\n"), "{text}");
+        drop(held);
+        assert_eq!(ask(one, batch(17).as_bytes()).await.status, StatusCode::OK);
+    }
 }

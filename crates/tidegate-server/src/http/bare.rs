@@ -6,10 +6,11 @@ use super::ask;
 use super::problem::Problem;
 use super::reply::Reply;
 use crate::app::App;
+use crate::listen::Peer;
 
 /// What a body is answered as a question with this verb: a status and JSON.
 pub async fn answer(app: &App, verb: Verb, body: &[u8]) -> (u16, Vec<u8>) {
-    read(ask::decide(app, verb, body).await)
+    read(ask::decide(app, Peer::Unix, verb, body).await)
 }
 
 /// What a body is answered as a question why.

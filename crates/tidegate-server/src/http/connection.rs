@@ -16,11 +16,21 @@ use hyper_util::server::conn::auto::Builder;
 use tower::{Service, ServiceExt};
 use tracing::debug;
 
+use super::counted::{Counted, counted};
 use crate::app::App;
+use crate::buffered::FREE;
 use crate::listen::Stream;
 
 /// Requests that one connection of HTTP/2 may have open.
 const MOST_STREAMS: u32 = 200;
+
+/// What a client of HTTP/2 may send before it is read: of a request the protocol's own default, and of a
+/// connection twice that, so that one request that is not read holds up no other.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 2 * STREAM_WINDOW;
+
+/// Bytes of an answer of HTTP/2 that wait for its client to read.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
 
 /// The longest head of a request.
 const LONGEST_HEAD: usize = 16 << 10;
@@ -28,25 +38,53 @@ const LONGEST_HEAD: usize = 16 << 10;
 /// How long the rest of a head may take once the server closes.
 const LAST_HEAD: Duration = Duration::from_secs(1);
 
+/// What a connection may do.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// The time for the first head, and of HTTP/1 for each.
+    pub(super) head_timeout: Duration,
+    /// Whether there may be more than one request. Without it, HTTP/2 has one at a
+    /// time, until the time for the head is over.
+    pub(super) keep_alive: bool,
+}
+
 /// Serves all requests of a connection by `service`.
 pub(crate) async fn serve_connection<S>(stream: Stream, app: Arc<App>, service: S)
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<Counted>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
+    let terms = Terms { head_timeout: app.settings.idle(), keep_alive: true };
+    serve_connection_on(terms, stream, app, service).await;
+}
+
+pub(super) async fn serve_connection_on<S>(terms: Terms, stream: Stream, app: Arc<App>, service: S)
+where
+    S: Service<Request<Counted>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let Terms { head_timeout, keep_alive } = terms;
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(app.settings.idle()).max_buf_size(LONGEST_HEAD);
+    let mut http1 = builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(head_timeout).keep_alive(keep_alive).max_buf_size(LONGEST_HEAD);
     let mut http2 = builder.http2();
-    http2.timer(TokioTimer::new()).max_concurrent_streams(MOST_STREAMS).max_header_list_size(LONGEST_HEAD as u32);
+    let streams = if keep_alive { MOST_STREAMS } else { 1 };
+    http2.timer(TokioTimer::new()).max_concurrent_streams(streams).max_header_list_size(LONGEST_HEAD as u32);
+    http2.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+    http2.max_send_buf_size(MAX_SEND_BUFFER);
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
     let requests = Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into() });
-    let of_service = Arc::clone(&requests);
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+    let (of_service, peer) = (Arc::clone(&requests), stream.peer());
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let (service, open) = (service.clone(), Requests::begin(&of_service));
+        request.extensions_mut().insert(peer);
         async move {
             let is_http1 = request.version() < http::Version::HTTP_2;
-            let mut response = service.oneshot(request).await?;
+            let held = Arc::new(open.0.app.buffered.hold(FREE));
+            let request = request.map(|body| Counted::new(body, Arc::clone(&held)));
+            let response = service.oneshot(request).await?;
+            let mut response = counted(response, &open.0.app.buffered);
             if is_http1 && open.0.app.drain.is_leaving() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -56,7 +94,7 @@ where
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // Before its first bytes hyper does not know which HTTP it is, and waits
     // for them without an end.
-    let mut patience = pin!(tokio::time::sleep(app.settings.idle()));
+    let mut patience = pin!(tokio::time::sleep(head_timeout));
     let (mut is_watched, mut is_closing) = (true, false);
     let served = loop {
         tokio::select! {
@@ -72,6 +110,9 @@ where
                 let is_waited_for = if is_closing { requests.are_open() } else { requests.have_begun() };
                 if !is_waited_for {
                     return;
+                }
+                if !keep_alive {
+                    connection.as_mut().graceful_shutdown();
                 }
                 is_watched = false;
             }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use futures_util::stream::unfold;
-use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Extensions, Response};
 
 use super::problem::Problem;
 use crate::app::App;
-use crate::live::{self, MOST_WATCHERS};
+use crate::listen::Peer;
+use crate::live;
 
 /// One picture.
 pub(super) async fn picture(State(app): State<Arc<App>>) -> Response<Body> {
@@ -21,9 +22,10 @@ pub(super) async fn picture(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 /// A picture each second, until the server closes.
-pub(super) async fn stream(State(app): State<Arc<App>>) -> Response<Body> {
-    let Some(watcher) = app.live.watch(&app) else {
-        return Problem::TooManyWatchers { bound: MOST_WATCHERS }.response();
+pub(super) async fn stream(State(app): State<Arc<App>>, extensions: Extensions) -> Response<Body> {
+    let watcher = match app.live.watch(&app, Peer::of(&extensions).address()) {
+        Ok(watcher) => watcher,
+        Err(bound) => return Problem::TooManyWatchers { bound }.response(),
     };
     let pictures = unfold(watcher, |mut watcher| async {
         let picture = watcher.next().await?;

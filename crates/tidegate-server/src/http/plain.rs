@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use tidegate::kernel::Verb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::CHECK;
 use super::ask;
@@ -38,8 +38,6 @@ const ROOM: usize = 4 * 1024;
 /// Answers that are held while their client is not reading. Its next questions
 /// wait until these are sent.
 const MOST_UNSENT: usize = 64 * 1024;
-/// How long a client may leave its answers unread.
-const READING_PATIENCE: Duration = Duration::from_secs(30);
 /// Fields of a head; whoever sends more is hyper's.
 const MOST_FIELDS: usize = 32;
 
@@ -54,7 +52,7 @@ pub(super) enum Then {
 
 /// Answers plain questions as long as there is nothing else.
 pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<Then> {
-    let idle = app.settings.idle();
+    let (idle, peer) = (app.settings.idle(), stream.peer());
     let mut closing = pin!(app.drain.closing());
     let mut heard = Instant::now();
     // One timer for all waits: it is moved when it rings, not with each question.
@@ -80,17 +78,17 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
         date.set(heard);
         let (mut at, mut began) = (0, heard);
         while let Some((body, length)) = question(&arrived[at..], app) {
-            let reply = Reply::of(ask::decide(app, Verb::Charge, body).await);
+            let reply = Reply::of(ask::decide(app, peer, Verb::Charge, body).await);
             reply.write(&date.text, &mut answers);
             at += length;
             if answers.len() >= MOST_UNSENT {
-                send(stream, &mut answers).await?;
+                send(stream, &mut answers, app).await?;
             }
             let answered = Instant::now();
             app.metrics.answered(Protocol::Http, answered - began);
             began = answered;
         }
-        send(stream, &mut answers).await?;
+        send(stream, &mut answers, app).await?;
         if at < arrived.len() {
             arrived.drain(..at);
             stream.put_back(arrived);
@@ -157,15 +155,13 @@ fn whole_number(digits: &[u8]) -> Option<usize> {
     is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
 }
 
-async fn send(stream: &mut Stream, answers: &mut Vec<u8>) -> io::Result<()> {
+async fn send(stream: &mut Stream, answers: &mut Vec<u8>, app: &App) -> io::Result<()> {
     if answers.is_empty() {
         return Ok(());
     }
-    timeout(READING_PATIENCE, async {
-        stream.write_all(answers).await?;
-        stream.flush().await
-    })
-    .await??;
+    let _held = (answers.len() > ROOM).then(|| app.buffered.hold_anyway(answers.len()));
+    stream.write_all(answers).await?;
+    stream.flush().await?;
     answers.clear();
     answers.shrink_to(ROOM);
     Ok(())

@@ -12,6 +12,8 @@ use tidegate::{AcquireError, CheckError, ConfigError};
 use tidegate_simulate::{ScenarioError, TrafficError};
 
 use super::reply::{PROBLEM_JSON, Reply};
+use crate::admission::Shed;
+use crate::buffered::OverBudget;
 use crate::causes::in_full;
 use crate::json::JsonError;
 use crate::policy::PolicyError;
@@ -62,6 +64,12 @@ pub(super) enum Problem {
     TooManyWaiters { bound: u64 },
     #[error("{bound} clients are watching already: close another dashboard, or retry later")]
     TooManyWatchers { bound: usize },
+    #[error("all connections that the server may have are taken: retry in a moment, or on another instance")]
+    NoPlace,
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+    #[error(transparent)]
+    Shed(#[from] Shed),
     #[error("{bound} simulations are running already: retry in a moment")]
     TooManyPlayers { bound: usize },
     #[error("duration is {found:?}: give a time up to {longest}, such as 30s or 5min")]
@@ -110,6 +118,9 @@ impl Problem {
             Problem::Check(_)
             | Problem::TooManyWaiters { .. }
             | Problem::TooManyWatchers { .. }
+            | Problem::NoPlace
+            | Problem::OverBudget(_)
+            | Problem::Shed(_)
             | Problem::TooManyPlayers { .. }
             | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
             Problem::BrokenOff

@@ -261,7 +261,7 @@ fn info(arguments: Arguments<'_>, resp: &Resp) -> String {
                 ("uptime_in_seconds", &resp.started.elapsed().as_secs()),
             ],
         ),
-        ("Clients", &[("connected_clients", &app.connections.open()), ("maxclients", &app.settings.max_connections)]),
+        ("Clients", &[("connected_clients", &app.connections.open()), ("maxclients", &app.connections.max())]),
         ("Tidegate", &[("tidegate_store", &app.store().name()), ("tidegate_max_keys", &app.settings.max_keys)]),
     ];
     let mut text = String::new();

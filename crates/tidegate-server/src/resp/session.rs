@@ -6,13 +6,15 @@ use std::sync::Arc;
 use super::Resp;
 use super::client::Client;
 use super::command::{Command, Kind, Step, Talk};
-use super::connection::MOST_UNSENT;
+use super::connection::{MOST_UNSENT, ROOM};
 use super::frame::{Arguments, Parser, ProtocolError};
 use super::question::{Question, Verb, shown, write_decision, write_failure};
 use super::reply::Replies;
 use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
 use super::transaction::Transaction;
+use crate::admission::TURN;
+use crate::buffered::FREE;
 
 const NO_WATCH: &str =
     "ERR WATCH is not supported: EXEC does not know whether a key was changed; send MULTI without it";
@@ -44,6 +46,8 @@ struct Responder {
     queued: Option<Box<Transaction>>,
     /// What `EXEC` has yet to answer.
     executing: Option<Box<Transaction>>,
+    /// Decisions since other connections of the thread had their turn.
+    decided: usize,
 }
 
 impl Session {
@@ -54,7 +58,8 @@ impl Session {
         let mut parser = Parser::default();
         parser.set_stranger(client.is_stranger());
         let (throttles, replies) = (Throttles::default(), Replies::default());
-        Session { parser, responder: Responder { throttles, client, replies, resp, queued: None, executing: None } }
+        let responder = Responder { throttles, client, replies, resp, queued: None, executing: None, decided: 0 };
+        Session { parser, responder }
     }
 
     /// Answers to be sent.
@@ -65,7 +70,7 @@ impl Session {
 
     /// The answers have been sent.
     pub fn sent(&mut self) {
-        self.responder.replies.clear(MOST_UNSENT);
+        self.responder.replies.clear(ROOM);
     }
 
     /// Answers the commands that have arrived whole, and drops them from the
@@ -124,7 +129,17 @@ impl Responder {
 
     /// Decides and answers the throttles that wait, whose keys are in the buffer.
     async fn decide(&mut self, buffer: &[u8]) {
-        self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
+        let decided = self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
+        self.take_turns(decided).await;
+    }
+
+    /// Lets other connections of the thread go on, once this one has had its turn.
+    async fn take_turns(&mut self, decided: usize) {
+        self.decided += decided;
+        if self.decided >= TURN {
+            self.decided = 0;
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Answers a command, now that no throttle waits. A throttle is taken, and waits.
@@ -135,7 +150,10 @@ impl Responder {
                     self.replies.error(&error.to_string());
                 }
             }
-            Kind::Ask(verb) => ask(verb, arguments, &self.resp, &mut self.replies).await,
+            Kind::Ask(verb) => {
+                ask(verb, arguments, &self.resp, &mut self.replies).await;
+                self.take_turns(1).await;
+            }
             Kind::Talk(talk) => {
                 if talk == Talk::Reset {
                     self.queued = None;
@@ -175,7 +193,7 @@ impl Responder {
         let replies = &mut self.replies;
         match (step, self.queued.take()) {
             (Step::Multi, None) => {
-                self.queued = Some(Box::default());
+                self.queued = Some(Box::new(Transaction::new(self.resp.app.buffered.hold(FREE))));
                 replies.status("OK");
             }
             (Step::Exec, Some(queued)) if queued.is_aborted() => {
@@ -312,6 +330,39 @@ async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Re
         Err(error) => {
             resp.app.metrics.failed(&error);
             write_failure(&error, replies);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tidegate::MemoryStore;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    /// On one thread, by the order of the answers.
+    #[tokio::test]
+    async fn a_command_is_answered_before_a_long_pipeline_or_transaction_that_was_begun_before_it() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let resp = Resp::new(Arc::clone(server.app()));
+        let throttles = "CL.THROTTLE a 15 1 1\r\n".repeat(400);
+        let checks = "TIDEGATE.PEEK KEY a LIMIT 1/s\r\n".repeat(400);
+        for long in [throttles.clone(), checks, format!("MULTI\r\n{throttles}EXEC\r\n")] {
+            let order = RefCell::new(Vec::new());
+            let answer = async |name, commands: &str| {
+                let (mut session, mut buffer) = (Session::new(Arc::clone(&resp)), commands.as_bytes().to_vec());
+                while session.answer(&mut buffer).await == Next::Answer {
+                    session.sent();
+                }
+                order.borrow_mut().push(name);
+            };
+            tokio::join!(answer("long", &long), answer("short", "CL.THROTTLE b 15 1 1\r\n"));
+            assert_eq!(*order.borrow(), ["short", "long"], "{}", &long[..20]);
         }
     }
 }

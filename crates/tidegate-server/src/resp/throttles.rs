@@ -79,16 +79,18 @@ impl Throttles {
         Ok(Some(self.oldest))
     }
 
-    /// Decides and answers all that wait.
-    pub(super) async fn decide(&mut self, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
-        if self.waiting.is_empty() {
-            return;
+    /// Decides and answers all that wait; says how many.
+    pub(super) async fn decide(&mut self, resp: &Resp, buffer: &[u8], replies: &mut Replies) -> usize {
+        let decided = self.waiting.len();
+        if decided == 0 {
+            return 0;
         }
         match resp.app.store() {
             AnyStore::Memory(store) => self.decide_now(store, resp, buffer, replies),
             AnyStore::Redis(_) => self.decide_in_waves(resp, buffer, replies).await,
         }
         self.waiting.clear();
+        decided
     }
 
     fn decide_now(&mut self, store: &MemoryStore, resp: &Resp, buffer: &[u8], replies: &mut Replies) {

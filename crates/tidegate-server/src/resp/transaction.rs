@@ -5,6 +5,7 @@
 
 use super::command::Kind;
 use super::frame::{Arguments, Span};
+use crate::buffered::{Held, OverBudget};
 
 /// The most commands of a transaction.
 pub const MAX_QUEUED_COMMANDS: usize = 8192;
@@ -12,7 +13,6 @@ pub const MAX_QUEUED_COMMANDS: usize = 8192;
 pub const MAX_QUEUED_BYTES: usize = 1024 * 1024;
 
 /// Commands that wait for `EXEC`, or that it is answering.
-#[derive(Default)]
 pub(super) struct Transaction {
     bytes: Vec<u8>,
     spans: Vec<Span>,
@@ -21,19 +21,31 @@ pub(super) struct Transaction {
     is_aborted: bool,
     /// How many of them `EXEC` has answered.
     pub(super) answered: usize,
+    /// Its bytes, as they count against the server's budget.
+    held: Held,
 }
 
 /// A command for which there is no room.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "ERR a transaction has at most {MAX_QUEUED_COMMANDS} commands and {MAX_QUEUED_BYTES} bytes, and this one has been \
-     discarded: send fewer commands between MULTI and EXEC, or a pipeline without them"
-)]
-pub(super) struct TooLong;
+pub(super) enum NoRoom {
+    #[error(
+        "ERR a transaction has at most {MAX_QUEUED_COMMANDS} commands and {MAX_QUEUED_BYTES} bytes, and this one has been \
+         discarded: send fewer commands between MULTI and EXEC, or a pipeline without them"
+    )]
+    TooLong,
+    #[error("ERR {0}; the transaction has been discarded")]
+    OverBudget(OverBudget),
+}
 
 impl Transaction {
+    /// One without commands.
+    pub(super) fn new(held: Held) -> Transaction {
+        let (bytes, spans, commands) = Default::default();
+        Transaction { bytes, spans, commands, is_aborted: false, answered: 0, held }
+    }
+
     /// Queues a command. A transaction that is aborted drops it.
-    pub(super) fn push(&mut self, kind: Kind, arguments: Arguments<'_>) -> Result<(), TooLong> {
+    pub(super) fn push(&mut self, kind: Kind, arguments: Arguments<'_>) -> Result<(), NoRoom> {
         if self.is_aborted {
             return Ok(());
         }
@@ -42,7 +54,11 @@ impl Transaction {
         let bytes = self.bytes.len() + length + spans * size_of::<Span>();
         if self.commands.len() >= MAX_QUEUED_COMMANDS || bytes > MAX_QUEUED_BYTES {
             self.abort();
-            return Err(TooLong);
+            return Err(NoRoom::TooLong);
+        }
+        if let Err(over) = self.held.add(length + arguments.count() * size_of::<Span>()) {
+            self.abort();
+            return Err(NoRoom::OverBudget(over));
         }
         arguments.copy_to(&mut self.bytes, &mut self.spans);
         self.commands.push((kind, self.spans.len()));
@@ -51,7 +67,9 @@ impl Transaction {
 
     /// Drops all commands: `EXEC` will run none.
     pub(super) fn abort(&mut self) {
-        *self = Transaction { is_aborted: true, ..Transaction::default() };
+        (self.bytes, self.spans, self.commands) = Default::default();
+        self.is_aborted = true;
+        self.held.shrink_to(0);
     }
 
     pub(super) fn is_aborted(&self) -> bool {

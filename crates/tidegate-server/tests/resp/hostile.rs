@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use tidegate_testkit::servers::{Connection, GUARD, Reply};
+use tidegate_testkit::servers::{Connection, GUARD, Reply, eventually};
 
 use crate::harness::{TestServer, ask};
 
@@ -75,8 +75,58 @@ fn half_a_command_is_not_waited_for_for_ever() {
     let began = Instant::now();
     assert_eq!(said(&server, b"*2\r\n$4\r\nECHO\r\n$5\r\ntid"), "");
     assert!(began.elapsed() >= Duration::from_secs(1));
-    // Whoever has sent nothing may go on saying nothing.
+    // A client that has sent nothing may be idle for longer.
     assert_eq!(ask(&mut idle, "PING"), Reply::Status("PONG".into()));
+}
+
+#[test]
+fn an_idle_connection_ends_in_time() {
+    let server = TestServer::start_with(|settings| settings.resp_idle_seconds = 1);
+    assert_eq!(said(&server, b""), "");
+    assert_eq!(said(&server, b"PING\r\n"), "+PONG\r\n", "also after a command");
+}
+
+/// Half of a long command takes all that there is; others are answered, and what was taken comes back.
+#[test]
+fn a_long_command_beyond_the_budget_is_not_read_on_and_harms_no_other() {
+    let server = TestServer::start_with(|settings| (settings.max_buffered, settings.idle_seconds) = (64 * 1024, 1));
+    let buffered = |bytes: &str| {
+        eventually("what is buffered to be counted", || {
+            let text = server.server().app().metrics.text();
+            let found = text.lines().find_map(|line| line.strip_prefix("tidegate_buffered_bytes ")).expect("a gauge");
+            if found == bytes { Ok(()) } else { Err(found.to_owned()) }
+        });
+    };
+    let argument = "x".repeat(60_000);
+    let long = format!("*4\r\n{}", format!("${}\r\n{argument}\r\n", argument.len()).repeat(3));
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    stream.write_all(long.as_bytes()).expect("the socket takes it");
+    buffered("49152");
+    assert_eq!(ask(&mut server.connect(), "PING"), Reply::Status("PONG".into()));
+    stream.set_read_timeout(Some(GUARD)).expect("a socket");
+    match stream.read(&mut [0]) {
+        Ok(read) => assert_eq!(read, 0, "it says nothing, and ends"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    buffered("0");
+}
+
+#[test]
+fn a_transaction_beyond_the_budget_is_aborted() {
+    let server = TestServer::start_with(|settings| settings.max_buffered = 8 * 1024);
+    let mut connection = server.connect();
+    let (message, mut queued) = ("x".repeat(1_000), 0);
+    assert_eq!(ask(&mut connection, "MULTI"), Reply::Status("OK".into()));
+    let words = loop {
+        match ask(&mut connection, &format!("ECHO {message}")) {
+            Reply::Error(words) => break words,
+            reply => assert_eq!(reply, Reply::Status("QUEUED".into())),
+        }
+        queued += 1;
+    };
+    assert!((8..16).contains(&queued) && words.contains("--max-buffered"), "{queued}: {words}");
+    assert!(matches!(ask(&mut connection, "EXEC"), Reply::Error(words) if words.starts_with("EXECABORT")));
+    assert_eq!(ask(&mut connection, "PING"), Reply::Status("PONG".into()));
 }
 
 #[test]

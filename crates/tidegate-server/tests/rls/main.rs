@@ -343,6 +343,16 @@ async fn mistakes_are_named_and_harm_nobody() {
     assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]), "and nobody was charged");
 }
 
+#[tokio::test]
+async fn a_message_beyond_the_budget_of_bytes_is_refused_and_small_ones_pass() {
+    let mut running = start(|settings| settings.max_buffered = 1_000).await;
+    let long = "x".repeat(6_000);
+    let status = running.client.ask(request("files", &[&format!("user={long}")])).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.message().contains("--max-buffered"), "{status:?}");
+    assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]));
+}
+
 /// What the fuzzer does for long, for a moment.
 #[tokio::test]
 async fn messages_with_random_damage_are_answered_or_refused() {
@@ -512,7 +522,7 @@ async fn http_listeners_serve_grpc_too() {
 #[tokio::test]
 async fn both_versions_of_reflection_list_the_services() {
     use tonic_reflection::pb::{v1, v1alpha};
-    let running = start(|_| {}).await;
+    let running = start(|settings| settings.grpc_reflection = true).await;
     let channel = client::channel(running.server.grpc_socket().unwrap()).await;
     // The same messages twice, of two packages.
     macro_rules! services {

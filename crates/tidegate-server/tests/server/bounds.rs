@@ -1,98 +1,157 @@
-//! The library's bounds, as the server sets them: entries of a log, callers that
-//! wait, names of rules.
+//! What the server holds for its clients is bounded, and a client that takes all it can leaves room for others.
 
-use serde_json::json;
+use std::net::TcpStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{Connection, curl, post};
-use crate::running::{Folder, Running, ask};
+use crate::client::{ALICE, Connection, curl, post, try_curl};
+use crate::running::{Running, tidegate_under};
+use crate::transports::Certificates;
 
-const LONG: &str = "sliding-log 3000000/day";
+/// A connection that has been let in.
+fn inside(server: &Running) -> Connection {
+    let mut connection = Connection::open(server.address());
+    assert_eq!(connection.post("/v1/check", ALICE).unwrap().status, 200);
+    connection
+}
 
-fn validate(server: &Running, folder: &Folder, text: &str) -> serde_json::Value {
-    let file = format!("@{}", folder.write("validated.toml", text));
-    let url = server.url("/admin/v1/policy/validate");
-    curl(&["-H", "content-type: application/toml", "--data-binary", &file, &url]).json()
+fn assert_metric(server: &Running, line: &str) {
+    let text = curl(&[&server.url("/metrics")]).body;
+    assert!(text.lines().any(|found| found == line), "{line}: {text}");
 }
 
 #[test]
-fn a_log_beyond_the_bound_is_refused_on_every_way_in() {
-    let folder = Folder::new();
-    let text = format!("[rules.orders]\nlimit = '{LONG}'\n");
-    let policy = folder.write("policy.toml", &text);
-    let says = |said: &str| {
-        assert!(said.contains("rule \\\"orders\\\"") || said.contains("rule \"orders\""), "{said}");
-        assert!(said.contains("at most 100000 are allowed") && said.contains("max_log_entries"), "{said}");
-    };
-    let refused = ask(&["serve", "--http", "127.0.0.1:0", "--policy", &policy]);
-    assert!(!refused.status.success());
-    says(&String::from_utf8_lossy(&refused.stderr));
-    let invalid = ask(&["validate", &policy]);
-    assert_eq!(invalid.status.code(), Some(1));
-    says(&String::from_utf8_lossy(&invalid.stderr));
-    assert!(String::from_utf8_lossy(&invalid.stderr).contains(":2:"), "{invalid:?}");
-    assert!(ask(&["validate", "--max-log-entries", "3000000", &policy]).status.success());
-
-    let server = Running::start(&[]);
-    let found = validate(&server, &folder, &text);
-    assert_eq!((&found["valid"], &found["mistakes"][0]["line"]), (&false.into(), &2.into()));
-    says(found["mistakes"][0]["message"].as_str().unwrap());
-    let url = server.url("/admin/v1/policy");
-    let put = curl(&["-X", "PUT", "-H", "content-type: application/toml", "--data-binary", &text, &url]);
-    assert_eq!(put.status, 422);
-    says(put.json()["detail"].as_str().unwrap());
-    let inline = post(&server.url("/v1/check"), &json!({"key": "alice", "limit": LONG}).to_string());
-    assert_eq!(inline.status, 400);
-    assert!(inline.json()["detail"].as_str().unwrap().contains("use a sliding counter"), "{inline:?}");
-
-    let server = Running::start(&["--max-log-entries", "3000000", "--policy", &policy]);
-    assert_eq!(post(&server.url("/v1/check"), r#"{"key": "alice"}"#).status, 200);
-    let inline = post(&server.url("/v1/check"), &json!({"key": "alice", "limit": LONG}).to_string());
-    assert_eq!(inline.status, 200);
+fn connections_of_resp_leave_http_open() {
+    let server = Running::start(&["--resp", "127.0.0.1:0", "--max-connections", "4"]);
+    let idle: Vec<Connection> = (0..4)
+        .map(|_| {
+            let mut connection = Connection::open(server.address_of("resp"));
+            connection.send(b"PING\r\n").unwrap();
+            assert_eq!(connection.line().unwrap(), "+PONG\r\n");
+            connection
+        })
+        .collect();
+    assert!(Connection::open(server.address_of("resp")).is_closed());
+    assert_eq!(post(&server.url("/v1/check"), ALICE).status, 200);
+    assert_metric(&server, r#"tidegate_connections_turned_away_total{protocol="resp",reason="full"} 1"#);
+    assert_metric(&server, r#"tidegate_connections_open{protocol="resp"} 4"#);
+    drop(idle);
 }
 
 #[test]
-fn callers_beyond_the_bound_do_not_wait_whatever_limit_they_wait_for() {
-    let server = Running::start(&["--max-waiters", "2"]);
-    let wait = |limit: &str| {
-        let mut connection = Connection::open(server.address());
-        let question = json!({"key": "alice", "limit": limit, "patience_ms": 60_000}).to_string();
-        connection.ask("/v1/acquire", &question).unwrap();
-        connection
-    };
-    assert_eq!([wait("1/50s"), wait("1/55s")].map(|mut first| first.answer().unwrap().status), [200, 200]);
-    // Each has a limit of its own, and they share the places.
-    let waiting = [wait("1/50s"), wait("1/55s")];
-    let mut refused = None;
-    eventually("both to wait", || {
-        let answer = post(&server.url("/v1/acquire"), r#"{"key": "bob", "limit": "1/h", "patience_ms": 1}"#);
-        if answer.status != 503 {
-            return Err(format!("{answer:?}"));
+fn a_server_that_is_full_answers_its_operators_and_tells_others_to_retry() {
+    let server = Running::start(&["--max-connections", "2"]);
+    let all = [inside(&server), inside(&server)];
+    for path in ["/healthz", "/readyz", "/healthcheck", "/metrics", "/admin/v1/policy"] {
+        for version in ["--http1.1", "--http2-prior-knowledge"] {
+            // The place of the one before may not be free yet.
+            let answer = eventually("a place", || try_curl(&[version, &server.url(path)]));
+            assert_eq!(answer.status, 200, "{path} {version}: {answer:?}");
+            assert!(version != "--http1.1" || answer.header("connection") == Some("close"), "{path}: {answer:?}");
         }
-        refused = Some(answer);
-        Ok(())
-    });
-    let said = refused.unwrap().json()["detail"].as_str().unwrap().to_owned();
-    assert_eq!(said, "2 callers are waiting already: retry later");
-    drop(waiting);
-    eventually("room after both have left", || {
-        let answer = post(&server.url("/v1/acquire"), r#"{"key": "carol", "limit": "1/h", "patience_ms": 1}"#);
-        if answer.status == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
-    });
+    }
+    let mut other = Connection::open(server.address());
+    let refused = other.post("/v1/check", ALICE).unwrap();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert!(other.is_closed(), "there is one request");
+    assert!(Connection::open(server.address()).is_closed(), "a client that sends nothing keeps no place");
+    drop(all);
 }
 
 #[test]
-fn a_policy_file_gains_rules_however_many_names_were_validated() {
-    let folder = Folder::new();
-    let policy = folder.write("policy.toml", "[rules.all]\nlimit = '10/d'\n");
-    let server = Running::start(&["--policy", &policy, "--max-body", "2000000"]);
-    for round in 0..4 {
-        let text: String = (0..26_000).map(|number| format!("[rules.r{round}-{number}]\nlimit = '1/s'\n")).collect();
-        assert_eq!(validate(&server, &folder, &text)["valid"], true);
+fn one_address_cannot_take_all_connections() {
+    let server = Running::start(&["--max-connections", "8", "--max-connections-per-address", "2"]);
+    let all = [inside(&server), inside(&server)];
+    assert_eq!(Connection::open(server.address()).post("/v1/check", ALICE).unwrap().status, 503);
+    let url = server.url("/v1/check");
+    assert_eq!(curl(&["--interface", "127.0.0.2", "-d", ALICE, &url]).status, 200);
+    let metrics = curl(&["--interface", "127.0.0.2", &server.url("/metrics")]).body;
+    assert!(metrics.contains(r#"turned_away_total{protocol="http",reason="address"} 1"#), "{metrics}");
+    drop(all);
+}
+
+#[test]
+fn stalled_handshakes_give_way_to_new_ones() {
+    let certificates = Certificates::new();
+    let server = certificates.start(&["--max-connections", "16"]);
+    let ca = certificates.path("ca.pem");
+    let url = |path| format!("https://{}{path}", server.address());
+    // Five times as many as there may be.
+    let stalled: Vec<TcpStream> = (0..320).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    for _ in 0..20 {
+        assert_eq!(curl(&["--cacert", &ca, "-d", ALICE, &url("/v1/check")]).status, 200);
     }
-    folder.write("policy.toml", "[rules.all]\nlimit = '10/d'\n[rules.gained]\nlimit = '5/d'\n");
-    eventually("the rule that was gained", || {
-        let answer = post(&server.url("/v1/check"), r#"{"key": "alice"}"#).json();
-        if answer["rule"] == "gained" { Ok(()) } else { Err(answer.to_string()) }
+    let metrics = curl(&["--cacert", &ca, &url("/metrics")]).body;
+    let dropped = r#"tidegate_connections_turned_away_total{protocol="http",reason="handshake"} "#;
+    let dropped: u64 = metrics.lines().find_map(|line| line.strip_prefix(dropped)).unwrap().parse().unwrap();
+    assert!(dropped > 0, "{metrics}");
+    drop(stalled);
+}
+
+#[test]
+fn more_connections_than_open_files_are_an_error_only_if_they_were_asked_for() {
+    let asked = tidegate_under("-n 300").args(["serve", "--http", "127.0.0.1:0", "--max-connections", "1000"]).output();
+    let asked = asked.unwrap();
+    let words = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{words}");
+    for word in ["--max-connections 1000 needs 1160 open files", "grants 300", "ulimit -n", "to 140 or less"] {
+        assert!(words.contains(word), "{word}: {words}");
+    }
+    let server = Running::under("-n 300", &[]);
+    assert_eq!(post(&server.url("/v1/check"), ALICE).status, 200);
+}
+
+#[test]
+fn what_is_beyond_the_budget_is_told_to_retry_and_small_requests_are_answered() {
+    let server = Running::start(&["--max-buffered", "1000"]);
+    let check = |body: &str| post(&server.url("/v1/check"), body);
+    let long = format!("{ALICE}{}", " ".repeat(8_000));
+    let refused = check(&long);
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
+    assert!(refused.json()["detail"].as_str().unwrap().contains("--max-buffered"), "{refused:?}");
+    let batch = |length| format!("[{}]", vec![ALICE; length].join(","));
+    assert_eq!(check(&batch(17)).status, 503, "its answer would be long");
+    assert_eq!((check(&batch(16)).status, check(ALICE).status), (200, 200));
+    assert_metric(&server, r#"tidegate_requests_shed_total{reason="buffered"} 2"#);
+    assert_metric(&server, "tidegate_buffered_bytes 0");
+}
+
+/// Each stops one byte before its end: 375 MiB in all.
+#[test]
+fn bodies_that_never_end_take_no_more_than_the_budget() {
+    const BODIES: usize = 1_500;
+    const BUDGET: usize = 64 << 20;
+    const BOUND: usize = 2 * BUDGET + (64 << 20);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let budget = BUDGET.to_string();
+    let server =
+        Running::start(&["--max-buffered", &budget, "--max-connections-per-address", "2000", "--max-keys", "1000"]);
+    let length = 256 << 10;
+    let head = format!("POST /v1/peek HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    let request = [head.as_bytes(), &vec![b' '; length - 1]].concat();
+    let held: Vec<Connection> = (0..BODIES)
+        .map(|_| {
+            let mut connection = Connection::open(server.address());
+            // One that is refused may be closed before all is sent.
+            let _ = connection.send(&request);
+            connection
+        })
+        .collect();
+    assert_eq!(post(&server.url("/v1/check"), ALICE).status, 200);
+    let metrics = curl(&[&server.url("/metrics")]).body;
+    let number = |name: &str| -> usize {
+        metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
+    };
+    assert!((BUDGET / 2..=BUDGET + (1 << 20)).contains(&number("tidegate_buffered_bytes")), "{metrics}");
+    assert!(number(r#"tidegate_requests_shed_total{reason="buffered"}"#) > BODIES / 2, "{metrics}");
+    let peak = server.peak_memory();
+    assert!(peak < BOUND, "{} MiB", peak >> 20);
+    drop(held);
+    eventually("what was held to be given back", || {
+        let metrics = curl(&[&server.url("/metrics")]).body;
+        if metrics.contains("\ntidegate_buffered_bytes 0\n") { Ok(()) } else { Err(metrics) }
     });
 }

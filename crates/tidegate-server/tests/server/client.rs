@@ -32,12 +32,18 @@ impl Answer {
 
 /// Runs curl, which must succeed.
 pub(crate) fn curl(arguments: &[&str]) -> Answer {
+    try_curl(arguments).unwrap_or_else(|errors| panic!("curl {arguments:?}: {errors}"))
+}
+
+/// Runs curl, which may be turned away.
+pub(crate) fn try_curl(arguments: &[&str]) -> Result<Answer, String> {
     let guard = GUARD.as_secs().to_string();
     let output = Command::new("curl").args(["-sS", "-i", "--max-time", &guard]).args(arguments).output();
     let output = output.expect("curl is missing: run `cargo xtask programs`");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "curl {arguments:?}: {errors}");
-    parse(&String::from_utf8(output.stdout).unwrap())
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(parse(&String::from_utf8(output.stdout).unwrap()))
 }
 
 /// Posts a body.
@@ -92,6 +98,13 @@ impl Connection {
         self.0.read_exact(&mut body)?;
         answer.body = String::from_utf8(body).unwrap();
         Ok(answer)
+    }
+
+    /// The next line, of a protocol that has lines.
+    pub(crate) fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        Ok(line)
     }
 
     /// Whether the server closes it.

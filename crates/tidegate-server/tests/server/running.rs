@@ -24,8 +24,20 @@ impl Running {
     /// Starts a server, with no more than is told.
     pub(crate) fn with(set: impl FnOnce(&mut Command) -> &mut Command) -> Running {
         let mut command = tidegate();
-        command.arg("serve").stdout(Stdio::piped());
-        let mut child = set(&mut command).spawn().unwrap();
+        command.arg("serve");
+        set(&mut command);
+        Running::of(command)
+    }
+
+    /// Starts a server on a port that is free, under a limit of the shell such as `-n 200`.
+    pub(crate) fn under(limit: &str, arguments: &[&str]) -> Running {
+        let mut command = tidegate_under(limit);
+        command.args(["serve", "--http", "127.0.0.1:0"]).args(arguments);
+        Running::of(command)
+    }
+
+    fn of(mut command: Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut banner = String::new();
         while !banner.contains("Try: ") {
@@ -64,6 +76,13 @@ impl Running {
         self.child.wait().unwrap()
     }
 
+    /// The most memory that it has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+    }
+
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -79,7 +98,17 @@ impl Drop for Running {
 /// The binary, without the environment's say. Clients and stores may be as slow as the machine is, unless a test
 /// says otherwise: a drain fails after the guard, and an idle connection outlives it.
 pub(crate) fn tidegate() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    alone(Command::new(env!("CARGO_BIN_EXE_tidegate")))
+}
+
+/// The same, under a limit of the shell.
+pub(crate) fn tidegate_under(limit: &str) -> Command {
+    let mut command = alone(Command::new("/bin/sh"));
+    command.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_tidegate")]);
+    command
+}
+
+fn alone(mut command: Command) -> Command {
     command.env_clear().env("TIDEGATE_DRAIN_GRACE_MS", "100").env("TIDEGATE_LOG", "warn");
     command.env("TIDEGATE_DRAIN_SECONDS", GUARD.as_secs().to_string());
     command.env("TIDEGATE_IDLE_SECONDS", "3600").env("TIDEGATE_BODY_SECONDS", "3600");
