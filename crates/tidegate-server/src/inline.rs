@@ -1,17 +1,22 @@
-//! Limits that come with the request: made ready once, remembered within a
-//! bound.
+//! Limits that come with the request: checked against the server's caps, made
+//! ready once, remembered within a bound.
 //!
 //! All of them go by one name, so no caller can make the process remember
 //! names. A state belongs to the name and the limit's words, so the same key
 //! under the same limit is one state, whichever protocol asks. Only Envoy's
-//! count by their period, whatever their number.
+//! count by their period, whatever their number. States are [kept
+//! apart](crate::inline_store) from those of the policy.
+
+mod caps;
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tidegate::{ConfigError, FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
+use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
 
+pub(crate) use self::caps::Caps;
+pub use self::caps::InlineError;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::store::AnyStore;
@@ -41,6 +46,7 @@ pub(crate) struct InlineLimits {
     known: RwLock<HashMap<(Limit, Counted), Arc<Inline>>>,
     /// The same by the words that they came in, which need not be read again.
     by_words: RwLock<HashMap<Box<str>, Arc<Inline>>>,
+    caps: Caps,
     store: AnyStore,
     on_failure: Option<FailureMode>,
     /// What all of them use of their stand-ins, however often they are made.
@@ -63,6 +69,7 @@ const LOCAL_KEYS: usize = 100_000;
 
 impl InlineLimits {
     pub(crate) fn new(
+        caps: Caps,
         store: AnyStore,
         on_failure: Option<FailureMode>,
         metrics: Arc<Metrics>,
@@ -71,24 +78,28 @@ impl InlineLimits {
         let (known, by_words) = (RwLock::default(), RwLock::default());
         let local_store = matches!(on_failure, Some(FailureMode::Local { .. }))
             .then(|| Arc::new(MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_default()));
-        InlineLimits { known, by_words, store, on_failure, local_store, metrics, refused }
+        InlineLimits { known, by_words, caps, store, on_failure, local_store, metrics, refused }
     }
 
     /// The limit that these words are.
-    pub(crate) fn read(&self, words: &str) -> Result<Arc<Inline>, ConfigError> {
+    pub(crate) fn read(&self, words: &str) -> Result<Arc<Inline>, InlineError> {
         if let Some(known) = self.by_words.read().unwrap_or_else(PoisonError::into_inner).get(words) {
             return Ok(Arc::clone(known));
         }
-        let inline = self.get(words.parse()?, Counted::ByLimit)?;
+        let inline = self.get(words.parse::<Limit>()?, Counted::ByLimit)?;
         if words.len() <= LONGEST_WORDS {
             remember(&self.by_words, words.into(), &inline);
         }
         Ok(inline)
     }
 
-    pub(crate) fn get(&self, limit: Limit, counted: Counted) -> Result<Arc<Inline>, ConfigError> {
+    pub(crate) fn get(&self, limit: Limit, counted: Counted) -> Result<Arc<Inline>, InlineError> {
         if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&(limit, counted)) {
             return Ok(Arc::clone(known));
+        }
+        // Envoy's have caps of their own.
+        if counted == Counted::ByLimit {
+            self.caps.check(limit)?;
         }
         let meter = match counted {
             Counted::ByLimit => Meter::new(INLINE_RULE, limit),
@@ -127,7 +138,7 @@ mod tests {
     #[test]
     fn more_limits_than_the_bound_are_forgotten_and_their_states_are_not() {
         let store = AnyStore::from(MemoryStore::default());
-        let limits = InlineLimits::new(store, None, Arc::default(), Arc::default());
+        let limits = InlineLimits::new(Caps::default(), store, None, Arc::default(), Arc::default());
         let first = Limit::per_hour(1);
         let ask = |limit| {
             let inline = limits.get(limit, Counted::ByLimit).unwrap();
@@ -145,7 +156,8 @@ mod tests {
 
     #[test]
     fn words_are_read_once_and_bounded_as_well() {
-        let limits = InlineLimits::new(AnyStore::from(MemoryStore::default()), None, Arc::default(), Arc::default());
+        let store = AnyStore::from(MemoryStore::default());
+        let limits = InlineLimits::new(Caps::default(), store, None, Arc::default(), Arc::default());
         let first = limits.read("5/min").unwrap();
         assert_eq!(first.limit, "5/min".parse().unwrap());
         assert!(Arc::ptr_eq(&first, &limits.read("5/min").unwrap()));

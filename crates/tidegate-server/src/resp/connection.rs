@@ -1,5 +1,6 @@
 //! One connection: read what there is, answer all of it, write once.
 
+use std::future::ready;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,9 +22,6 @@ const ROOM: usize = 16 * 1024;
 pub const MOST_UNSENT: usize = 64 * 1024;
 /// How long a client may leave its answers unread.
 const READING_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client may take to hang up as well, and what it may still say.
-const LAST_PATIENCE: Duration = Duration::from_secs(1);
-const MOST_IGNORED: usize = 1024 * 1024;
 
 /// Serves all commands of a connection.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<Resp>) {
@@ -31,13 +29,13 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<R
         debug!(%error, "a connection ended badly");
         return;
     }
-    let _ = timeout(LAST_PATIENCE, hang_up(&mut stream)).await;
+    let _ = stream.shutdown().await;
 }
 
 /// Until the client leaves, the server closes, or the protocol is broken.
 async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc<Resp>) -> io::Result<()> {
     let drain = resp.app.drain.clone();
-    let mut closing = pin!(drain.closing());
+    let (mut closing, mut is_closing) = (pin!(drain.closing()), false);
     let mut session = Session::new(Arc::clone(&resp));
     let mut buffer = Vec::with_capacity(ROOM);
     // When half a command has arrived, and the rest is due.
@@ -52,8 +50,14 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc
         let read = tokio::select! {
             biased;
             read = read => read?,
-            // All that had been sent has been answered.
-            () = &mut closing => return Ok(()),
+            () = &mut closing, if !is_closing => {
+                // The runtime has to look at the socket for it to know of what has arrived.
+                tokio::task::yield_now().await;
+                is_closing = true;
+                continue;
+            }
+            // All that had arrived has been answered.
+            () = ready(()), if is_closing => return Ok(()),
         };
         if read == 0 {
             return Ok(());
@@ -94,17 +98,29 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Resul
     .await?
 }
 
-/// Hangs up and waits for the other side: a socket that is closed with
-/// something unread in it may take back what it has sent.
-async fn hang_up(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut ignored = [0; 1024];
-    let mut most = MOST_IGNORED;
-    while most > 0 {
-        match stream.read(&mut ignored).await? {
-            0 => break,
-            length => most = most.saturating_sub(length),
-        }
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use tidegate::MemoryStore;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    /// The server closes before the runtime has looked at the socket, in which a command waits.
+    #[tokio::test]
+    async fn a_command_that_is_in_the_socket_when_the_server_closes_is_answered() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().await.unwrap().0;
+        client.write_all(b"PING\r\n").unwrap();
+        server.app().drain.close();
+        serve(stream, Resp::new(Arc::clone(server.app()))).await;
+        let mut said = String::new();
+        client.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "+PONG\r\n");
     }
-    Ok(())
 }

@@ -11,6 +11,7 @@ mod deploy;
 mod drain;
 mod hall_of_bugs;
 mod hostile;
+mod inline;
 mod messages;
 mod openapi;
 mod questions;
