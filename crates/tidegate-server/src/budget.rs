@@ -1,13 +1,14 @@
 //! How many keys of inline limits there may be where they share a store with
 //! the policy's: on Redis, and where an Envoy descriptor file decides.
 //!
-//! A charge of such a key first takes an entry in a table of this process, of
-//! `--inline-max-keys` entries, which lives at least as long as the key's state.
-//! A key that finds no entry is refused before the store hears of it. So the
-//! charges that one server has admitted since it started have at most
-//! `--inline-max-keys` inline keys live at a time, and N servers N times as many;
-//! the rest of the store is the policy's. A restart begins a new table, and the
-//! keys of the old one live on until their limits forget them.
+//! A charge of such a key first takes an entry in a table of this process, which
+//! lives at least as long as the key's state. A key that finds no entry is refused
+//! before the store hears of it. The table has room for `--inline-max-keys` entries,
+//! with spare slots: three for every eight, and all of them rounded up to a multiple
+//! of 256. That is how many inline keys the charges of one server have live at a time,
+//! and N servers N times as many; the rest of the store is the policy's. A restart
+//! begins a new table, and the keys of the old one live on until their limits forget
+//! them.
 //!
 //! An entry is a token bucket of two that gains one per life of the key's state. A
 //! charge that it admits leaves at least one unit to drain, and one that it refuses
@@ -35,8 +36,8 @@ pub(crate) struct Budget {
 /// There is no entry for another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{max_keys} keys of limits that came with requests are live: retry later, use the policy, or start the server with \
-     a larger --inline-max-keys"
+    "all places for keys of limits that come with requests are taken ({max_keys}): retry later, use the policy, or \
+     start the server with a larger --inline-max-keys"
 )]
 pub(crate) struct InlineFull {
     max_keys: usize,
@@ -132,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    const KEYS: usize = 100;
+    const KEYS: usize = 1_000;
 
     #[test]
     fn an_entry_lives_as_long_as_the_state_that_it_stands_for() {
@@ -144,7 +145,7 @@ mod tests {
         let admitted =
             |from: usize| (from..from + 10 * KEYS).filter(|n| budget.admit(&meter, &key(*n)).is_ok()).count();
         let first = admitted(0);
-        assert!((KEYS..2 * KEYS).contains(&first), "{first} keys in a table for {KEYS}");
+        assert!((KEYS..=(KEYS * 11 / 8).next_multiple_of(256)).contains(&first), "{first} keys in a table for {KEYS}");
         assert_eq!(budget.refused(), (10 * KEYS - first) as u64);
         assert_eq!(admitted(10_000), 0);
         let known = (0..10 * KEYS).find(|number| budget.admit(&meter, &key(*number)).is_ok()).unwrap();

@@ -289,7 +289,7 @@ mod tests {
         said.split("\r\n").filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\r\n")
     }
 
-    /// The server closes before the runtime has looked at the socket, in which a request waits.
+    /// The server closes before the runtime has looked at the socket, in which the next request waits.
     #[tokio::test]
     async fn a_request_that_is_in_the_socket_when_the_server_closes_is_answered() {
         for (first, path) in [(First::Plain, "/v1/check"), (First::Hyper, "/v1/check"), (First::Plain, "/v1/peek")] {
@@ -297,21 +297,30 @@ mod tests {
             let server = Server::start(settings, MemoryStore::default()).await.unwrap();
             let app = Arc::clone(server.app());
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let stream = Stream::new(listener.accept().await.unwrap().0, Peer::Unix);
-            std::io::Write::write_all(&mut client, post("", BODY).replace("/v1/check", path).as_bytes()).unwrap();
-            app.drain.close();
-            let router = router(Arc::clone(&app));
-            let reading = std::thread::spawn(move || {
-                let mut said = String::new();
-                std::io::Read::read_to_string(&mut client, &mut said).map(|_| said)
+            let (drain, router) = (app.drain.clone(), router(Arc::clone(&app)));
+            let serving = tokio::spawn(async move {
+                match first {
+                    First::Plain => serve_all(stream, app, router).await,
+                    First::Hyper => serve_connection(stream, app, router).await,
+                }
             });
-            match first {
-                First::Plain => serve_all(stream, app, router).await,
-                First::Hyper => serve_connection(stream, app, router).await,
+            let request = post("", BODY).replace("/v1/check", path);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut said = Vec::new();
+            while !said.ends_with(b"}") {
+                assert_ne!(client.read_buf(&mut said).await.unwrap(), 0);
             }
-            let said = reading.join().unwrap().unwrap();
-            assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.contains("connection: close\r\n"), "{said}");
+            // From here to the next await, only this task runs.
+            assert_eq!(client.try_write(request.as_bytes()).unwrap(), request.len());
+            drain.close();
+            client.read_to_end(&mut said).await.unwrap();
+            drop(client);
+            serving.await.unwrap();
+            let said = String::from_utf8(said).unwrap();
+            assert_eq!(said.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{said}");
+            assert_eq!(said.matches("connection: close\r\n").count(), 1, "{said}");
         }
     }
 

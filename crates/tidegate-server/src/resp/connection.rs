@@ -101,26 +101,30 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Resul
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::{Read, Write};
-
     use tidegate::MemoryStore;
 
     use super::*;
     use crate::{Server, Settings};
 
-    /// The server closes before the runtime has looked at the socket, in which a command waits.
+    /// The server closes before the runtime has looked at the socket, in which the next command waits.
     #[tokio::test]
     async fn a_command_that_is_in_the_socket_when_the_server_closes_is_answered() {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
-        client.write_all(b"PING\r\n").unwrap();
+        let serving = tokio::spawn(serve(stream, Resp::new(Arc::clone(server.app()))));
+        client.write_all(b"PING\r\n").await.unwrap();
+        let mut said = Vec::new();
+        while said != b"+PONG\r\n" {
+            assert_ne!(client.read_buf(&mut said).await.unwrap(), 0);
+        }
+        // From here to the next await, only this task runs.
+        assert_eq!(client.try_write(b"ECHO again\r\n").unwrap(), 12);
         server.app().drain.close();
-        serve(stream, Resp::new(Arc::clone(server.app()))).await;
-        let mut said = String::new();
-        client.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "+PONG\r\n");
+        client.read_to_end(&mut said).await.unwrap();
+        serving.await.unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), "+PONG\r\n$5\r\nagain\r\n");
     }
 }

@@ -48,7 +48,8 @@ async fn overrides_take_no_more_of_the_store_of_the_files_than_their_budget() {
             }
         }
         match domain {
-            "files" => assert!((100..200).contains(&answered) && refused == 500 - answered, "{answered}, {refused}"),
+            // A table has spare slots, in all a multiple of 256.
+            "files" => assert!((100..=256).contains(&answered) && refused == 500 - answered, "{answered}, {refused}"),
             // In a store of their own, keys without room share states.
             _ => assert_eq!((answered, refused), (500, 0)),
         }
