@@ -1,6 +1,6 @@
 //! What a store has done, in numbers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a [`RedisStore`](crate::RedisStore) has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +10,10 @@ pub struct Statistics {
     pub round_trips: u64,
     /// Calls that failed for lack of an answer or a connection.
     pub failures: u64,
+    /// Calls that a server refused, such as for want of a password or of memory.
+    pub refused: u64,
+    /// Whether the latest answer of a server was such a refusal.
+    pub refusing: bool,
     /// Calls that were not made, because the servers were away.
     pub turned_away: u64,
     /// Outages that were noticed.
@@ -28,6 +32,8 @@ pub struct Statistics {
 pub(crate) struct Counters {
     round_trips: AtomicU64,
     failures: AtomicU64,
+    refused: AtomicU64,
+    refusing: AtomicBool,
     turned_away: AtomicU64,
     outages: AtomicU64,
     leased: AtomicU64,
@@ -41,6 +47,17 @@ impl Counters {
 
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A server has answered, or refused to.
+    pub(crate) fn heard(&self, refused: bool) {
+        if refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        // Most hear what they heard before: no need to take the cache line for it.
+        if self.refusing.load(Ordering::Relaxed) != refused {
+            self.refusing.store(refused, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn turned_away(&self) {
@@ -63,6 +80,8 @@ impl Counters {
         Statistics {
             round_trips: self.round_trips.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            refusing: self.refusing.load(Ordering::Relaxed),
             turned_away: self.turned_away.load(Ordering::Relaxed),
             outages: self.outages.load(Ordering::Relaxed),
             leased: self.leased.load(Ordering::Relaxed),

@@ -71,6 +71,42 @@ pub enum RedisFailure {
 }
 
 impl RedisFailure {
+    /// What happened, without the server's own words: for callers who are not to
+    /// read what operators do.
+    #[must_use]
+    pub fn in_general(&self) -> String {
+        match self {
+            RedisFailure::Deadline { deadline, .. } => format!("no answer within {deadline:?}"),
+            RedisFailure::Connection { .. } => "no connection to the store".into(),
+            RedisFailure::Refused { .. } => "the store refused the command".into(),
+            RedisFailure::ForeignKey { .. } => "the store holds something else under the key".into(),
+            RedisFailure::Away { .. }
+            | RedisFailure::Contended { .. }
+            | RedisFailure::Garbled { .. }
+            | RedisFailure::OnTheWay
+            | RedisFailure::IdReused
+            | RedisFailure::IdSpansSlots
+            | RedisFailure::Disagreement => self.to_string(),
+        }
+    }
+
+    /// Of those that are told to the operator now and then, which kind it is.
+    pub(crate) fn kind(&self) -> Option<usize> {
+        match self {
+            RedisFailure::Refused { .. } => Some(0),
+            RedisFailure::ForeignKey { .. } => Some(1),
+            RedisFailure::Garbled { .. } => Some(2),
+            RedisFailure::Deadline { .. } => Some(3),
+            RedisFailure::Connection { .. } => Some(4),
+            RedisFailure::Away { .. }
+            | RedisFailure::Contended { .. }
+            | RedisFailure::OnTheWay
+            | RedisFailure::IdReused
+            | RedisFailure::IdSpansSlots
+            | RedisFailure::Disagreement => None,
+        }
+    }
+
     /// Whether it says something about the health of the servers.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
@@ -87,6 +123,9 @@ impl RedisFailure {
         }
     }
 }
+
+/// How many [kinds](RedisFailure::kind) there are.
+pub(crate) const KINDS: usize = 5;
 
 impl From<RedisFailure> for tidegate::StoreError {
     fn from(failure: RedisFailure) -> Self {

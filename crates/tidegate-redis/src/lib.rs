@@ -94,6 +94,8 @@
 
 mod breaker;
 mod builder;
+#[cfg(feature = "tls")]
+mod certificates;
 mod cluster;
 mod counters;
 #[cfg(test)]
@@ -118,6 +120,8 @@ mod swap;
 
 pub use breaker::BreakerSettings;
 pub use builder::Builder;
+#[cfg(feature = "tls")]
+pub use certificates::Certificates;
 pub use counters::Statistics;
 pub use eviction::Eviction;
 pub use failure::RedisFailure;

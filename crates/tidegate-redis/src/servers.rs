@@ -5,9 +5,12 @@ use std::fmt;
 use futures_util::FutureExt;
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
-use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisResult};
 use tokio::sync::Mutex;
+
+#[cfg(feature = "tls")]
+use crate::certificates::Certificates;
 
 /// Where a store keeps its states: made from a URL, or from a client of your own.
 pub struct Servers(Topology);
@@ -50,6 +53,14 @@ pub enum ConnectError {
     /// The client cannot use it.
     #[error("the client cannot use the URL")]
     Unusable(#[from] redis::RedisError),
+    /// Certificates for a connection that has no use for them.
+    #[error(
+        "certificates are for servers that speak TLS: write rediss, rediss+sentinel or rediss+cluster, not {scheme:?}"
+    )]
+    CertificatesWithoutTls {
+        /// The scheme of the URL.
+        scheme: String,
+    },
     /// A prefix with a brace would spoil the hash tags.
     #[error("a prefix must not contain a brace, and {prefix:?} does: choose another")]
     Prefix {
@@ -84,40 +95,52 @@ impl Servers {
     /// # Errors
     /// If it names none.
     pub fn parse(url: &str) -> Result<Servers, ConnectError> {
+        Servers::read(url, &Opener::default())
+    }
+
+    /// The same, for servers that speak TLS with certificates of your own.
+    ///
+    /// # Errors
+    /// If it names none, or none that speak TLS, or if the certificates cannot be read.
+    #[cfg(feature = "tls")]
+    pub fn parse_with_certificates(url: &str, certificates: Certificates) -> Result<Servers, ConnectError> {
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        if !matches!(scheme, "rediss" | "valkeys" | "rediss+sentinel" | "rediss+cluster") {
+            // Without a scheme there may be a password before the first colon.
+            return Err(ConnectError::CertificatesWithoutTls { scheme: scheme.to_owned() });
+        }
+        Servers::read(url, &Opener { certificates: Some(certificates.into()) })
+    }
+
+    fn read(url: &str, opener: &Opener) -> Result<Servers, ConnectError> {
         let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
         // Where it is missing, this may be a password.
         let scheme = scheme.rsplit_once('@').map_or(scheme, |(_, host)| host);
         match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => {
-                Ok(Client::open(url)?.into())
+                Ok(opener.client(url)?.into())
             }
-            "redis+sentinel" | "rediss+sentinel" => Servers::sentinels(url, scheme),
+            "redis+sentinel" | "rediss+sentinel" => Servers::sentinels(url, scheme, opener),
             "redis+cluster" | "rediss+cluster" => {
                 let (nodes, db) = each_host(url, scheme, 6379);
-                let nodes = nodes.into_iter().map(|node| Client::open(format!("{node}/{db}")));
+                let nodes = nodes.into_iter().map(|node| opener.client(&format!("{node}/{db}")));
                 Servers::cluster(nodes.collect::<RedisResult<Vec<_>>>()?)
             }
             _ => Err(ConnectError::UnknownScheme { scheme: scheme.to_owned() }),
         }
     }
 
-    fn sentinels(url: &str, scheme: &str) -> Result<Servers, ConnectError> {
+    fn sentinels(url: &str, scheme: &str, opener: &Opener) -> Result<Servers, ConnectError> {
         let (sentinels, path) = each_host(url, scheme, 26_379);
         let mut path = path.split('/');
         let master = path.next().filter(|name| !name.is_empty()).ok_or(ConnectError::NoMasterName)?;
         let node = sentinels.first().ok_or(ConnectError::NoMasterName)?;
         let node = format!("{node}/{}", path.next().unwrap_or_default()).into_connection_info()?;
-        // Credentials and database are those of the servers; sentinels rarely have any.
-        let mut info = SentinelNodeConnectionInfo::default().set_redis_connection_info(node.redis_settings().clone());
-        if scheme == "rediss+sentinel" {
-            info = info.set_tls_mode(redis::TlsMode::Secure);
-        }
         // A client for each: one that knows them all waits for a sentinel that
         // hangs before it listens to the next.
         let clients = sentinels.iter().map(|sentinel| {
-            let bare = vec![without_credentials(sentinel)];
-            SentinelClient::build(bare, String::from(master), Some(info.clone()), SentinelServerType::Master)
-                .map(Mutex::new)
+            let address = without_credentials(sentinel).into_connection_info()?.addr().clone();
+            opener.sentinel(address, master, &node).map(Mutex::new)
         });
         Ok(Servers(Topology::One(Origin::Sentinels(clients.collect::<RedisResult<_>>()?))))
     }
@@ -137,6 +160,46 @@ impl Servers {
 
     pub(crate) fn into_topology(self) -> Topology {
         self.0
+    }
+}
+
+/// How clients are made of addresses.
+#[derive(Default)]
+struct Opener {
+    #[cfg(feature = "tls")]
+    certificates: Option<redis::TlsCertificates>,
+}
+
+impl Opener {
+    fn client(&self, url: &str) -> RedisResult<Client> {
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = &self.certificates {
+            return Client::build_with_tls(url, certificates.clone());
+        }
+        Client::open(url)
+    }
+
+    /// A client of one sentinel, for servers like `node`. Credentials and database
+    /// are those of the servers; sentinels rarely have any.
+    fn sentinel(&self, sentinel: ConnectionAddr, master: &str, node: &ConnectionInfo) -> RedisResult<SentinelClient> {
+        let settings = node.redis_settings();
+        let mut builder = SentinelClientBuilder::new([sentinel], master, SentinelServerType::Master)?;
+        builder = builder.set_client_to_redis_db(settings.db()).set_client_to_redis_protocol(settings.protocol());
+        if let Some(username) = settings.username() {
+            builder = builder.set_client_to_redis_username(username);
+        }
+        if let Some(password) = settings.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if matches!(node.addr(), ConnectionAddr::TcpTls { .. }) {
+            builder = builder.set_client_to_redis_tls_mode(redis::TlsMode::Secure);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = &self.certificates {
+            builder = builder.set_client_to_redis_certificates(certificates.clone());
+            builder = builder.set_client_to_sentinel_certificates(certificates.clone());
+        }
+        builder.build()
     }
 }
 

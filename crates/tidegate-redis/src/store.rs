@@ -15,7 +15,7 @@ use crate::breaker::Breaker;
 use crate::builder::{Builder, Settings};
 use crate::cluster::{Address, Cluster};
 use crate::counters::{Counters, Statistics};
-use crate::failure::{Redirect, RedisFailure, Remedy};
+use crate::failure::{KINDS, Redirect, RedisFailure, Remedy};
 use crate::key::{SLOTS, genesis_key, slot, state_key};
 use crate::lease::Leases;
 use crate::ledger::Lease;
@@ -46,8 +46,8 @@ pub(crate) struct Inner {
     /// Where strict mode keeps the history of a slot, by slot: found by trying.
     genesis: Box<[OnceLock<Vec<u8>>]>,
     counters: Counters,
-    /// When it was last said that a server decides nothing, in microseconds.
-    told: AtomicU64,
+    /// When it was last told that calls fail, in microseconds, by the kind of failure.
+    told: [AtomicU64; KINDS],
 }
 
 /// Where the states are.
@@ -64,8 +64,8 @@ const SLOTS_A_BREAKER: u16 = 256;
 /// time is not the server's, and may stand still.
 const KEPT_LONGER_BY_FOREIGN_CLOCK_MS: u64 = 86_400_000;
 
-/// Microseconds between two lines in the log about servers that decide nothing.
-const BETWEEN_WARNINGS: u64 = 60_000_000;
+/// Microseconds between two lines in the log about failures of one kind.
+const BETWEEN_WARNINGS: u64 = 10_000_000;
 
 /// Pauses before a server that was not ready is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -114,7 +114,7 @@ impl RedisStore {
         let is_cluster = matches!(home, Home::Cluster(_));
         let slots = if settings.strict { if is_cluster { SLOTS } else { 1 } } else { 0 };
         let genesis = (0..slots).map(|_| OnceLock::new()).collect();
-        let told = AtomicU64::new(0);
+        let told = Default::default();
         let inner = Inner { home, runtime, settings, waiting, breakers, refusals, leases, genesis, counters, told };
         let inner = Arc::new(inner);
         if let Some(shortest) = inner.leases.as_ref().and_then(Leases::shortest) {
@@ -170,9 +170,17 @@ impl Inner {
                 link.suspect(*generation);
             }
             self.home.doubt();
-            let last_word = attempt.last_word.take().unwrap_or_else(|| "nothing".into());
+            let last_word = attempt.last_word.take();
+            // It was told to try again, and again.
+            if last_word.is_some() {
+                self.counters.heard(true);
+            }
+            let last_word = last_word.unwrap_or_else(|| "nothing".into());
             Err(RedisFailure::Deadline { deadline: self.settings.deadline, last_word })
         });
+        if let Err(failure) = &outcome {
+            self.tell_of(failure);
+        }
         match &outcome {
             Err(failure) if failure.is_outage() => {
                 self.counters.failed();
@@ -185,24 +193,24 @@ impl Inner {
                 if pass.succeeded(Instant::now()) {
                     tracing::info!("the servers are back");
                 }
-                if let Err(failure) = &outcome {
-                    self.tell_of(failure);
+                match &outcome {
+                    Ok(_) => self.counters.heard(false),
+                    Err(RedisFailure::Refused { .. }) => self.counters.heard(true),
+                    // What is wrong with a request says nothing of the next one.
+                    Err(_) => {}
                 }
             }
         }
         outcome
     }
 
-    /// Says that a server answers and decides nothing, though not each time.
+    /// Tells the operator why a call failed, though not each time.
     fn tell_of(&self, failure: &RedisFailure) {
-        let (RedisFailure::Refused { .. } | RedisFailure::ForeignKey { .. } | RedisFailure::Garbled { .. }) = failure
-        else {
-            return;
-        };
-        let (now, told) = (self.waiting.now().get(), self.told.load(Ordering::Relaxed));
+        let Some(last) = failure.kind().map(|kind| &self.told[kind]) else { return };
+        let (now, told) = (self.waiting.now().get(), last.load(Ordering::Relaxed));
         let is_due = told == 0 || now.saturating_sub(told) >= BETWEEN_WARNINGS;
-        if is_due && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            tracing::warn!(%failure, "a server answers and decides nothing: limits go by their failure modes");
+        if is_due && last.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            tracing::warn!(%failure, "a call of the store failed: limits go by their failure modes");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{RUNTIME, SERVER, assert_kept};
 use tidegate::{CheckError, Limit, Limiter, Policy, Request, StoreError};
-use tidegate_redis::RedisStore;
+use tidegate_redis::{Certificates, RedisStore, Servers};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{ClientCertificates, GUARD, Program, Server, TlsServer, eventually};
 
@@ -103,6 +103,13 @@ fn by_tls_with_a_private_authority() {
     };
     let client = redis::Client::build_with_tls(server.url(), certificates).expect("a client");
     works(support::build(support::patient(client)));
+    let certificates = Certificates::default().authority(server.authority());
+    let certificates = certificates.client(server.client_certificate(), server.client_key());
+    assert!(!format!("{certificates:?}").contains("KEY"));
+    let servers = Servers::parse_with_certificates(&server.url(), certificates.clone()).expect("a URL");
+    works(support::build(support::patient(servers).prefix("by url")));
+    let plain = Servers::parse_with_certificates("redis://127.0.0.1", certificates).expect_err("no TLS");
+    assert!(plain.to_string().contains("rediss"), "{plain}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate::{ConfigError, Limit, Limiter, Policy};
+use tidegate::{ConfigError, Key, Limit, Limiter, Meter, Policy, Setting, StoreError};
 use tidegate_config::envoy::EnvoyConfig;
 use tidegate_config::{Format, Loaded, Report, Validation};
 use tokio::sync::Semaphore;
@@ -14,7 +14,8 @@ use crate::buffered::Buffered;
 use crate::connections::{Connections, Drain};
 use crate::grpc::{self, EnvoyRules};
 use crate::http::MOST_PLAYERS;
-use crate::inline::{Counted, Inline, InlineLimits};
+use crate::inline::{Caps, Counted, Inline, InlineError, InlineLimits};
+use crate::inline_store::InlineStore;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
@@ -49,7 +50,9 @@ pub struct App {
     pub(crate) players: Arc<Semaphore>,
     pub(crate) envoy: EnvoyRules,
     has_envoy_files: bool,
+    caps: Caps,
     inline: InlineLimits,
+    inline_store: InlineStore,
 }
 
 impl App {
@@ -57,11 +60,10 @@ impl App {
         settings: Settings,
         (text, policy): (CurrentPolicy, Policy),
         envoy: EnvoyConfig,
-        store: impl Into<AnyStore>,
+        (store, inline_store): (AnyStore, InlineStore),
         connections: Connections,
     ) -> Result<App, ConfigError> {
-        let store = store.into();
-        let metrics = Arc::new(Metrics::new(store.clone()));
+        let metrics = Arc::new(Metrics::new(store.clone(), inline_store.clone()));
         let buffered = Buffered::new(settings.max_buffered, metrics.buffered(), metrics.shed("buffered"));
         let refused = Arc::<Refused>::default();
         let on_failure = settings.on_failure();
@@ -72,21 +74,24 @@ impl App {
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
-        let mut envoy = EnvoyRules::new(envoy, store.clone())?;
+        let mut envoy = EnvoyRules::new(envoy, store)?;
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
         }
         if settings.envoy_spend_the_rest {
             envoy = envoy.spending_the_rest();
         }
+        let (caps, inline) = (Caps::of(&settings), inline_store.store.clone());
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         let beside = limiter.clone();
-        let inline = InlineLimits::new(store, beside, on_failure, Arc::clone(&metrics), Arc::clone(&refused));
+        let inline = InlineLimits::new(caps, inline, beside, on_failure, Arc::clone(&metrics), Arc::clone(&refused));
         Ok(App {
             limiter,
             inline,
             envoy,
             has_envoy_files: !grpc::files(&settings).is_empty(),
+            caps,
+            inline_store,
             policy: text,
             live: Live::default(),
             players: Arc::new(Semaphore::new(MOST_PLAYERS)),
@@ -104,21 +109,36 @@ impl App {
     /// [`INLINE_RULE`](crate::INLINE_RULE).
     ///
     /// # Errors
-    /// If it is a sliding log of more than `max_log_entries`.
-    pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
+    /// If it is beyond the caps of the server, or a sliding log of more than `max_log_entries`.
+    pub fn inline(&self, limit: Limit) -> Result<Arc<Inline>, InlineError> {
         self.inline.get(limit, Counted::ByLimit)
     }
 
     /// The same for Envoy, whose limits of one unit count together.
-    pub(crate) fn inline_by_period(&self, limit: Limit) -> Result<Arc<Inline>, ConfigError> {
+    pub(crate) fn inline_by_period(&self, limit: Limit) -> Result<Arc<Inline>, InlineError> {
         self.inline.get(limit, Counted::ByPeriod)
+    }
+
+    /// Whether a limit that comes with a descriptor of Envoy's is within the caps. Its period is
+    /// not capped: units up to a year are part of the protocol.
+    pub(crate) fn check_override(&self, setting: Setting) -> Result<(), InlineError> {
+        let count = match setting {
+            Setting::Limit(limit) => limit.count(),
+            Setting::Unlimited | Setting::Blocked => 0,
+        };
+        self.caps.check_count(count)
+    }
+
+    /// Lets a key of a limit that came with a request into the store of the policy, if there may be more of them.
+    pub(crate) fn admit_inline(&self, meter: &Meter, key: &Key<'_>) -> Result<(), StoreError> {
+        Ok(self.inline_store.budget.admit(meter, key)?)
     }
 
     /// The same, for a limit in words.
     ///
     /// # Errors
-    /// If they are none, or a sliding log of more than `max_log_entries`.
-    pub fn inline_words(&self, words: &str) -> Result<Arc<Inline>, ConfigError> {
+    /// If they are none, beyond the caps of the server, or a sliding log of more than `max_log_entries`.
+    pub fn inline_words(&self, words: &str) -> Result<Arc<Inline>, InlineError> {
         self.inline.read(words)
     }
 
@@ -162,5 +182,10 @@ impl App {
     /// The store, for those who ask it themselves.
     pub fn store(&self) -> &AnyStore {
         self.limiter.store()
+    }
+
+    /// The same, for limits that come with requests.
+    pub fn inline_store(&self) -> &AnyStore {
+        &self.inline_store.store
     }
 }

@@ -45,7 +45,7 @@ use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServi
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
 use crate::app::App;
-use crate::causes::in_full;
+use crate::causes::for_clients;
 use crate::connections::Drain;
 use crate::http::serve_connection;
 use crate::listen::Listener;
@@ -147,6 +147,6 @@ impl RateLimitService for Limits {
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Status {
         let code = if problem.is_of_the_caller() { Code::InvalidArgument } else { Code::Unavailable };
-        Status::new(code, in_full(&problem))
+        Status::new(code, for_clients(&problem))
     }
 }

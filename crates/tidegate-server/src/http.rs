@@ -28,6 +28,7 @@ use axum::routing::{MethodRouter, get, post};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use tidegate::kernel::Verb;
+use tokio::io::AsyncWriteExt;
 use tracing::debug;
 
 use self::ask::Ask;
@@ -42,6 +43,7 @@ use crate::connections::Admitted;
 use crate::grpc;
 use crate::listen::{Listener, Stream};
 use crate::metrics::Protocol;
+use crate::store::Health;
 
 /// The document that says what there is: written by hand, held to be true by
 /// a tester that reads it.
@@ -69,7 +71,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
 async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
     match plain::answer_all(&mut stream, &app).await {
         Ok(Then::Hyper) => serve_connection(stream, app, router).await,
-        Ok(Then::End) => {}
+        Ok(Then::End) => drop(stream.shutdown().await),
         Err(error) => debug!(%error, "a connection ended badly"),
     }
 }
@@ -122,12 +124,25 @@ pub(crate) fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Re
 /// ready: with the store down for all instances, none of them may be taken out.
 async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     if app.drain.is_leaving() {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else if app.store().is_reachable() {
-        (StatusCode::OK, "ready\n")
-    } else if app.has_failure_mode() {
-        (StatusCode::OK, "degraded: the store is unreachable, and the failure mode answers\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the store is unreachable, and no failure mode is set: see --on-failure\n")
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    // Without requests, nothing else would find out that it is well again.
+    if app.store().health() != Health::Good {
+        app.store().probe().await;
+    }
+    let (degraded, unavailable) = match app.store().health() {
+        Health::Good => return (StatusCode::OK, "ready\n"),
+        Health::Unreachable => (
+            "degraded: the store is unreachable, and the failure mode answers\n",
+            "the store is unreachable, and no failure mode is set: see --on-failure\n",
+        ),
+        Health::Refusing => (
+            "degraded: the store refuses commands, and the failure mode answers: see the log\n",
+            "the store refuses commands, and no failure mode is set: see the log\n",
+        ),
+    };
+    match app.has_failure_mode() {
+        true => (StatusCode::OK, degraded),
+        false => (StatusCode::SERVICE_UNAVAILABLE, unavailable),
     }
 }

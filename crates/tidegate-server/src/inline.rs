@@ -1,17 +1,22 @@
-//! Limits that come with the request: made ready once, remembered within a
-//! bound.
+//! Limits that come with the request: checked against the server's caps, made
+//! ready once, remembered within a bound.
 //!
 //! All of them go by one name, so no caller can make the process remember
 //! names. A state belongs to the name and the limit's words, so the same key
 //! under the same limit is one state, whichever protocol asks. Only Envoy's
-//! count by their period, whatever their number.
+//! count by their period, whatever their number. States are [kept
+//! apart](crate::inline_store) from those of the policy.
+
+mod caps;
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tidegate::{ConfigError, FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
+use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
 
+pub(crate) use self::caps::Caps;
+pub use self::caps::InlineError;
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::store::AnyStore;
@@ -41,6 +46,7 @@ pub(crate) struct InlineLimits {
     known: RwLock<HashMap<(Limit, Counted), Arc<Inline>>>,
     /// The same by the words that they came in, which need not be read again.
     by_words: RwLock<HashMap<Box<str>, Arc<Inline>>>,
+    caps: Caps,
     store: AnyStore,
     /// The limiter of the policy, whose bounds they share.
     beside: Limiter<AnyStore>,
@@ -65,6 +71,7 @@ const LOCAL_KEYS: usize = 100_000;
 
 impl InlineLimits {
     pub(crate) fn new(
+        caps: Caps,
         store: AnyStore,
         beside: Limiter<AnyStore>,
         on_failure: Option<FailureMode>,
@@ -74,24 +81,28 @@ impl InlineLimits {
         let (known, by_words) = (RwLock::default(), RwLock::default());
         let local_store = matches!(on_failure, Some(FailureMode::Local { .. }))
             .then(|| Arc::new(MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_default()));
-        InlineLimits { known, by_words, store, beside, on_failure, local_store, metrics, refused }
+        InlineLimits { known, by_words, caps, store, beside, on_failure, local_store, metrics, refused }
     }
 
     /// The limit that these words are.
-    pub(crate) fn read(&self, words: &str) -> Result<Arc<Inline>, ConfigError> {
+    pub(crate) fn read(&self, words: &str) -> Result<Arc<Inline>, InlineError> {
         if let Some(known) = self.by_words.read().unwrap_or_else(PoisonError::into_inner).get(words) {
             return Ok(Arc::clone(known));
         }
-        let inline = self.get(words.parse()?, Counted::ByLimit)?;
+        let inline = self.get(words.parse::<Limit>()?, Counted::ByLimit)?;
         if words.len() <= LONGEST_WORDS {
             remember(&self.by_words, words.into(), &inline);
         }
         Ok(inline)
     }
 
-    pub(crate) fn get(&self, limit: Limit, counted: Counted) -> Result<Arc<Inline>, ConfigError> {
+    pub(crate) fn get(&self, limit: Limit, counted: Counted) -> Result<Arc<Inline>, InlineError> {
         if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&(limit, counted)) {
             return Ok(Arc::clone(known));
+        }
+        // Envoy's have caps of their own.
+        if counted == Counted::ByLimit {
+            self.caps.check(limit)?;
         }
         let meter = match counted {
             Counted::ByLimit => Meter::new(INLINE_RULE, limit),
@@ -131,14 +142,14 @@ mod tests {
     fn inline_limits() -> InlineLimits {
         let store = AnyStore::from(MemoryStore::default());
         let beside = Limiter::builder(Limit::per_hour(1)).store(store.clone()).max_log_entries(5).build().unwrap();
-        InlineLimits::new(store, beside, None, Arc::default(), Arc::default())
+        InlineLimits::new(Caps::default(), store, beside, None, Arc::default(), Arc::default())
     }
 
     #[test]
     fn a_log_beyond_the_bound_is_refused() {
         assert!(inline_limits().read("sliding-log 5/h").is_ok());
         let refused = inline_limits().read("sliding-log 6/h").err().unwrap();
-        assert!(matches!(refused, ConfigError::TooManyLogEntries { entries: 6, bound: 5, .. }), "{refused}");
+        assert!(matches!(refused, InlineError::Config(ConfigError::TooManyLogEntries { entries: 6, bound: 5, .. })), "{refused}");
     }
 
     #[test]

@@ -25,6 +25,7 @@
 
 mod admission;
 mod app;
+mod budget;
 mod buffered;
 mod causes;
 mod cli;
@@ -34,10 +35,12 @@ mod grpc;
 mod handshakes;
 mod http;
 mod inline;
+mod inline_store;
 mod json;
 mod listen;
 mod live;
 mod metrics;
+mod opening;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod policy;
@@ -61,14 +64,15 @@ pub use files::TooFewFiles;
 pub use grpc::bare as envoy_message;
 #[doc(hidden)]
 pub use http::bare as http_question;
-pub use inline::{INLINE_RULE, Inline};
+pub use inline::{INLINE_RULE, Inline, InlineError};
 pub use listen::{Address, AddressError, Listener, Peer, Stream};
 pub use metrics::{Metrics, Protocol, RuleCounters};
+pub use opening::OpenError;
 #[cfg(feature = "otlp")]
 pub use otlp::OtlpError;
 pub use refused::{Refusal, Refused};
 pub use serve::{Server, StartError};
 pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};
 pub use snapshot::StatesError;
-pub use store::AnyStore;
+pub use store::{AnyStore, Health};
 pub use tls::TlsError;

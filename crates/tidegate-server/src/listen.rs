@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
-use tokio::time::Sleep;
+use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
@@ -172,7 +172,9 @@ impl Listener {
                 }
             }
         }
-        // Those who are in the socket's queue have been told nothing yet.
+        // Those who are in the socket's queue have been told nothing yet. The runtime
+        // has to look at the socket for it to know of them.
+        tokio::task::yield_now().await;
         while let Some(Ok(accepted)) = self.socket.accept_now().await {
             self.begin(accepted, &app, protocol, serve.clone());
         }
@@ -252,7 +254,8 @@ fn enter(app: &App, protocol: Protocol, address: Option<IpAddr>) -> Option<Place
 async fn shake_hands(plain: Stream, tls: TlsAcceptor) -> io::Result<Stream> {
     let peer = plain.peer;
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(plain)).await??;
-    Ok(Stream::new(stream, peer))
+    // The stream below it waits for the other side.
+    Ok(Stream { ignores: 0, ..Stream::new(stream, peer) })
 }
 
 /// Listens on the first address of a name that can be had.
@@ -373,7 +376,15 @@ pub struct Stream {
     stalled: Option<Pin<Box<Sleep>>>,
     /// What was read and is to be read again, before anything else.
     put_back: Vec<u8>,
+    /// How many bytes are read and dropped while it is shut down.
+    ignores: usize,
+    /// When shutting down ends at the latest, once it has begun.
+    ends: Option<Pin<Box<Sleep>>>,
 }
+
+/// How long the other side may take to close as well, and what it may still send.
+const MAX_FAREWELL: Duration = Duration::from_secs(1);
+const MAX_IGNORED: usize = 1024 * 1024;
 
 /// What all kinds of connections can do.
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -382,12 +393,31 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Stream {
     pub(crate) fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) -> Stream {
-        Stream { io: Box::new(io), peer, write_timeout: WRITE_TIMEOUT, stalled: None, put_back: Vec::new() }
+        let (write_timeout, stalled, ends) = (WRITE_TIMEOUT, None, None);
+        Stream { io: Box::new(io), peer, write_timeout, stalled, put_back: Vec::new(), ignores: MAX_IGNORED, ends }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// Sends the end of the stream, then waits for that of the other side: a socket that
+    /// is closed with something unread in it resets the connection, and the other side may
+    /// lose what it was sent before.
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+        let mut ignored = [0; 1024];
+        while self.ignores > 0 {
+            let mut buffer = ReadBuf::new(&mut ignored);
+            match ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {
+                    self.ignores = self.ignores.saturating_sub(buffer.filled().len());
+                }
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Lets the next reader begin with these bytes.
@@ -445,8 +475,12 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.within_timeout(cx, sent)
+        let ended = self.poll_farewell(cx);
+        let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(MAX_FAREWELL)));
+        match ended {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => ends.as_mut().poll(cx).map(Ok),
+        }
     }
 }
 
@@ -456,6 +490,48 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+
+    /// The server closes before the runtime has looked at the socket, in whose queue a connection waits.
+    #[tokio::test]
+    async fn whoever_is_in_the_queue_when_the_server_closes_is_served() {
+        use tokio::io::AsyncWriteExt;
+        let settings = crate::Settings { http: Vec::new(), ..crate::Settings::default() };
+        let server = crate::Server::start(settings, tidegate::MemoryStore::default()).await.unwrap();
+        let app = Arc::clone(server.app());
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let mut client = net::TcpStream::connect(listener.address().to_string()).unwrap();
+        app.drain.close();
+        let serve = |mut stream: Stream, _| async move {
+            let _ = stream.write_all(b"served").await;
+            let _ = stream.shutdown().await;
+        };
+        listener.serve_each(app, Protocol::Http, serve).await;
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut client, &mut said).unwrap();
+        assert_eq!(said, "served");
+    }
+
+    /// What the other side sends after the end is read and dropped, so that it is not reset.
+    #[tokio::test]
+    async fn a_stream_that_is_shut_down_does_not_reset_the_other_side() {
+        use tokio::io::AsyncWriteExt;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut stream = Stream::new(listener.accept().await.unwrap().0, Peer::Unix);
+        let mut sending = client.try_clone().unwrap();
+        std::io::Write::write_all(&mut sending, b"too late").unwrap();
+        let sending = std::thread::spawn(move || {
+            let mut said = String::new();
+            let read = std::io::Read::read_to_string(&mut client, &mut said);
+            (read.map(|_| said), std::io::Write::write_all(&mut sending, b"later"))
+        });
+        stream.write_all(b"answer").await.unwrap();
+        stream.shutdown().await.unwrap();
+        drop(stream);
+        let (said, sent) = sending.join().unwrap();
+        assert_eq!(said.unwrap(), "answer");
+        sent.unwrap();
+    }
 
     #[test]
     fn addresses_are_read_and_printed() {

@@ -18,10 +18,13 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use tidegate::kernel::Verb;
 use tidegate::{CheckError, Event, Name, Observer};
+use tidegate_redis::RedisStore;
 use tracing::warn;
 
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
+use crate::budget::reason;
+use crate::inline_store::InlineStore;
 use crate::store::AnyStore;
 
 /// A way to speak with the server.
@@ -238,9 +241,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(store: AnyStore) -> Metrics {
+    pub(crate) fn new(store: AnyStore, inline: InlineStore) -> Metrics {
         let mut metrics = Metrics::default();
-        metrics.registry.register_collector(Box::new(StoreCollector(store)));
+        metrics.registry.register_collector(Box::new(StoreCollector { store, inline }));
         metrics
     }
 
@@ -266,7 +269,7 @@ impl Metrics {
     /// A request without a decision.
     pub fn failed(&self, error: &CheckError) {
         self.failures.fetch_add(1, Relaxed);
-        self.errors.get_or_create(&ByReason { reason: error.reason() }).inc();
+        self.errors.get_or_create(&ByReason { reason: reason(error) }).inc();
     }
 
     /// How long a request took to be answered.
@@ -396,8 +399,11 @@ impl Observer for Metrics {
     }
 }
 
-/// What the store knows, asked for at each scrape.
-struct StoreCollector(AnyStore);
+/// What the stores know, asked for at each scrape.
+struct StoreCollector {
+    store: AnyStore,
+    inline: InlineStore,
+}
 
 impl std::fmt::Debug for StoreCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -407,31 +413,37 @@ impl std::fmt::Debug for StoreCollector {
 
 impl Collector for StoreCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut counter = |name: &str, help: &str, value: u64| {
-            let counter = ConstCounter::new(value);
-            let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-            counter.encode(metric)
-        };
-        match &self.0 {
-            AnyStore::Memory(store) => {
-                counter("store_overflows", "Checks that found no room for their key", store.overflowed())?;
-                gauge(&mut encoder, "store_keys", "Keys that are live", store.count_keys() as u64)
-            }
-            AnyStore::Redis(store) => {
-                let statistics = store.statistics();
-                counter("store_round_trips", "Commands sent to the store", statistics.round_trips)?;
-                counter("store_failures", "Calls of the store without an answer", statistics.failures)?;
-                counter("store_turned_away", "Calls not made, as the store was away", statistics.turned_away)?;
-                counter("store_outages", "Outages of the store that were noticed", statistics.outages)?;
-                counter("store_leased", "Decisions made from a lease", statistics.leased)?;
-                counter("store_repeated", "Refusals repeated without asking the store", statistics.repeated)?;
-                let help = "Units on lease, over all keys";
-                gauge(&mut encoder, "store_units_on_lease", help, statistics.units_on_lease)?;
-                let help = "Parts of the store whose breaker is open";
-                gauge(&mut encoder, "store_breakers_open", help, statistics.away as u64)
-            }
+        let help = "Checks of inline limits that found no room for their key";
+        counter(&mut encoder, "inline_overflows", help, self.inline.overflowed())?;
+        if let AnyStore::Memory(store) = &self.store {
+            let help = "Checks that found no room for their key";
+            counter(&mut encoder, "store_overflows", help, store.overflowed())?;
+            gauge(&mut encoder, "store_keys", "Keys that are live", store.count_keys() as u64)?;
         }
+        if let Some(statistics) = self.store.redis().map(RedisStore::statistics) {
+            let mut counter = |name: &str, help: &str, value: u64| counter(&mut encoder, name, help, value);
+            counter("store_round_trips", "Commands sent to the store", statistics.round_trips)?;
+            counter("store_failures", "Calls of the store without an answer", statistics.failures)?;
+            counter("store_refused", "Calls that the store refused", statistics.refused)?;
+            counter("store_turned_away", "Calls not made, as the store was away", statistics.turned_away)?;
+            counter("store_outages", "Outages of the store that were noticed", statistics.outages)?;
+            counter("store_leased", "Decisions made from a lease", statistics.leased)?;
+            counter("store_repeated", "Refusals repeated without asking the store", statistics.repeated)?;
+            let help = "Units on lease, over all keys";
+            gauge(&mut encoder, "store_units_on_lease", help, statistics.units_on_lease)?;
+            let help = "Whether the latest answer of the store was a refusal of the command";
+            gauge(&mut encoder, "store_refusing", help, statistics.refusing.into())?;
+            let help = "Parts of the store whose breaker is open";
+            gauge(&mut encoder, "store_breakers_open", help, statistics.away as u64)?;
+        }
+        gauge(&mut encoder, "inline_keys", "Keys of inline limits that are live", self.inline.count_keys() as u64)
     }
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
+    let counter = ConstCounter::new(value);
+    let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+    counter.encode(metric)
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {

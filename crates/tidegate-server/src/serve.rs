@@ -2,29 +2,28 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{ConfigError, Limit, Limiter, MemoryStore, Meter};
+use tidegate::ConfigError;
 use tidegate_config::Report;
-use tidegate_redis::{ConnectError, Eviction, RedisStore, Servers};
 use tracing::{error, info, warn};
 
 use crate::app::App;
-use crate::causes::in_full;
 use crate::connections::Connections;
 use crate::files::{self, TooFewFiles};
 use crate::grpc;
 use crate::http;
-use crate::inline::INLINE_RULE;
+use crate::inline_store::{self, InlineStore};
 use crate::listen::{Address, Listener};
+use crate::opening::{self, OpenError};
 #[cfg(feature = "otlp")]
 use crate::otlp;
 use crate::policy::CurrentPolicy;
 use crate::resp::{self, Resp};
-use crate::settings::{Settings, StoreChoice};
-use crate::snapshot::{self, StatesError};
+use crate::settings::Settings;
+use crate::snapshot::{Kept, StatesError};
 use crate::store::AnyStore;
 use crate::tls::{TlsError, TlsFiles};
 use crate::watch::Watches;
@@ -46,18 +45,15 @@ pub enum StartError {
     /// A setting makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The store's URL cannot be used.
-    #[error("the store cannot be used")]
-    Store(#[from] ConnectError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// TLS cannot be had.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The states of the last run cannot be read.
     #[error(transparent)]
     States(#[from] StatesError),
-    /// A snapshot of states that are not kept here.
-    #[error("--snapshot is for the memory store: Redis keeps the states itself")]
-    SnapshotOfRedis,
     /// The file of the admin API's token cannot be read.
     #[error("cannot read the token in {}", path.display())]
     Token {
@@ -101,6 +97,7 @@ impl From<Report> for StartError {
 /// A server that runs in this process until it is [drained](Server::drain).
 pub struct Server {
     app: Arc<App>,
+    kept: Kept,
     http: Vec<Address>,
     resp: Vec<Address>,
     grpc: Vec<Address>,
@@ -115,20 +112,7 @@ impl Server {
     /// # Errors
     /// [`StartError`], if anything that was asked for cannot be had.
     pub async fn open(settings: Settings) -> Result<Server, StartError> {
-        let store: AnyStore = match &settings.store {
-            StoreChoice::Memory => {
-                let builder = MemoryStore::builder().max_keys(settings.max_keys);
-                snapshot::restore(builder, settings.snapshot.as_deref())?.into()
-            }
-            StoreChoice::Url(_) if settings.snapshot.is_some() => return Err(StartError::SnapshotOfRedis),
-            StoreChoice::Url(url) => {
-                let builder = RedisStore::builder(Servers::parse(url)?);
-                let deadline = Duration::from_millis(settings.store_deadline_ms);
-                let store = builder.prefix(&settings.store_prefix).deadline(deadline).build()?;
-                meet(&store).await;
-                store.into()
-            }
-        };
+        let store = opening::open(&settings).await?;
         Server::start(settings, store).await
     }
 
@@ -151,11 +135,15 @@ impl Server {
         let envoy = grpc::load(&settings)?;
         let workers = Workers::start(settings.threads).map_err(StartError::Threads)?;
         let connections = Connections::new(files::bounds(&settings)?, workers);
-        let app = Arc::new(App::new(settings, policy, envoy, store, connections)?);
+        let store = store.into();
+        let inline = InlineStore::open(&settings, &store)?;
+        let kept = kept(&settings, &store, &inline);
+        let app = Arc::new(App::new(settings, policy, envoy, (store, inline), connections)?);
         let mut server = Server {
             #[cfg(feature = "otlp")]
             exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
             app,
+            kept,
             http: Vec::new(),
             resp: Vec::new(),
             grpc: Vec::new(),
@@ -176,6 +164,9 @@ impl Server {
             let listener = listen(&address, tls.as_ref(), &[b"h2"]).await?;
             server.grpc.push(listener.address().clone());
             server.spawn(grpc::serve(listener, Arc::clone(&server.app)));
+        }
+        if let (Some(_), pause @ 1..) = (&server.app.settings.snapshot, server.app.settings.snapshot_every) {
+            server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
         }
         server.watches = Watches::start(&server.app)?;
         Ok(server)
@@ -247,13 +238,13 @@ impl Server {
         if !finished {
             warn!(open = self.app.connections.open(), "some connections did not finish in time");
         }
-        let kept = match self.app.store() {
-            AnyStore::Redis(store) => {
-                store.close().await;
-                true
-            }
-            AnyStore::Memory(store) => settings.snapshot.as_deref().is_none_or(|path| keep(store, path)),
-        };
+        if let Some(store) = self.app.store().redis() {
+            store.close().await;
+        }
+        let kept = self.kept.save().await;
+        if !kept {
+            error!("the states are lost: what was written before is as it was");
+        }
         // Last: a collector may not answer, and whoever wants the end may not wait for that.
         #[cfg(feature = "otlp")]
         if let Some(exporter) = self.exporter.take() {
@@ -263,16 +254,6 @@ impl Server {
     }
 }
 
-/// Writes the states to their file, and says whether they are there.
-fn keep(store: &MemoryStore, path: &Path) -> bool {
-    let written = snapshot::write(store, path);
-    match &written {
-        Ok(()) => info!(path = %path.display(), "the states are kept"),
-        Err(error) => error!(error = in_full(error), "the states are lost"),
-    }
-    written.is_ok()
-}
-
 impl Drop for Server {
     /// Closes, without waiting for anybody.
     fn drop(&mut self) {
@@ -280,21 +261,13 @@ impl Drop for Server {
     }
 }
 
-/// Asks a store something that changes nothing, so that its connection is
-/// there before the first request. If it is away, it is: it may come.
-async fn meet(store: &RedisStore) {
-    let meter = Meter::new(INLINE_RULE, Limit::per_second(1));
-    if let Ok(limiter) = Limiter::with_store(meter, store.clone())
-        && let Err(error) = limiter.peek_async(()).await
-    {
-        warn!(error = in_full(&error), "the store does not answer yet");
-    }
-    if let Some(Eviction { memory, policy, .. }) = store.evictions().await.first() {
-        warn!(
-            maxmemory = memory,
-            "maxmemory-policy" = policy,
-            "the store throws keys away when its memory is full, and their limits begin anew: set maxmemory-policy noeviction"
-        );
+/// What is written to files, if anything is.
+fn kept(settings: &Settings, store: &AnyStore, inline: &InlineStore) -> Kept {
+    match (&settings.snapshot, store, &inline.store) {
+        (Some(path), AnyStore::Memory(store), AnyStore::Memory(inline)) => {
+            Kept::new(vec![(Arc::clone(store), path.clone()), (Arc::clone(inline), inline_store::beside(path))])
+        }
+        _ => Kept::default(),
     }
 }
 

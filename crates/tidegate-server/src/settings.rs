@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
-use tidegate::{DEFAULT_MAX_LOG_ENTRIES, FailureMode};
+use tidegate::{DEFAULT_MAX_LOG_ENTRIES, FailureMode, Limit};
 
 use crate::listen::Address;
 
@@ -91,6 +91,18 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_STORE_DEADLINE_MS", value_name = "MS", default_value_t = STORE_DEADLINE_MS)]
     pub store_deadline_ms: u64,
 
+    /// The authorities that may sign the certificate of Redis, in PEM format, for rediss:// URLs; the system's unless set
+    #[arg(long, env = "TIDEGATE_STORE_TLS_CA", value_name = "FILE")]
+    pub store_tls_ca: Option<PathBuf>,
+
+    /// The certificate chain to show to Redis, in PEM format, for rediss:// URLs
+    #[arg(long, env = "TIDEGATE_STORE_TLS_CERTIFICATE", value_name = "FILE")]
+    pub store_tls_certificate: Option<PathBuf>,
+
+    /// The private key of the certificate to show to Redis, in PEM format
+    #[arg(long, env = "TIDEGATE_STORE_TLS_KEY", value_name = "FILE")]
+    pub store_tls_key: Option<PathBuf>,
+
     /// The policy file, TOML or YAML; without one, a small built-in policy applies
     #[arg(long, env = "TIDEGATE_POLICY", value_name = "FILE")]
     pub policy: Option<PathBuf>,
@@ -103,6 +115,22 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_MAX_KEYS", value_name = "KEYS", default_value_t = 1_000_000)]
     pub max_keys: usize,
 
+    /// Live keys that limits which come with requests may have, beside those of the policy
+    #[arg(long, env = "TIDEGATE_INLINE_MAX_KEYS", value_name = "KEYS", default_value_t = 100_000)]
+    pub inline_max_keys: usize,
+
+    /// The longest period of a limit that comes with a request, and the longest time for its bucket to refill
+    #[arg(long, env = "TIDEGATE_INLINE_MAX_PERIOD", value_name = "DURATION", default_value = "1d", value_parser = duration)]
+    pub inline_max_period: Duration,
+
+    /// The largest count or burst of a limit that comes with a request
+    #[arg(long, env = "TIDEGATE_INLINE_MAX_COUNT", value_name = "COUNT", default_value_t = 1_000_000)]
+    pub inline_max_count: u64,
+
+    /// Take no limits from requests
+    #[arg(long, env = "TIDEGATE_NO_INLINE")]
+    pub no_inline: bool,
+
     /// The largest count of a sliding log, which keeps as many entries for each key
     #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = DEFAULT_MAX_LOG_ENTRIES)]
     pub max_log_entries: u64,
@@ -111,9 +139,14 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_MAX_WAITERS", value_name = "COUNT", default_value_t = 10_000)]
     pub max_waiters: u64,
 
-    /// Read states from this file at the start, and write them to it at the end (memory store)
+    /// Read states from this file at the start, and write them to it while running and at the end (memory store);
+    /// those of limits that came with requests go to a second file, with .inline after the name
     #[arg(long, env = "TIDEGATE_SNAPSHOT", value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
+
+    /// Seconds from one writing of the states to the next; 0 writes them only at the end
+    #[arg(long, env = "TIDEGATE_SNAPSHOT_EVERY", value_name = "SECONDS", default_value_t = 60)]
+    pub snapshot_every: u64,
 
     /// Connections of each protocol that may be open at a time; unless set, 20000, or as many as the limit on open
     /// files leaves room for
@@ -240,6 +273,19 @@ impl Settings {
         let idle = Duration::from_secs(self.resp_idle_seconds).min(LONGEST_IDLE);
         (!idle.is_zero()).then_some(idle)
     }
+}
+
+/// Why a text is no duration.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is not a duration: write a number and a unit (s, min, h, day, week), such as 12h or 1d")]
+struct DurationError {
+    text: String,
+}
+
+/// A time as limits spell their periods.
+fn duration(text: &str) -> Result<Duration, DurationError> {
+    let limit = format!("1/{text}").parse::<Limit>().ok().filter(|_| !text.contains(char::is_whitespace));
+    limit.map(|limit| limit.period()).ok_or_else(|| DurationError { text: text.into() })
 }
 
 /// As good as for ever, and still an instant that clocks can tell: thirty years.

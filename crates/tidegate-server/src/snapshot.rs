@@ -1,11 +1,22 @@
-//! The states of the memory store, from file to file across a restart.
+//! The states of the memory stores, from file to file across a restart.
+//!
+//! A file is written beside the one that it replaces, under a name that must not
+//! be there, and then renamed: what is in place is always whole, and no link at
+//! either name is followed.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tidegate::store::memory::{Builder, SnapshotError};
 use tidegate::{ConfigError, MemoryStore};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, error};
+
+use crate::causes::in_full;
+use crate::connections::Drain;
 
 /// Why states could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +67,59 @@ pub(crate) fn restore(builder: Builder, path: Option<&Path>) -> Result<MemorySto
     }
 }
 
+/// Stores and the files that their states are kept in. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Kept {
+    files: Arc<Vec<(Arc<MemoryStore>, PathBuf)>>,
+    /// Held by the one that writes.
+    writing: Arc<Mutex<()>>,
+}
+
+impl Kept {
+    pub(crate) fn new(files: Vec<(Arc<MemoryStore>, PathBuf)>) -> Kept {
+        Kept { files: Arc::new(files), writing: Arc::default() }
+    }
+
+    /// Writes all states, and says whether they are there.
+    pub(crate) async fn save(&self) -> bool {
+        let kept = self.clone();
+        // A disk may be slow: not where requests wait.
+        tokio::task::spawn_blocking(move || kept.write()).await.unwrap_or(false)
+    }
+
+    /// Writes all states every so often, until the server closes.
+    pub(crate) async fn save_every(self, pause: Duration, drain: Drain) {
+        let mut ticks = interval(pause);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is at once.
+        ticks.tick().await;
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = drain.closing() => return,
+            }
+            // What could not be written is in the log, and the next attempt follows.
+            self.save().await;
+        }
+    }
+
+    fn write(&self) -> bool {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.files.iter().map(|(store, path)| match write(store, path) {
+            Ok(()) => {
+                debug!(path = %path.display(), "the states are written");
+                true
+            }
+            Err(error) => {
+                error!(error = in_full(&error), "the states are not written");
+                false
+            }
+        });
+        // Each of them, though one fails.
+        written.fold(true, |all, written| all && written)
+    }
+}
+
 /// Writes the states beside the file, then puts them in its place: what is
 /// there is always whole, and nothing is left beside it.
 pub(crate) fn write(store: &MemoryStore, path: &Path) -> Result<(), StatesError> {
@@ -82,10 +146,15 @@ fn write_to(store: &MemoryStore, path: &Path) -> Result<(), SnapshotError> {
     Ok(file.get_ref().sync_all()?)
 }
 
-/// A file for this user only: the seed of the keys' fingerprints is in it.
+/// A new file for this user only: the seed of the keys' fingerprints is in it.
+/// What a crash left under the name is removed, and so is a link, not what it leads to.
 fn private(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -103,5 +172,27 @@ mod tests {
         assert!(failure.to_string().contains("what was there is as it was"), "{failure}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(path.join("inside").exists());
+    }
+
+    #[test]
+    fn a_link_beside_the_file_is_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("states"), folder.path().join("other"));
+        fs::write(&other, "precious").unwrap();
+        std::os::unix::fs::symlink(&other, folder.path().join("states.new")).unwrap();
+        write(&MemoryStore::default(), &path).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert!(!folder.path().join("states.new").exists());
+    }
+
+    #[test]
+    fn what_a_crash_left_beside_the_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("states");
+        fs::write(folder.path().join("states.new"), "half of").unwrap();
+        write(&MemoryStore::default(), &path).unwrap();
+        let restored = restore(MemoryStore::builder(), Some(&path)).unwrap();
+        assert_eq!(restored.count_keys(), 0);
     }
 }

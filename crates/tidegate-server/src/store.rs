@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, MemoryStore, Micros, Store, StoreError};
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{Check, Clock, Key, Limit, MemoryStore, Meter, Micros, Name, Store, StoreError};
 use tidegate_redis::RedisStore;
+
+use crate::budget::Bounded;
 
 /// The store of a server. Cheap to clone; clones are one store.
 #[derive(Clone)]
@@ -14,6 +16,20 @@ pub enum AnyStore {
     Memory(Arc<MemoryStore>),
     /// On Redis or Valkey.
     Redis(RedisStore),
+    /// There, for limits that come with requests.
+    #[doc(hidden)]
+    Bounded(Arc<Bounded>),
+}
+
+/// How a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It answers, or was never asked.
+    Good,
+    /// It gives no answer.
+    Unreachable,
+    /// It answers every command with an error, such as for want of a password or of memory.
+    Refusing,
 }
 
 impl AnyStore {
@@ -22,16 +38,37 @@ impl AnyStore {
     pub fn name(&self) -> &'static str {
         match self {
             AnyStore::Memory(_) => "memory",
-            AnyStore::Redis(_) => "redis",
+            AnyStore::Redis(_) | AnyStore::Bounded(_) => "redis",
         }
     }
 
-    /// Whether it answers, as far as is known; one that was never asked may.
-    #[must_use]
-    pub fn is_reachable(&self) -> bool {
+    /// Redis, if it is there.
+    pub(crate) fn redis(&self) -> Option<&RedisStore> {
         match self {
-            AnyStore::Memory(_) => true,
-            AnyStore::Redis(store) => store.statistics().away == 0,
+            AnyStore::Memory(_) => None,
+            AnyStore::Redis(store) => Some(store),
+            AnyStore::Bounded(store) => Some(store.redis()),
+        }
+    }
+
+    /// Whether it decides, as far as is known; one that was never asked may.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        match self.redis().map(RedisStore::statistics) {
+            Some(statistics) if statistics.away > 0 => Health::Unreachable,
+            Some(statistics) if statistics.refusing => Health::Refusing,
+            Some(_) | None => Health::Good,
+        }
+    }
+
+    /// Charges a key of its own, to find out whether it decides again: without
+    /// requests there is nothing else to find it out by.
+    pub(crate) async fn probe(&self) {
+        const PROBE: Name = Name::literal("readiness");
+        let (meter, key) = (Meter::new(PROBE, Limit::per_second(1_000)), Key::from("probe"));
+        if let Ok(check) = Check::new(&meter, &key, Verb::Charge, 1) {
+            // What comes of it shows in its health.
+            let _ = self.decide(&[check], &mut [Verdict::default()]).await;
         }
     }
 }
@@ -41,6 +78,7 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.decide(checks, verdicts).await,
             AnyStore::Redis(store) => store.decide(checks, verdicts).await,
+            AnyStore::Bounded(store) => store.decide(checks, verdicts).await,
         }
     }
 
@@ -48,6 +86,7 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.clock(),
             AnyStore::Redis(store) => store.clock(),
+            AnyStore::Bounded(store) => store.clock(),
         }
     }
 }

@@ -6,7 +6,7 @@ mod by_policy;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{CheckError, Name, Setting, StoreError};
+use tidegate::{CheckError, Key, KeyPart, Name, Setting, StoreError};
 use tidegate_config::envoy::{EnvoyLimiter, Hits, Metadata, Unit};
 
 use super::headers;
@@ -40,6 +40,9 @@ pub(super) async fn answer_to_the_end(app: &Arc<App>, request: RateLimitRequest)
 /// What a request comes to.
 pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
     let asked = read(request)?;
+    for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
+        app.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
+    }
     let outcome = match by_files::decide(app, &request.domain, &asked).await? {
         Some(outcome) => outcome,
         None if app.only_files_limit_envoy() => Outcome::unlimited(asked.len()),
@@ -202,6 +205,12 @@ fn read_one<'r>(
         Some(limit) => Some((unit(limit.unit)?, limit.requests_per_unit)),
     };
     Ok(Asked { entries, hits, limit })
+}
+
+/// The key of a descriptor. What is said last comes first: the first part chooses the slot of a cluster.
+fn key(domain: &str, entries: &[(&str, &str)]) -> Key<'static> {
+    let parts = entries.iter().rev().flat_map(|(name, value)| [*value, *name]).chain([domain]);
+    Key::of(parts.map(KeyPart::from))
 }
 
 /// There is no answer, and that is counted.

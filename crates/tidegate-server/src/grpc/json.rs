@@ -26,7 +26,7 @@ use super::messages::rate_limit_response::rate_limit::Unit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus};
 use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 use crate::app::App;
-use crate::causes::in_full;
+use crate::causes::for_clients;
 use crate::http::{read_body, wrong_method};
 use crate::json::{self, FromObject, Shape, WholeOrText};
 use crate::metrics::Protocol;
@@ -68,8 +68,8 @@ pub(super) async fn answer(app: &Arc<App>, body: &[u8]) -> (StatusCode, String) 
             (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
         }
         Ok(response) => (StatusCode::OK, write(&response).to_string()),
-        Err(problem) if problem.is_of_the_caller() => (StatusCode::BAD_REQUEST, in_full(&problem) + "\n"),
-        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, in_full(&problem) + "\n"),
+        Err(problem) if problem.is_of_the_caller() => (StatusCode::BAD_REQUEST, for_clients(&problem) + "\n"),
+        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, for_clients(&problem) + "\n"),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Why a request of Envoy's has no answer.
 
-use tidegate::{CheckError, ConfigError};
+use tidegate::CheckError;
+
+use crate::inline::InlineError;
 
 /// Why a request of Envoy's has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +16,7 @@ pub(crate) enum Problem {
     #[error("the limit of descriptor {place} has no unit that is known ({unit}): give it one from SECOND to YEAR")]
     NoUnit { place: usize, unit: i32 },
     #[error("the limit of a descriptor cannot be used")]
-    Limit(#[source] ConfigError),
+    Limit(#[source] InlineError),
     #[error(transparent)]
     Check(CheckError),
 }

@@ -75,7 +75,7 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
             let answers = asked.iter().map(|(question, inline)| decision(app, verb, question, inline.as_deref()));
             let answers = match app.store() {
                 // Side by side, so that a store that is far away is asked all at once.
-                AnyStore::Redis(_) => join_all(answers).await,
+                AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
                 AnyStore::Memory(_) => in_turns(answers).await,
             };
             let items: Vec<Item> = answers.into_iter().map(|answered| Item::of(verb, answered)).collect();

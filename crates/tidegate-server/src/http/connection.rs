@@ -102,6 +102,13 @@ where
             biased;
             served = connection.as_mut() => break served,
             () = app.drain.closing(), if !is_closing => {
+                // The runtime has to look at the socket for it to know of what has arrived.
+                tokio::task::yield_now().await;
+                tokio::select! {
+                    biased;
+                    served = connection.as_mut() => break served,
+                    () = std::future::ready(()) => {}
+                }
                 connection.as_mut().graceful_shutdown();
                 patience.set(tokio::time::sleep(LAST_HEAD));
                 (is_watched, is_closing) = (true, true);

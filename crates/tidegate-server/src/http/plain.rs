@@ -18,6 +18,7 @@
 //! rest of the connection: nothing is refused here, and no rule of HTTP is
 //! known here but these few.
 
+use std::future::ready;
 use std::io;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
@@ -53,7 +54,7 @@ pub(super) enum Then {
 /// Answers plain questions as long as there is nothing else.
 pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<Then> {
     let (idle, peer) = (app.settings.idle(), stream.peer());
-    let mut closing = pin!(app.drain.closing());
+    let (mut closing, mut is_closing) = (pin!(app.drain.closing()), false);
     let mut heard = Instant::now();
     // One timer for all waits: it is moved when it rings, not with each question.
     let mut patience = pin!(sleep_until(heard + idle));
@@ -62,7 +63,13 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
         let read = tokio::select! {
             biased;
             read = stream.read_buf(&mut arrived) => read?,
-            () = &mut closing => return Ok(Then::Hyper),
+            () = &mut closing, if !is_closing => {
+                // The runtime has to look at the socket for it to know of what has arrived.
+                tokio::task::yield_now().await;
+                is_closing = true;
+                continue;
+            }
+            () = ready(()), if is_closing => return Ok(Then::End),
             () = &mut patience => {
                 if heard.elapsed() >= idle {
                     return Ok(Then::End);
@@ -276,6 +283,41 @@ mod tests {
         serving.await.unwrap();
         let said = String::from_utf8_lossy(&said);
         said.split("\r\n").filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\r\n")
+    }
+
+    /// The server closes before the runtime has looked at the socket, in which the next request waits.
+    #[tokio::test]
+    async fn a_request_that_is_in_the_socket_when_the_server_closes_is_answered() {
+        for (first, path) in [(First::Plain, "/v1/check"), (First::Hyper, "/v1/check"), (First::Plain, "/v1/peek")] {
+            let settings = Settings { http: Vec::new(), ..Settings::default() };
+            let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+            let app = Arc::clone(server.app());
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let stream = Stream::new(listener.accept().await.unwrap().0, Peer::Unix);
+            let (drain, router) = (app.drain.clone(), router(Arc::clone(&app)));
+            let serving = tokio::spawn(async move {
+                match first {
+                    First::Plain => serve_all(stream, app, router).await,
+                    First::Hyper => serve_connection(stream, app, router).await,
+                }
+            });
+            let request = post("", BODY).replace("/v1/check", path);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut said = Vec::new();
+            while !said.ends_with(b"}") {
+                assert_ne!(client.read_buf(&mut said).await.unwrap(), 0);
+            }
+            // From here to the next await, only this task runs.
+            assert_eq!(client.try_write(request.as_bytes()).unwrap(), request.len());
+            drain.close();
+            client.read_to_end(&mut said).await.unwrap();
+            drop(client);
+            serving.await.unwrap();
+            let said = String::from_utf8(said).unwrap();
+            assert_eq!(said.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{said}");
+            assert_eq!(said.matches("connection: close\r\n").count(), 1, "{said}");
+        }
     }
 
     #[tokio::test]

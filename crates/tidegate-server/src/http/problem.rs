@@ -13,8 +13,10 @@ use tidegate_simulate::{ScenarioError, TrafficError};
 
 use super::reply::{PROBLEM_JSON, Reply};
 use crate::admission::Shed;
+use crate::budget::InlineFull;
 use crate::buffered::OverBudget;
-use crate::causes::in_full;
+use crate::causes::for_clients;
+use crate::inline::InlineError;
 use crate::json::JsonError;
 use crate::policy::PolicyError;
 
@@ -57,7 +59,7 @@ pub(super) enum Problem {
     #[error("patience_ms is missing: send how long to wait at most, from 0 to {bound} milliseconds")]
     NoPatience { bound: u64 },
     #[error(transparent)]
-    Limit(#[from] ConfigError),
+    Limit(#[from] InlineError),
     #[error(transparent)]
     Check(#[from] CheckError),
     #[error("{bound} callers are waiting already: retry later")]
@@ -92,6 +94,12 @@ pub(super) enum Problem {
     Policy(#[from] PolicyError),
     #[error("the policy comes from {path}, which the server follows: change the file")]
     PolicyFromFile { path: String },
+}
+
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Problem {
+        Problem::Limit(error.into())
+    }
 }
 
 impl Problem {
@@ -157,7 +165,7 @@ impl Problem {
 
     pub(super) fn document(&self) -> Document {
         let (kind, title) = self.kind();
-        Document { r#type: kind, title, status: self.status().as_u16(), detail: in_full(self) }
+        Document { r#type: kind, title, status: self.status().as_u16(), detail: for_clients(self) }
     }
 
     /// The field by which HTTP says what to do, where it has one.
@@ -184,6 +192,9 @@ impl Problem {
 
 fn of_check(error: &CheckError) -> (&'static str, &'static str) {
     match error {
+        _ if InlineFull::is_cause_of(error) => {
+            ("urn:problem-type:tidegate:inline-full", "There is no room for another key of an inline limit")
+        }
         CheckError::Unsatisfiable { .. } => {
             ("urn:problem-type:tidegate:unsatisfiable", "The cost is above what the limit can ever admit")
         }

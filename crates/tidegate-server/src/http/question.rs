@@ -126,7 +126,7 @@ impl<'a> Question<'a> {
 
     /// The limit that came with the question; without one, the policy decides.
     pub(super) fn inline(&self, app: &App) -> Result<Option<Arc<Inline>>, Problem> {
-        self.limit.as_ref().map(|words| app.inline_words(&words.0)).transpose().map_err(Problem::Limit)
+        self.limit.as_ref().map(|words| app.inline_words(&words.0)).transpose().map_err(Problem::from)
     }
 
     /// The question in the library's words. Its key, if left out, is the

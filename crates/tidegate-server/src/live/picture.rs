@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule, Store};
+use tidegate_redis::RedisStore;
 
 use crate::app::App;
 use crate::http::LONGEST_TEXT;
@@ -12,7 +13,7 @@ use crate::inline::INLINE_RULE;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
 use crate::refused::{self, RecentRefusal};
-use crate::store::AnyStore;
+use crate::store::{AnyStore, Health};
 
 /// Keys in the list of those that are refused most.
 const TOP: usize = 20;
@@ -182,7 +183,7 @@ fn store(app: &App) -> StorePicture {
     let store = app.store();
     let mut picture = StorePicture {
         kind: store.name().into(),
-        reachable: store.is_reachable(),
+        reachable: store.health() == Health::Good,
         breaker: None,
         keys: None,
         max_keys: None,
@@ -200,8 +201,8 @@ fn store(app: &App) -> StorePicture {
             picture.max_keys = Some(app.settings.max_keys as u64);
             picture.overflows = memory.overflowed();
         }
-        AnyStore::Redis(redis) => {
-            let statistics = redis.statistics();
+        AnyStore::Redis(_) | AnyStore::Bounded(_) => {
+            let statistics = store.redis().map(RedisStore::statistics).unwrap_or_default();
             picture.breaker = Some(if statistics.away > 0 { "open" } else { "closed" }.into());
             picture.round_trips = statistics.round_trips;
             picture.failures = statistics.failures;

@@ -3,13 +3,14 @@
 //! A buffer that grows beyond its room counts against the server's budget of bytes. While there is
 //! none, nothing more is read, and the client waits.
 
+use std::future::ready;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::Resp;
@@ -23,9 +24,6 @@ pub(super) const ROOM: usize = 16 * 1024;
 /// Answers that are held while their client is not reading. Its next commands
 /// wait until these are sent.
 pub const MOST_UNSENT: usize = 64 * 1024;
-/// How long a client may take to hang up as well, and what it may still say.
-const LAST_PATIENCE: Duration = Duration::from_secs(1);
-const MOST_IGNORED: usize = 1024 * 1024;
 
 /// Serves all commands of a connection.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<Resp>) {
@@ -33,13 +31,13 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<R
         debug!(%error, "a connection ended badly");
         return;
     }
-    let _ = timeout(LAST_PATIENCE, hang_up(&mut stream)).await;
+    let _ = stream.shutdown().await;
 }
 
 /// Until the client leaves, the server closes, or the protocol is broken.
 async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc<Resp>) -> io::Result<()> {
     let drain = resp.app.drain.clone();
-    let mut closing = pin!(drain.closing());
+    let (mut closing, mut is_closing) = (pin!(drain.closing()), false);
     let mut session = Session::new(Arc::clone(&resp));
     let mut buffer = Vec::with_capacity(ROOM);
     let held = resp.app.buffered.hold(ROOM);
@@ -56,8 +54,14 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc
         let read = tokio::select! {
             biased;
             read = read => read?,
-            // All that had been sent has been answered.
-            () = &mut closing => return Ok(()),
+            () = &mut closing, if !is_closing => {
+                // The runtime has to look at the socket for it to know of what has arrived.
+                tokio::task::yield_now().await;
+                is_closing = true;
+                continue;
+            }
+            // All that had arrived has been answered.
+            () = ready(()), if is_closing => return Ok(()),
         };
         if read == 0 {
             return Ok(());
@@ -111,17 +115,33 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8], resp: &Resp)
     stream.flush().await
 }
 
-/// Hangs up and waits for the other side: a socket that is closed with
-/// something unread in it may take back what it has sent.
-async fn hang_up(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut ignored = [0; 1024];
-    let mut most = MOST_IGNORED;
-    while most > 0 {
-        match stream.read(&mut ignored).await? {
-            0 => break,
-            length => most = most.saturating_sub(length),
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tidegate::MemoryStore;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    /// The server closes before the runtime has looked at the socket, in which the next command waits.
+    #[tokio::test]
+    async fn a_command_that_is_in_the_socket_when_the_server_closes_is_answered() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = listener.accept().await.unwrap().0;
+        let serving = tokio::spawn(serve(stream, Resp::new(Arc::clone(server.app()))));
+        client.write_all(b"PING\r\n").await.unwrap();
+        let mut said = Vec::new();
+        while said != b"+PONG\r\n" {
+            assert_ne!(client.read_buf(&mut said).await.unwrap(), 0);
         }
+        // From here to the next await, only this task runs.
+        assert_eq!(client.try_write(b"ECHO again\r\n").unwrap(), 12);
+        server.app().drain.close();
+        client.read_to_end(&mut said).await.unwrap();
+        serving.await.unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), "+PONG\r\n$5\r\nagain\r\n");
     }
-    Ok(())
 }

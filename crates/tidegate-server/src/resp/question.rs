@@ -16,7 +16,8 @@ use tidegate::{CheckError, ConfigError, Decision, Limit, Request};
 use super::frame::Arguments;
 use super::reply::Replies;
 use super::throttle::parse_integer;
-use crate::causes::in_full;
+use crate::budget::reason;
+use crate::causes::for_clients;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +224,6 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
 /// Writes why there is no decision. The first word tells a client what to do:
 /// nothing else will help, or try again.
 pub fn write_failure(error: &CheckError, replies: &mut Replies) {
-    let code = error.reason().replace('-', "").to_uppercase();
-    replies.error(&format!("{code} {}", in_full(error)));
+    let code = reason(error).replace('-', "").to_uppercase();
+    replies.error(&format!("{code} {}", for_clients(error)));
 }

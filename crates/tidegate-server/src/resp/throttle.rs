@@ -16,6 +16,7 @@ use tidegate::{ConfigError, Decision, Limit, Micros};
 
 use super::frame::{Arguments, Span};
 use super::reply::Replies;
+use crate::inline::InlineError;
 
 /// Whose command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub enum ThrottleError {
     },
     /// Numbers of which no limit can be made.
     #[error("Cell error: {0}")]
-    NoLimit(ConfigError),
+    NoLimit(InlineError),
     /// Too few arguments, or too many.
     #[error("ERR wrong number of arguments for 'throttle' command")]
     Arity,
@@ -97,7 +98,7 @@ pub enum ThrottleError {
     InvalidParameters,
     /// Numbers of which no limit can be made.
     #[error("ERR {0}")]
-    InvalidLimit(ConfigError),
+    InvalidLimit(InlineError),
     /// A quantity for which no wait would be long enough.
     #[error("ERR a quantity of {quantity} can never fit a burst of {burst}: ask for less or raise the burst")]
     Unsatisfiable {
@@ -163,7 +164,7 @@ impl Throttle {
 
     /// Why there is no such limit, in the words of the dialect.
     #[must_use]
-    pub fn no_limit(&self, error: ConfigError) -> ThrottleError {
+    pub fn no_limit(&self, error: InlineError) -> ThrottleError {
         match self.dialect {
             Dialect::RedisCell => ThrottleError::NoLimit(error),
             Dialect::Throttlecrab => ThrottleError::InvalidLimit(error),

@@ -13,7 +13,7 @@ use super::Resp;
 use super::question::write_failure;
 use super::reply::Replies;
 use super::throttle::{Numbers, Throttle, ThrottleError};
-use crate::inline::{INLINE_RULE, Inline};
+use crate::inline::{INLINE_RULE, Inline, InlineError};
 use crate::refused::Refusal;
 use crate::store::AnyStore;
 
@@ -68,7 +68,7 @@ impl Throttles {
         if full && !self.waiting.is_empty() {
             return Ok(None);
         }
-        let inline = numbers.limit().and_then(|limit| resp.app.inline(limit));
+        let inline = numbers.limit().map_err(InlineError::from).and_then(|limit| resp.app.inline(limit));
         let inline = inline.map_err(|error| throttle.no_limit(error))?;
         if !full {
             self.limits.push((numbers, inline));
@@ -85,9 +85,9 @@ impl Throttles {
         if decided == 0 {
             return 0;
         }
-        match resp.app.store() {
+        match resp.app.inline_store() {
             AnyStore::Memory(store) => self.decide_now(store, resp, buffer, replies),
-            AnyStore::Redis(_) => self.decide_in_waves(resp, buffer, replies).await,
+            AnyStore::Redis(_) | AnyStore::Bounded(_) => self.decide_in_waves(resp, buffer, replies).await,
         }
         self.waiting.clear();
         decided

@@ -70,7 +70,16 @@ impl TestServer {
 fn settings() -> Settings {
     let local = "127.0.0.1:0".parse().expect("an address");
     let drain_seconds = GUARD.as_secs();
-    Settings { http: vec![], resp: vec![local], drain_grace_ms: 0, drain_seconds, ..Settings::default() }
+    Settings {
+        http: vec![],
+        resp: vec![local],
+        drain_grace_ms: 0,
+        drain_seconds,
+        // Any limit that the library can make.
+        inline_max_period: Duration::MAX,
+        inline_max_count: u64::MAX,
+        ..Settings::default()
+    }
 }
 
 /// Words of a line, asked and answered.

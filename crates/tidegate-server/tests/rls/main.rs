@@ -6,9 +6,11 @@
 mod addresses;
 #[path = "../envoy_support/client.rs"]
 mod client;
+mod drain;
 #[path = "../envoy_support/faulty.rs"]
 mod faulty;
 mod half_way;
+mod inline;
 #[allow(dead_code, unreachable_pub, unused_imports)]
 #[path = "../../src/grpc/messages.rs"]
 mod messages;

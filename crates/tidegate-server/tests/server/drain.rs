@@ -1,7 +1,10 @@
 //! The end of a server: everything that was asked is answered.
 
+use std::io::ErrorKind;
 use std::sync::Barrier;
 use std::thread;
+
+use tidegate_testkit::servers;
 
 use crate::client::{ALICE, Connection};
 use crate::running::Running;
@@ -14,9 +17,16 @@ struct Story {
     dropped: bool,
 }
 
+/// Plain checks, and requests that hyper reads.
 #[test]
 fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
-    const CLIENTS: usize = 32;
+    for path in ["/v1/check", "/v1/peek"] {
+        drops_no_answer_at(path);
+    }
+}
+
+fn drops_no_answer_at(path: &str) {
+    const CLIENTS: usize = 16;
     // Long beside the time that a client takes for one more question.
     let server = Running::start(&["--drain-grace-ms", "10000"]);
     let address = server.address().to_owned();
@@ -30,7 +40,7 @@ fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
                     let mut story = Story::default();
                     let question = format!(r#"{{"key": "client {number}", "limit": "1000000/s"}}"#);
                     loop {
-                        match connection.post("/v1/check", &question) {
+                        match connection.post(path, &question) {
                             Ok(answer) => {
                                 assert_eq!(answer.status, 200);
                                 story.answered += 1;
@@ -57,6 +67,45 @@ fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
     for story in &stories {
         assert!(story.told_to_leave && !story.dropped && story.answered > 20, "{story:?}");
     }
+}
+
+/// RESP has no word for it: a connection closes between two answers, and a command that comes too late is
+/// not carried out.
+#[test]
+fn clients_of_resp_that_ask_on_and_on_see_an_end_between_answers() {
+    const CLIENTS: usize = 16;
+    let server = Running::start(&["--resp", "127.0.0.1:0"]);
+    let address = server.address_of("resp").parse().unwrap();
+    let busy = Barrier::new(CLIENTS + 1);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let busy = &busy;
+                scope.spawn(move || {
+                    let mut connection = servers::Connection::open(address).unwrap();
+                    let (key, mut answered) = (number.to_string(), 0);
+                    loop {
+                        match connection.command(&["CL.THROTTLE", &key, "1000", "1000", "1"]) {
+                            Ok(reply) => assert_eq!(reply.items().len(), 5),
+                            Err(error) => return (answered, error.kind()),
+                        }
+                        answered += 1;
+                        if answered == 20 {
+                            busy.wait();
+                        }
+                    }
+                })
+            })
+            .collect();
+        busy.wait();
+        assert!(server.stop().success());
+        for client in clients {
+            let (answered, ended) = client.join().unwrap();
+            assert!(answered >= 20);
+            // A client that was held up for long finds that it can send no more.
+            assert!(matches!(ended, ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe), "{ended:?}");
+        }
+    });
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod drain;
 mod grpc_bounds;
 mod hall_of_bugs;
 mod hostile;
+mod inline;
 mod limits;
 mod messages;
 mod openapi;

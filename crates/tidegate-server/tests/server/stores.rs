@@ -1,6 +1,8 @@
 //! Where states are kept: across restarts, on Redis, and when it is away.
 
-use tidegate_testkit::servers::{self, eventually};
+use std::path::Path;
+
+use tidegate_testkit::servers::{self, ClientCertificates, Program, TlsServer, eventually};
 
 use crate::client::{Answer, curl, post};
 use crate::commands::ended_at_its_start;
@@ -22,6 +24,22 @@ fn a_snapshot_carries_the_states_over_a_restart() {
     let server = Running::start(&["--snapshot", &snapshot]);
     assert_eq!(check(&server).json()["remaining"], 0);
     assert_eq!(check(&server).status, 429);
+}
+
+#[test]
+fn a_server_that_is_killed_loses_no_more_than_since_its_last_snapshot() {
+    let folder = Folder::new();
+    let snapshot = folder.path("states");
+    let server = Running::start(&["--snapshot", &snapshot, "--snapshot-every", "1"]);
+    assert_eq!(check(&server).json()["remaining"], 1);
+    // One that is written from now on has the check in it.
+    let inline = folder.path("states.inline");
+    let _ = std::fs::remove_file(&inline);
+    eventually("the states to be written", || if Path::new(&inline).exists() { Ok(()) } else { Err("not yet") });
+    // Killed, without a word.
+    drop(server);
+    let server = Running::start(&["--snapshot", &snapshot, "--snapshot-every", "0"]);
+    assert_eq!(check(&server).json()["remaining"], 0);
 }
 
 #[test]
@@ -110,6 +128,80 @@ fn a_store_that_is_away_is_a_503_or_whatever_was_asked_for() {
     let degraded =
         metrics.lines().find_map(|line| line.strip_prefix("tidegate_degraded_decisions_total{rule=\"inline\"} "));
     assert!(degraded.is_some_and(|count| count.parse::<u64>().unwrap() >= 3), "{metrics}");
+}
+
+/// What a client is told, and whether anything of it is Redis's own text.
+fn is_general(said: &str) -> bool {
+    let words = ["NOAUTH", "Authentication", "OOM", "maxmemory", "not allowed", "script"];
+    said.contains("the store refused the command") && !words.iter().any(|word| said.contains(word))
+}
+
+#[test]
+fn a_store_that_refuses_everything_is_not_ready_until_it_decides_again() {
+    for [spoil, heal] in [[["requirepass", "secret"], ["requirepass", ""]], [["maxmemory", "1"], ["maxmemory", "0"]]] {
+        let redis = servers::Server::start();
+        let mut operator = servers::Connection::open(redis.address()).unwrap();
+        let mut set = |[name, value]: [&str; 2]| {
+            assert!(!operator.command(&["CONFIG", "SET", name, value]).unwrap().is_error());
+        };
+        set(spoil);
+        let server = Running::start(&["--store", &redis.url(), "--resp", "127.0.0.1:0"]);
+        let open = Running::start(&["--store", &redis.url(), "--on-failure", "open"]);
+        let problem = check(&server);
+        assert_eq!(
+            (problem.status, problem.json()["type"].as_str()),
+            (503, Some("urn:problem-type:tidegate:unavailable"))
+        );
+        assert!(is_general(&problem.body), "{problem:?}");
+        let limit = r#"{"requestsPerUnit": 1, "unit": "DAY"}"#;
+        let descriptor = format!(r#"{{"entries": [{{"key": "a", "value": "b"}}], "limit": {limit}}}"#);
+        let envoy = post(&server.url("/json"), &format!(r#"{{"domain": "d", "descriptors": [{descriptor}]}}"#));
+        assert!(envoy.status == 503 && is_general(&envoy.body), "{envoy:?}");
+        let mut resp = servers::Connection::open(server.address_of("resp").parse().unwrap()).unwrap();
+        let servers::Reply::Error(words) = resp.command(&["CL.THROTTLE", "a", "0", "1", "60"]).unwrap() else {
+            panic!()
+        };
+        assert!(words.starts_with("UNAVAILABLE ") && is_general(&words), "{words}");
+        let ready = curl(&[&server.url("/readyz")]);
+        assert!(ready.status == 503 && ready.body.starts_with("the store refuses commands"), "{ready:?}");
+        assert_eq!(check(&open).json()["degraded"], true);
+        let degraded = curl(&[&open.url("/readyz")]);
+        assert!(degraded.status == 200 && degraded.body.starts_with("degraded"), "{degraded:?}");
+        let metrics = curl(&[&server.url("/metrics")]).body;
+        assert!(metrics.contains("tidegate_store_refusing 1\n"), "{metrics}");
+        set(heal);
+        // Nobody asks it meanwhile, as it is not ready.
+        assert_eq!(curl(&[&server.url("/readyz")]).body, "ready\n");
+        assert_eq!((check(&server).status, curl(&[&open.url("/readyz")]).body.as_str()), (200, "ready\n"));
+    }
+}
+
+#[test]
+fn a_store_that_asks_for_a_certificate_is_shown_one() {
+    if !Program::from_environment().speaks_tls() {
+        println!("{} is built without TLS", Program::from_environment().version());
+        return;
+    }
+    let redis = TlsServer::start_with(ClientCertificates::Required, &[]);
+    let (url, folder) = (redis.url(), Folder::new());
+    let ca = folder.write("ca.pem", redis.authority());
+    let certificate = folder.write("client.pem", redis.client_certificate());
+    let key = folder.write("client.key", redis.client_key());
+    let trusting = ["--store", &url, "--store-tls-ca", &ca];
+    let showing = ["--store-tls-certificate", &certificate, "--store-tls-key", &key];
+    assert_eq!(check(&Running::start(&[&trusting[..], &showing].concat())).status, 200);
+    assert_eq!(check(&Running::start(&trusting)).status, 503, "without a certificate there is no connection");
+    for (arguments, said) in [
+        (vec!["--store", &url, "--store-tls-key", &key], "--store-tls-certificate and --store-tls-key"),
+        (vec!["--store-tls-ca", &ca], "rediss://"),
+        (vec!["--store", "redis://127.0.0.1:1", "--store-tls-ca", &ca], "rediss"),
+        (vec!["--store", &url, "--store-tls-ca", "/missing.pem"], "/missing.pem"),
+    ] {
+        let mut command = tidegate();
+        command.args(["serve", "--http", "127.0.0.1:0"]).args(&arguments);
+        let errors = ended_at_its_start(command);
+        assert!(errors.contains(said), "{arguments:?}: {errors}");
+    }
 }
 
 #[test]

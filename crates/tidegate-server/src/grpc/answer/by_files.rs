@@ -1,11 +1,12 @@
 //! Requests that a descriptor file decides.
 
-use tidegate::{Micros, Setting, Store};
+use tidegate::{Meter, Micros, Setting, Store};
 use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
 
-use super::{Asked, Line, Outcome, failed, shown};
+use super::{Asked, Line, Outcome, failed, key, shown};
 use crate::app::App;
 use crate::grpc::problem::Problem;
+use crate::inline::INLINE_RULE;
 use crate::refused::Refusal;
 
 /// What a request comes to, if a file is about its domain.
@@ -20,10 +21,27 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
             }
         })
         .collect();
+    if !app.envoy.config().has_domain(domain) {
+        return Ok(None);
+    }
+    for asked in asked {
+        admit(app, domain, asked)?;
+    }
     let answer = app.envoy.decide(domain, &descriptors).await;
     let Some(answer) = answer.map_err(|error| failed(app, error.into()))? else { return Ok(None) };
     count(app, asked, &answer);
     Ok(Some(Outcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
+}
+
+/// A limit that a descriptor brings shares the counter of the file's limit, and so its store: within a budget.
+fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
+    if let (Some((unit, requests)), Hits::Charge(_)) = (asked.limit, asked.hits)
+        && let Setting::Limit(limit) = unit.setting(requests)
+    {
+        let meter = Meter::new(INLINE_RULE, limit).by_period();
+        app.admit_inline(&meter, &key(domain, &asked.entries)).map_err(|full| failed(app, full.into()))?;
+    }
+    Ok(())
 }
 
 /// Counts charges: those that passed, or the limits that refused.

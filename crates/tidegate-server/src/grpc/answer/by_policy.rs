@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use tidegate::{CheckError, Decision, Key, KeyPart, Limiter, Request, Setting, Store};
+use tidegate::{CheckError, Decision, Limiter, Request, Setting, Store};
 use tidegate_config::envoy::{Hits, Unit};
 
-use super::{Asked, Line, Outcome, Shown, failed, shown};
+use super::{Asked, Line, Outcome, Shown, failed, key, shown};
 use crate::admission::TURN;
 use crate::app::App;
 use crate::grpc::problem::Problem;
@@ -117,8 +117,7 @@ enum Say {
 impl<'r> Question<'r> {
     fn new(app: &App, domain: &'r str, asked: &Asked<'r>) -> Result<Question<'r>, Problem> {
         let entries = &asked.entries;
-        let parts = entries.iter().rev().flat_map(|(name, value)| [*value, *name]).chain([domain]);
-        let mut request = Request::new(Key::of(parts.map(KeyPart::from)));
+        let mut request = Request::new(key(domain, entries));
         for (name, value) in entries {
             request = request.with(name, *value);
         }
