@@ -42,10 +42,11 @@ pub(crate) use self::json::router as json_router;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
+use crate::access::{Identity, Right, Rights};
 use crate::app::App;
 use crate::causes::in_full;
 use crate::connections::Drain;
-use crate::http::serve_connection;
+use crate::http::{guarded, serve_connection};
 use crate::listen::Listener;
 use crate::metrics::Protocol;
 
@@ -69,6 +70,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
         answered.unwrap_or_else(|_| Status::new(Code::DeadlineExceeded, "the message took too long").into_http())
     };
     router = with(router, limits.max_decoding_message_size(app.settings.max_body)).layer(from_fn(in_time));
+    router = guarded(router, app, Right::Check);
     router = with(router, health);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -126,7 +128,9 @@ impl RateLimitService for Limits {
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let began = Instant::now();
-        let answered = answer::answer_to_the_end(&self.0, request.into_inner()).await;
+        let identity = request.extensions().get::<Identity>().cloned();
+        let identity = identity.unwrap_or_else(|| Identity::anonymous(Rights::default()));
+        let answered = answer::answer_to_the_end(&self.0, &identity, request.into_inner()).await;
         self.0.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)
     }
@@ -134,7 +138,11 @@ impl RateLimitService for Limits {
 
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Status {
-        let code = if problem.is_of_the_caller() { Code::InvalidArgument } else { Code::Unavailable };
+        let code = match &problem {
+            Problem::Denied(denied) => denied.code(),
+            other if other.is_of_the_caller() => Code::InvalidArgument,
+            _ => Code::Unavailable,
+        };
         Status::new(code, in_full(&problem))
     }
 }

@@ -23,10 +23,13 @@
 //! # }
 //! ```
 
+mod access;
 mod app;
+mod audit;
 mod causes;
 mod cli;
 mod connections;
+mod digest;
 mod grpc;
 mod http;
 mod inline;
@@ -36,6 +39,7 @@ mod live;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod peer;
 mod policy;
 mod refused;
 pub mod resp;
@@ -48,7 +52,9 @@ mod tls;
 mod watch;
 mod workers;
 
+pub use access::Right;
 pub use app::App;
+pub use audit::AuditError;
 pub use cli::run;
 pub use connections::{Connections, Drain};
 #[doc(hidden)]
@@ -62,7 +68,7 @@ pub use metrics::{Metrics, Protocol, RuleCounters};
 pub use otlp::OtlpError;
 pub use refused::{Refusal, Refused};
 pub use serve::{Server, StartError};
-pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};
+pub use settings::{HeaderStyle, LogFormat, OnFailure, Secret, Settings, StoreChoice};
 pub use snapshot::StatesError;
 pub use store::AnyStore;
 pub use tls::TlsError;

@@ -21,6 +21,8 @@ use tracing::{debug, warn};
 
 use crate::app::App;
 use crate::metrics::Protocol;
+pub use crate::peer::Peer;
+use crate::peer::{Certificate, Link};
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -194,9 +196,13 @@ impl Listener {
 
 async fn handshake(plain: Stream, tls: Option<TlsAcceptor>) -> io::Result<Stream> {
     let Some(tls) = tls else { return Ok(plain) };
-    let peer = plain.peer;
+    let peer = plain.peer();
     let stream = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(plain)).await??;
-    Ok(Stream::new(stream, peer))
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = certificate.map(|certificate| Arc::new(Certificate::read(certificate)));
+    let mut stream = Stream::new(stream, peer);
+    stream.link.certificate = certificate;
+    Ok(stream)
 }
 
 /// Listens on the first address of a name that can be had.
@@ -273,19 +279,10 @@ impl Accepted {
     }
 }
 
-/// Who is at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// Someone at this address.
-    Tcp(SocketAddr),
-    /// A process of this machine.
-    Unix,
-}
-
 /// A connection, whatever it runs over.
 pub struct Stream {
     io: Box<dyn Io>,
-    peer: Peer,
+    link: Link,
     /// What was read and is to be read again, before anything else.
     put_back: Vec<u8>,
 }
@@ -297,12 +294,17 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Stream {
     pub(crate) fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) -> Stream {
-        Stream { io: Box::new(io), peer, put_back: Vec::new() }
+        Stream { io: Box::new(io), link: Link::new(peer), put_back: Vec::new() }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
-        self.peer
+        self.link.peer
+    }
+
+    /// The same, with the certificate.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Lets the next reader begin with these bytes.

@@ -146,6 +146,7 @@ struct ProtocolMetrics {
     latency: Histogram,
     connections: Counter,
     turned_away: Counter,
+    failed_authentications: Counter,
 }
 
 impl Default for Metrics {
@@ -173,6 +174,9 @@ impl Default for Metrics {
         registry.register("connections", "Connections that were accepted", connections.clone());
         let turned_away = Family::<ByProtocol, Counter>::default();
         registry.register("connections_turned_away", "Connections for which there was no room", turned_away.clone());
+        let failed_authentications = Family::<ByProtocol, Counter>::default();
+        let help = "Requests with a wrong token or password";
+        registry.register("authentication_failures", help, failed_authentications.clone());
         let (reloads, failed_reloads) = (Counter::default(), Counter::default());
         registry.register("policy_changes", "Policies that took the place of the one before", reloads.clone());
         registry.register("policy_mistakes", "Policies that were refused for their mistakes", failed_reloads.clone());
@@ -182,6 +186,7 @@ impl Default for Metrics {
                 latency: latency.get_or_create_owned(&labels),
                 connections: connections.get_or_create_owned(&labels),
                 turned_away: turned_away.get_or_create_owned(&labels),
+                failed_authentications: failed_authentications.get_or_create_owned(&labels),
             }
         });
         Metrics {
@@ -202,8 +207,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(store: AnyStore) -> Metrics {
+    pub(crate) fn new(store: AnyStore, audit_lost: Counter) -> Metrics {
         let mut metrics = Metrics::default();
+        metrics.registry.register("audit_lines_lost", "Lines that are not in the audit file", audit_lost);
         metrics.registry.register_collector(Box::new(StoreCollector(store)));
         metrics
     }
@@ -244,6 +250,10 @@ impl Metrics {
 
     pub(crate) fn turned_away(&self, protocol: Protocol) {
         self.of(protocol).turned_away.inc();
+    }
+
+    pub(crate) fn authentication_failed(&self, protocol: Protocol) {
+        self.of(protocol).failed_authentications.inc();
     }
 
     /// A policy took the place of another, or was refused.

@@ -12,6 +12,7 @@ use tracing::debug;
 use super::Resp;
 use super::session::{Next, Session};
 use crate::metrics::Protocol;
+use crate::peer::Link;
 
 /// Room for what arrives at a time, and for its answers: pipelines of 200
 /// throttles. Pages that are never written to cost nothing.
@@ -26,8 +27,8 @@ const LAST_PATIENCE: Duration = Duration::from_secs(1);
 const MOST_IGNORED: usize = 1024 * 1024;
 
 /// Serves all commands of a connection.
-pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<Resp>) {
-    if let Err(error) = answer_all(&mut stream, resp).await {
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, link: Link, resp: Arc<Resp>) {
+    if let Err(error) = answer_all(&mut stream, link, resp).await {
         debug!(%error, "a connection ended badly");
         return;
     }
@@ -35,10 +36,10 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<R
 }
 
 /// Until the client leaves, the server closes, or the protocol is broken.
-async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc<Resp>) -> io::Result<()> {
+async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, link: Link, resp: Arc<Resp>) -> io::Result<()> {
     let drain = resp.app.drain.clone();
     let mut closing = pin!(drain.closing());
-    let mut session = Session::new(Arc::clone(&resp));
+    let mut session = Session::new(Arc::clone(&resp), link);
     let mut buffer = Vec::with_capacity(ROOM);
     // When half a command has arrived, and the rest is due.
     let mut due = None;
