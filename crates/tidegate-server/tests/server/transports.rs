@@ -6,12 +6,12 @@ use crate::client::{ALICE, curl};
 use crate::running::{Folder, Running};
 
 /// An authority, and two that it vouches for.
-struct Certificates {
+pub(crate) struct Certificates {
     folder: Folder,
 }
 
 impl Certificates {
-    fn new() -> Certificates {
+    pub(crate) fn new() -> Certificates {
         let folder = Folder::new();
         let mut authority = CertificateParams::default();
         authority.distinguished_name.push(DnType::CommonName, "an authority");
@@ -30,11 +30,11 @@ impl Certificates {
         Certificates { folder }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path(name)
     }
 
-    fn start(&self, more: &[&str]) -> Running {
+    pub(crate) fn start(&self, more: &[&str]) -> Running {
         let (certificate, key) = (self.path("server.pem"), self.path("server.key"));
         let tls = ["--tls-certificate", &certificate, "--tls-key", &key];
         Running::start(&[&tls, more].concat())
@@ -88,6 +88,6 @@ fn a_unix_socket_serves_and_goes_with_the_server() {
 #[test]
 fn http_2_is_spoken_without_tls_to_those_who_begin_with_it() {
     let server = Running::start(&[]);
-    let answer = curl(&["--http2-prior-knowledge", "-d", ALICE, &server.url("/v1/check")]);
+    let answer = curl(&["--http2-prior-knowledge", "--json", ALICE, &server.url("/v1/check")]);
     assert_eq!(answer.status, 200);
 }
