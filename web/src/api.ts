@@ -14,7 +14,7 @@ export class Failure extends Error {
 
   /** Whether another token would help. */
   get isUnauthorized(): boolean {
-    return this.status === 401;
+    return this.status === 401 || this.status === 403;
   }
 }
 
@@ -64,7 +64,7 @@ function authorize(headers: Headers, known: string): boolean {
 
 async function explain(response: Response): Promise<string> {
   if (response.status === 401) {
-    return token() ? UNKNOWN_TOKEN : "The server asks for its admin token.";
+    return token() ? UNKNOWN_TOKEN : "The server asks for a token.";
   }
   if (response.status === 404) return "This server runs without its admin API (--no-admin).";
   const problem: unknown = await response.json().catch(() => null);

@@ -147,7 +147,8 @@ pub(crate) struct HttpAnswer {
 impl HttpCallers {
     pub(crate) fn new(address: SocketAddr, limit: Limit) -> HttpCallers {
         let body = format!(r#"{{"key": "{KEY}", "limit": "{limit}"}}"#);
-        let question = format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let fields = "host: localhost\r\ncontent-type: application/json";
+        let question = format!("POST /v1/check HTTP/1.1\r\n{fields}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         HttpCallers { address, question, connections: Mutex::default(), cut_off: AtomicU64::new(0) }
     }
 

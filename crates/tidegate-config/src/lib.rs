@@ -114,6 +114,7 @@ What is noticed and when it is applied stands at [`mod@watch`]."
 //!
 //! [`envoy`] reads the descriptor files of Envoy's rate limit service as they are.
 
+pub mod document;
 pub mod envoy;
 mod file;
 mod load;
@@ -131,4 +132,4 @@ pub use load::{Format, Loaded, Validation, load, load_with_warnings, parse, pars
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]
-pub use watch::{watch, watch_envoy};
+pub use watch::{watch, watch_document, watch_envoy};

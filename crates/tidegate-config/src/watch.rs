@@ -58,8 +58,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
+use serde::de::DeserializeOwned;
 use tidegate::{ConfigError, Policy};
 
+use crate::document;
 use crate::envoy::{self, EnvoyConfig};
 use crate::load::{self, Loaded};
 use crate::reader::Reader;
@@ -88,6 +90,15 @@ pub fn watch_envoy<P: AsRef<Path>>(
 ) -> Builder<EnvoyConfig> {
     let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().to_owned()).collect();
     Builder::new(move |reader| Ok((envoy::load_by(reader, &paths)?, Vec::new())), apply)
+}
+
+/// Begins to watch a file of any shape, as [`document::load`] reads it.
+pub fn watch_document<T: DeserializeOwned + 'static>(
+    path: impl AsRef<Path>,
+    apply: impl FnMut(T) -> Result<(), ConfigError> + Send + 'static,
+) -> Builder<T> {
+    let path = path.as_ref().to_owned();
+    Builder::new(move |reader| Ok((document::load_by(reader, &path)?, Vec::new())), apply)
 }
 
 /// What the files say, and warnings.

@@ -9,7 +9,9 @@ use tidegate_config::{Format, Loaded, Report, Validation};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
+use crate::access::{Access, Caller, Denied, Identity, Right, TokensFile};
 use crate::admission::Admission;
+use crate::audit::{Action, Audit, Entry, Outcome, PolicyChange};
 use crate::buffered::Buffered;
 use crate::connections::{Connections, Drain};
 use crate::grpc::{self, EnvoyRules};
@@ -44,6 +46,9 @@ pub struct App {
     pub(crate) buffered: Arc<Buffered>,
     /// The work that is in flight.
     pub(crate) admission: Admission,
+    /// Who may do what.
+    pub(crate) access: Access,
+    pub(crate) audit: Audit,
     pub(crate) policy: CurrentPolicy,
     pub(crate) live: Live,
     /// Room for simulations of the playground.
@@ -60,10 +65,11 @@ impl App {
         settings: Settings,
         (text, policy): (CurrentPolicy, Policy),
         envoy: EnvoyConfig,
+        (tokens, audit): (TokensFile, Audit),
         (store, inline_store): (AnyStore, InlineStore),
         connections: Connections,
     ) -> Result<App, ConfigError> {
-        let metrics = Arc::new(Metrics::new(store.clone(), inline_store.clone()));
+        let metrics = Arc::new(Metrics::new(store.clone(), inline_store.clone(), audit.lost.clone()));
         let buffered = Buffered::new(settings.max_buffered, metrics.buffered(), metrics.shed("buffered"));
         let refused = Arc::<Refused>::default();
         let on_failure = settings.on_failure();
@@ -92,6 +98,8 @@ impl App {
             has_envoy_files: !grpc::files(&settings).is_empty(),
             caps,
             inline_store,
+            access: Access::new(&settings, tokens),
+            audit,
             policy: text,
             live: Live::default(),
             players: Arc::new(Semaphore::new(MOST_PLAYERS)),
@@ -153,18 +161,42 @@ impl App {
     }
 
     /// Puts a policy in the place of the one that applies: whole, or not at all.
-    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<(), PolicyError> {
+    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<Option<PolicyChange>, PolicyError> {
         let put = self
             .validate(&text, format)
             .and_then(|()| tidegate_config::parse_with_warnings(&text, format, Path::new(PUT)))
             .map_err(|report| PolicyError::Mistakes(Box::new(report)))
             .and_then(|Loaded { policy, warnings, .. }| {
-                self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?;
+                let change = self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?;
                 warnings.iter().for_each(|warning| warn!("the policy: {warning}"));
-                Ok(())
+                Ok(change)
             });
         self.metrics.policy_given(put.is_ok());
         put
+    }
+
+    /// Whether a caller may do it, and who it is. A wrong credential is counted.
+    pub(crate) fn permit(&self, caller: &Caller<'_>, right: Right) -> Result<Identity, Denied> {
+        self.access.decide(caller, right).map_err(|denied| self.note(denied, caller))
+    }
+
+    /// Who a caller is. A wrong credential is counted.
+    pub(crate) fn identify(&self, caller: &Caller<'_>) -> Result<Identity, Denied> {
+        self.access.identify(caller).map_err(|denied| self.note(denied, caller))
+    }
+
+    /// Counts a wrong credential, and keeps a record of it within the budget of its address.
+    fn note(&self, denied: Denied, caller: &Caller<'_>) -> Denied {
+        let denied = self.access.hold_against(denied, caller.link);
+        if matches!(denied, Denied::WrongCredential | Denied::TooManyFailures { .. }) {
+            self.metrics.authentication_failed(caller.protocol);
+        }
+        if matches!(denied, Denied::WrongCredential) {
+            let (peer, identity) = (Some(caller.link.peer), "unknown");
+            let (action, outcome) = (Action::Authenticate, Outcome::Refused);
+            self.audit.record(Entry { peer, identity, action, outcome, policy: None });
+        }
+        denied
     }
 
     /// Whether requests of Envoy that no descriptor file is about have no limit:

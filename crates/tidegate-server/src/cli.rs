@@ -5,6 +5,7 @@ mod client;
 mod replay;
 mod serve;
 mod simulate;
+mod token;
 mod top;
 
 use std::io::{self, Write};
@@ -80,6 +81,9 @@ enum Command {
     /// Decide an access log by a policy: who would be refused, when, and by which rule
     #[command(after_help = replay::HELP)]
     Replay(replay::Arguments),
+    /// Make a token, and the lines of the --tokens file that make it known
+    #[command(after_help = PRINTED)]
+    Token(token::Arguments),
     /// Print the JSON Schema of policy files, for editors
     #[command(after_help = PRINTED)]
     Schema,
@@ -114,6 +118,7 @@ pub fn run() -> ExitCode {
         Command::Validate { files, envoy: true, .. } => validate_envoy(&files),
         Command::Validate { files, max_log_entries, .. } => validate(&files, max_log_entries),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Token(arguments) => token::run(&arguments),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
         Command::Completions { shell } => print(|out| {
             let mut script = Vec::new();

@@ -44,10 +44,11 @@ pub(crate) use self::json::router as json_router;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
+use crate::access::{Identity, Right, Rights};
 use crate::app::App;
 use crate::causes::for_clients;
 use crate::connections::Drain;
-use crate::http::serve_connection;
+use crate::http::{guarded, serve_connection};
 use crate::listen::Listener;
 use crate::metrics::Protocol;
 
@@ -70,7 +71,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
     };
     let max_body = app.settings.max_body;
     let limits = with(Router::new(), limits.max_decoding_message_size(max_body));
-    let limits = limits.layer(whole(Bounds::unary(max_body, timeout)));
+    let limits = guarded(limits.layer(whole(Bounds::unary(max_body, timeout))), app, Right::Check);
     let health = with(Router::new(), health).layer(whole(Bounds::unary(bounds::MAX_SMALL_MESSAGE, timeout)));
     let router = limits.merge(health);
     if app.settings.grpc_reflection { router.merge(reflection(timeout)) } else { router }
@@ -138,7 +139,9 @@ impl RateLimitService for Limits {
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let began = Instant::now();
-        let answered = answer::answer_to_the_end(&self.0, request.into_inner()).await;
+        let identity = request.extensions().get::<Identity>().cloned();
+        let identity = identity.unwrap_or_else(|| Identity::anonymous(Rights::default()));
+        let answered = answer::answer_to_the_end(&self.0, &identity, request.into_inner()).await;
         self.0.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)
     }
@@ -146,7 +149,11 @@ impl RateLimitService for Limits {
 
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Status {
-        let code = if problem.is_of_the_caller() { Code::InvalidArgument } else { Code::Unavailable };
+        let code = match &problem {
+            Problem::Denied(denied) => denied.code(),
+            other if other.is_of_the_caller() => Code::InvalidArgument,
+            _ => Code::Unavailable,
+        };
         Status::new(code, for_clients(&problem))
     }
 }

@@ -10,6 +10,7 @@ mod counted;
 mod dashboard;
 mod example;
 pub(crate) mod fields;
+mod guard;
 mod live;
 mod metrics;
 mod plain;
@@ -34,11 +35,14 @@ use tracing::debug;
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
 pub(crate) use self::example::example;
+pub(crate) use self::guard::{guarded, identity_of};
 use self::plain::Then;
 pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
 pub(crate) use self::question::LONGEST_TEXT;
+use crate::access::Right;
 use crate::app::App;
+use crate::audit::Action;
 use crate::connections::Admitted;
 use crate::grpc;
 use crate::listen::{Listener, Stream};
@@ -77,16 +81,23 @@ async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
 }
 
 fn router(app: Arc<App>) -> Router {
-    let mut router = Router::new()
+    let checks = Router::new()
         .route(CHECK, asks(Ask::Verb(Verb::Charge)))
         .route("/v1/peek", asks(Ask::Verb(Verb::Peek)))
-        .route("/v1/refund", asks(Ask::Verb(Verb::Refund)))
-        .route("/v1/reset", asks(Ask::Verb(Verb::Reset)))
-        .route("/v1/acquire", asks(Ask::Acquire))
+        .route("/v1/acquire", asks(Ask::Acquire));
+    let refunds = Router::new().route("/v1/refund", asks(Ask::Verb(Verb::Refund)));
+    let resets = Router::new().route("/v1/reset", asks(Ask::Verb(Verb::Reset)));
+    let manages = Router::new()
         .route("/v1/explain", asks(Ask::Explain))
+        .merge(guard::audited(refunds, &app, Action::Refund))
+        .merge(guard::audited(resets, &app, Action::Reset));
+    let metrics = Router::new().route("/metrics", reads(get(metrics::metrics)));
+    let mut router = Router::new()
+        .merge(guarded(checks, &app, Right::Check))
+        .merge(guarded(manages, &app, Right::Manage))
+        .merge(guarded(metrics, &app, Right::Metrics))
         .route("/healthz", reads(get(|| async { "alive\n" })))
         .route("/readyz", reads(get(ready)))
-        .route("/metrics", reads(get(metrics::metrics)))
         .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
         .merge(dashboard::router())
         .merge(grpc::router(&app))

@@ -137,6 +137,8 @@ fn remember<K: Eq + Hash>(known: &RwLock<HashMap<K, Arc<Inline>>>, name: K, inli
 mod tests {
     use std::time::Duration;
 
+    use tidegate::ConfigError;
+
     use super::*;
 
     fn inline_limits() -> InlineLimits {
@@ -149,7 +151,10 @@ mod tests {
     fn a_log_beyond_the_bound_is_refused() {
         assert!(inline_limits().read("sliding-log 5/h").is_ok());
         let refused = inline_limits().read("sliding-log 6/h").err().unwrap();
-        assert!(matches!(refused, InlineError::Config(ConfigError::TooManyLogEntries { entries: 6, bound: 5, .. })), "{refused}");
+        assert!(
+            matches!(refused, InlineError::Config(ConfigError::TooManyLogEntries { entries: 6, bound: 5, .. })),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -23,13 +23,16 @@
 //! # }
 //! ```
 
+mod access;
 mod admission;
 mod app;
+mod audit;
 mod budget;
 mod buffered;
 mod causes;
 mod cli;
 mod connections;
+mod digest;
 mod files;
 mod grpc;
 mod handshakes;
@@ -43,6 +46,7 @@ mod metrics;
 mod opening;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod peer;
 mod policy;
 mod refused;
 pub mod resp;
@@ -56,7 +60,9 @@ mod tls;
 mod watch;
 mod workers;
 
+pub use access::Right;
 pub use app::App;
+pub use audit::AuditError;
 pub use cli::run;
 pub use connections::{Admitted, Connections, Drain};
 pub use files::TooFewFiles;
@@ -72,7 +78,7 @@ pub use opening::OpenError;
 pub use otlp::OtlpError;
 pub use refused::{Refusal, Refused};
 pub use serve::{Server, StartError};
-pub use settings::{HeaderStyle, LogFormat, OnFailure, Settings, StoreChoice};
+pub use settings::{HeaderStyle, LogFormat, OnFailure, Secret, Settings, StoreChoice};
 pub use snapshot::StatesError;
 pub use store::{AnyStore, Health};
 pub use tls::TlsError;

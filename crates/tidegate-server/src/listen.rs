@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{self, IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{self, IpAddr, SocketAddr};
 use std::os::unix;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -24,6 +24,8 @@ use tracing::{debug, warn};
 use crate::app::App;
 use crate::connections::Admitted;
 use crate::metrics::{OpenConnection, Protocol};
+pub use crate::peer::Peer;
+use crate::peer::{Certificate, Link};
 use crate::shares::Share;
 
 /// How long a client may take for the TLS handshake.
@@ -252,10 +254,14 @@ fn enter(app: &App, protocol: Protocol, address: Option<IpAddr>) -> Option<Place
 }
 
 async fn shake_hands(plain: Stream, tls: TlsAcceptor) -> io::Result<Stream> {
-    let peer = plain.peer;
+    let peer = plain.peer();
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(plain)).await??;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = certificate.map(|certificate| Arc::new(Certificate::read(certificate)));
     // The stream below it waits for the other side.
-    Ok(Stream { ignores: 0, ..Stream::new(stream, peer) })
+    let mut stream = Stream { ignores: 0, ..Stream::new(stream, peer) };
+    stream.link.certificate = certificate;
+    Ok(stream)
 }
 
 /// Listens on the first address of a name that can be had.
@@ -340,37 +346,10 @@ impl Accepted {
     }
 }
 
-/// Who is at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// Someone at this address.
-    Tcp(SocketAddr),
-    /// A process of this machine.
-    Unix,
-}
-
-impl Peer {
-    /// The address that its connections and its work count against. A network of IPv6 is given
-    /// out whole, so it counts as one; a process of this machine has none.
-    #[must_use]
-    pub fn address(self) -> Option<IpAddr> {
-        let Peer::Tcp(peer) = self else { return None };
-        Some(match peer.ip().to_canonical() {
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-            address @ IpAddr::V4(_) => address,
-        })
-    }
-
-    /// The peer that sent a request, as its connection has noted it.
-    pub(crate) fn of(extensions: &http::Extensions) -> Peer {
-        extensions.get().copied().unwrap_or(Peer::Unix)
-    }
-}
-
 /// A connection, whatever it runs over.
 pub struct Stream {
     io: Box<dyn Io>,
-    peer: Peer,
+    link: Link,
     write_timeout: Duration,
     /// Runs while the peer does not read what is sent.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -393,13 +372,18 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Stream {
     pub(crate) fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) -> Stream {
-        let (write_timeout, stalled, ends) = (WRITE_TIMEOUT, None, None);
-        Stream { io: Box::new(io), peer, write_timeout, stalled, put_back: Vec::new(), ignores: MAX_IGNORED, ends }
+        let (link, put_back, ignores) = (Link::new(peer), Vec::new(), MAX_IGNORED);
+        Stream { io: Box::new(io), link, write_timeout: WRITE_TIMEOUT, stalled: None, put_back, ignores, ends: None }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
-        self.peer
+        self.link.peer
+    }
+
+    /// The same, with the certificate.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Sends the end of the stream, then waits for that of the other side: a socket that
@@ -501,7 +485,7 @@ mod tests {
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let mut client = net::TcpStream::connect(listener.address().to_string()).unwrap();
         app.drain.close();
-        let serve = |mut stream: Stream, _| async move {
+        let serve = |mut stream: Stream, _, _| async move {
             let _ = stream.write_all(b"served").await;
             let _ = stream.shutdown().await;
         };

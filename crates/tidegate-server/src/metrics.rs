@@ -161,6 +161,7 @@ struct ProtocolMetrics {
     latency: Histogram,
     connections: Counter,
     open: Gauge,
+    failed_authentications: Counter,
 }
 
 /// A connection that is counted as open until this is dropped.
@@ -204,6 +205,9 @@ impl Default for Metrics {
         let buffered = Gauge::default();
         let help = "Bytes of unfinished requests and unsent answers that count against the budget";
         registry.register("buffered_bytes", help, buffered.clone());
+        let failed_authentications = Family::<ByProtocol, Counter>::default();
+        let help = "Requests with a wrong token or password";
+        registry.register("authentication_failures", help, failed_authentications.clone());
         let (reloads, failed_reloads) = (Counter::default(), Counter::default());
         registry.register("policy_changes", "Policies that took the place of the one before", reloads.clone());
         registry.register("policy_mistakes", "Policies that were refused for their mistakes", failed_reloads.clone());
@@ -218,6 +222,7 @@ impl Default for Metrics {
                 latency: latency.get_or_create_owned(&labels),
                 connections: connections.get_or_create_owned(&labels),
                 open: open.get_or_create_owned(&labels),
+                failed_authentications: failed_authentications.get_or_create_owned(&labels),
             }
         });
         Metrics {
@@ -241,8 +246,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(store: AnyStore, inline: InlineStore) -> Metrics {
+    pub(crate) fn new(store: AnyStore, inline: InlineStore, audit_lost: Counter) -> Metrics {
         let mut metrics = Metrics::default();
+        metrics.registry.register("audit_lines_lost", "Lines that are not in the audit file", audit_lost);
         metrics.registry.register_collector(Box::new(StoreCollector { store, inline }));
         metrics
     }
@@ -296,6 +302,10 @@ impl Metrics {
     /// Shows how many bytes are buffered.
     pub(crate) fn buffered(&self) -> Gauge {
         self.buffered.clone()
+    }
+
+    pub(crate) fn authentication_failed(&self, protocol: Protocol) {
+        self.of(protocol).failed_authentications.inc();
     }
 
     /// A policy took the place of another, or was refused.

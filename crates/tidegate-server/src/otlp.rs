@@ -57,7 +57,7 @@ impl Exporter {
         let Some(url) = &settings.otlp else { return Ok(None) };
         let mut sender = Sender {
             client: MetricsServiceClient::new(channel(url)?),
-            headers: settings.otlp_header.iter().map(|header| parse(header)).collect::<Result<_, _>>()?,
+            headers: settings.otlp_header.iter().map(|header| parse(header.expose())).collect::<Result<_, _>>()?,
             translator: Translator::new(SystemTime::now()),
             metrics: Arc::clone(metrics),
             is_away: false,

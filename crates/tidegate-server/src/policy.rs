@@ -8,6 +8,9 @@ use std::time::SystemTime;
 use tidegate::{ConfigError, Limiter, Policy, Store};
 use tidegate_config::{Format, Report};
 
+use crate::audit::PolicyChange;
+use crate::digest::Digest;
+
 /// The policy of a server that was given none.
 pub(crate) const DEFAULT_POLICY: &str = include_str!("default_policy.toml");
 
@@ -74,25 +77,27 @@ impl CurrentPolicy {
         self.state().text
     }
 
-    /// Puts a policy in force and its text in the place of the other. One at a
-    /// time: of two at once, the one that is shown is the one that applies.
+    /// Puts a policy in force and its text in the place of the other, and says what has changed if anything has.
+    /// One at a time: of two at once, the one that is shown is the one that applies.
     pub(crate) fn replace(
         &self,
         limiter: &Limiter<impl Store>,
         policy: Policy,
         text: PolicyText,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<Option<PolicyChange>, ConfigError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // What a file includes is no part of its text; and the first reading
         // finds what the server has started with.
         let is_another = text != state.text || policy != limiter.policy();
         limiter.set_policy(policy)?;
         self.is_built_in.store(false, Ordering::Relaxed);
-        if is_another {
-            let generation = state.generation + 1;
-            *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+        if !is_another {
+            return Ok(None);
         }
-        Ok(())
+        let [before, after] = [&state.text, &text].map(|text| Digest::of(text.text.as_bytes()));
+        let generation = state.generation + 1;
+        *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+        Ok(Some(PolicyChange { before, after }))
     }
 
     /// The file was read again: it says what it said, or something that cannot be.

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::app::App;
-use crate::listen::Listener;
+use crate::listen::{Listener, Stream};
 use crate::metrics::{Protocol, RuleCounters};
 
 /// What all connections of this protocol share.
@@ -63,6 +63,9 @@ impl Resp {
 /// Serves RESP on a listener until the server closes.
 pub async fn serve(listener: Listener, resp: Arc<Resp>) {
     let app = Arc::clone(&resp.app);
-    let serve = move |stream, _, _| connection::serve(stream, Arc::clone(&resp));
+    let serve = move |stream: Stream, _, _| {
+        let link = stream.link().clone();
+        connection::serve(stream, link, Arc::clone(&resp))
+    };
     listener.serve_each(app, Protocol::Resp, serve).await;
 }

@@ -7,16 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::ConfigError;
-use tidegate_config::Report;
+use tidegate_config::{Report, document};
 use tracing::{error, info, warn};
 
+use crate::access::{TokensFile, has_credentials};
 use crate::app::App;
+use crate::audit::{Audit, AuditError};
 use crate::connections::Connections;
 use crate::files::{self, TooFewFiles};
 use crate::grpc;
 use crate::http;
 use crate::inline_store::{self, InlineStore};
 use crate::listen::{Address, Listener};
+use crate::metrics::Protocol;
 use crate::opening::{self, OpenError};
 #[cfg(feature = "otlp")]
 use crate::otlp;
@@ -62,15 +65,23 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// Whoever reaches the server could change its policy.
-    #[error("the admin API would be open to all who reach {address}: give a --admin-token, or start with --no-admin")]
-    AdminWithoutToken {
+    /// Every client that reaches the server could use it.
+    #[error(
+        "all clients that reach {address} could use the server: give --tokens FILE, an --admin-token or \
+         --tls-client-ca{password}, listen on loopback, or start with --insecure-no-auth"
+    )]
+    NoCredentials {
         /// Where it would listen.
         address: Address,
+        /// What else would do.
+        password: &'static str,
     },
     /// More connections were asked for than files can be opened.
     #[error(transparent)]
     Files(#[from] TooFewFiles),
+    /// The audit log cannot be written.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The system has no threads to serve with.
     #[error("cannot start the threads that serve")]
     Threads(#[source] io::Error),
@@ -125,11 +136,11 @@ impl Server {
         if let Some(path) = &settings.admin_token_file {
             let token = std::fs::read_to_string(path);
             let token = token.map_err(|source| StartError::Token { path: path.clone(), source })?;
-            settings.admin_token = Some(token.trim().to_owned());
+            settings.admin_token = Some(token.trim().into());
         }
-        // No token and an empty one are the same: nobody could give it.
-        settings.admin_token = settings.admin_token.filter(|token| !token.is_empty());
-        admin_is_guarded(&settings)?;
+        is_guarded(&settings)?;
+        let tokens = settings.tokens.as_deref().map_or_else(|| Ok(TokensFile::default()), document::load)?;
+        let audit = Audit::start(settings.audit.as_deref())?;
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = TlsFiles::of(&settings)?;
         let envoy = grpc::load(&settings)?;
@@ -138,7 +149,7 @@ impl Server {
         let store = store.into();
         let inline = InlineStore::open(&settings, &store)?;
         let kept = kept(&settings, &store, &inline);
-        let app = Arc::new(App::new(settings, policy, envoy, (store, inline), connections)?);
+        let app = Arc::new(App::new(settings, policy, envoy, (tokens, audit), (store, inline), connections)?);
         let mut server = Server {
             #[cfg(feature = "otlp")]
             exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
@@ -176,8 +187,9 @@ impl Server {
         self.app.connections.spawn(task);
     }
 
-    /// Reads policy and descriptor files again, though they may not have changed.
+    /// Reads policy, descriptor and token files again, though they may not have changed.
     pub fn reload(&self) {
+        self.app.audit.reopen();
         self.watches.reload();
     }
 
@@ -245,6 +257,7 @@ impl Server {
         if !kept {
             error!("the states are lost: what was written before is as it was");
         }
+        self.app.audit.flush().await;
         // Last: a collector may not answer, and whoever wants the end may not wait for that.
         #[cfg(feature = "otlp")]
         if let Some(exporter) = self.exporter.take() {
@@ -279,14 +292,22 @@ fn tcp(addresses: &[Address]) -> Option<SocketAddr> {
     })
 }
 
-fn admin_is_guarded(settings: &Settings) -> Result<(), StartError> {
-    if settings.no_admin || settings.admin_token.is_some() {
-        return Ok(());
+/// Whether all that others can reach asks for a credential, or is to be open.
+fn is_guarded(settings: &Settings) -> Result<(), StartError> {
+    let Settings { http, grpc, resp, .. } = settings;
+    for (protocol, addresses, password) in
+        [(Protocol::Http, http, ""), (Protocol::Grpc, grpc, ""), (Protocol::Resp, resp, ", or a --resp-password")]
+    {
+        let Some(address) = addresses.iter().find(|address| !address.is_local()) else { continue };
+        if has_credentials(settings, protocol) {
+            continue;
+        }
+        if !settings.insecure_no_auth {
+            return Err(StartError::NoCredentials { address: address.clone(), password });
+        }
+        warn!(%address, "all clients that reach the server can use it, without credentials: --insecure-no-auth");
     }
-    match settings.http.iter().find(|address| !address.is_local()) {
-        Some(address) => Err(StartError::AdminWithoutToken { address: address.clone() }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Listens on an address, with TLS if there is any.

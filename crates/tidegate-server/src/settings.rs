@@ -2,8 +2,10 @@
 //! environment and a name in the settings file.
 
 pub(crate) mod file;
+mod secret;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,6 +14,8 @@ use std::time::Duration;
 use clap::{Args, FromArgMatches, ValueEnum};
 use tidegate::{DEFAULT_MAX_LOG_ENTRIES, FailureMode, Limit};
 
+pub use self::secret::Secret;
+use crate::access::Right;
 use crate::listen::Address;
 
 /// How long a store on Redis may take for an answer, unless set: as long as the library's own default.
@@ -40,7 +44,7 @@ pub struct Settings {
 
     /// The password that clients of RESP have to give
     #[arg(long, env = "TIDEGATE_RESP_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
-    pub resp_password: Option<String>,
+    pub resp_password: Option<Secret>,
 
     /// Serve gRPC here, for Envoy; HTTP listeners serve it as well
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDRESS", value_delimiter = ',')]
@@ -202,11 +206,32 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
-    /// The token that the admin API asks for
-    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    pub admin_token: Option<String>,
+    /// Tokens and client certificates with their rights, TOML or YAML; followed while the server runs
+    #[arg(long, env = "TIDEGATE_TOKENS", value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
 
-    /// A file with the token that the admin API asks for: not seen in lists of processes
+    /// What callers without a credential may do: check, manage, admin, metrics; may be given several times
+    #[arg(long, env = "TIDEGATE_ANONYMOUS", value_name = "RIGHT", value_delimiter = ',')]
+    pub anonymous: Vec<Right>,
+
+    /// A host that anonymous HTTP requests may name, beside localhost and the addresses of the server; may be given
+    /// several times
+    #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "HOST", value_delimiter = ',')]
+    pub allowed_host: Vec<String>,
+
+    /// Serve all who reach the server, on any address, without credentials
+    #[arg(long, env = "TIDEGATE_INSECURE_NO_AUTH")]
+    pub insecure_no_auth: bool,
+
+    /// Append changes and failed authentications to this file, a JSON object a line
+    #[arg(long, env = "TIDEGATE_AUDIT", value_name = "FILE")]
+    pub audit: Option<PathBuf>,
+
+    /// A token with all rights
+    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub admin_token: Option<Secret>,
+
+    /// A file with the token that has all rights: not seen in lists of processes
     #[arg(long, env = "TIDEGATE_ADMIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "admin_token")]
     pub admin_token_file: Option<PathBuf>,
 
@@ -227,7 +252,7 @@ pub struct Settings {
     /// A header for the collector, name=value; may be given several times
     #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_HEADER", value_name = "HEADER", value_delimiter = ',', hide_env_values = true)]
-    pub otlp_header: Vec<String>,
+    pub otlp_header: Vec<Secret>,
 
     /// Threads that serve; one for each core unless set
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "COUNT")]
@@ -292,12 +317,21 @@ fn duration(text: &str) -> Result<Duration, DurationError> {
 const LONGEST_IDLE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Which store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum StoreChoice {
     /// In this process.
     Memory,
     /// On the servers that the URL names.
     Url(String),
+}
+
+impl fmt::Debug for StoreChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreChoice::Memory => f.write_str("Memory"),
+            StoreChoice::Url(url) => f.debug_tuple("Url").field(&secret::without_password(url)).finish(),
+        }
+    }
 }
 
 impl FromStr for StoreChoice {
@@ -360,4 +394,27 @@ pub enum LogFormat {
     Text,
     /// One object a line.
     Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_is_printed_for_debugging() {
+        let settings = Settings {
+            admin_token: Some("s3cret-token".into()),
+            resp_password: Some("s3cret-password".into()),
+            #[cfg(feature = "otlp")]
+            otlp_header: vec!["authorization=s3cret-header".into()],
+            store: "redis://user:s3cret@word@redis:6379/1".parse().unwrap_or(StoreChoice::Memory),
+            ..Settings::default()
+        };
+        let printed = format!("{settings:?}");
+        assert!(!printed.contains("s3cret") && printed.contains("redis://***@redis:6379/1"), "{printed}");
+        assert!(
+            printed.contains("admin_token: Some(***)") && printed.contains("resp_password: Some(***)"),
+            "{printed}"
+        );
+    }
 }

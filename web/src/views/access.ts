@@ -51,7 +51,7 @@ export class Access {
 
   /** Asks for the token, and says why. */
   ask(why: string): void {
-    say(this.#why, why || "If the server was started with --admin-token, give the same here.");
+    say(this.#why, why || "Give a token with the right admin: of the server's --tokens file, or its --admin-token.");
     // Who is typing already is not disturbed.
     if (this.#dialog.open) return;
     this.#field.value = "";

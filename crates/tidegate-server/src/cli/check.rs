@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use tidegate::{CheckError, ConfigError, Limit, Limiter, Meter, Request};
 use tidegate_redis::{ConnectError, RedisStore, Servers};
 
-use super::client::{NoAnswer, exchange, request};
+use super::client::{NoAnswer, exchange, request, with_token};
 use super::{NO, complain, say};
 use crate::inline::INLINE_RULE;
 use crate::listen::Address;
-use crate::settings::STORE_DEADLINE_MS;
+use crate::settings::{STORE_DEADLINE_MS, Secret};
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -29,6 +29,9 @@ pub(super) struct Arguments {
     /// The server to ask: host:port or unix:/path, without TLS
     #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     server: Address,
+    /// The token to show to the server, if it asks for one
+    #[arg(long, env = "TIDEGATE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    token: Option<Secret>,
     /// Ask this store instead of a server: a URL such as redis://127.0.0.1
     #[arg(long, value_name = "URL", requires = "limit")]
     store: Option<String>,
@@ -44,6 +47,8 @@ enum Failure {
     Runtime(#[source] io::Error),
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
+    #[error("the token cannot stand in a header: give the one that `tidegate token` printed")]
+    Token,
     #[error("{detail}")]
     Problem { detail: String },
     #[error("{server} is not a tidegate server: it answers GET /readyz by {status}")]
@@ -115,9 +120,13 @@ async fn ask_store(arguments: &Arguments, url: &str, limit: Limit) -> Result<Ans
 }
 
 async fn ask_server(arguments: &Arguments) -> Result<Answer, Failure> {
-    let Arguments { key, limit, cost, server, .. } = arguments;
+    let Arguments { key, limit, cost, server, token, .. } = arguments;
     let question = json!({ "key": key, "cost": cost, "limit": limit.map(|limit| limit.to_string()) });
-    let request = request(Method::POST, "/v1/check", question.to_string());
+    let mut request = request(Method::POST, "/v1/check", question.to_string());
+    if let Some(token) = token {
+        let token = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| Failure::Token)?;
+        request = with_token(request, &token);
+    }
     let (_, body) = exchange(server, request).await?;
     let answer: Value = serde_json::from_slice(&body).map_err(|error| NoAnswer::Unreadable(error.into()))?;
     match answer["allowed"].as_bool() {

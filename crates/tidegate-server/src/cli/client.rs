@@ -46,7 +46,7 @@ pub(super) fn request(method: Method, path: &'static str, body: String) -> Reque
     let mut request = http::Request::new(Full::new(Bytes::from(body)));
     *request.method_mut() = method;
     *request.uri_mut() = http::Uri::from_static(path);
-    request.headers_mut().insert(HOST, HeaderValue::from_static("tidegate"));
+    request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request
 }

@@ -99,7 +99,8 @@ async fn banner(server: &Server) -> String {
     };
     // As a word of the shell: a quote ends it, stands by itself, and begins the next.
     let body = example(app).await.replace('\'', r"'\''");
-    text += &format!("\n\nTry: curl -i -d '{body}' {place}");
+    let token = if app.access.is_open() { "" } else { "-H 'authorization: Bearer TOKEN' " };
+    text += &format!("\n\nTry: curl -i {token}--json '{body}' {place}");
     text
 }
 

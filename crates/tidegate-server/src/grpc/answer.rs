@@ -15,6 +15,7 @@ use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 use super::metadata;
 use super::problem::Problem;
+use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::http::fields::whole_seconds;
 use crate::store::AnyStore;
@@ -27,7 +28,14 @@ const MOST_DESCRIPTORS: usize = 100;
 
 /// What a request comes to, though whoever asks may go away meanwhile: what was
 /// charged for some of several descriptors is to be given back all the same.
-pub(super) async fn answer_to_the_end(app: &Arc<App>, request: RateLimitRequest) -> Result<RateLimitResponse, Problem> {
+pub(super) async fn answer_to_the_end(
+    app: &Arc<App>,
+    identity: &Identity,
+    request: RateLimitRequest,
+) -> Result<RateLimitResponse, Problem> {
+    if request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
+        identity.may(Right::Manage).map_err(Problem::Denied)?;
+    }
     // The memory store answers at once.
     if request.descriptors.len() < 2 || matches!(app.store(), AnyStore::Memory(_)) {
         return answer(app, &request).await;

@@ -7,6 +7,7 @@ use prost::Message;
 #[doc(hidden)]
 pub use super::messages::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use super::{answer, json};
+use crate::access::{Identity, Rights};
 use crate::app::App;
 
 /// What a message is answered, if it has an answer.
@@ -18,6 +19,6 @@ pub async fn answer(app: &App, message: &[u8]) -> Option<Vec<u8>> {
 
 /// What a message in JSON is answered: a status and a body.
 pub async fn answer_json(app: &Arc<App>, message: &[u8]) -> (u16, String) {
-    let (status, body) = json::answer(app, message).await;
+    let (status, body) = json::answer(app, &Identity::anonymous(Rights::ALL), message).await;
     (status.as_u16(), body)
 }

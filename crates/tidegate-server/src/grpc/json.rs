@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{Request, StatusCode};
 use prost_types::value::Kind;
 use serde::de::{self, Visitor};
@@ -25,16 +25,18 @@ use super::messages::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::messages::rate_limit_response::rate_limit::Unit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus};
 use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
+use super::problem::Problem;
+use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::causes::for_clients;
-use crate::http::{read_body, wrong_method};
+use crate::http::{guarded, identity_of, read_body, wrong_method};
 use crate::json::{self, FromObject, Shape, WholeOrText};
 use crate::metrics::Protocol;
 
 /// The routes of the reference service, for an HTTP listener.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
-    Router::new()
-        .route("/json", post(decide).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") }))
+    let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
+    guarded(Router::new().route("/json", post(decide).fallback(posts)), app, Right::Check)
         .route("/healthcheck", get(health))
         .with_state(Arc::clone(app))
 }
@@ -44,30 +46,36 @@ async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
 }
 
 async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
+    let identity = identity_of(&request);
     let body = match read_body(request, &app).await {
         Ok(body) => body,
         Err(problem) => return problem,
     };
     let began = Instant::now();
-    let (status, body) = answer(&app, &body).await;
+    let (status, body) = answer(&app, &identity, &body).await;
     app.metrics.answered(Protocol::Http, began.elapsed());
     let kind = match status {
         StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => "application/json",
         _ => "text/plain",
     };
-    (status, [(CONTENT_TYPE, kind)], body).into_response()
+    let mut response = (status, [(CONTENT_TYPE, kind)], body).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, http::HeaderValue::from_static("Bearer"));
+    }
+    response
 }
 
-pub(super) async fn answer(app: &Arc<App>, body: &[u8]) -> (StatusCode, String) {
+pub(super) async fn answer(app: &Arc<App>, identity: &Identity, body: &[u8]) -> (StatusCode, String) {
     let FromObject(request): FromObject<RequestJson> = match json::read(body) {
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("not a RateLimitRequest: {error}\n")),
     };
-    match answer::answer_to_the_end(app, request.into()).await {
+    match answer::answer_to_the_end(app, identity, request.into()).await {
         Ok(response) if response.overall_code() == Code::OverLimit => {
             (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
         }
         Ok(response) => (StatusCode::OK, write(&response).to_string()),
+        Err(Problem::Denied(denied)) => (denied.status(), denied.to_string() + "\n"),
         Err(problem) if problem.is_of_the_caller() => (StatusCode::BAD_REQUEST, for_clients(&problem) + "\n"),
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, for_clients(&problem) + "\n"),
     }

@@ -4,6 +4,8 @@ use tidegate::CheckError;
 
 use crate::inline::InlineError;
 
+use crate::access::Denied;
+
 /// Why a request of Envoy's has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
@@ -18,6 +20,8 @@ pub(crate) enum Problem {
     #[error("the limit of a descriptor cannot be used")]
     Limit(#[source] InlineError),
     #[error(transparent)]
+    Denied(Denied),
+    #[error(transparent)]
     Check(CheckError),
 }
 
@@ -26,7 +30,7 @@ impl Problem {
     pub(crate) fn is_of_the_caller(&self) -> bool {
         match self {
             Problem::NoDomain | Problem::NoDescriptors | Problem::TooManyDescriptors { .. } => true,
-            Problem::NoUnit { .. } | Problem::Limit(_) => true,
+            Problem::NoUnit { .. } | Problem::Limit(_) | Problem::Denied(_) => true,
             Problem::Check(error) => !error.is_unavailable(),
         }
     }

@@ -1,36 +1,33 @@
-//! The admin API: the policy, and keys, for those who have the token.
-//!
-//! Without a token it is served on loopback only, where the server's owner
-//! sits; there it takes no body that a web page could send unasked.
+//! The admin API: the policy, and keys, for callers with the right `admin`.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::{self, Next};
 use axum::routing::{get, post};
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request};
 use serde::Serialize;
 use tidegate_config::{Format, Mistake};
 
+use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
 use super::{ask, body, live, playground, wrong_method};
+use crate::access::Right;
 use crate::app::App;
+use crate::audit::{Action, Entry, Outcome};
 use crate::listen::Peer;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
-
-/// What stands before the token, in any letters.
-const SCHEME: &[u8] = b"Bearer ";
 
 pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let reads = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") };
     let reads_or_puts = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD, PUT") };
     let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
-    Router::new()
+    let resets = Router::new().route("/admin/v1/keys/reset", post(reset).fallback(posts));
+    let routes = Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
         .route("/admin/v1/live", get(live::picture).fallback(reads))
@@ -38,29 +35,8 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/admin/v1/playground", post(playground::play).fallback(posts))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
-        .route("/admin/v1/keys/reset", post(reset).fallback(posts))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(app), authorized))
-}
-
-/// Lets those through who know the token.
-async fn authorized(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response<Body> {
-    let wanted = app.settings.admin_token.as_deref();
-    let given = request.headers().get(AUTHORIZATION).and_then(|value| {
-        let (scheme, token) = value.as_bytes().split_at_checked(SCHEME.len())?;
-        scheme.eq_ignore_ascii_case(SCHEME).then_some(token)
-    });
-    match wanted {
-        Some(wanted) if !given.is_some_and(|given| is_same(given, wanted.as_bytes())) => {
-            Problem::Unauthorized.response()
-        }
-        _ => next.run(request).await,
-    }
-}
-
-/// Compares without telling by the time where the difference is.
-fn is_same(given: &[u8], wanted: &[u8]) -> bool {
-    let difference = given.iter().zip(wanted).fold(0, |all, (left, right)| all | (left ^ right));
-    given.len() == wanted.len() && std::hint::black_box(difference) == 0
+        .merge(audited(resets, app, Action::AdminReset));
+    guarded(routes, app, Right::Admin)
 }
 
 #[derive(Serialize)]
@@ -85,15 +61,20 @@ fn name(format: Format) -> &'static str {
 }
 
 async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
+    let (link, identity) = (link_of(&request), identity_of(&request));
     let put = async {
         let (format, text) = policy_text(&app, request).await?;
         if let Some(path) = app.policy.text().file {
             return Err(Problem::PolicyFromFile { path: path.display().to_string() });
         }
-        app.put_policy(text, format)?;
-        Ok(Reply::json(&Validated { valid: true, mistakes: Vec::new() }))
+        Ok(app.put_policy(text, format)?)
     };
-    Reply::of(put.await)
+    let put = put.await;
+    let policy = put.as_ref().ok().copied().flatten();
+    let (peer, identity) = (Some(link.peer), identity.name());
+    let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
+    app.audit.record(Entry { peer, identity, action, outcome, policy });
+    Reply::of(put.map(|_| Reply::json(&Validated { valid: true, mistakes: Vec::new() })))
 }
 
 #[derive(Serialize)]

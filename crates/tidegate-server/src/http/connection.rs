@@ -75,10 +75,10 @@ where
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
     let requests = Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into() });
-    let (of_service, peer) = (Arc::clone(&requests), stream.peer());
+    let (of_service, link) = (Arc::clone(&requests), stream.link().clone());
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(link.clone());
         let (service, open) = (service.clone(), Requests::begin(&of_service));
-        request.extensions_mut().insert(peer);
         async move {
             let is_http1 = request.version() < http::Version::HTTP_2;
             let held = Arc::new(open.0.app.buffered.hold(FREE));

@@ -6,6 +6,8 @@
 //!
 //! ```text
 //! POST /v1/check HTTP/1.1
+//! host: localhost
+//! content-type: application/json
 //! content-length: 15
 //!
 //! {"key":"alice"}
@@ -16,7 +18,7 @@
 //! version, chunks, `Expect`, `Upgrade`, a wish to close, a server that is
 //! leaving) goes to hyper with all that has not been answered, and so does the
 //! rest of the connection: nothing is refused here, and no rule of HTTP is
-//! known here but these few.
+//! known here but these few. That holds for callers that are not permitted, too.
 
 use std::future::ready;
 use std::io;
@@ -29,10 +31,13 @@ use tokio::time::{Instant, sleep_until};
 
 use super::CHECK;
 use super::ask;
+use super::guard::FETCH_SITE;
 use super::reply::Reply;
+use crate::access::{Caller, Page, Right, bearer};
 use crate::app::App;
 use crate::listen::Stream;
 use crate::metrics::Protocol;
+use crate::peer::Link;
 
 /// Room for what arrives at a time: a dozen questions sent at once.
 const ROOM: usize = 4 * 1024;
@@ -59,6 +64,7 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
     // One timer for all waits: it is moved when it rings, not with each question.
     let mut patience = pin!(sleep_until(heard + idle));
     let (mut arrived, mut answers, mut date) = (Vec::with_capacity(ROOM), Vec::new(), Date::default());
+    let mut permitted = Permitted::default();
     loop {
         let read = tokio::select! {
             biased;
@@ -84,7 +90,9 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
         heard = Instant::now();
         date.set(heard);
         let (mut at, mut began) = (0, heard);
-        while let Some((body, length)) = question(&arrived[at..], app) {
+        while let Some(Plain { body, length, facts }) = question(&arrived[at..], app)
+            && permitted.includes(facts, app, stream.link())
+        {
             let reply = Reply::of(ask::decide(app, peer, Verb::Charge, body).await);
             reply.write(&date.text, &mut answers);
             at += length;
@@ -105,9 +113,55 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
     }
 }
 
-/// The body of the plain question that comes first, if that is what comes
-/// first, and how long the question is.
-fn question<'a>(arrived: &'a [u8], app: &App) -> Option<(&'a [u8], usize)> {
+/// A plain question.
+struct Plain<'a> {
+    body: &'a [u8],
+    /// Of all of it.
+    length: usize,
+    facts: Facts<'a>,
+}
+
+/// What a head says of who asks.
+#[derive(Clone, Copy, Default)]
+struct Facts<'a> {
+    authorization: Option<&'a [u8]>,
+    page: Page<'a>,
+}
+
+impl<'a> Facts<'a> {
+    fn fields(self) -> [Option<&'a [u8]>; 5] {
+        let Page { host, origin, fetch_site, content_type, .. } = self.page;
+        [self.authorization, host, origin, fetch_site, content_type]
+    }
+}
+
+/// The facts that were permitted last, so that the same need not be looked into with each question.
+#[derive(Default)]
+struct Permitted {
+    last: Option<[Option<Box<[u8]>>; 5]>,
+    generation: u64,
+}
+
+impl Permitted {
+    fn includes(&mut self, facts: Facts<'_>, app: &App, link: &Link) -> bool {
+        let generation = app.access.generation();
+        let is_last = |last: &[Option<Box<[u8]>>; 5]| {
+            last.iter().zip(facts.fields()).all(|(last, field)| last.as_deref() == field)
+        };
+        if self.generation == generation && self.last.as_ref().is_some_and(is_last) {
+            return true;
+        }
+        let credential = facts.authorization.map(bearer);
+        let caller = Caller { protocol: Protocol::Http, link, credential, page: Some(facts.page) };
+        let is_permitted = app.access.decide(&caller, Right::Check).is_ok();
+        self.last = is_permitted.then(|| facts.fields().map(|field| field.map(Box::from)));
+        self.generation = generation;
+        is_permitted
+    }
+}
+
+/// The plain question that comes first, if that is what comes first.
+fn question<'a>(arrived: &'a [u8], app: &App) -> Option<Plain<'a>> {
     // Its answer has to say that the connection will close.
     if app.drain.is_leaving() {
         return None;
@@ -115,24 +169,37 @@ fn question<'a>(arrived: &'a [u8], app: &App) -> Option<(&'a [u8], usize)> {
     split(arrived, app.settings.max_body)
 }
 
-fn split(arrived: &[u8], longest_body: usize) -> Option<(&[u8], usize)> {
+fn split(arrived: &[u8], longest_body: usize) -> Option<Plain<'_>> {
     let head = arrived.strip_prefix(b"POST ")?.strip_prefix(CHECK.as_bytes())?.strip_prefix(b" HTTP/1.1\r\n")?;
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let Ok(httparse::Status::Complete((head_length, fields))) = httparse::parse_headers(head, &mut fields) else {
         return None;
     };
-    let mut body_length = None;
-    for field in fields {
-        match meaning(field.name) {
-            Meaning::Length if body_length.is_none() => body_length = Some(whole_number(field.value)?),
-            Meaning::Connection if field.value.eq_ignore_ascii_case(b"keep-alive") => {}
-            Meaning::None => {}
+    let (mut body_length, mut facts) = (None, Facts::default());
+    let page = &mut facts.page;
+    for field in &*fields {
+        let fact = match meaning(field.name) {
+            Meaning::Length if body_length.is_none() => {
+                body_length = Some(whole_number(field.value)?);
+                continue;
+            }
+            Meaning::Connection if field.value.eq_ignore_ascii_case(b"keep-alive") => continue,
+            Meaning::None => continue,
             Meaning::Length | Meaning::Connection | Meaning::Other => return None,
+            Meaning::Authorization => &mut facts.authorization,
+            Meaning::Host => &mut page.host,
+            Meaning::Origin => &mut page.origin,
+            Meaning::FetchSite => &mut page.fetch_site,
+            Meaning::ContentType => &mut page.content_type,
+        };
+        // What is said twice is for hyper.
+        if fact.replace(field.value).is_some() {
+            return None;
         }
     }
     let body_length = body_length.filter(|length| *length <= longest_body)?;
     let body = head.get(head_length..head_length + body_length)?;
-    Some((body, arrived.len() - head.len() + head_length + body_length))
+    Some(Plain { body, length: arrived.len() - head.len() + head_length + body_length, facts })
 }
 
 /// What a field means for how a question is read.
@@ -141,6 +208,11 @@ enum Meaning {
     Connection,
     /// Something that only hyper knows.
     Other,
+    Authorization,
+    Host,
+    Origin,
+    FetchSite,
+    ContentType,
     None,
 }
 
@@ -152,6 +224,11 @@ fn meaning(name: &str) -> Meaning {
         17 if is("transfer-encoding") => Meaning::Other,
         6 if is("expect") => Meaning::Other,
         7 if is("upgrade") => Meaning::Other,
+        4 if is("host") => Meaning::Host,
+        12 if is("content-type") => Meaning::ContentType,
+        13 if is("authorization") => Meaning::Authorization,
+        6 if is("origin") => Meaning::Origin,
+        14 if is(FETCH_SITE) => Meaning::FetchSite,
         _ => Meaning::None,
     }
 }
@@ -209,11 +286,13 @@ mod tests {
     const BODY: &str = r#"{"key":"alice","limit":"5/min"}"#;
 
     fn post(fields: &str, body: &str) -> String {
-        format!("POST /v1/check HTTP/1.1\r\nhost: x\r\n{fields}content-length: {}\r\n\r\n{body}", body.len())
+        let length = body.len();
+        let fields = format!("host: localhost\r\ncontent-type: application/json\r\n{fields}");
+        format!("POST /v1/check HTTP/1.1\r\n{fields}content-length: {length}\r\n\r\n{body}")
     }
 
     fn plain_body(arrived: &str) -> Option<&str> {
-        let (body, length) = split(arrived.as_bytes(), 100)?;
+        let Plain { body, length, .. } = split(arrived.as_bytes(), 100)?;
         assert!(arrived.as_bytes()[..length].ends_with(body));
         Some(std::str::from_utf8(body).unwrap())
     }
@@ -237,6 +316,8 @@ mod tests {
             post("", "{}").replace("length: 2", "length: 2, 2"),
             post("", "{}").replace("length: 2", "length:"),
             post("", "{}").replace("content-length: 2\r\n", ""),
+            post("Host: localhost\r\n", "{}"),
+            post("authorization: a\r\nauthorization: a\r\n", "{}"),
             post("", &"x".repeat(101)),
             post(&"x: y\r\n".repeat(MOST_FIELDS), "{}"),
         ] {
@@ -257,8 +338,12 @@ mod tests {
 
     /// All that a new server says to what arrives in these pieces, but the date.
     async fn said(pieces: &[&[u8]], first: First) -> String {
+        said_with(Settings::default(), pieces, first).await
+    }
+
+    async fn said_with(settings: Settings, pieces: &[&[u8]], first: First) -> String {
         let store = MemoryStore::builder().max_keys(100).clock(ManualClock::default()).build().unwrap();
-        let settings = Settings { http: Vec::new(), threads: std::num::NonZeroUsize::new(1), ..Settings::default() };
+        let settings = Settings { http: Vec::new(), threads: std::num::NonZeroUsize::new(1), ..settings };
         let server = Server::start(settings, store).await.unwrap();
         let app = Arc::clone(server.app());
         let (mut client, server_side) = duplex(1 << 20);
@@ -340,6 +425,56 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn callers_that_are_not_permitted_are_refused_as_by_hyper() {
+        let open = Settings::default();
+        let closed = Settings { admin_token: Some("s3cret".into()), ..Settings::default() };
+        let some = Settings { anonymous: vec![Right::Check], ..closed.clone() };
+        let with = |from: &str, to: &str| post("", BODY).replace(from, to);
+        let bearer = |token: &str| post(&format!("authorization: Bearer {token}\r\n"), BODY);
+        let basic = post("authorization: Basic s3cret\r\n", BODY);
+        for (settings, asked, status) in [
+            (&open, post("", BODY), 200),
+            (&open, with("localhost", "LocalHost.:7400"), 200),
+            (&open, with("localhost", "127.9.9.9:7400"), 200),
+            (&open, with("localhost", "[::1]:7400"), 200),
+            (&open, with("localhost", "evil.example:7400"), 421),
+            (&open, with("localhost", "192.0.2.1"), 421),
+            (&open, with("localhost", "localhost.evil.example"), 421),
+            (&open, with("localhost", ""), 421),
+            (&open, with("host: localhost\r\n", ""), 421),
+            (&open, post("host: localhost\r\n", BODY), 421),
+            (&open, post("sec-fetch-site: cross-site\r\n", BODY), 403),
+            (&open, post("sec-fetch-site: same-site\r\n", BODY), 403),
+            (&open, post("sec-fetch-site: same-origin\r\nsec-fetch-site: same-origin\r\n", BODY), 403),
+            (&open, post("sec-fetch-site: same-origin\r\norigin: http://localhost\r\n", BODY), 200),
+            (&open, post("origin: http://localhost:1\r\n", BODY), 403),
+            (&open, post("origin: http://evil.example\r\n", BODY), 403),
+            (&open, post("origin: null\r\n", BODY), 403),
+            (&open, with("application/json", "Application/JSON; charset=utf-8"), 200),
+            (&open, with("application/json", "text/plain"), 415),
+            (&open, with("application/json", "application/jsonp"), 415),
+            (&open, with("content-type: application/json\r\n", ""), 415),
+            (&open, bearer("ignored"), 200),
+            (&closed, post("", BODY), 401),
+            (&closed, bearer("s3cret"), 200),
+            (&closed, bearer("s3cret").replace("localhost", "evil.example"), 200),
+            (&closed, bearer("s3cret").replace("application/json", "text/plain"), 200),
+            (&closed, bearer("s3cret") + &bearer("s3cret"), 200),
+            (&closed, bearer("s3cret") + &bearer("s3creT"), 200),
+            (&closed, bearer("s3creT"), 401),
+            (&closed, bearer("s3cret").replace("content-type", "authorization: Bearer s3cret\r\ncontent-type"), 401),
+            (&closed, basic.clone(), 401),
+            (&some, post("", BODY), 200),
+            (&some, with("localhost", "evil.example"), 421),
+            (&some, basic, 401),
+        ] {
+            let plain = said_with(settings.clone(), &[asked.as_bytes()], First::Plain).await;
+            assert!(plain.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {asked}\n{plain}");
+            assert_eq!(plain, said_with(settings.clone(), &[asked.as_bytes()], First::Hyper).await, "{asked}");
+        }
+    }
+
+    #[tokio::test]
     async fn whatever_arrives_in_whatever_pieces_is_answered_as_by_hyper() {
         let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
         let mut random = Random::new(seed);
@@ -357,6 +492,12 @@ mod tests {
     fn odd_questions(random: &mut Random) -> Vec<u8> {
         let fields = [
             "",
+            "host: example.com\r\n",
+            "origin: http://localhost\r\n",
+            "origin: null\r\n",
+            "sec-fetch-site: cross-site\r\n",
+            "content-type: text/plain\r\n",
+            "authorization: Bearer x\r\n",
             "connection: keep-alive\r\n",
             "Connection: close\r\n",
             "transfer-encoding: chunked\r\n",

@@ -11,7 +11,9 @@ use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError};
 use tidegate_simulate::{ScenarioError, TrafficError};
 
+use super::fields::whole_seconds;
 use super::reply::{PROBLEM_JSON, Reply};
+use crate::access::Denied;
 use crate::admission::Shed;
 use crate::budget::InlineFull;
 use crate::buffered::OverBudget;
@@ -82,8 +84,8 @@ pub(super) enum Problem {
     Scenario(#[from] ScenarioError),
     #[error("the server is shutting down: retry on another instance")]
     Leaving,
-    #[error("the admin API needs its token: send Authorization: Bearer TOKEN")]
-    Unauthorized,
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("the content type is missing or not supported: send {expected}")]
     ContentType { expected: &'static str },
     #[error("the query must be top=N, with N from 1 to {bound}, not {found:?}")]
@@ -118,7 +120,7 @@ impl Problem {
             Problem::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Problem::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Problem::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Problem::Unauthorized => StatusCode::UNAUTHORIZED,
+            Problem::Denied(denied) => denied.status(),
             Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Problem::PolicyFromFile { .. } => StatusCode::CONFLICT,
             Problem::Check(error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
@@ -155,6 +157,7 @@ impl Problem {
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
             Problem::Check(error) => of_check(error),
+            Problem::Denied(denied) => of_denied(denied),
             Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy is not valid"),
             other if other.status() == StatusCode::BAD_REQUEST => {
                 ("urn:problem-type:tidegate:invalid-request", "The request is not valid")
@@ -169,24 +172,42 @@ impl Problem {
     }
 
     /// The field by which HTTP says what to do, where it has one.
-    fn remedy(&self) -> Option<(&'static str, &'static str)> {
-        if let Problem::Method { allowed, .. } = self {
-            return Some(("allow", allowed));
-        }
-        match self.status() {
-            StatusCode::UNAUTHORIZED => Some(("www-authenticate", "Bearer")),
-            StatusCode::SERVICE_UNAVAILABLE => Some(("retry-after", "1")),
+    fn remedy(&self) -> Option<(&'static str, String)> {
+        match self {
+            Problem::Method { allowed, .. } => Some(("allow", (*allowed).to_owned())),
+            Problem::Denied(Denied::TooManyFailures { retry_after }) => {
+                Some(("retry-after", whole_seconds(*retry_after).to_string()))
+            }
+            _ if self.status() == StatusCode::UNAUTHORIZED => Some(("www-authenticate", "Bearer".to_owned())),
+            _ if self.status() == StatusCode::SERVICE_UNAVAILABLE => Some(("retry-after", "1".to_owned())),
             _ => None,
         }
     }
 
     pub(super) fn reply(&self) -> Reply {
-        let fields = self.remedy().into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+        let fields = self.remedy().into_iter().collect();
         Reply { status: self.status(), kind: PROBLEM_JSON, fields, ..Reply::json(&self.document()) }
     }
 
     pub(super) fn response(&self) -> Response<Body> {
         self.reply().response()
+    }
+}
+
+fn of_denied(denied: &Denied) -> (&'static str, &'static str) {
+    match denied {
+        Denied::Unauthenticated { .. } | Denied::WrongCredential => {
+            ("urn:problem-type:tidegate:unauthenticated", "The request has no valid credential")
+        }
+        Denied::Forbidden { .. } => ("urn:problem-type:tidegate:forbidden", "The caller lacks the right"),
+        Denied::ForeignHost { .. } => {
+            ("urn:problem-type:tidegate:foreign-host", "The request is for a host that is not this server's")
+        }
+        Denied::CrossSite => ("urn:problem-type:tidegate:cross-site", "A web page of another origin sent the request"),
+        Denied::ContentType => ("about:blank", "Unsupported Media Type"),
+        Denied::TooManyFailures { .. } => {
+            ("urn:problem-type:tidegate:too-many-failures", "Too many wrong credentials came from this address")
+        }
     }
 }
 

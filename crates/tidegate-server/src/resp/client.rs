@@ -11,6 +11,11 @@ use super::question::shown;
 use super::reply::{Protocol, Replies};
 use super::session::Next;
 use super::throttle::parse_integer;
+use crate::access::{Caller, Credential, Denied, Identity, Right, Rights};
+use crate::app::App;
+use crate::digest::Digest;
+use crate::metrics::Protocol as Wire;
+use crate::peer::Link;
 
 /// The version of Redis whose conversation this is: some clients look before
 /// they speak.
@@ -24,6 +29,8 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
 const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
                            <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
                            RESP protocol version at the same time";
+const TOO_MANY_FAILURES: &str = "ERR too many wrong passwords came from this address: retry later";
+const NO_AUTH: &str = "NOAUTH Authentication required.";
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
@@ -33,28 +40,104 @@ pub(super) struct Client {
     name: Vec<u8>,
     library: Vec<u8>,
     library_version: Vec<u8>,
-    is_stranger: bool,
+    link: Link,
+    identity: Identity,
+    /// What it has proven who it is by.
+    proof: Option<Digest>,
+    /// Of the tokens that it was known by.
+    generation: u64,
 }
 
 impl Client {
-    pub(super) fn new(resp: &Resp) -> Client {
-        let is_stranger = password(resp).is_some();
-        Client { id: resp.next_id(), name: Vec::new(), library: Vec::new(), library_version: Vec::new(), is_stranger }
+    pub(super) fn new(resp: &Resp, link: Link) -> Client {
+        let (name, library, library_version) = Default::default();
+        let identity = Identity::anonymous(Rights::default());
+        let generation = resp.app.access.generation();
+        let id = resp.next_id();
+        let mut client = Client { id, name, library, library_version, link, identity, proof: None, generation };
+        client.know(&resp.app);
+        client
     }
 
-    /// Whether it has yet to say the password.
+    /// Whether it has yet to say who it is.
     #[inline]
     pub(super) fn is_stranger(&self) -> bool {
-        self.is_stranger
+        self.identity.is_anonymous() && self.identity.rights().is_empty()
+    }
+
+    /// Who it is, and where it comes from.
+    pub(super) fn who(&self) -> (&Link, &Identity) {
+        (&self.link, &self.identity)
+    }
+
+    #[inline]
+    pub(super) fn may(&self, right: Right) -> bool {
+        self.identity.rights().contains(right)
+    }
+
+    /// What to say where a right is missing.
+    pub(super) fn missing_right(&self, command: &str) -> String {
+        match self.identity.is_anonymous() {
+            true => NO_AUTH.to_owned(),
+            false => format!("NOPERM this user has no permissions to run the '{command}' command"),
+        }
+    }
+
+    /// Finds out again who it is, if there are other tokens now.
+    #[inline]
+    pub(super) fn know_again(&mut self, app: &App) {
+        if self.generation != app.access.generation() {
+            self.know(app);
+        }
+    }
+
+    /// By what it has proven; if that is worth nothing any more, it is anonymous.
+    fn know(&mut self, app: &App) {
+        self.generation = app.access.generation();
+        let caller = |credential| Caller { protocol: Wire::Resp, link: &self.link, credential, page: None };
+        let proven = app.access.identify(&caller(self.proof.as_ref().map(Credential::Proven)));
+        let identity = match proven {
+            Ok(identity) => identity,
+            Err(_) => {
+                let unproven = app.access.identify(&caller(None));
+                self.proof = None;
+                unproven.unwrap_or_else(|_| Identity::anonymous(Rights::default()))
+            }
+        };
+        self.identity = identity;
+    }
+
+    /// Whether a user's secret is right. A wrong one takes long, beyond the budget of its address.
+    async fn prove(&self, user: &[u8], secret: &[u8], app: &App) -> Result<Option<Digest>, &'static str> {
+        if !app.access.takes_tokens(Wire::Resp) {
+            // Redis lets the default user in with any password if it has none.
+            return if user == b"default" { Ok(None) } else { Err(WRONG_PASSWORD) };
+        }
+        let credential = Some(Credential::Secret { user: Some(user), secret });
+        match app.identify(&Caller { protocol: Wire::Resp, link: &self.link, credential, page: None }) {
+            Ok(_) => Ok(Some(Digest::of(secret))),
+            Err(denied) => {
+                if let Some(delay) = denied.delay() {
+                    tokio::time::sleep(delay).await;
+                }
+                Err(if matches!(denied, Denied::TooManyFailures { .. }) { TOO_MANY_FAILURES } else { WRONG_PASSWORD })
+            }
+        }
     }
 
     /// Answers everything that is not about limits.
-    pub(super) fn answer(&mut self, talk: Talk, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) -> Next {
+    pub(super) async fn answer(
+        &mut self,
+        talk: Talk,
+        arguments: Arguments<'_>,
+        resp: &Resp,
+        replies: &mut Replies,
+    ) -> Next {
         match talk {
             Talk::Ping => ping(arguments, replies),
             Talk::Echo => replies.bulk(arguments.get(1).unwrap_or_default()),
-            Talk::Hello => self.hello(arguments, resp, replies),
-            Talk::Auth => self.auth(arguments, resp, replies),
+            Talk::Hello => self.hello(arguments, resp, replies).await,
+            Talk::Auth => self.auth(arguments, resp, replies).await,
             Talk::Client(about) => self.about(about, arguments, replies),
             Talk::Command(what) => describe(what, arguments, replies),
             Talk::Info => replies.verbatim(&info(arguments, resp)),
@@ -62,7 +145,8 @@ impl Client {
             Talk::Unwatch => replies.status("OK"),
             Talk::Reset => {
                 self.name.clear();
-                self.is_stranger = password(resp).is_some();
+                self.proof = None;
+                self.know(&resp.app);
                 replies.set_protocol(Protocol::Resp2);
                 replies.status("RESET");
             }
@@ -74,7 +158,7 @@ impl Client {
         Next::Read
     }
 
-    fn hello(&mut self, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
+    async fn hello(&mut self, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
         let mut words = arguments.from(1);
         let protocol = match words.next().map(parse_integer) {
             None => replies.protocol(),
@@ -83,16 +167,16 @@ impl Client {
             Some(Some(_)) => return replies.error("NOPROTO unsupported protocol version"),
             Some(None) => return replies.error("ERR Protocol version is not an integer or out of range"),
         };
-        let (mut name, mut is_stranger) = (None, self.is_stranger);
+        let (mut name, mut proof) = (None, None);
         while let Some(option) = words.next() {
             if option.eq_ignore_ascii_case(b"AUTH") {
                 let (Some(user), Some(given)) = (words.next(), words.next()) else {
                     return syntax_error(option, replies);
                 };
-                if let Err(words) = check_password(user, given, resp) {
-                    return replies.error(words);
-                }
-                is_stranger = false;
+                proof = match self.prove(user, given, &resp.app).await {
+                    Ok(proven) => Some(proven),
+                    Err(words) => return replies.error(words),
+                };
             } else if option.eq_ignore_ascii_case(b"SETNAME") {
                 match words.next() {
                     Some(given) if is_name(given) => name = Some(given),
@@ -103,10 +187,13 @@ impl Client {
                 return syntax_error(option, replies);
             }
         }
-        if is_stranger {
+        if let Some(proven) = proof {
+            self.proof = proven;
+            self.know(&resp.app);
+        }
+        if self.is_stranger() {
             return replies.error(HELLO_FIRST);
         }
-        self.is_stranger = false;
         if let Some(name) = name {
             self.name = name.to_vec();
         }
@@ -128,18 +215,19 @@ impl Client {
         replies.array(0);
     }
 
-    fn auth(&mut self, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
+    async fn auth(&mut self, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
         let (user, given) = match (arguments.get(1), arguments.get(2), arguments.count()) {
             (Some(given), None, 2) => (&b"default"[..], given),
             (Some(user), Some(given), 3) => (user, given),
             _ => return replies.error("ERR syntax error"),
         };
-        if password(resp).is_none() && arguments.count() == 2 {
+        if !resp.app.access.takes_tokens(Wire::Resp) && arguments.count() == 2 {
             return replies.error(NO_PASSWORD);
         }
-        match check_password(user, given, resp) {
-            Ok(()) => {
-                self.is_stranger = false;
+        match self.prove(user, given, &resp.app).await {
+            Ok(proven) => {
+                self.proof = proven;
+                self.know(&resp.app);
                 replies.status("OK");
             }
             Err(words) => replies.error(words),
@@ -192,23 +280,6 @@ impl Client {
     fn number(&self) -> i64 {
         i64::try_from(self.id).unwrap_or(i64::MAX)
     }
-}
-
-/// An empty one is none, as in Redis.
-fn password(resp: &Resp) -> Option<&str> {
-    resp.app.settings.resp_password.as_deref().filter(|password| !password.is_empty())
-}
-
-/// Takes as long for a password that is nearly right.
-fn check_password(user: &[u8], given: &[u8], resp: &Resp) -> Result<(), &'static str> {
-    let Some(password) = password(resp) else {
-        // Redis lets the default user in with any password if it has none.
-        return if user == b"default" { Ok(()) } else { Err(WRONG_PASSWORD) };
-    };
-    let password = password.as_bytes();
-    let differences = given.iter().zip(password).fold(0, |found, (a, b)| found | (a ^ b));
-    let right = differences == 0 && given.len() == password.len() && user == b"default";
-    if right { Ok(()) } else { Err(WRONG_PASSWORD) }
 }
 
 /// Whether this is text that fits into a line of `CLIENT INFO`.

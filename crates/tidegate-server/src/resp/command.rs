@@ -3,6 +3,7 @@
 
 use super::question::Verb;
 use super::throttle::Dialect;
+use crate::access::Right;
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,19 @@ pub enum Kind {
     Ask(Verb),
     Talk(Talk),
     Transaction(Step),
+}
+
+impl Kind {
+    /// The right that it needs, if it is about limits.
+    #[inline]
+    #[must_use]
+    pub fn right(self) -> Option<Right> {
+        match self {
+            Kind::Throttle(_) | Kind::Ask(Verb::Check | Verb::Peek) => Some(Right::Check),
+            Kind::Ask(Verb::Refund | Verb::Reset | Verb::Explain) => Some(Right::Manage),
+            Kind::Talk(_) | Kind::Transaction(_) => None,
+        }
+    }
 }
 
 /// What is not about limits.
@@ -166,7 +180,7 @@ pub const COMMANDS: &[Command] = &[
     },
     talk(Talk::Unwatch, "unwatch", 1, FAST, "Answers OK: no key is ever watched", &[]),
     talk(Talk::Hello, "hello", -1, OPEN, "Agrees on a version of the protocol", &[optional("version", "integer")]),
-    talk(Talk::Auth, "auth", -2, OPEN, "Says the password", &[argument("password", "string")]),
+    talk(Talk::Auth, "auth", -2, OPEN, "Says a token or the password", &[argument("password", "string")]),
     Command {
         kind: None,
         name: "client",

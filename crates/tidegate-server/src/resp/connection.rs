@@ -17,6 +17,7 @@ use super::Resp;
 use super::session::{Next, Session};
 use crate::buffered::Held;
 use crate::metrics::Protocol;
+use crate::peer::Link;
 
 /// Room for what arrives at a time, and for its answers: pipelines of 200
 /// throttles. Pages that are never written to cost nothing.
@@ -26,8 +27,8 @@ pub(super) const ROOM: usize = 16 * 1024;
 pub const MOST_UNSENT: usize = 64 * 1024;
 
 /// Serves all commands of a connection.
-pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<Resp>) {
-    if let Err(error) = answer_all(&mut stream, resp).await {
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, link: Link, resp: Arc<Resp>) {
+    if let Err(error) = answer_all(&mut stream, link, resp).await {
         debug!(%error, "a connection ended badly");
         return;
     }
@@ -35,10 +36,10 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, resp: Arc<R
 }
 
 /// Until the client leaves, the server closes, or the protocol is broken.
-async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, resp: Arc<Resp>) -> io::Result<()> {
+async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, link: Link, resp: Arc<Resp>) -> io::Result<()> {
     let drain = resp.app.drain.clone();
     let (mut closing, mut is_closing) = (pin!(drain.closing()), false);
-    let mut session = Session::new(Arc::clone(&resp));
+    let mut session = Session::new(Arc::clone(&resp), link);
     let mut buffer = Vec::with_capacity(ROOM);
     let held = resp.app.buffered.hold(ROOM);
     // When the next command is due, or the rest of one.
@@ -131,7 +132,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = listener.accept().await.unwrap().0;
-        let serving = tokio::spawn(serve(stream, Resp::new(Arc::clone(server.app()))));
+        let serving =
+            tokio::spawn(serve(stream, Link::new(crate::peer::Peer::Unix), Resp::new(Arc::clone(server.app()))));
         client.write_all(b"PING\r\n").await.unwrap();
         let mut said = Vec::new();
         while said != b"+PONG\r\n" {

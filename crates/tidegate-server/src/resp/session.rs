@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tidegate::CheckError;
+
 use super::Resp;
 use super::client::Client;
 use super::command::{Command, Kind, Step, Talk};
@@ -13,11 +15,17 @@ use super::reply::Replies;
 use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
 use super::transaction::Transaction;
+use crate::access::Right;
 use crate::admission::TURN;
+use crate::audit::{Action, Entry, Outcome};
 use crate::buffered::FREE;
+use crate::peer::Link;
 
 const NO_WATCH: &str =
     "ERR WATCH is not supported: EXEC does not know whether a key was changed; send MULTI without it";
+
+const NO_REFUND: &str =
+    "NOPERM a negative quantity gives back, and this user has no permissions for it: it needs the right manage";
 
 /// How it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +61,8 @@ struct Responder {
 impl Session {
     /// A connection that has just been opened.
     #[must_use]
-    pub fn new(resp: Arc<Resp>) -> Session {
-        let client = Client::new(&resp);
+    pub(crate) fn new(resp: Arc<Resp>, link: Link) -> Session {
+        let client = Client::new(&resp, link);
         let mut parser = Parser::default();
         parser.set_stranger(client.is_stranger());
         let (throttles, replies) = (Throttles::default(), Replies::default());
@@ -89,6 +97,7 @@ impl Session {
     /// Answers all but the throttles at the end, which wait to be decided.
     async fn answer_all(&mut self, buffer: &mut [u8]) -> Result<Next, ProtocolError> {
         let Session { parser, responder } = self;
+        responder.client.know_again(&responder.resp.app);
         let mut next = responder.execute().await;
         while next == Next::Read && parser.advance(buffer)? {
             let arguments = parser.arguments(buffer);
@@ -124,7 +133,11 @@ impl Responder {
 
     #[inline]
     fn take(&mut self, dialect: Dialect, arguments: Arguments<'_>) -> Result<Taken, ThrottleError> {
-        self.throttles.take(Throttle::parse(dialect, arguments)?, &self.resp)
+        let throttle = Throttle::parse(dialect, arguments)?;
+        if throttle.is_refund() && !self.client.may(Right::Manage) {
+            return Err(ThrottleError::NotPermitted(NO_REFUND));
+        }
+        self.throttles.take(throttle, &self.resp)
     }
 
     /// Decides and answers the throttles that wait, whose keys are in the buffer.
@@ -144,6 +157,12 @@ impl Responder {
 
     /// Answers a command, now that no throttle waits. A throttle is taken, and waits.
     async fn answer(&mut self, kind: Kind, arguments: Arguments<'_>) -> Next {
+        // What was queued may have been admitted for another user.
+        if kind.right().is_some_and(|right| !self.client.may(right)) {
+            let name = shown(arguments.name()).to_lowercase();
+            self.replies.error(&self.client.missing_right(&name));
+            return self.next();
+        }
         match kind {
             Kind::Throttle(dialect) => {
                 if let Err(error) = self.take(dialect, arguments) {
@@ -151,20 +170,33 @@ impl Responder {
                 }
             }
             Kind::Ask(verb) => {
-                ask(verb, arguments, &self.resp, &mut self.replies).await;
+                let has_decided = ask(verb, arguments, &self.resp, &mut self.replies).await;
+                self.audit(verb, has_decided);
                 self.take_turns(1).await;
             }
             Kind::Talk(talk) => {
                 if talk == Talk::Reset {
                     self.queued = None;
                 }
-                if self.client.answer(talk, arguments, &self.resp, &mut self.replies) == Next::Close {
+                if self.client.answer(talk, arguments, &self.resp, &mut self.replies).await == Next::Close {
                     return Next::Close;
                 }
             }
             Kind::Transaction(step) => self.step(step),
         }
         self.next()
+    }
+
+    /// Keeps a record of what changes counts without a charge.
+    fn audit(&self, verb: Verb, is_done: bool) {
+        let action = match verb {
+            Verb::Refund => Action::Refund,
+            Verb::Reset => Action::Reset,
+            Verb::Check | Verb::Peek | Verb::Explain => return,
+        };
+        let (link, identity) = self.client.who();
+        let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));
+        self.resp.app.audit.record(Entry { peer, identity, action, outcome, policy: None });
     }
 
     /// Says why a command is not admitted. `EXEC` then runs none of those before and after it.
@@ -227,6 +259,7 @@ impl Responder {
         {
             answered += 1;
             if let Kind::Throttle(dialect) = kind
+                && self.client.may(Right::Check)
                 && self.takes(dialect, arguments)
             {
                 continue;
@@ -277,10 +310,11 @@ fn admit(arguments: Arguments<'_>, client: &Client) -> Result<Kind, Refusal> {
         let words = format!("ERR wrong number of arguments for '{}' command", command.name);
         return Err(Refusal::Words(words));
     };
-    if client.is_stranger() && !command.flags.contains(&"no_auth") {
-        return Err(Refusal::Words("NOAUTH Authentication required.".into()));
-    }
-    Ok(kind)
+    let is_permitted = match kind.right() {
+        Some(right) => client.may(right),
+        None => !client.is_stranger() || command.flags.contains(&"no_auth") || kind == Kind::Talk(Talk::Ping),
+    };
+    if is_permitted { Ok(kind) } else { Err(Refusal::Words(client.missing_right(command.name))) }
 }
 
 /// In the words of Redis, with as many of the arguments.
@@ -296,10 +330,14 @@ fn unknown(arguments: Arguments<'_>) -> String {
     format!("ERR unknown command '{}', with args beginning with: {beginning}", shown(arguments.name()))
 }
 
-async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
+/// Says whether there was an answer.
+async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) -> bool {
     let Question { request, limit } = match Question::parse(arguments) {
         Ok(question) => question,
-        Err(error) => return replies.error(&error.to_string()),
+        Err(error) => {
+            replies.error(&error.to_string());
+            return false;
+        }
     };
     let inline;
     let limiter = match limit.map(|limit| resp.app.inline(limit)) {
@@ -308,7 +346,10 @@ async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Re
             inline = found;
             &inline.limiter
         }
-        Some(Err(error)) => return replies.error(&format!("ERR {error}")),
+        Some(Err(error)) => {
+            replies.error(&format!("ERR {error}"));
+            return false;
+        }
     };
     let decision = match verb {
         Verb::Check => limiter.check_async(request).await,
@@ -316,20 +357,29 @@ async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Re
         Verb::Refund => limiter.refund_async(request).await,
         Verb::Reset => limiter.reset_async(request).await,
         Verb::Explain => {
-            return match limiter.explain_async(request).await {
-                Ok(explanation) => replies.verbatim(&explanation.to_string()),
-                Err(error) => {
-                    resp.app.metrics.failed(&error);
-                    write_failure(&error, replies);
-                }
-            };
+            let explained = limiter.explain_async(request).await;
+            return written(explained, resp, replies, |explained, to| to.verbatim(&explained.to_string()));
         }
     };
-    match decision {
-        Ok(decision) => write_decision(&decision, replies),
+    written(decision, resp, replies, |decision, to| write_decision(&decision, to))
+}
+
+/// Writes an answer, or why there is none; says which.
+fn written<T>(
+    answer: Result<T, CheckError>,
+    resp: &Resp,
+    replies: &mut Replies,
+    write: impl FnOnce(T, &mut Replies),
+) -> bool {
+    match answer {
+        Ok(answer) => {
+            write(answer, replies);
+            true
+        }
         Err(error) => {
             resp.app.metrics.failed(&error);
             write_failure(&error, replies);
+            false
         }
     }
 }
@@ -355,7 +405,8 @@ mod tests {
         for long in [throttles.clone(), checks, format!("MULTI\r\n{throttles}EXEC\r\n")] {
             let order = RefCell::new(Vec::new());
             let answer = async |name, commands: &str| {
-                let (mut session, mut buffer) = (Session::new(Arc::clone(&resp)), commands.as_bytes().to_vec());
+                let (mut session, mut buffer) =
+                    (Session::new(Arc::clone(&resp), Link::new(crate::peer::Peer::Unix)), commands.as_bytes().to_vec());
                 while session.answer(&mut buffer).await == Next::Answer {
                     session.sent();
                 }

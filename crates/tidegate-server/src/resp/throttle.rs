@@ -99,6 +99,9 @@ pub enum ThrottleError {
     /// Numbers of which no limit can be made.
     #[error("ERR {0}")]
     InvalidLimit(InlineError),
+    /// The client may not give back.
+    #[error("{0}")]
+    NotPermitted(&'static str),
     /// A quantity for which no wait would be long enough.
     #[error("ERR a quantity of {quantity} can never fit a burst of {burst}: ask for less or raise the burst")]
     Unsatisfiable {
@@ -110,6 +113,13 @@ pub enum ThrottleError {
 }
 
 impl Throttle {
+    /// Whether it gives back.
+    #[inline]
+    #[must_use]
+    pub fn is_refund(&self) -> bool {
+        self.quantity < 0
+    }
+
     /// Reads the arguments of a command, whose name is the first of them.
     ///
     /// # Errors

@@ -24,13 +24,29 @@ pub(crate) async fn channel(address: SocketAddr) -> Channel {
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Client {
-        Client(tonic::client::Grpc::new(channel(address).await))
+        Client::over(channel(address).await)
+    }
+
+    pub(crate) fn over(channel: Channel) -> Client {
+        Client(tonic::client::Grpc::new(channel))
     }
 
     pub(crate) async fn ask(&mut self, request: RateLimitRequest) -> Result<RateLimitResponse, tonic::Status> {
+        self.ask_as(request, None).await
+    }
+
+    pub(crate) async fn ask_as(
+        &mut self,
+        request: RateLimitRequest,
+        token: Option<&str>,
+    ) -> Result<RateLimitResponse, tonic::Status> {
         self.0.ready().await.unwrap();
         let codec = tonic_prost::ProstCodec::default();
-        let answer = self.0.unary(tonic::Request::new(request), METHOD.parse().unwrap(), codec).await;
+        let mut request = tonic::Request::new(request);
+        if let Some(token) = token {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        let answer = self.0.unary(request, METHOD.parse().unwrap(), codec).await;
         answer.map(tonic::Response::into_inner)
     }
 }
@@ -113,7 +129,9 @@ where
 pub(crate) async fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -1,5 +1,6 @@
 //! RESP on a server that runs: what is decided, what is said, what is refused, and real clients.
 
+mod access;
 mod clients;
 mod conversation;
 mod decisions;

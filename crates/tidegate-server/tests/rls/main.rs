@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod addresses;
 #[path = "../envoy_support/client.rs"]
 mod client;

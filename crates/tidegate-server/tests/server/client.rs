@@ -11,6 +11,9 @@ use tidegate_testkit::servers::GUARD;
 /// A request that every policy without key attributes decides.
 pub(crate) const ALICE: &str = r#"{"attributes": {"user": "alice"}}"#;
 
+/// The fields that a request of a caller without a token needs.
+pub(crate) const PLAIN: &str = "host: localhost\r\ncontent-type: application/json\r\n";
+
 /// An answer of HTTP.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -48,7 +51,7 @@ pub(crate) fn try_curl(arguments: &[&str]) -> Result<Answer, String> {
 
 /// Posts a body.
 pub(crate) fn post(url: &str, body: &str) -> Answer {
-    curl(&["--data-binary", body, url])
+    curl(&["-H", "content-type: application/json", "--data-binary", body, url])
 }
 
 fn parse(text: &str) -> Answer {
@@ -80,7 +83,7 @@ impl Connection {
 
     /// Asks a question, and leaves its answer for later.
     pub(crate) fn ask(&mut self, path: &str, body: &str) -> std::io::Result<()> {
-        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let request = format!("POST {path} HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n{body}", body.len());
         self.send(request.as_bytes())
     }
 

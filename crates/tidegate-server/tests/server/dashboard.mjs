@@ -61,7 +61,11 @@ async function visit(url, options = {}) {
 }
 
 async function check(url, question) {
-  const response = await fetch(new URL("/v1/check", url), { method: "POST", body: JSON.stringify(question) });
+  const response = await fetch(new URL("/v1/check", url), {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(question),
+  });
   return response.status;
 }
 

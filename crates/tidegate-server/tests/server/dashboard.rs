@@ -26,7 +26,8 @@ fn a_browser_finds_what_it_needs_and_asks_nobody_else() {
     let chromium = std::env::var_os("CHROMIUM").unwrap_or_else(|| "/usr/bin/chromium".into());
     assert!(Path::new(&chromium).exists(), "chromium is missing: run `cargo xtask programs`");
     let _permit = Permit::wait(2);
-    let (guarded, open) = (Running::start(&["--admin-token", "s3cret-token"]), Running::start(&[]));
+    let (guarded, open) =
+        (Running::start(&["--admin-token", "s3cret-token", "--anonymous", "check"]), Running::start(&[]));
     let folder = Folder::new();
     let script = workspace().join("crates/tidegate-server/tests/server/dashboard.mjs");
     let output = Command::new("node")
@@ -277,5 +278,5 @@ fn the_playground_decides_by_the_real_kernels_and_has_bounds() {
         assert_eq!(answer.status, 400, "{answer:?}");
         assert!(answer.json()["detail"].as_str().unwrap().contains(words), "{answer:?}");
     }
-    assert_eq!(post(&server.url("/admin/v1/playground"), "{}").status, 415);
+    assert_eq!(curl(&["-d", "{}", &server.url("/admin/v1/playground")]).status, 415);
 }

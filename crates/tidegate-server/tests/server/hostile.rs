@@ -10,7 +10,7 @@ use tidegate_server::Server;
 use tidegate_testkit::Random;
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{ALICE, Connection, curl, post};
+use crate::client::{ALICE, Connection, PLAIN, curl, post};
 use crate::running::Running;
 use crate::same_as_library::{settings, store};
 
@@ -70,7 +70,7 @@ fn a_head_or_a_body_that_never_ends_is_not_waited_for() {
 
     let server = Running::start(&["--body-seconds", "1"]);
     let mut slow_body = Connection::open(server.address());
-    slow_body.send(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    slow_body.send(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 5\r\n\r\n{").unwrap();
     assert_eq!(slow_body.answer().unwrap().status, 408);
     assert!(slow_body.is_closed());
 }
@@ -101,8 +101,10 @@ fn bytes_that_are_no_http_are_answered_or_closed_and_hurt_nobody() {
         b"GET  HTTP/1.1\r\n\r\n",
         b"POST /v1/check HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
         b"POST /v1/check HTTP/1.1\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
-        b"POST /v1/check HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
-        b"POST /v1/check HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+        b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+          transfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+          transfer-encoding: chunked\r\n\r\nxyz\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         &long_head,
         many_fields.as_bytes(),
@@ -124,7 +126,7 @@ fn whoever_leaves_in_the_middle_leaves_nothing_behind() {
     let server = Running::start(&[]);
     for half in [
         "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-len",
-        "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 20\r\n\r\n{\"key\":",
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{\"key\":",
     ] {
         for _ in 0..50 {
             Connection::open(server.address()).send(half.as_bytes()).unwrap();
@@ -187,7 +189,7 @@ fn questions_with_bytes_changed_at_random_are_answered_one_way_or_the_other() {
             }
         }
         let path = random.choose(&["check", "peek", "refund", "reset", "acquire", "explain"]);
-        let head = format!("POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!("POST /v1/{path} HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n", body.len());
         connection.send(&[head.as_bytes(), &body].concat()).unwrap();
         let answer = connection.answer().unwrap();
         let shown = body.escape_ascii();
@@ -200,7 +202,7 @@ fn requests_in_a_row_are_answered_in_their_order() {
     let server = Running::start(&[]);
     let mut connection = Connection::open(server.address());
     let question = r#"{"key": "a", "limit": "50/d"}"#;
-    let request = format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{question}", question.len());
+    let request = format!("POST /v1/check HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n{question}", question.len());
     connection.send(request.repeat(50).as_bytes()).unwrap();
     for remaining in (0..50).rev() {
         assert_eq!(connection.answer().unwrap().json()["remaining"], remaining);

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod admin;
 mod bounds;
 mod client;

@@ -93,7 +93,7 @@ fn post(server: &Running, path: &str, body: &[u8]) -> Answer {
     let mut connection = Connection::open(server.address());
     let length = body.len();
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     );
     connection.send(&[head.as_bytes(), body].concat()).unwrap();
     connection.answer().unwrap()

@@ -57,7 +57,7 @@ impl Screen {
 
 #[test]
 fn a_refusal_is_seen_and_its_key_reset() {
-    let server = Running::start(&["--admin-token", "secret"]);
+    let server = Running::start(&["--admin-token", "secret", "--anonymous", "check"]);
     let question = r#"{"key": "mallory", "limit": "1/h"}"#;
     let check = || post(&server.url("/v1/check"), question).status;
     assert_eq!([check(), check()], [200, 429]);

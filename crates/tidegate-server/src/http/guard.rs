@@ -1,0 +1,118 @@
+//! Who may use a route: the facts of a request of HTTP, and how it is refused.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::{Next, from_fn_with_state};
+use http::header::{AUTHORIZATION, AsHeaderName, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderMap, Method, Request, Response, Version};
+use tonic::Status;
+
+use super::problem::Problem;
+use crate::access::{Caller, Denied, Identity, Page, Right, Rights, bearer, is_grpc};
+use crate::app::App;
+use crate::audit::{Action, Entry, Outcome};
+use crate::metrics::Protocol;
+use crate::peer::{Link, Peer};
+
+pub(super) const FETCH_SITE: &str = "sec-fetch-site";
+
+/// The routes, for callers with the right.
+pub(crate) fn guarded<S: Clone + Send + Sync + 'static>(routes: Router<S>, app: &Arc<App>, right: Right) -> Router<S> {
+    routes.route_layer(from_fn_with_state((Arc::clone(app), right), permit))
+}
+
+/// The routes, with an entry in the audit log for each request. They are guarded around it.
+pub(super) fn audited<S: Clone + Send + Sync + 'static>(
+    routes: Router<S>,
+    app: &Arc<App>,
+    action: Action,
+) -> Router<S> {
+    routes.route_layer(from_fn_with_state((Arc::clone(app), action), audit))
+}
+
+async fn permit(
+    State((app, right)): State<(Arc<App>, Right)>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Response<Body> {
+    let link = link_of(&request);
+    let permitted = app.permit(&caller(&request, &link), right);
+    match permitted {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        Err(denied) => {
+            if let Some(delay) = denied.delay() {
+                tokio::time::sleep(delay).await;
+            }
+            refuse(&request, denied)
+        }
+    }
+}
+
+async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request<Body>, next: Next) -> Response<Body> {
+    let (link, identity) = (link_of(&request), identity_of(&request));
+    let response = next.run(request).await;
+    let outcome = Outcome::of(response.status().is_success());
+    let (peer, identity) = (Some(link.peer), identity.name());
+    app.audit.record(Entry { peer, identity, action, outcome, policy: None });
+    response
+}
+
+/// The connection that a request came by.
+pub(super) fn link_of<B>(request: &Request<B>) -> Link {
+    request.extensions().get::<Link>().cloned().unwrap_or_else(|| Link::new(Peer::Unix))
+}
+
+/// Who was permitted; without rights where nothing was asked for.
+pub(crate) fn identity_of<B>(request: &Request<B>) -> Identity {
+    request.extensions().get::<Identity>().cloned().unwrap_or_else(|| Identity::anonymous(Rights::default()))
+}
+
+fn caller<'a, B>(request: &'a Request<B>, link: &'a Link) -> Caller<'a> {
+    let headers = request.headers();
+    let content_type = only(headers, CONTENT_TYPE);
+    // Browsers speak HTTP/2 over TLS only, where a name that leads here by mistake is not in the certificate. And
+    // the host that clients of gRPC name can be anything: Envoy's is the name of its cluster.
+    let is_grpc = request.version() == Version::HTTP_2 && content_type.is_some_and(is_grpc);
+    let page = Page {
+        host: host(request),
+        origin: only(headers, ORIGIN),
+        fetch_site: only(headers, FETCH_SITE),
+        content_type,
+        reads: matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS),
+    };
+    Caller {
+        protocol: if is_grpc { Protocol::Grpc } else { Protocol::Http },
+        link,
+        credential: only(headers, AUTHORIZATION).map(bearer),
+        page: (!is_grpc).then_some(page),
+    }
+}
+
+/// The value of a field; empty if it is there more than once.
+fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&[u8]> {
+    let mut values = headers.get_all(name).into_iter();
+    let first = values.next()?.as_bytes();
+    Some(if values.next().is_none() { first } else { b"" })
+}
+
+/// The host that a request is for; empty if it names two.
+fn host<B>(request: &Request<B>) -> Option<&[u8]> {
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    match (authority, only(request.headers(), HOST)) {
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => Some(b""),
+        (authority, host) => authority.or(host),
+    }
+}
+
+fn refuse<B>(request: &Request<B>, denied: Denied) -> Response<Body> {
+    if only(request.headers(), CONTENT_TYPE).is_some_and(is_grpc) {
+        return Status::new(denied.code(), denied.to_string()).into_http();
+    }
+    Problem::Denied(denied).response()
+}

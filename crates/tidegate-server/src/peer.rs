@@ -1,0 +1,88 @@
+//! The other end of a connection: its address, and the names in its certificate.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A client at this address.
+    Tcp(SocketAddr),
+    /// A process of this machine.
+    Unix,
+}
+
+impl Peer {
+    /// The address that its connections, its work and its wrong credentials count against. A
+    /// network of IPv6 is given out whole, so it counts as one; a process of this machine has none.
+    #[must_use]
+    pub fn address(self) -> Option<IpAddr> {
+        let Peer::Tcp(peer) = self else { return None };
+        Some(match peer.ip().to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+
+    /// The peer that sent a request, as its connection has noted it.
+    pub(crate) fn of(extensions: &http::Extensions) -> Peer {
+        extensions.get::<Link>().map_or(Peer::Unix, |link| link.peer)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(f),
+            Peer::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+/// What is known of a client before it says anything.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: Peer,
+    /// The certificate that the client has shown, and that was verified.
+    pub(crate) certificate: Option<Arc<Certificate>>,
+}
+
+impl Link {
+    pub(crate) fn new(peer: Peer) -> Link {
+        Link { peer, certificate: None }
+    }
+}
+
+/// The names in a client's certificate.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    names: Vec<String>,
+}
+
+impl Certificate {
+    /// Reads the names of a certificate that was verified.
+    pub(crate) fn read(der: &[u8]) -> Certificate {
+        let mut names = Vec::new();
+        if let Ok((_, certificate)) = X509Certificate::from_der(der) {
+            let alternative = certificate.subject_alternative_name().ok().flatten();
+            for name in alternative.iter().flat_map(|extension| &extension.value.general_names) {
+                match name {
+                    GeneralName::URI(uri) => names.push(format!("uri:{uri}")),
+                    GeneralName::DNSName(host) => names.push(format!("dns:{host}")),
+                    _ => {}
+                }
+            }
+            let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+            names.extend(common.map(|name| format!("cn:{name}")));
+        }
+        Certificate { names }
+    }
+
+    /// Such as `uri:spiffe://corp/gateway`, `dns:gateway.corp`, `cn:gateway`.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+}
