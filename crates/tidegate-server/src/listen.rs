@@ -174,7 +174,7 @@ impl Listener {
                 }
             }
         }
-        // Those who are in the socket's queue have been told nothing yet. The runtime
+        // Connections in the socket's queue have been told nothing yet. The runtime
         // has to look at the socket for it to know of them.
         tokio::task::yield_now().await;
         while let Some(Ok(accepted)) = self.socket.accept_now().await {
@@ -477,7 +477,7 @@ mod tests {
 
     /// The server closes before the runtime has looked at the socket, in whose queue a connection waits.
     #[tokio::test]
-    async fn whoever_is_in_the_queue_when_the_server_closes_is_served() {
+    async fn a_connection_in_the_queue_is_served_when_the_server_closes() {
         use tokio::io::AsyncWriteExt;
         let settings = crate::Settings { http: Vec::new(), ..crate::Settings::default() };
         let server = crate::Server::start(settings, tidegate::MemoryStore::default()).await.unwrap();

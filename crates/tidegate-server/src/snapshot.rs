@@ -105,18 +105,17 @@ impl Kept {
 
     fn write(&self) -> bool {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = self.files.iter().map(|(store, path)| match write(store, path) {
-            Ok(()) => {
-                debug!(path = %path.display(), "the states are written");
-                true
+        let mut all = true;
+        for (store, path) in self.files.iter() {
+            match write(store, path) {
+                Ok(()) => debug!(path = %path.display(), "the states are written"),
+                Err(error) => {
+                    error!(error = in_full(&error), "the states are not written");
+                    all = false;
+                }
             }
-            Err(error) => {
-                error!(error = in_full(&error), "the states are not written");
-                false
-            }
-        });
-        // Each of them, though one fails.
-        written.fold(true, |all, written| all && written)
+        }
+        all
     }
 }
 

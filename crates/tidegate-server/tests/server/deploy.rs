@@ -134,7 +134,7 @@ fn prometheus_reads_the_metrics() {
     let prometheus = Prometheus::scraping(server.address());
     assert_eq!(prometheus.value("tidegate_decisions_total{rule=\"inline\", outcome=\"allowed\"}"), "2");
     assert_eq!(prometheus.value("tidegate_request_duration_seconds_count{protocol=\"http\"}"), "3");
-    assert_eq!(prometheus.value("tidegate_store_keys"), "1");
+    assert_eq!(prometheus.value("tidegate_inline_keys"), "1");
     assert_eq!(prometheus.value("up"), "1");
     // By its own name in OpenMetrics, which Prometheus prefers; by that of its samples in plain text.
     let url = format!("http://{}/api/v1/metadata?metric=tidegate_decisions", prometheus.address);

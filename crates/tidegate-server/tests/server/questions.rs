@@ -380,7 +380,9 @@ fn metrics_count_by_rule_and_outcome_and_never_by_key() {
         "tidegate_decisions_total{rule=\"inline\",outcome=\"refused\"} 1",
         "tidegate_errors_total{reason=\"unsatisfiable\"} 1",
         "tidegate_request_duration_seconds_count{protocol=\"http\"} 4",
-        "tidegate_store_keys 1",
+        "tidegate_store_keys 0",
+        "tidegate_inline_keys 1",
+        "tidegate_inline_overflows_total 0",
         "tidegate_store_overflows_total 0",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");

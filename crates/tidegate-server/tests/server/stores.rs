@@ -170,7 +170,7 @@ fn a_store_that_refuses_everything_is_not_ready_until_it_decides_again() {
         let metrics = curl(&[&server.url("/metrics")]).body;
         assert!(metrics.contains("tidegate_store_refusing 1\n"), "{metrics}");
         set(heal);
-        // Nobody asks it meanwhile, as it is not ready.
+        // No request comes meanwhile, as it is not ready.
         assert_eq!(curl(&[&server.url("/readyz")]).body, "ready\n");
         assert_eq!((check(&server).status, curl(&[&open.url("/readyz")]).body.as_str()), (200, "ready\n"));
     }
