@@ -338,7 +338,7 @@ impl Limit {
         if self.algorithm != AlgorithmKind::SlidingLog || entries <= bound {
             return Ok(());
         }
-        Err(ConfigError::TooManyLogEntries { rule: rule.to_owned(), limit: *self, entries, bound })
+        Err(ConfigError::TooManyLogEntries { rule: rule.into(), limit: Box::new(*self), entries, bound })
     }
 
     /// The meaning of this limit.

@@ -37,7 +37,7 @@ fn a_log_beyond_the_bound_is_refused_wherever_it_stands() {
             panic!("{refused:?}")
         };
         assert!(rule.starts_with("api"), "{rule}");
-        assert_eq!((*limit, *found, *allowed), (log(entries), entries, bound));
+        assert_eq!((**limit, *found, *allowed), (log(entries), entries, bound));
     };
     for (bound, limiter) in [(DEFAULT_MAX_LOG_ENTRIES, None), (5, Some(5)), (3_000_000, Some(3_000_000))] {
         let build = |policy: Policy| match limiter {
@@ -56,7 +56,7 @@ fn a_log_beyond_the_bound_is_refused_wherever_it_stands() {
 
 #[test]
 fn the_error_says_which_rule_and_what_to_do() {
-    let error = Limiter::builder(Rule::new("orders", log(3_000_000))).build().err().expect("too long");
+    let error = Limiter::builder(Rule::new("orders", log(3_000_000))).build().expect_err("too long");
     let said = "rule \"orders\": sliding-log 3000000/day may keep 3000000 entries for each key, and at most 100000 are \
                 allowed: use a sliding counter, lower the count, or raise max_log_entries";
     assert_eq!(error.to_string(), said);

@@ -129,9 +129,9 @@ pub enum ConfigError {
     )]
     TooManyLogEntries {
         /// The rule.
-        rule: String,
+        rule: Box<str>,
         /// Its limit.
-        limit: Limit,
+        limit: Box<Limit>,
         /// The entries of a key.
         entries: u64,
         /// The number that is allowed.

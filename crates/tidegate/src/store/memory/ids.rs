@@ -77,7 +77,7 @@ impl Shard {
         let owner = answer.owner;
         self.answers.insert(id, answer);
         self.order.insert(self.next, id);
-        self.change(owner, |numbers, next| numbers.push_back(next));
+        self.change(owner, VecDeque::push_back);
         self.next += 1;
         if self.answers.len() > MOST {
             self.make_room();
