@@ -9,6 +9,7 @@ mod connection;
 mod dashboard;
 mod example;
 pub(crate) mod fields;
+mod heads;
 mod live;
 mod metrics;
 mod plain;

@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 
 use crate::app::App;
 use crate::metrics::Protocol;
+use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -92,7 +93,7 @@ impl fmt::Display for Address {
 /// A bound socket, with TLS or without.
 pub struct Listener {
     socket: Socket,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     address: Address,
 }
 
@@ -111,7 +112,7 @@ impl Drop for RemovedAtEnd {
 }
 
 impl Listener {
-    pub(crate) async fn bind(address: &Address, tls: Option<TlsAcceptor>) -> io::Result<Listener> {
+    pub(crate) async fn bind(address: &Address, tls: Option<Tls>) -> io::Result<Listener> {
         let (socket, address) = match address {
             Address::Tcp(text) => {
                 let socket = bind_tcp(text).await?;
@@ -181,7 +182,7 @@ impl Listener {
             return;
         };
         app.metrics.connected(protocol);
-        let (tls, app_of_task) = (self.tls.clone(), Arc::clone(app));
+        let (tls, app_of_task) = (self.tls.as_ref().map(Tls::acceptor), Arc::clone(app));
         app.connections.spawn_at(place, async move {
             let stream = async { handshake(accepted.here()?, tls).await };
             match stream.await {

@@ -4,12 +4,14 @@
 //! atomic addition. What the store knows is read when someone scrapes.
 
 mod histogram;
+mod scrape;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -22,7 +24,9 @@ use tracing::warn;
 
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
-use crate::store::AnyStore;
+pub(crate) use self::scrape::Format;
+use self::scrape::Renderings;
+use crate::store::{AnyStore, KeyCount};
 
 /// A way to speak with the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +78,9 @@ struct ByReason {
 /// Every number that `/metrics` shows.
 pub struct Metrics {
     registry: Registry,
+    renderings: Renderings,
+    /// How many keys the memory store has.
+    pub(crate) keys: Arc<KeyCount>,
     decisions: Family<ByOutcome, Counter>,
     shadow_decisions: Family<ByOutcome, Counter>,
     degraded: Family<ByRule, Counter>,
@@ -186,6 +193,8 @@ impl Default for Metrics {
         });
         Metrics {
             registry,
+            renderings: Renderings::default(),
+            keys: Arc::default(),
             decisions,
             shadow_decisions,
             degraded,
@@ -204,7 +213,8 @@ impl Default for Metrics {
 impl Metrics {
     pub(crate) fn new(store: AnyStore) -> Metrics {
         let mut metrics = Metrics::default();
-        metrics.registry.register_collector(Box::new(StoreCollector(store)));
+        let keys = Arc::clone(&metrics.keys);
+        metrics.registry.register_collector(Box::new(StoreCollector { store, keys }));
         metrics
     }
 
@@ -275,6 +285,16 @@ impl Metrics {
 
     fn of(&self, protocol: Protocol) -> &ProtocolMetrics {
         &self.protocols[protocol as usize]
+    }
+
+    /// Everything for a scraper, as of the last second.
+    pub(crate) async fn scrape(self: &Arc<Metrics>, format: Format) -> Bytes {
+        let metrics = Arc::clone(self);
+        let render = move || match format {
+            Format::Prometheus => metrics.prometheus_text(),
+            Format::OpenMetrics => metrics.text(),
+        };
+        self.renderings.text(format, render).await
     }
 
     /// Everything, in the text format of OpenMetrics 1.0.
@@ -348,7 +368,10 @@ impl Observer for Metrics {
 }
 
 /// What the store knows, asked for at each scrape.
-struct StoreCollector(AnyStore);
+struct StoreCollector {
+    store: AnyStore,
+    keys: Arc<KeyCount>,
+}
 
 impl std::fmt::Debug for StoreCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -363,10 +386,10 @@ impl Collector for StoreCollector {
             let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
             counter.encode(metric)
         };
-        match &self.0 {
+        match &self.store {
             AnyStore::Memory(store) => {
                 counter("store_overflows", "Checks that found no room for their key", store.overflowed())?;
-                gauge(&mut encoder, "store_keys", "Keys that are live", store.count_keys() as u64)
+                gauge(&mut encoder, "store_keys", "Keys that are live", self.keys.of(store))
             }
             AnyStore::Redis(store) => {
                 let statistics = store.statistics();

@@ -143,6 +143,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
+    /// Refuse the certificates of clients that these lists revoke, in PEM format: one list of each authority; may be
+    /// given several times
+    #[arg(long, env = "TIDEGATE_TLS_CLIENT_CRL", value_name = "FILE", value_delimiter = ',')]
+    pub tls_client_crl: Vec<PathBuf>,
+
     /// The token that the admin API asks for
     #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub admin_token: Option<String>,

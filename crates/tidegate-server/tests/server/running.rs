@@ -64,6 +64,11 @@ impl Running {
         self.child.wait().unwrap()
     }
 
+    /// Its number as a process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
