@@ -6,6 +6,7 @@ mod chaos;
 mod ci;
 mod compare;
 mod defects;
+mod deny;
 mod fuzz;
 mod jobs;
 mod load;
@@ -17,6 +18,7 @@ mod proof;
 mod report;
 mod run;
 mod sanitize;
+mod sbom;
 mod servers;
 mod simulation;
 mod suites;
@@ -50,6 +52,8 @@ cargo xtask TASK
             those in files whose path contains it (lua/bucket)
   mutants   makes every small mistake there is in the code that decides and in the scripts, and sees the tests
             notice: [rust [--missed] [--thorough] [FILE..]|lua]
+  sbom      what the server is made of, as CycloneDX 1.5, to target/sbom.json
+  deny      licences, sources, versions and known vulnerabilities of all dependencies, by cargo-deny and deny.toml
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             Chromium
@@ -80,6 +84,8 @@ fn main() -> ExitCode {
         "proof" => proof::lemmas(&rest),
         "defects" => defects::all(&rest),
         "mutants" => mutants::all(&rest),
+        "sbom" => sbom::write(),
+        "deny" => deny::check(),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
         "web" => ci::web(),

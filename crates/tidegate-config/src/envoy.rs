@@ -117,7 +117,7 @@ pub(crate) fn load_by<P: AsRef<Path>>(
     for path in paths {
         let path = path.as_ref();
         match reader.read(path) {
-            Ok(Found::File(bytes)) => maker.text(path, text_of(bytes, path, None)),
+            Ok(Found::File(bytes)) => maker.text(path, text_of(bytes, path)),
             Ok(Found::Folder(files)) => {
                 for file in files {
                     if maker.mistakes.is_full() {

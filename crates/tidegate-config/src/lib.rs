@@ -80,7 +80,8 @@
 //!
 //! # Bounds
 //!
-//! No input makes it panic or run away. A file may have 16 MiB, all files of a
+//! No input makes it panic, hang or run away. Only regular files and links to
+//! them are read. A file may have 16 MiB, all files of a
 //! policy together 64 MiB; includes nest 8 deep, and there may be 1,000 of them.
 //! A YAML file may have a million values, those that aliases stand for
 //! included, and values nest 64 deep. Of a TOML file above 1 MiB, only the
@@ -119,6 +120,7 @@ pub mod envoy;
 mod file;
 mod load;
 mod reader;
+mod regular;
 mod report;
 pub mod settings;
 mod source;
@@ -129,7 +131,8 @@ pub mod watch;
 
 pub use file::{Cost, KeyPart, Listed, Lists, Match, Named, OnFailure, PolicyFile, RuleFile, WhenMissing, Words};
 pub use load::{Format, Loaded, Validation, load, load_with_warnings, parse, parse_with_warnings, schema};
+pub use regular::{FileError, MAX_FILE, open_file, read_file};
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]
-pub use watch::{watch, watch_document, watch_envoy};
+pub use watch::{watch, watch_document, watch_envoy, watch_files};

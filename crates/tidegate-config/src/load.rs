@@ -14,7 +14,8 @@ pub use validation::Validation;
 use tidegate::{Policy, Setting};
 
 use crate::file::{Listed, Named, PolicyFile, RuleFile, Words};
-use crate::reader::{Disk, LARGEST_ALL, LARGEST_FILE, MOST_FILES, Reader, read_text, too_large};
+use crate::reader::{Disk, LARGEST_ALL, MOST_FILES, Reader, read_text};
+use crate::regular::MAX_FILE;
 use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Place, Source};
 use crate::tree::{self, Entry, Node, Texts, Value};
@@ -176,8 +177,9 @@ fn entries(table: Option<&Node>) -> &[Entry] {
 /// The tree of a text, with the text whose places it knows.
 pub(crate) fn tree_of(name: &Path, text: String, format: Format, mistakes: &mut Collector) -> Option<(Source, Node)> {
     let source = Source::new(name, text);
-    if source.text().len() > LARGEST_FILE {
-        mistakes.add(Mistake::at(&source, &(0..0), too_large()));
+    if source.text().len() > MAX_FILE {
+        let too_large = Problem::TooMuch { what: "the file has too many bytes", bound: MAX_FILE };
+        mistakes.add(Mistake::at(&source, &(0..0), too_large));
         return None;
     }
     let tree = match format {

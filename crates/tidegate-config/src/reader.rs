@@ -1,14 +1,13 @@
 //! Files as the file system has them, through whoever wants to know which are read.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::regular::read_file;
 use crate::report::{Mistake, Problem};
 use crate::source::{Place, Source};
 
-/// The most bytes of a file.
-pub(crate) const LARGEST_FILE: usize = 16 << 20;
 /// The most bytes of all files that are read together.
 pub(crate) const LARGEST_ALL: usize = 64 << 20;
 /// The most files that are read together.
@@ -17,7 +16,7 @@ pub(crate) const MOST_FILES: usize = 1_000;
 /// What is found at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The bytes of a file, one too many if it is too large.
+    /// The bytes of a file.
     File(Vec<u8>),
     /// The YAML files of a folder by their names, one too many if there are too many.
     Folder(Vec<PathBuf>),
@@ -34,9 +33,7 @@ pub(crate) struct Disk;
 impl Reader for Disk {
     fn read(&mut self, path: &Path) -> io::Result<Found> {
         if !fs::metadata(path)?.is_dir() {
-            let mut bytes = Vec::new();
-            File::open(path)?.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;
-            return Ok(Found::File(bytes));
+            return Ok(Found::File(read_file(path)?));
         }
         let mut files = Vec::new();
         for entry in fs::read_dir(path)? {
@@ -56,23 +53,24 @@ pub(crate) fn is_listed(file: &Path) -> bool {
     !is_hidden && file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The text of a file, which another asks for at a place, if it is text and not too long.
-pub(crate) fn read_text(reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
-    let found = reader.read(path).and_then(|found| match found {
+/// The bytes of a file.
+pub(crate) fn read_bytes(reader: &mut dyn Reader, path: &Path) -> io::Result<Vec<u8>> {
+    reader.read(path).and_then(|found| match found {
         Found::File(bytes) => Ok(bytes),
         Found::Folder(_) => Err(io::ErrorKind::IsADirectory.into()),
-    });
-    match found {
-        Ok(bytes) => text_of(bytes, path, place),
+    })
+}
+
+/// The text of a file, which another asks for at a place, if it is text and not too long.
+pub(crate) fn read_text(reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
+    match read_bytes(reader, path) {
+        Ok(bytes) => text_of(bytes, path),
         Err(source) => Err(Box::new(Mistake::placed(place, unreadable(path, source)))),
     }
 }
 
 /// The text that the bytes of a file are.
-pub(crate) fn text_of(bytes: Vec<u8>, path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
-    if bytes.len() > LARGEST_FILE {
-        return Err(Box::new(Mistake::placed(place, too_large())));
-    }
+pub(crate) fn text_of(bytes: Vec<u8>, path: &Path) -> Result<String, Box<Mistake>> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
@@ -82,8 +80,4 @@ pub(crate) fn text_of(bytes: Vec<u8>, path: &Path, place: Option<&Place>) -> Res
 
 pub(crate) fn unreadable(path: &Path, source: io::Error) -> Problem {
     Problem::Unreadable { path: path.display().to_string(), source }
-}
-
-pub(crate) fn too_large() -> Problem {
-    Problem::TooMuch { what: "the file has too many bytes", bound: LARGEST_FILE }
 }

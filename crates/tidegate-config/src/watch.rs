@@ -55,7 +55,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, SystemTime};
 
 use serde::de::DeserializeOwned;
@@ -64,7 +64,7 @@ use tidegate::{ConfigError, Policy};
 use crate::document;
 use crate::envoy::{self, EnvoyConfig};
 use crate::load::{self, Loaded};
-use crate::reader::Reader;
+use crate::reader::{Reader, read_bytes};
 use crate::report::{Mistake, Problem, Report};
 use bell::Bell;
 use worker::Worker;
@@ -99,6 +99,23 @@ pub fn watch_document<T: DeserializeOwned + 'static>(
 ) -> Builder<T> {
     let path = path.as_ref().to_owned();
     Builder::new(move |reader| Ok((document::load_by(reader, &path)?, Vec::new())), apply)
+}
+
+/// Reads the bytes of a file.
+pub type ReadFile<'r> = dyn FnMut(&Path) -> io::Result<Vec<u8>> + 'r;
+
+/// Begins to watch files that are no policies, such as certificates: all that
+/// `load` reads by the function that it is given. It says what is wrong with
+/// them, if anything is.
+pub fn watch_files<T: 'static>(
+    mut load: impl FnMut(&mut ReadFile<'_>) -> Result<T, String> + Send + 'static,
+    apply: impl FnMut(T) -> Result<(), ConfigError> + Send + 'static,
+) -> Builder<T> {
+    let load = move |reader: &mut dyn Reader| match load(&mut |path| read_bytes(reader, path)) {
+        Ok(loaded) => Ok((loaded, Vec::new())),
+        Err(message) => Err(Problem::Invalid { message }.into()),
+    };
+    Builder::new(load, apply)
 }
 
 /// What the files say, and warnings.
@@ -162,9 +179,13 @@ impl<T: 'static> Builder<T> {
         let shared = Arc::new(Shared::default());
         let mut worker = Worker::new(self, Arc::clone(&shared));
         worker.begin()?;
-        let thread = thread::Builder::new().name("tidegate-watch".into()).spawn(move || worker.run());
-        let thread = thread.map_err(|source| Problem::Unwatched { source })?;
-        Ok(Watch { shared, thread: Some(thread) })
+        let bell = Arc::clone(&shared.bell);
+        let thread = thread::Builder::new().name("tidegate-watch".into()).spawn(move || {
+            worker.run();
+            bell.end();
+        });
+        let thread = thread.map_err(|source| Problem::Unwatched { source })?.thread().id();
+        Ok(Watch { shared, thread })
     }
 }
 
@@ -179,7 +200,7 @@ impl<T> fmt::Debug for Builder<T> {
 #[must_use = "the files are watched for as long as this lives"]
 pub struct Watch {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: ThreadId,
 }
 
 /// How often the files were read, by what came of it.
@@ -242,15 +263,17 @@ impl Watch {
     }
 }
 
-/// Stops watching. Waits for a reading that has begun.
+/// How long the end of a watch waits for a reading that has begun.
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Stops watching. Waits a second at most for a reading that has begun: where the
+/// file system hangs, it is left behind, and what it finds is not applied.
 impl Drop for Watch {
     fn drop(&mut self) {
         self.shared.bell.stop();
-        let Some(thread) = self.thread.take() else { return };
-        // Whoever is told may drop it, on the very thread that is to end.
-        if thread.thread().id() != thread::current().id() {
-            // The panics of callbacks are caught: there is nothing to pass on.
-            drop(thread.join());
+        // A callback may drop it, on the very thread that is to end.
+        if self.thread != thread::current().id() {
+            self.shared.bell.wait_for_end(DROP_TIMEOUT);
         }
     }
 }
@@ -299,5 +322,39 @@ impl Shared {
             }
             Outcome::Warning(_) | Outcome::Polling(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_reading_that_hangs_holds_up_no_end_and_is_not_applied() {
+        let ((reading, is_reading), (release, released), (applying, applied)) = (channel(), channel(), channel());
+        let mut count = 0;
+        let load = move |reader: &mut dyn Reader| {
+            count += 1;
+            // Another one each time: what was read before is not applied again.
+            drop(reader.read(Path::new(&format!("absent-{count}"))));
+            if count > 1 {
+                reading.send(()).expect("the test waits");
+                released.recv().expect("the test sends");
+            }
+            Ok(((), Vec::new()))
+        };
+        let apply = move |()| {
+            applying.send(()).expect("the test waits");
+            Ok(())
+        };
+        let watch = Builder::new(load, apply).debounce(Duration::ZERO).start().expect("nothing is refused");
+        assert!(applied.recv().is_ok(), "at the start");
+        watch.reload();
+        is_reading.recv().expect("the thread reads");
+        drop(watch);
+        release.send(()).expect("the thread still reads");
+        assert!(applied.recv().is_err(), "the thread ends and applies nothing");
     }
 }

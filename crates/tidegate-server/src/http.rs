@@ -11,6 +11,7 @@ mod dashboard;
 mod example;
 pub(crate) mod fields;
 mod guard;
+mod heads;
 mod live;
 mod metrics;
 mod plain;

@@ -27,6 +27,7 @@ use crate::metrics::{OpenConnection, Protocol};
 pub use crate::peer::Peer;
 use crate::peer::{Certificate, Link};
 use crate::shares::Share;
+use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -101,7 +102,7 @@ impl fmt::Display for Address {
 /// A bound socket, with TLS or without.
 pub struct Listener {
     socket: Socket,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     address: Address,
 }
 
@@ -120,7 +121,7 @@ impl Drop for RemovedAtEnd {
 }
 
 impl Listener {
-    pub(crate) async fn bind(address: &Address, tls: Option<TlsAcceptor>) -> io::Result<Listener> {
+    pub(crate) async fn bind(address: &Address, tls: Option<Tls>) -> io::Result<Listener> {
         let (socket, address) = match address {
             Address::Tcp(text) => {
                 let socket = bind_tcp(text).await?;
@@ -197,7 +198,7 @@ impl Listener {
         let (address, seat) = (accepted.peer().address(), app.connections.seat());
         let app_of_task = Arc::clone(app);
         let failed = |error: io::Error| debug!(%error, "no connection with a client");
-        let Some(tls) = self.tls.clone() else {
+        let Some(tls) = self.tls.as_ref().map(Tls::acceptor) else {
             let Some(place) = enter(app, protocol, address) else { return };
             app.connections.spawn_at(seat, async move {
                 match accepted.here() {

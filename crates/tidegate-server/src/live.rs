@@ -26,15 +26,11 @@ const MAX_WATCHERS_PER_ADDRESS: usize = 8;
 /// The time from one picture to the next.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
 
-/// Counting keys walks through the store, so it is not done for every picture.
-const BETWEEN_KEY_COUNTS: Duration = Duration::from_secs(5);
-
 /// Pictures of a server, for those who watch.
 pub(crate) struct Live {
     room: Arc<Shares>,
     /// The latest picture; none while nobody watches.
     latest: Mutex<Option<watch::Sender<Bytes>>>,
-    keys: Mutex<Option<(Instant, u64)>>,
     began: Instant,
 }
 
@@ -43,7 +39,6 @@ impl Default for Live {
         Live {
             room: Shares::new(MOST_WATCHERS, MAX_WATCHERS_PER_ADDRESS),
             latest: Mutex::default(),
-            keys: Mutex::default(),
             began: Instant::now(),
         }
     }
@@ -93,19 +88,6 @@ impl Live {
     /// How long the server has been running.
     fn uptime(&self) -> Duration {
         self.began.elapsed()
-    }
-
-    /// How many keys the store holds, as of a moment ago.
-    fn keys(&self, count: impl FnOnce() -> u64) -> u64 {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        match *keys {
-            Some((at, known)) if at.elapsed() < BETWEEN_KEY_COUNTS => known,
-            _ => {
-                let counted = count();
-                *keys = Some((Instant::now(), counted));
-                counted
-            }
-        }
     }
 
     fn latest(&self) -> MutexGuard<'_, Option<watch::Sender<Bytes>>> {

@@ -4,12 +4,14 @@
 //! atomic addition. What the store knows is read when someone scrapes.
 
 mod histogram;
+mod scrape;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -23,9 +25,11 @@ use tracing::warn;
 
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
+pub(crate) use self::scrape::Format;
+use self::scrape::Renderings;
 use crate::budget::reason;
 use crate::inline_store::InlineStore;
-use crate::store::AnyStore;
+use crate::store::{AnyStore, KeyCount};
 
 /// A way to speak with the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +90,9 @@ struct ByReason {
 /// Every number that `/metrics` shows.
 pub struct Metrics {
     registry: Registry,
+    renderings: Renderings,
+    /// How many keys the memory store has.
+    pub(crate) keys: Arc<KeyCount>,
     decisions: Family<ByOutcome, Counter>,
     shadow_decisions: Family<ByOutcome, Counter>,
     degraded: Family<ByRule, Counter>,
@@ -227,6 +234,8 @@ impl Default for Metrics {
         });
         Metrics {
             registry,
+            renderings: Renderings::default(),
+            keys: Arc::default(),
             decisions,
             shadow_decisions,
             degraded,
@@ -249,7 +258,8 @@ impl Metrics {
     pub(crate) fn new(store: AnyStore, inline: InlineStore, audit_lost: Counter) -> Metrics {
         let mut metrics = Metrics::default();
         metrics.registry.register("audit_lines_lost", "Lines that are not in the audit file", audit_lost);
-        metrics.registry.register_collector(Box::new(StoreCollector { store, inline }));
+        let (keys, inline_keys) = (Arc::clone(&metrics.keys), KeyCount::default());
+        metrics.registry.register_collector(Box::new(StoreCollector { store, keys, inline, inline_keys }));
         metrics
     }
 
@@ -339,6 +349,16 @@ impl Metrics {
         &self.protocols[protocol as usize]
     }
 
+    /// Everything for a scraper, as of the last second.
+    pub(crate) async fn scrape(self: &Arc<Metrics>, format: Format) -> Bytes {
+        let metrics = Arc::clone(self);
+        let render = move || match format {
+            Format::Prometheus => metrics.prometheus_text(),
+            Format::OpenMetrics => metrics.text(),
+        };
+        self.renderings.text(format, render).await
+    }
+
     /// Everything, in the text format of OpenMetrics 1.0.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -412,7 +432,9 @@ impl Observer for Metrics {
 /// What the stores know, asked for at each scrape.
 struct StoreCollector {
     store: AnyStore,
+    keys: Arc<KeyCount>,
     inline: InlineStore,
+    inline_keys: KeyCount,
 }
 
 impl std::fmt::Debug for StoreCollector {
@@ -428,7 +450,7 @@ impl Collector for StoreCollector {
         if let AnyStore::Memory(store) = &self.store {
             let help = "Checks that found no room for their key";
             counter(&mut encoder, "store_overflows", help, store.overflowed())?;
-            gauge(&mut encoder, "store_keys", "Keys that are live", store.count_keys() as u64)?;
+            gauge(&mut encoder, "store_keys", "Keys that are live", self.keys.of(|| store.count_keys()))?;
         }
         if let Some(statistics) = self.store.redis().map(RedisStore::statistics) {
             let mut counter = |name: &str, help: &str, value: u64| counter(&mut encoder, name, help, value);
@@ -446,7 +468,12 @@ impl Collector for StoreCollector {
             let help = "Parts of the store whose breaker is open";
             gauge(&mut encoder, "store_breakers_open", help, statistics.away as u64)?;
         }
-        gauge(&mut encoder, "inline_keys", "Keys of inline limits that are live", self.inline.count_keys() as u64)
+        gauge(
+            &mut encoder,
+            "inline_keys",
+            "Keys of inline limits that are live",
+            self.inline_keys.of(|| self.inline.count_keys()),
+        )
     }
 }
 

@@ -109,7 +109,8 @@ impl CurrentPolicy {
 impl PolicyText {
     /// The text of a file that has just been read by others: only to be shown.
     pub(crate) fn of_file(path: &Path) -> PolicyText {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let bytes = tidegate_config::read_file(path).unwrap_or_default();
+        let text = String::from_utf8(bytes).unwrap_or_default();
         PolicyText { file: Some(path.into()), format: Format::of(path).unwrap_or(Format::Toml), text }
     }
 }

@@ -28,7 +28,7 @@ use crate::resp::{self, Resp};
 use crate::settings::Settings;
 use crate::snapshot::{Kept, StatesError};
 use crate::store::AnyStore;
-use crate::tls::{TlsError, TlsFiles};
+use crate::tls::{Protocols, Tls, TlsError, TlsFiles};
 use crate::watch::Watches;
 use crate::workers::Workers;
 
@@ -134,7 +134,8 @@ impl Server {
     /// As [`open`](Server::open).
     pub async fn start(mut settings: Settings, store: impl Into<AnyStore>) -> Result<Server, StartError> {
         if let Some(path) = &settings.admin_token_file {
-            let token = std::fs::read_to_string(path);
+            let token = tidegate_config::read_file(path).map_err(io::Error::from);
+            let token = token.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
             let token = token.map_err(|source| StartError::Token { path: path.clone(), source })?;
             settings.admin_token = Some(token.trim().into());
         }
@@ -142,7 +143,7 @@ impl Server {
         let tokens = settings.tokens.as_deref().map_or_else(|| Ok(TokensFile::default()), document::load)?;
         let audit = Audit::start(settings.audit.as_deref())?;
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
-        let tls = TlsFiles::of(&settings)?;
+        let tls = tls_files(&settings)?.map(Tls::load).transpose()?;
         let envoy = grpc::load(&settings)?;
         let workers = Workers::start(settings.threads).map_err(StartError::Threads)?;
         let connections = Connections::new(files::bounds(&settings)?, workers);
@@ -179,7 +180,7 @@ impl Server {
         if let (Some(_), pause @ 1..) = (&server.app.settings.snapshot, server.app.settings.snapshot_every) {
             server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
         }
-        server.watches = Watches::start(&server.app)?;
+        server.watches = Watches::start(&server.app, tls)?;
         Ok(server)
     }
 
@@ -187,7 +188,7 @@ impl Server {
         self.app.connections.spawn(task);
     }
 
-    /// Reads policy, descriptor and token files again, though they may not have changed.
+    /// Reads policy, descriptor, token and TLS files again, though they may not have changed.
     pub fn reload(&self) {
         self.app.audit.reopen();
         self.watches.reload();
@@ -310,9 +311,20 @@ fn is_guarded(settings: &Settings) -> Result<(), StartError> {
     Ok(())
 }
 
+/// The files of TLS that the settings name, if they name any.
+fn tls_files(settings: &Settings) -> Result<Option<TlsFiles>, TlsError> {
+    let (client_ca, client_crls) = (settings.tls_client_ca.clone(), settings.tls_client_crl.clone());
+    match (settings.tls_certificate.clone(), settings.tls_key.clone()) {
+        _ if client_ca.is_none() && !client_crls.is_empty() => Err(TlsError::ListsOnly),
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key, client_ca, client_crls })),
+        (None, None) if client_ca.is_some() => Err(TlsError::ClientsOnly),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(TlsError::Half),
+    }
+}
+
 /// Listens on an address, with TLS if there is any.
-async fn listen(address: &Address, tls: Option<&TlsFiles>, protocols: &[&[u8]]) -> Result<Listener, StartError> {
-    let acceptor = tls.map(|files| files.acceptor(protocols)).transpose()?;
-    let bound = Listener::bind(address, acceptor).await;
+async fn listen(address: &Address, tls: Option<&Tls>, protocols: Protocols) -> Result<Listener, StartError> {
+    let bound = Listener::bind(address, tls.map(|tls| tls.speaking(protocols))).await;
     bound.map_err(|source| StartError::Listen { address: address.clone(), source })
 }

@@ -206,6 +206,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
+    /// Refuse the certificates of clients that these lists revoke, in PEM format: one list of each authority; may be
+    /// given several times
+    #[arg(long, env = "TIDEGATE_TLS_CLIENT_CRL", value_name = "FILE", value_delimiter = ',')]
+    pub tls_client_crl: Vec<PathBuf>,
+
     /// Tokens and client certificates with their rights, TOML or YAML; followed while the server runs
     #[arg(long, env = "TIDEGATE_TOKENS", value_name = "FILE")]
     pub tokens: Option<PathBuf>,

@@ -58,7 +58,7 @@ pub(crate) fn restore(builder: Builder, path: Option<&Path>) -> Result<MemorySto
     let tried = beside(path);
     let written = private(&tried).and_then(|_| fs::remove_file(&tried));
     written.map_err(|source| StatesError::Unwritten { path: path.into(), source: source.into() })?;
-    match File::open(path) {
+    match tidegate_config::open_file(path).map_err(io::Error::from) {
         Ok(file) => {
             builder.restore(BufReader::new(file)).map_err(|source| StatesError::Snapshot { path: path.into(), source })
         }

@@ -1,6 +1,7 @@
 //! Whichever store the server was started with.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Clock, Key, Limit, MemoryStore, Meter, Micros, Name, Store, StoreError};
@@ -100,5 +101,26 @@ impl From<MemoryStore> for AnyStore {
 impl From<RedisStore> for AnyStore {
     fn from(store: RedisStore) -> AnyStore {
         AnyStore::Redis(store)
+    }
+}
+
+/// Counting keys walks through the store, so it is not done for every reader.
+const BETWEEN_KEY_COUNTS: Duration = Duration::from_secs(5);
+
+/// How many keys a memory store has, as of a few seconds ago.
+#[derive(Debug, Default)]
+pub(crate) struct KeyCount(Mutex<Option<(Instant, u64)>>);
+
+impl KeyCount {
+    pub(crate) fn of(&self, count: impl FnOnce() -> usize) -> u64 {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            Some((at, known)) if at.elapsed() < BETWEEN_KEY_COUNTS => known,
+            Some(_) | None => {
+                let counted = count() as u64;
+                *last = Some((Instant::now(), counted));
+                counted
+            }
+        }
     }
 }

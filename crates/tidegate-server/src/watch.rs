@@ -1,5 +1,5 @@
 //! The server's files, followed while it runs: its policy, the descriptor files
-//! of Envoy, and the tokens.
+//! of Envoy, the tokens, and what TLS is made of.
 //!
 //! What they come to say is applied whole or not at all; on a mistake, what was
 //! in force stays in force. Every outcome is logged and counted.
@@ -15,6 +15,7 @@ use crate::audit::{Action, Entry, Outcome as Audited, PolicyChange, SERVER};
 use crate::grpc;
 use crate::policy::PolicyText;
 use crate::serve::StartError;
+use crate::tls::Tls;
 
 /// The files that a server follows.
 #[derive(Debug, Default)]
@@ -22,11 +23,12 @@ pub(crate) struct Watches {
     policy: Option<Watch>,
     envoy: Option<Watch>,
     tokens: Option<Watch>,
+    tls: Option<Watch>,
 }
 
 impl Watches {
     /// Follows all files that the settings name.
-    pub(crate) fn start(app: &Arc<App>) -> Result<Watches, StartError> {
+    pub(crate) fn start(app: &Arc<App>, tls: Option<Tls>) -> Result<Watches, StartError> {
         let mut watches = Watches::default();
         if let Some(path) = app.settings.policy.clone() {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
@@ -67,39 +69,33 @@ impl Watches {
             });
             watches.tokens = Some(watch.report_to(token_teller(told)).start()?);
         }
+        if let Some(tls) = tls {
+            let watch = tls.follow().report_to(after_the_first(|outcome| log("the TLS files", outcome)));
+            watches.tls = Some(watch.start()?);
+        }
         Ok(watches)
     }
 
     /// Reads all files again soon, for those who say so by a signal.
     pub(crate) fn reload(&self) {
-        let mut watches = self.policy.iter().chain(&self.envoy).chain(&self.tokens).peekable();
-        if watches.peek().is_none() {
+        let watches = || [&self.policy, &self.envoy, &self.tokens, &self.tls].into_iter().flatten();
+        if watches().next().is_none() {
             info!("there are no files to read again");
         }
-        watches.for_each(Watch::reload);
+        watches().for_each(Watch::reload);
     }
 }
 
-/// Logs what comes of reading the tokens, after the first time.
+/// Logs what comes of reading the tokens.
 fn token_teller(app: Arc<App>) -> impl FnMut(&Outcome) {
-    let mut is_first = true;
-    move |outcome| {
-        if std::mem::take(&mut is_first) {
-            return;
-        }
+    after_the_first(move |outcome| {
+        log("the tokens", outcome);
         match outcome {
-            Outcome::Applied => {
-                info!("the tokens: applied");
-                record(&app, Action::ReloadTokens, Audited::Done, None);
-            }
-            Outcome::Unchanged => info!("the tokens: unchanged"),
-            Outcome::Refused(report) => {
-                error!("the tokens: refused, and those that were in force still are:\n{report}");
-                record(&app, Action::ReloadTokens, Audited::Refused, None);
-            }
-            other => warn!("the tokens: {other}"),
+            Outcome::Applied => record(&app, Action::ReloadTokens, Audited::Done, None),
+            Outcome::Refused(_) => record(&app, Action::ReloadTokens, Audited::Refused, None),
+            _ => {}
         }
-    }
+    })
 }
 
 /// Tells the audit log what a file has changed.
@@ -107,25 +103,33 @@ fn record(app: &App, action: Action, outcome: Audited, policy: Option<PolicyChan
     app.audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy });
 }
 
-/// Logs and counts what comes of reading files, after the first time: that is
-/// how the server starts.
+/// Logs and counts what comes of reading files.
 fn teller(app: Arc<App>, what: &'static str) -> impl FnMut(&Outcome) {
+    after_the_first(move |outcome| {
+        log(what, outcome);
+        match outcome {
+            Outcome::Applied => app.metrics.policy_given(true),
+            Outcome::Refused(_) => app.metrics.policy_given(false),
+            _ => {}
+        }
+    })
+}
+
+/// Says nothing of the first outcome: that is how the server starts.
+fn after_the_first(mut tell: impl FnMut(&Outcome)) -> impl FnMut(&Outcome) {
     let mut is_first = true;
     move |outcome| {
-        if std::mem::take(&mut is_first) {
-            return;
+        if !std::mem::take(&mut is_first) {
+            tell(outcome);
         }
-        match outcome {
-            Outcome::Applied => {
-                info!("{what}: applied");
-                app.metrics.policy_given(true);
-            }
-            Outcome::Unchanged => info!("{what}: unchanged"),
-            Outcome::Refused(report) => {
-                error!("{what}: refused, and what was in force still is:\n{report}");
-                app.metrics.policy_given(false);
-            }
-            other => warn!("{what}: {other}"),
-        }
+    }
+}
+
+fn log(what: &str, outcome: &Outcome) {
+    match outcome {
+        Outcome::Applied => info!("{what}: applied"),
+        Outcome::Unchanged => info!("{what}: unchanged"),
+        Outcome::Refused(report) => error!("{what}: refused, and what was in force still is:\n{report}"),
+        other => warn!("{what}: {other}"),
     }
 }

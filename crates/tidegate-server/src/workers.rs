@@ -14,6 +14,9 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// Threads beside each of these, for work that takes long: pictures, renderings and simulations are few at a time.
+const MAX_BLOCKING_THREADS: usize = 8;
+
 /// All threads of a server; they end with it.
 #[derive(Debug)]
 pub(crate) struct Workers {
@@ -47,7 +50,8 @@ impl Workers {
         let end = CancellationToken::new();
         let mut workers = Vec::with_capacity(count);
         for number in 0..count {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let runtime =
+                Builder::new_current_thread().enable_all().max_blocking_threads(MAX_BLOCKING_THREADS).build()?;
             let (handle, ended) = (runtime.handle().clone(), end.clone());
             thread::Builder::new()
                 .name(format!("tidegate-{number}"))

@@ -13,6 +13,8 @@ pub(super) struct Bell {
 struct State {
     is_rung: bool,
     is_stopped: bool,
+    /// Whether the thread that waits has ended.
+    is_over: bool,
 }
 
 /// What ended the waiting.
@@ -33,6 +35,21 @@ impl Bell {
     pub(super) fn stop(&self) {
         self.state().is_stopped = true;
         self.changed.notify_all();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state().is_stopped
+    }
+
+    /// The thread that waits has ended.
+    pub(super) fn end(&self) {
+        self.state().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the thread that waits has ended, for at most so long.
+    pub(super) fn wait_for_end(&self, timeout: Duration) {
+        drop(self.changed.wait_timeout_while(self.state(), timeout, |state| !state.is_over));
     }
 
     /// Whether it was rung since it was last waited for.

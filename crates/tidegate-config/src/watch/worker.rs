@@ -75,6 +75,10 @@ impl<T: 'static> Worker<T> {
                 }
             }
             let Some(reading) = self.read_settled() else { return };
+            // The file system may have taken so long that the watch is gone.
+            if self.shared.bell.is_stopped() {
+                return;
+            }
             self.last = Arc::clone(&reading.record);
             let outcome = self.judge(reading);
             self.tell(&outcome);

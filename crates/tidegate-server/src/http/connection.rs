@@ -1,5 +1,6 @@
 //! One connection of HTTP, of either version, for any service: bounded in
-//! time, and finished when the server closes.
+//! time, and finished when the server closes. What holds for all answers, and
+//! for the heads of all requests, is seen to here.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,6 +18,8 @@ use tower::{Service, ServiceExt};
 use tracing::debug;
 
 use super::counted::{Counted, counted};
+use super::heads;
+use super::reply::NOSNIFF;
 use crate::app::App;
 use crate::buffered::FREE;
 use crate::listen::Stream;
@@ -76,16 +79,22 @@ where
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
     let requests = Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into() });
     let (of_service, link) = (Arc::clone(&requests), stream.link().clone());
+    let (stream, heads) = heads::watched(stream);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(link.clone());
         let (service, open) = (service.clone(), Requests::begin(&of_service));
+        let refused = heads.next_refused(&request);
         async move {
             let is_http1 = request.version() < http::Version::HTTP_2;
             let held = Arc::new(open.0.app.buffered.hold(FREE));
             let request = request.map(|body| Counted::new(body, Arc::clone(&held)));
-            let response = service.oneshot(request).await?;
+            let response = match &refused {
+                Some(problem) => problem.response(),
+                None => service.oneshot(request).await?,
+            };
             let mut response = counted(response, &open.0.app.buffered);
-            if is_http1 && open.0.app.drain.is_leaving() {
+            response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));
+            if is_http1 && (refused.is_some() || open.0.app.drain.is_leaving()) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response)

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::routing::get;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName,
-    HeaderValue, IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    HeaderValue, IF_NONE_MATCH, REFERRER_POLICY, VARY,
 };
 use http::{HeaderMap, Response, StatusCode};
 
@@ -36,9 +36,8 @@ include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-const COMMON: [(HeaderName, &str); 5] = [
+const COMMON: [(HeaderName, &str); 4] = [
     (CONTENT_SECURITY_POLICY, POLICY),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (VARY, "accept-encoding"),

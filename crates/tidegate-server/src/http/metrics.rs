@@ -8,33 +8,25 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 
 use crate::app::App;
+use crate::metrics::Format;
 
-/// How metrics are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Prometheus,
-    OpenMetrics,
+/// OpenMetrics where it is preferred; what every scraper reads otherwise.
+fn accepted(headers: &HeaderMap) -> Format {
+    let ranges: Vec<&str> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .collect();
+    let [prometheus, open_metrics] =
+        [("text/plain", "0.0.4"), ("application/openmetrics-text", "1.0.0")].map(|kind| quality(&ranges, kind));
+    if open_metrics > prometheus { Format::OpenMetrics } else { Format::Prometheus }
 }
 
-impl Format {
-    /// OpenMetrics where it is preferred; what every scraper reads otherwise.
-    fn accepted(headers: &HeaderMap) -> Format {
-        let ranges: Vec<&str> = headers
-            .get_all(ACCEPT)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .collect();
-        let [prometheus, open_metrics] =
-            [("text/plain", "0.0.4"), ("application/openmetrics-text", "1.0.0")].map(|kind| quality(&ranges, kind));
-        if open_metrics > prometheus { Format::OpenMetrics } else { Format::Prometheus }
-    }
-
-    fn content_type(self) -> &'static str {
-        match self {
-            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
+fn content_type(format: Format) -> &'static str {
+    match format {
+        Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
     }
 }
 
@@ -71,15 +63,10 @@ fn thousandths(text: &str) -> u16 {
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    let format = Format::accepted(&headers);
-    // Counting keys walks through the store: not where requests wait.
-    let text = tokio::task::spawn_blocking(move || match format {
-        Format::Prometheus => app.metrics.prometheus_text(),
-        Format::OpenMetrics => app.metrics.text(),
-    });
-    let mut response = Response::new(Body::from(text.await.unwrap_or_default()));
+    let format = accepted(&headers);
+    let mut response = Response::new(Body::from(app.metrics.scrape(format).await));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(format)));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(VARY, HeaderValue::from_static("accept"));
     response
@@ -119,7 +106,7 @@ mod tests {
             for value in accept {
                 headers.append(ACCEPT, value.parse().unwrap());
             }
-            assert_eq!(Format::accepted(&headers), format, "{accept:?}");
+            assert_eq!(accepted(&headers), format, "{accept:?}");
         }
     }
 }

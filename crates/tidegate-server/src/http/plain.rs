@@ -15,8 +15,8 @@
 //!
 //! they are read, decided and answered together, which costs half of what hyper
 //! takes for it. Whatever is not exactly that (half a question, another path or
-//! version, chunks, `Expect`, `Upgrade`, a wish to close, a server that is
-//! leaving) goes to hyper with all that has not been answered, and so does the
+//! version, chunks, `Expect`, `Upgrade`, lines without CR, no `Host` or two, a wish to
+//! close, a server that is leaving) goes to hyper with all that has not been answered, and so does the
 //! rest of the connection: nothing is refused here, and no rule of HTTP is
 //! known here but these few. That holds for callers that are not permitted, too.
 
@@ -175,6 +175,11 @@ fn split(arrived: &[u8], longest_body: usize) -> Option<Plain<'_>> {
     let Ok(httparse::Status::Complete((head_length, fields))) = httparse::parse_headers(head, &mut fields) else {
         return None;
     };
+    // A carriage return stands only at the end of a line: one for each field, and one for the end.
+    let lines = head[..head_length].iter().filter(|byte| **byte == b'\r').count();
+    if lines != fields.len() + 1 {
+        return None;
+    }
     let (mut body_length, mut facts) = (None, Facts::default());
     let page = &mut facts.page;
     for field in &*fields {
@@ -197,7 +202,7 @@ fn split(arrived: &[u8], longest_body: usize) -> Option<Plain<'_>> {
             return None;
         }
     }
-    let body_length = body_length.filter(|length| *length <= longest_body)?;
+    let body_length = body_length.filter(|length| *length <= longest_body && facts.page.host.is_some())?;
     let body = head.get(head_length..head_length + body_length)?;
     Some(Plain { body, length: arrived.len() - head.len() + head_length + body_length, facts })
 }
@@ -310,6 +315,10 @@ mod tests {
             post("content-length: 2\r\n", "{}"),
             post("content-length : 2\r\n", "{}"),
             post(" folded: x\r\n", "{}"),
+            post("host: y\r\n", "{}"),
+            post("x: y\n", "{}"),
+            post("", "{}").replace("host: x\r\n", ""),
+            post("", "{}").replace("2\r\n\r\n", "2\r\n\n"),
             post("", "{}").replace("HTTP/1.1", "HTTP/1.0"),
             post("", "{}").replace("/v1/check", "/v1/check?"),
             post("", "{}").replace("length: 2", "length: +2"),
@@ -420,6 +429,7 @@ mod tests {
         for asked in asked {
             let plain = said(&[asked.as_bytes()], First::Plain).await;
             assert!(plain.starts_with("HTTP/1.1 "), "{plain}");
+            assert!(plain.contains("\r\nx-content-type-options: nosniff\r\n"), "{plain}");
             assert_eq!(plain, said(&[asked.as_bytes()], First::Hyper).await, "{asked}");
         }
     }
@@ -441,8 +451,8 @@ mod tests {
             (&open, with("localhost", "192.0.2.1"), 421),
             (&open, with("localhost", "localhost.evil.example"), 421),
             (&open, with("localhost", ""), 421),
-            (&open, with("host: localhost\r\n", ""), 421),
-            (&open, post("host: localhost\r\n", BODY), 421),
+            (&open, with("host: localhost\r\n", ""), 400),
+            (&open, post("host: localhost\r\n", BODY), 400),
             (&open, post("sec-fetch-site: cross-site\r\n", BODY), 403),
             (&open, post("sec-fetch-site: same-site\r\n", BODY), 403),
             (&open, post("sec-fetch-site: same-origin\r\nsec-fetch-site: same-origin\r\n", BODY), 403),
@@ -472,6 +482,39 @@ mod tests {
             assert!(plain.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {asked}\n{plain}");
             assert_eq!(plain, said_with(settings.clone(), &[asked.as_bytes()], First::Hyper).await, "{asked}");
         }
+    }
+
+    #[tokio::test]
+    async fn heads_that_proxies_may_read_otherwise_are_refused_on_either_path() {
+        let get = |fields: &str| format!("GET /healthz HTTP/1.1\r\n{fields}\r\n");
+        let chunks = "transfer-encoding: chunked\r\n\r\n2\r\n\n\n\r\n0\r\nx: y\r\n\r\n";
+        let chunked =
+            format!("POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{chunks}");
+        for irregular in [
+            post("host: y\r\n", BODY),
+            post("x: y\n", BODY),
+            post("", BODY).replace("host: localhost\r\n", ""),
+            post("", BODY).replace("\r\n\r\n", "\r\n\n"),
+            post("", BODY).replace("\r\n", "\n"),
+            "\n".to_owned() + &post("", BODY),
+            get(""),
+            get("host: x\r\nhost: x\r\n"),
+            get("host: x\n"),
+        ] {
+            // First, after an answer by the fast path, and after bodies that hyper reads, with lines of their own.
+            for before in ["", &post("", BODY), &post("expect: x\r\n", "\n\n"), &chunked] {
+                let asked = format!("{before}{irregular}{}", post("", BODY));
+                let plain = said(&[asked.as_bytes()], First::Plain).await;
+                assert_eq!(plain, said(&[asked.as_bytes()], First::Hyper).await, "{asked}");
+                let answers: Vec<&str> = plain.split("HTTP/1.1 ").skip(1).collect();
+                assert_eq!(answers.len(), 1 + usize::from(!before.is_empty()), "{asked}{plain}");
+                let last = answers.last().unwrap();
+                assert!(last.starts_with("400 ") && last.contains("connection: close"), "{asked}{plain}");
+            }
+        }
+        // HTTP/1.0 knows no Host.
+        let old = said(&[b"GET /healthz HTTP/1.0\r\n\r\n"], First::Plain).await;
+        assert!(old.starts_with("HTTP/1.0 200"), "{old}");
     }
 
     #[tokio::test]
@@ -505,6 +548,8 @@ mod tests {
             "content-length: 0\r\n",
             "expect: 100-continue\r\n",
             "x: \t y \r\n",
+            "x: y\n",
+            "host: y\r\n",
             "x\r\n",
             ": y\r\n",
         ];

@@ -29,6 +29,10 @@ pub(super) enum Problem {
     NotFound { path: String },
     #[error("{path} does not take {method}: it takes {allowed}")]
     Method { path: String, method: String, allowed: &'static str },
+    #[error("a line of the head ends in LF without CR: end each line in CRLF")]
+    BareLf,
+    #[error("the request has {found} Host fields: send exactly one")]
+    Hosts { found: usize },
     #[error("the body is longer than {bound} bytes: send less at a time, or start the server with a larger --max-body")]
     TooLong { bound: usize },
     #[error("the body did not arrive within {patience:?}")]
@@ -133,7 +137,9 @@ impl Problem {
             | Problem::Shed(_)
             | Problem::TooManyPlayers { .. }
             | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
-            Problem::BrokenOff
+            Problem::BareLf
+            | Problem::Hosts { .. }
+            | Problem::BrokenOff
             | Problem::Json(_)
             | Problem::BatchTooLong { .. }
             | Problem::NoBatch

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use serde::Serialize;
 
@@ -10,6 +10,9 @@ use super::problem::Problem;
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Said with every answer: a body is what its content type says.
+pub(super) const NOSNIFF: &str = "nosniff";
 
 /// An answer that is known whole.
 #[derive(Debug)]
@@ -66,6 +69,7 @@ impl Reply {
         for (name, value) in &self.fields {
             field(name, value);
         }
+        field(X_CONTENT_TYPE_OPTIONS.as_str(), NOSNIFF);
         field("content-length", number.format(self.body.len()));
         field("date", date);
         bytes.extend_from_slice(b"\r\n\r\n");

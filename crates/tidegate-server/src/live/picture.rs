@@ -197,7 +197,7 @@ fn store(app: &App) -> StorePicture {
     };
     match store {
         AnyStore::Memory(memory) => {
-            picture.keys = Some(app.live.keys(|| memory.count_keys() as u64));
+            picture.keys = Some(app.metrics.keys.of(|| memory.count_keys()));
             picture.max_keys = Some(app.settings.max_keys as u64);
             picture.overflows = memory.overflowed();
         }

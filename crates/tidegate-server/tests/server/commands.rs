@@ -206,6 +206,7 @@ fn a_server_that_cannot_start_says_why() {
         (&["--tls-certificate", &text], "--tls-key"),
         (&["--tls-certificate", &text, "--tls-key", &text], "no certificate in PEM"),
         (&["--tls-client-ca", &text], "needs --tls-certificate"),
+        (&["--tls-client-crl", &text], "needs --tls-client-ca"),
         (&["--on-failure", "ajar"], "local:N"),
         (&["--max-keys", "0"], "zero"),
         (&["--log", "=,="], "--log"),

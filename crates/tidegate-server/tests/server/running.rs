@@ -83,6 +83,11 @@ impl Running {
         peak.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
     }
 
+    /// Its number as a process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }

@@ -1,13 +1,24 @@
 //! TLS, clients that show certificates, Unix sockets, HTTP/2.
 
-use rcgen::{CertificateParams, CertifiedIssuer, DnType, KeyPair};
+use std::fs::File;
+use std::process::Command;
+
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, KeyIdMethod, KeyPair,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use tidegate_testkit::servers::eventually;
 
 use crate::client::{ALICE, curl};
 use crate::running::{Folder, Running};
 
+/// The serial number of the client's certificate.
+const CLIENT: u64 = 7;
+
 /// An authority, and two that it vouches for.
 pub(crate) struct Certificates {
     folder: Folder,
+    authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Certificates {
@@ -18,16 +29,41 @@ impl Certificates {
         authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         folder.write("ca.pem", &authority.pem());
-        for name in ["server", "client"] {
-            let key = KeyPair::generate().unwrap();
-            let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-            let mut certificate = CertificateParams::new(names).unwrap();
-            certificate.distinguished_name.push(DnType::CommonName, name);
-            let certificate = certificate.signed_by(&key, &authority).unwrap();
-            folder.write(&format!("{name}.pem"), &certificate.pem());
-            folder.write(&format!("{name}.key"), &key.serialize_pem());
-        }
-        Certificates { folder }
+        let certificates = Certificates { folder, authority };
+        certificates.issue("server", 1);
+        certificates.issue("client", CLIENT);
+        certificates
+    }
+
+    /// Gives a certificate of that serial number to a name.
+    fn issue(&self, name: &str, serial: u64) {
+        let key = KeyPair::generate().unwrap();
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut certificate = CertificateParams::new(names).unwrap();
+        certificate.distinguished_name.push(DnType::CommonName, name);
+        certificate.serial_number = Some(SerialNumber::from(serial));
+        let certificate = certificate.signed_by(&key, &self.authority).unwrap();
+        self.folder.write(&format!("{name}.pem"), &certificate.pem());
+        self.folder.write(&format!("{name}.key"), &key.serialize_pem());
+    }
+
+    /// Writes the list of certificates that are revoked.
+    fn revoke(&self, serials: &[u64]) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2126, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        self.folder.write("revoked.pem", &list.signed_by(&self.authority).unwrap().pem().unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -50,9 +86,9 @@ fn tls_is_spoken_with_whoever_trusts_the_authority() {
     for version in ["--http1.1", "--http2"] {
         assert_eq!(curl(&[version, "--cacert", &ca, &url]).status, 200);
     }
-    let stranger = std::process::Command::new("curl").args(["-s", &url]).status().unwrap();
+    let stranger = Command::new("curl").args(["-s", &url]).status().unwrap();
     assert!(!stranger.success());
-    let plain = std::process::Command::new("curl").args(["-s", &server.url("/healthz")]).status().unwrap();
+    let plain = Command::new("curl").args(["-s", &server.url("/healthz")]).status().unwrap();
     assert!(!plain.success());
     assert!(server.banner.contains("https://"));
 }
@@ -65,8 +101,61 @@ fn clients_without_a_certificate_are_turned_away_if_asked_for() {
     let url = format!("https://{}/healthz", server.address());
     let (certificate, key) = (certificates.path("client.pem"), certificates.path("client.key"));
     assert_eq!(curl(&["--cacert", &ca, "--cert", &certificate, "--key", &key, &url]).status, 200);
-    let nobody = std::process::Command::new("curl").args(["-s", "--cacert", &ca, &url]).status().unwrap();
+    let nobody = Command::new("curl").args(["-s", "--cacert", &ca, &url]).status().unwrap();
     assert!(!nobody.success());
+}
+
+/// The serial number of the certificate that a server shows.
+fn serial(server: &Running, certificates: &Certificates) -> String {
+    let url = format!("https://{}/healthz", server.address());
+    let (ca, format) = (certificates.path("ca.pem"), "%{certs}");
+    let shown = Command::new("curl").args(["-s", "-o", "/dev/null", "-w", format, "--cacert", &ca, &url]).output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    shown.lines().find_map(|line| line.strip_prefix("Serial Number:")).unwrap_or(&shown).to_owned()
+}
+
+#[test]
+fn certificates_are_followed_and_bad_ones_change_nothing() {
+    let certificates = Certificates::new();
+    let (certificate, key, log) =
+        (certificates.path("server.pem"), certificates.path("server.key"), certificates.path("log"));
+    let server = Running::with(|command| {
+        let tls = ["--tls-certificate", &certificate, "--tls-key", &key];
+        command.args(["--http", "127.0.0.1:0"]).args(tls).stderr(File::create(&log).unwrap())
+    });
+    let first = serial(&server, &certificates);
+    let refusals = || std::fs::read_to_string(&log).unwrap().matches("the TLS files: refused").count();
+    certificates.folder.write("server.key", "no key");
+    eventually("the file without a key to be refused", || if refusals() >= 1 { Ok(()) } else { Err("it is not") });
+    assert_eq!(serial(&server, &certificates), first);
+    // Told by a signal, the files are read again though nothing has changed.
+    let before = refusals();
+    server.hang_up();
+    eventually("the files to be read again", || if refusals() > before { Ok(()) } else { Err("they are not") });
+    certificates.issue("server", 2);
+    eventually("the new certificate to be shown", || match serial(&server, &certificates) {
+        shown if shown != first => Ok(()),
+        shown => Err(shown),
+    });
+    assert!(server.stop().success());
+}
+
+#[test]
+fn clients_whose_certificate_is_revoked_are_turned_away() {
+    let certificates = Certificates::new();
+    let (ca, list) = (certificates.path("ca.pem"), certificates.revoke(&[CLIENT + 1]));
+    let server = certificates.start(&["--tls-client-ca", &ca, "--tls-client-crl", &list]);
+    let url = format!("https://{}/healthz", server.address());
+    let (certificate, key) = (certificates.path("client.pem"), certificates.path("client.key"));
+    let is_served = || {
+        let arguments = ["-s", "--cacert", &ca, "--cert", &certificate, "--key", &key, &url];
+        Command::new("curl").args(arguments).output().unwrap().status.success()
+    };
+    assert!(is_served());
+    certificates.revoke(&[CLIENT]);
+    eventually("the client to be turned away", || if is_served() { Err("it is served") } else { Ok(()) });
+    certificates.revoke(&[]);
+    eventually("the client to be served", || if is_served() { Ok(()) } else { Err("it is not") });
 }
 
 #[test]
