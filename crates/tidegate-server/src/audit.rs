@@ -163,7 +163,7 @@ impl Audit {
         }
     }
 
-    /// Begins a new file if the one of before was moved away, as those do who rotate logs.
+    /// Begins a new file if the one before was moved away: a log that is rotated.
     pub(crate) fn reopen(&self) {
         self.send(Message::Reopen);
     }

@@ -76,7 +76,7 @@ pub(crate) fn identity_of<B>(request: &Request<B>) -> Identity {
 fn caller<'a, B>(request: &'a Request<B>, link: &'a Link) -> Caller<'a> {
     let headers = request.headers();
     let content_type = only(headers, CONTENT_TYPE);
-    // Browsers speak HTTP/2 over TLS only, where a name that leads here by mistake is not in the certificate. And
+    // Browsers speak HTTP/2 over TLS only, where a name that is rebound to this server is not in its certificate. And
     // the host that clients of gRPC name can be anything: Envoy's is the name of its cluster.
     let is_grpc = request.version() == Version::HTTP_2 && content_type.is_some_and(is_grpc);
     let page = Page {

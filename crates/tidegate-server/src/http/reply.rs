@@ -69,8 +69,8 @@ impl Reply {
         for (name, value) in &self.fields {
             field(name, value);
         }
-        field(X_CONTENT_TYPE_OPTIONS.as_str(), NOSNIFF);
         field("content-length", number.format(self.body.len()));
+        field(X_CONTENT_TYPE_OPTIONS.as_str(), NOSNIFF);
         field("date", date);
         bytes.extend_from_slice(b"\r\n\r\n");
         bytes.extend_from_slice(&self.body);
