@@ -98,10 +98,9 @@ pub trait Kernel: Send + Sync + 'static {
     fn decode(&self, bytes: &[u8]) -> Option<Self::State>;
 
     /// A copy of a state as of `now`, made where keys
-    /// [share](crate::Overflow::Share) one and for a look at what another limit
-    /// takes over. It says as much as the state of what is left, and its waits
-    /// may be longer, never shorter: so that the copy of a large state can be
-    /// small. The provided method encodes and decodes the state.
+    /// [share](crate::Overflow::Share) one. It says as much as the state of what
+    /// is left, and its waits may be longer, never shorter: so that the copy of a
+    /// large state can be small. The provided method encodes and decodes the state.
     fn copy(&self, state: &Self::State, now: Micros) -> Self::State {
         let _ = now;
         let mut bytes = Vec::new();

@@ -66,6 +66,15 @@ impl MeterKernel {
     }
 }
 
+impl MeterKernel {
+    /// The same state once more, to the last entry: for a look at what another limit takes over.
+    pub(crate) fn duplicate(&self, state: &MeterState) -> MeterState {
+        let mut bytes = Vec::new();
+        self.encode(state, &mut bytes);
+        self.decode(&bytes).unwrap_or_default()
+    }
+}
+
 impl Kernel for MeterKernel {
     type State = MeterState;
 

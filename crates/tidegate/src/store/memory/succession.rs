@@ -6,7 +6,7 @@
 
 use super::MemoryStore;
 use super::several::{Seat, Turn};
-use crate::kernel::{self, Kernel, Verb};
+use crate::kernel::{self, Verb};
 use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
 
@@ -37,8 +37,8 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
-        let mut seen = to_meter.kernel().copy(to.seen.as_ref().unwrap_or(&to.state), to.at);
-        let mut used = from_meter.kernel().copy(from.seen.as_ref().unwrap_or(&from.state), to.at);
+        let mut seen = to_meter.kernel().duplicate(to.seen.as_ref().unwrap_or(&to.state));
+        let mut used = from_meter.kernel().duplicate(from.seen.as_ref().unwrap_or(&from.state));
         store::take_over(to_meter, &mut seen, to.at, from_meter, &mut used);
         to.seen = Some(seen);
         return;
@@ -129,6 +129,25 @@ mod tests {
             assert_eq!([left(&store, new), left(&store, old)], [17, 7], "nothing has moved");
             assert_eq!(charge(&store, new, 1).remaining, 16);
             assert_eq!([left(&store, new), left(&store, old)], [16, 10], "what has moved is gone from there");
+        }
+    }
+
+    /// However many entries the log has: a peek says the same as on a store that moves nothing.
+    #[test]
+    fn a_peek_of_a_log_that_would_move_says_the_exact_wait() {
+        let [old, new] = [300, 299].map(|count| Meter::new(Name::literal("limit"), Limit::sliding_log(count, HOUR)));
+        let new = new.in_place_of(&old, START).expect("the first change");
+        let clock = ManualClock::at(START);
+        let store = store(&clock, Overflow::Share);
+        for _ in 0..300 {
+            assert!(charge(&store, &old, 1).allowed);
+            clock.advance(std::time::Duration::from_secs(1));
+        }
+        for cost in [1, 2, 63, 64, 65, 150, 298, 299] {
+            let seen = ask(&store, &[(&new, Verb::Peek, cost)], "alice")[0];
+            // The oldest of 300 does not fit into 299 and stays behind; so the wait is for the next ones.
+            let wait = HOUR + std::time::Duration::from_secs(cost) - std::time::Duration::from_secs(300);
+            assert_eq!((seen.allowed, seen.retry_after), (false, Micros::from_duration(wait)), "{cost}");
         }
     }
 
