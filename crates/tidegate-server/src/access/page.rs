@@ -19,8 +19,8 @@ pub(crate) struct Page<'a> {
     pub(crate) origin: Option<&'a [u8]>,
     pub(crate) fetch_site: Option<&'a [u8]>,
     pub(crate) content_type: Option<&'a [u8]>,
-    /// Whether the method is one that only reads.
-    pub(crate) reads: bool,
+    /// Whether the method is one that brings a body: POST or PUT.
+    pub(crate) writes: bool,
 }
 
 impl Page<'_> {
@@ -46,7 +46,7 @@ impl Page<'_> {
             let host = String::from_utf8_lossy(&host[..host.len().min(MAX_SHOWN)]).into_owned();
             return Err(Denied::ForeignHost { host });
         }
-        if !self.reads && !self.content_type.is_some_and(is_never_sent_unasked) {
+        if self.writes && !self.content_type.is_some_and(is_never_sent_unasked) {
             return Err(Denied::ContentType);
         }
         Ok(())

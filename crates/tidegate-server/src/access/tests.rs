@@ -89,7 +89,7 @@ fn a_certificate_may_check_unless_the_file_says_otherwise() {
     assert_eq!(rights(&access, Protocol::Http, &ops, None), "ad");
     assert_eq!(rights(&access, Protocol::Resp, &other, None), "ch");
     assert_eq!(rights(&access, Protocol::Http, &ops, secret(None, "wrong")), "", "a wrong token is not made up for");
-    let page = Page { fetch_site: Some(b"cross-site"), reads: true, ..Page::default() };
+    let page = Page { fetch_site: Some(b"cross-site"), ..Page::default() };
     let caller = Caller { protocol: Protocol::Http, link: &ops, credential: None, page: Some(page) };
     assert!(matches!(access.decide(&caller, Right::Admin), Err(Denied::CrossSite)), "browsers add certificates");
     assert!(Certificate::read(b"no certificate").names().is_empty());

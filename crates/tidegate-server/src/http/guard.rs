@@ -1,6 +1,7 @@
 //! Who may use a route: the facts of a request of HTTP, and how it is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -8,6 +9,7 @@ use axum::extract::State;
 use axum::middleware::{Next, from_fn_with_state};
 use http::header::{AUTHORIZATION, AsHeaderName, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, Method, Request, Response, Version};
+use http_body_util::{BodyExt, Limited};
 use tonic::Status;
 
 use super::problem::Problem;
@@ -18,6 +20,10 @@ use crate::metrics::Protocol;
 use crate::peer::{Link, Peer};
 
 pub(super) const FETCH_SITE: &str = "sec-fetch-site";
+
+/// What is read of the body of a request that is refused, and for how long.
+const MAX_DISCARDED: usize = 64 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The routes, for callers with the right.
 pub(crate) fn guarded<S: Clone + Send + Sync + 'static>(routes: Router<S>, app: &Arc<App>, right: Right) -> Router<S> {
@@ -49,7 +55,9 @@ async fn permit(
             if let Some(delay) = denied.delay() {
                 tokio::time::sleep(delay).await;
             }
-            refuse(&request, denied)
+            let response = refuse(&request, denied);
+            discard(request.into_body()).await;
+            response
         }
     }
 }
@@ -84,7 +92,7 @@ fn caller<'a, B>(request: &'a Request<B>, link: &'a Link) -> Caller<'a> {
         origin: only(headers, ORIGIN),
         fetch_site: only(headers, FETCH_SITE),
         content_type,
-        reads: matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS),
+        writes: matches!(*request.method(), Method::POST | Method::PUT),
     };
     Caller {
         protocol: if is_grpc { Protocol::Grpc } else { Protocol::Http },
@@ -108,6 +116,14 @@ fn host<B>(request: &Request<B>) -> Option<&[u8]> {
         (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => Some(b""),
         (authority, host) => authority.or(host),
     }
+}
+
+/// Reads what a small body has, and drops it: some clients of HTTP/2 take an answer before the end of their request for
+/// a failure of the connection.
+async fn discard(body: Body) {
+    let mut body = Limited::new(body, MAX_DISCARDED);
+    let all = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, all).await;
 }
 
 fn refuse<B>(request: &Request<B>, denied: Denied) -> Response<Body> {

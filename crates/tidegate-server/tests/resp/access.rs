@@ -53,7 +53,7 @@ fn every_command_asks_for_its_right() {
         ("AUTH default one", "check"),
         ("HELLO 2 AUTH checker one", "check"),
         ("AUTH two", "check manage"),
-        ("HELLO 3 AUTH manager two", "check manage"),
+        ("HELLO 2 AUTH manager two", "check manage"),
         ("AUTH three", "metrics"),
     ] {
         let mut connection = known(&server, hello);
@@ -101,7 +101,7 @@ fn a_token_that_is_gone_is_worth_nothing_on_open_connections_either() {
     std::fs::write(file.path(), line("b", "two", "\"check\", \"manage\"")).expect("a file");
     server.server().reload();
     eventually("the token to be gone", || match ask(&mut first, "TIDEGATE.PEEK user a") {
-        Reply::Error(words) => Ok(assert_eq!(words, NO_AUTH)),
+        Reply::Error(words) if words == NO_AUTH => Ok(()),
         other => Err(format!("{other:?}")),
     });
     assert!(!ask(&mut second, "TIDEGATE.RESET user a").is_error(), "its rights are those of now");

@@ -220,7 +220,11 @@ fn tokens_follow_their_file_and_the_last_good_ones_stay() {
     assert_eq!((status(&first), status(&second)), (401, 200));
     // None at all is a valid file.
     folder.write("tokens.toml", "");
-    eventually("no token to be left", || if get(&server, "/healthz", "").status == 200 { Ok(()) } else { Err(()) });
+    server.hang_up();
+    eventually("no token to be left", || match status(&second) {
+        200 => Err("it is still known"),
+        _ => Ok(()),
+    });
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn the_line_to_try_has_the_key_attributes_of_the_policy() {
     ] {
         let server = Running::start(&["--policy", &folder.write("policy.yaml", policy)]);
         let (printed, banner) = (tried(&server), server.banner.replace(r"'\''", "'"));
-        assert!(banner.contains(&format!(r#"Try: curl -i -d '{{"attributes":{attributes}}}' http"#)), "{banner}");
+        assert!(banner.contains(&format!(r#"Try: curl -i --json '{{"attributes":{attributes}}}' http"#)), "{banner}");
         assert!(printed.starts_with("HTTP/1.1 200 OK"), "{policy}: {printed}");
         assert!(printed.contains(&format!(r#""rule":"{rule}""#)), "{policy}: {printed}");
         let metrics = curl(&[&server.url("/metrics")]).body;
@@ -348,7 +348,7 @@ fn every_mistake_is_told_and_the_server_goes_on() {
     let folder = Folder::new();
     let large = format!("@{}", folder.write("large.json", &" ".repeat(10_001)));
     assert_eq!(post(&server.url("/v1/check"), &large).status, 413);
-    let chunked = curl(&["-H", "transfer-encoding: chunked", "--data-binary", &large, &server.url("/v1/check")]);
+    let chunked = curl(&["-H", "transfer-encoding: chunked", "--json", &large, &server.url("/v1/check")]);
     assert_eq!(chunked.status, 413);
     let bytes = folder.path("bytes");
     std::fs::write(&bytes, b"{\"key\": \"\xff\xfe\"}").unwrap();
