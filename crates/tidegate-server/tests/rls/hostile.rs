@@ -38,7 +38,7 @@ async fn invalid_requests_are_named_and_harm_no_other() {
     let slow = client::begin(impatient.server.grpc_socket().unwrap(), client::METHOD);
     assert_eq!(slow.await, Some(4), "a message that never ends is not waited for");
     assert_eq!(client::raw(address, "/no.such.Service/Method", b"").await, Some(12));
-    assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]), "and nobody was charged");
+    assert_eq!(running.left("files", &["user=a"]).await, (true, vec![2]), "and nothing was charged");
 }
 
 #[tokio::test]

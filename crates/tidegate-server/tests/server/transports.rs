@@ -101,8 +101,8 @@ fn clients_without_a_certificate_are_turned_away_if_asked_for() {
     let url = format!("https://{}/healthz", server.address());
     let (certificate, key) = (certificates.path("client.pem"), certificates.path("client.key"));
     assert_eq!(curl(&["--cacert", &ca, "--cert", &certificate, "--key", &key, &url]).status, 200);
-    let nobody = Command::new("curl").args(["-s", "--cacert", &ca, &url]).status().unwrap();
-    assert!(!nobody.success());
+    let stranger = Command::new("curl").args(["-s", "--cacert", &ca, &url]).status().unwrap();
+    assert!(!stranger.success());
 }
 
 /// The serial number of the certificate that a server shows.
