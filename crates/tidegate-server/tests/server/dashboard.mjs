@@ -85,7 +85,7 @@ async function withToken() {
   assert.ok(!policy.includes("unsafe"), policy);
 
   await page.getByRole("dialog").waitFor();
-  assert.match(await page.locator("#token-why").innerText(), /asks for its admin token/);
+  assert.match(await page.locator("#token-why").innerText(), /asks for a token/);
   await page.fill("#token", "wrong");
   await page.keyboard.press("Enter");
   await page.getByText("The server does not know this token.").first().waitFor();
@@ -108,7 +108,7 @@ async function withToken() {
   await page.evaluate(() => sessionStorage.clear());
   await row.getByRole("button", { name: "Reset" }).click();
   await page.getByRole("dialog").waitFor();
-  await shown(page, "asks for its admin token");
+  await shown(page, "asks for a token");
   assert.equal(await check(guarded, { key: "browser-alice", cost: 20 }), 429);
   await page.fill("#token", token);
   await page.click("#give-token");
