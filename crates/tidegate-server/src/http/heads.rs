@@ -47,7 +47,9 @@ impl Heads {
 }
 
 /// A stream whose heads are followed as they are read.
-pub(super) fn watched<S: AsyncRead + AsyncWrite>(stream: S) -> (InspectReader<S, impl FnMut(&[u8])>, Arc<Heads>) {
+pub(super) fn watched(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> (impl AsyncRead + AsyncWrite + Unpin, Arc<Heads>) {
     let heads = Arc::new(Heads { judged: AtomicUsize::new(0), sound: AtomicUsize::new(usize::MAX) });
     let mut scanner = Scanner::new(Arc::clone(&heads));
     (InspectReader::new(stream, move |bytes: &[u8]| scanner.pass(bytes)), heads)

@@ -19,22 +19,27 @@ pub(crate) enum Format {
     OpenMetrics,
 }
 
-/// The latest rendering in each format, and when it was made.
+/// The latest rendering in each format.
 #[derive(Default)]
-pub(super) struct Renderings(Arc<Mutex<[Option<(Instant, Bytes)>; 2]>>);
+pub(super) struct Renderings(Arc<Mutex<[Option<Rendering>; 2]>>);
+
+struct Rendering {
+    made: Instant,
+    text: Bytes,
+}
 
 impl Renderings {
     /// The text in a format: the latest if it is young enough, or that of `render`.
     pub(super) async fn text(&self, format: Format, render: impl FnOnce() -> String + Send + 'static) -> Bytes {
         let mut latest = Arc::clone(&self.0).lock_owned().await;
         match &latest[format as usize] {
-            Some((made, text)) if made.elapsed() < MAX_AGE => return text.clone(),
+            Some(known) if known.made.elapsed() < MAX_AGE => return known.text.clone(),
             Some(_) | None => {}
         }
         // The lock goes with it: a scraper that disconnects does not let another rendering begin.
         let rendered = tokio::task::spawn_blocking(move || {
             let text = Bytes::from(render());
-            latest[format as usize] = Some((Instant::now(), text.clone()));
+            latest[format as usize] = Some(Rendering { made: Instant::now(), text: text.clone() });
             text
         });
         rendered.await.unwrap_or_default()
