@@ -81,6 +81,10 @@ pub(crate) fn environment(name: &str, packages: &[&str], works: impl Fn(&Path) -
     if works(&place) {
         return Ok(());
     }
+    // One that was moved here knows its old place, and installing into it again would not mend that.
+    if place.exists() {
+        std::fs::remove_dir_all(&place).map_err(|error| format!("cannot remove {}: {error}", place.display()))?;
+    }
     let path = place.display().to_string();
     if Step::new("python3", &["-m", "venv", &path]).run().is_err() {
         install(&["python3-venv"])?;

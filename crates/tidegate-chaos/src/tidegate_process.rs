@@ -233,5 +233,5 @@ impl HttpConnection {
 
 /// Asks once, on a connection of its own.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
-    HttpConnection::open(address, PROBE_TIMEOUT)?.ask(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"))
+    HttpConnection::open(address, PROBE_TIMEOUT)?.ask(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
 }

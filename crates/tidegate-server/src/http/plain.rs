@@ -183,7 +183,7 @@ fn split(arrived: &[u8], longest_body: usize) -> Option<Plain<'_>> {
     let (mut body_length, mut facts) = (None, Facts::default());
     let page = &mut facts.page;
     page.writes = true;
-    for field in &*fields {
+    for field in fields {
         let fact = match meaning(field.name) {
             Meaning::Length if body_length.is_none() => {
                 body_length = Some(whole_number(field.value)?);

@@ -66,7 +66,7 @@ fn one_address_cannot_take_all_connections() {
     let all = [inside(&server), inside(&server)];
     assert_eq!(Connection::open(server.address()).post("/v1/check", ALICE).unwrap().status, 503);
     let url = server.url("/v1/check");
-    assert_eq!(curl(&["--interface", "127.0.0.2", "-d", ALICE, &url]).status, 200);
+    assert_eq!(curl(&["--interface", "127.0.0.2", "--json", ALICE, &url]).status, 200);
     let metrics = curl(&["--interface", "127.0.0.2", &server.url("/metrics")]).body;
     assert!(metrics.contains(r#"turned_away_total{protocol="http",reason="address"} 1"#), "{metrics}");
     drop(all);
@@ -81,7 +81,7 @@ fn stalled_handshakes_give_way_to_new_ones() {
     // Five times as many as there may be.
     let stalled: Vec<TcpStream> = (0..320).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     for _ in 0..20 {
-        assert_eq!(curl(&["--cacert", &ca, "-d", ALICE, &url("/v1/check")]).status, 200);
+        assert_eq!(curl(&["--cacert", &ca, "--json", ALICE, &url("/v1/check")]).status, 200);
     }
     let metrics = curl(&["--cacert", &ca, &url("/metrics")]).body;
     let dropped = r#"tidegate_connections_turned_away_total{protocol="http",reason="handshake"} "#;
@@ -130,7 +130,9 @@ fn bodies_that_never_end_take_no_more_than_the_budget() {
     let server =
         Running::start(&["--max-buffered", &budget, "--max-connections-per-address", "2000", "--max-keys", "1000"]);
     let length = 256 << 10;
-    let head = format!("POST /v1/peek HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "POST /v1/peek HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
     let request = [head.as_bytes(), &vec![b' '; length - 1]].concat();
     let held: Vec<Connection> = (0..BODIES)
         .map(|_| {
