@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use tidegate_testkit::servers::eventually;
+
 use super::wire::ATTACKER;
 use super::{Attack, BOUNDS, Claims, SERVER, Server, Target};
 
@@ -68,12 +70,22 @@ fn wrong_tokens(target: &mut Target, claims: &mut Claims) {
     let counted =
         metrics.lines().any(|line| line.starts_with("tidegate_authentication_failures_total") && !line.ends_with(" 0"));
     claims.claim(counted, || "failed authentications are not counted, or the right token is refused".into());
-    claims.claim(target.log().contains("authentication"), || "failed authentications are not logged".into());
+    let audited = eventually_audited(target);
+    claims.claim(audited.contains("authenticate"), || format!("failed authentications are not audited: {audited}"));
     // Nothing of a secret is in any file of the server.
     let leaked = fs::read_dir(target.directory())
         .into_iter()
         .flatten()
         .flatten()
         .any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("correct-horse-battery")));
+    let leaked = leaked || target.log().contains("correct-horse-battery");
     claims.claim(!leaked, || "the token is in a file of the server".into());
+}
+
+/// The audit log, once there is anything in it: it is written beside the answers.
+fn eventually_audited(target: &Target) -> String {
+    eventually("a line of the audit log", || match target.audited() {
+        lines if lines.ends_with('\n') => Ok(lines),
+        lines => Err(lines),
+    })
 }

@@ -13,6 +13,9 @@ use tidegate_testkit::servers::Directory;
 use super::{Server, wire};
 use crate::tidegate_process::{Tidegate, free_address};
 
+/// The file of the audit log.
+const AUDIT: &str = "audit.jsonl";
+
 /// A server under attack.
 pub(crate) struct Target {
     server: Tidegate,
@@ -57,6 +60,7 @@ impl Target {
         let mut arguments: Vec<String> = flags.iter().map(ToString::to_string).collect();
         arguments.extend(["--resp".into(), resp.to_string()]);
         arguments.extend(["--policy".into(), directory.write("policy.toml", policy).display().to_string()]);
+        arguments.extend(["--audit".into(), directory.path().join(AUDIT).display().to_string()]);
         let tls = tls.then(|| certify(&directory, &mut arguments));
         let (files, space) = (format!("--nofile={files}"), format!("--as={}", address_space << 20));
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -101,6 +105,11 @@ impl Target {
     pub(crate) fn log(&self) -> String {
         let log = self.server.log();
         log.chars().skip(log.chars().count().saturating_sub(2_000)).collect()
+    }
+
+    /// What its audit log says.
+    pub(crate) fn audited(&self) -> String {
+        fs::read_to_string(self.directory.path().join(AUDIT)).unwrap_or_default()
     }
 
     /// The most memory that it has held, in MiB.
