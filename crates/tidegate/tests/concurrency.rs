@@ -15,7 +15,8 @@ fn limiter(policy: impl Into<Policy>) -> (Limiter, ManualClock) {
     // Miri's time for each access grows with the size of the table.
     let keys = if cfg!(miri) { 8 } else { 10_000 };
     let store = MemoryStore::builder().max_keys(keys).clock(clock.clone()).build().expect("valid settings");
-    (Limiter::with_store(policy, store).expect("a valid policy"), clock)
+    let limiter = Limiter::builder(policy).store(store).max_log_entries(1_000_000).build();
+    (limiter.expect("a valid policy"), clock)
 }
 
 /// Runs `work(thread, round)` in all threads and adds up what it returns.
