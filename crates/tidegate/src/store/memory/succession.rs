@@ -6,7 +6,7 @@
 
 use super::MemoryStore;
 use super::several::{Seat, Turn};
-use crate::kernel::{self, Verb};
+use crate::kernel::{self, Kernel, Verb};
 use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
 
@@ -37,6 +37,10 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
+        // Where nothing is left to move there is nothing to look at: a long log is not copied once it has moved.
+        if from_meter.kernel().used(from.seen.as_ref().unwrap_or(&from.state), to.at) == 0 {
+            return;
+        }
         let mut seen = to_meter.kernel().duplicate(to.seen.as_ref().unwrap_or(&to.state));
         let mut used = from_meter.kernel().duplicate(from.seen.as_ref().unwrap_or(&from.state));
         store::take_over(to_meter, &mut seen, to.at, from_meter, &mut used);
