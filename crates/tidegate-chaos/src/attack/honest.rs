@@ -1,4 +1,5 @@
-//! The honest client: 200 checks a second on one connection that it keeps.
+//! The honest client: 200 checks a second, on a few connections that it keeps. One
+//! answer that takes long delays the next on its connection, not all of them.
 
 use std::io::{self, BufReader};
 use std::net::Ipv4Addr;
@@ -12,13 +13,16 @@ use super::wire;
 
 const INTERVAL: Duration = Duration::from_millis(5);
 
+/// Connections, each of which asks in its turn.
+const CONNECTIONS: u32 = 8;
+
 /// Keys that it asks about, one after the other.
 const KEYS: u64 = 100;
 
 /// The client at work.
 pub(super) struct Honest {
     stop: Arc<AtomicBool>,
-    client: JoinHandle<Tally>,
+    clients: Vec<JoinHandle<Tally>>,
 }
 
 /// What became of its requests.
@@ -45,21 +49,34 @@ impl Tally {
 
 impl Honest {
     pub(super) fn start(target: &Target) -> Honest {
-        let (way, stop) = (target.way().clone(), Arc::<AtomicBool>::default());
-        let stopped = Arc::clone(&stop);
-        Honest { stop, client: thread::spawn(move || ask_until(&stopped, &way)) }
+        let (stop, began) = (Arc::<AtomicBool>::default(), Instant::now());
+        let client = |number| {
+            let (way, stopped) = (target.way().clone(), Arc::clone(&stop));
+            thread::spawn(move || ask_until(&stopped, &way, began + INTERVAL * number))
+        };
+        let clients = (0..CONNECTIONS).map(client).collect();
+        Honest { stop, clients }
     }
 
     pub(super) fn finish(self) -> Tally {
         self.stop.store(true, Ordering::Relaxed);
-        self.client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let mut all = Tally::default();
+        for client in self.clients {
+            let own = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            all.latencies.extend(own.latencies);
+            all.failed += own.failed;
+            if all.why.is_empty() {
+                all.why = own.why;
+            }
+        }
+        all
     }
 }
 
-fn ask_until(stopped: &AtomicBool, way: &Way) -> Tally {
-    let (mut tally, mut kept, began) = (Tally::default(), None, Instant::now());
+fn ask_until(stopped: &AtomicBool, way: &Way, began: Instant) -> Tally {
+    let (mut tally, mut kept) = (Tally::default(), None);
     for number in 0.. {
-        let due = began + INTERVAL * number;
+        let due = began + INTERVAL * CONNECTIONS * number;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if stopped.load(Ordering::Relaxed) {
             break;
