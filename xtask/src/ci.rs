@@ -89,7 +89,7 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         [option] if option == UNDER_LOAD => Some(Load::start()?),
         other => return Err(format!("{other:?} is not understood: cargo xtask ci [{UNDER_LOAD}]")),
     };
-    println!("On two idle cores this takes about 25 minutes from a clean clone, and 12 when all is built.");
+    println!("On two idle cores this takes about 30 minutes from a clean clone, and 14 when all is built.");
     let began = Instant::now();
     let mut report = Report::default();
     let npm = programs::npm();
@@ -135,7 +135,7 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
 
 /// The quick one: all tests that need neither servers nor a browser nor Miri.
 pub(crate) fn quick() -> Result<(), Failure> {
-    println!("About 3 minutes when all is built. `cargo xtask ci` runs everything.");
+    println!("About 2 minutes when all is built. `cargo xtask ci` runs everything.");
     let mut report = Report::default();
     let tests = build(&mut report);
     jobs::run(suites(tests, QUICK_DECISIONS, |program| !has_servers(program)), &mut report);
