@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use self::honest::Honest;
 pub(crate) use self::target::Target;
+use crate::findings::Findings;
 
 /// How long the honest client asks alone, before and after the attack.
 const CALM: Duration = Duration::from_millis(500);
@@ -49,7 +50,7 @@ pub struct Attack {
     pub is_quick: bool,
     server: Server,
     bounds: Bounds,
-    make: fn(&mut Target, &mut Claims),
+    make: fn(&mut Target, &mut Findings),
 }
 
 /// How the attacked server is started.
@@ -82,24 +83,6 @@ const SERVER: Server = Server { flags: &[], policy: POLICY, tls: false, files: 4
 
 const BOUNDS: Bounds = Bounds { p99: Duration::from_millis(50), peak: 256 };
 
-/// What an attack has claimed, and what did not hold.
-#[derive(Debug, Default)]
-pub struct Claims {
-    /// How many there were.
-    pub made: usize,
-    /// Those that did not hold.
-    pub broken: Vec<String>,
-}
-
-impl Claims {
-    pub(crate) fn claim(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
-        self.made += 1;
-        if !holds {
-            self.broken.push(otherwise());
-        }
-    }
-}
-
 /// What came of an attack.
 #[derive(Debug)]
 pub struct Attempt {
@@ -109,7 +92,7 @@ pub struct Attempt {
     /// The honest client's p99 without an attack, if it was too long to judge the other by.
     unjudged: Option<Duration>,
     peak: u64,
-    claims: Claims,
+    claims: Findings,
 }
 
 impl Attempt {
@@ -158,7 +141,7 @@ pub fn make(attack: &Attack, is_timed: bool) -> Attempt {
     });
     let honest = Honest::start(&target);
     std::thread::sleep(CALM);
-    let mut claims = Claims::default();
+    let mut claims = Findings::default();
     (attack.make)(&mut target, &mut claims);
     std::thread::sleep(CALM);
     let honest = honest.finish();

@@ -6,7 +6,8 @@ use std::fs;
 use tidegate_testkit::servers::eventually;
 
 use super::wire::ATTACKER;
-use super::{Attack, BOUNDS, Claims, SERVER, Server, Target};
+use super::{Attack, BOUNDS, SERVER, Server, Target};
+use crate::findings::Findings;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -27,7 +28,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-fn web_pages(target: &mut Target, claims: &mut Claims) {
+fn web_pages(target: &mut Target, claims: &mut Findings) {
     let body = r#"{"key":"victim"}"#;
     let length = body.len();
     let json = "content-type: application/json\r\n";
@@ -54,7 +55,7 @@ fn web_pages(target: &mut Target, claims: &mut Claims) {
     }
 }
 
-fn wrong_tokens(target: &mut Target, claims: &mut Claims) {
+fn wrong_tokens(target: &mut Target, claims: &mut Findings) {
     for number in 0..50 {
         let path = ["/v1/reset", "/metrics", "/admin/v1/policy", "/v1/explain", "/admin/v1/live"][number % 5];
         let method = if path.starts_with("/v1") { "POST" } else { "GET" };

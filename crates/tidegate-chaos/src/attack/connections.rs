@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::wire::{self, ATTACKER};
-use super::{Attack, BOUNDS, Claims, SERVER, Server, Target};
+use super::{Attack, BOUNDS, SERVER, Server, Target};
+use crate::findings::Findings;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -63,7 +64,7 @@ fn is_answered(target: &Target, path: &str) -> bool {
     target.get(path).is_ok_and(|answer| answer.status == 200)
 }
 
-fn idle_resp(target: &mut Target, claims: &mut Claims) {
+fn idle_resp(target: &mut Target, claims: &mut Findings) {
     let held = wire::connect_many(ATTACKER, target.resp(), 1_000);
     claims.claim(is_answered(target, "/metrics"), || "/metrics was closed".into());
     claims.claim(is_answered(target, "/healthz"), || "/healthz was closed".into());
@@ -71,7 +72,7 @@ fn idle_resp(target: &mut Target, claims: &mut Claims) {
     claims.claim(open == 0, || format!("{open} idle connections stay open"));
 }
 
-fn idle_http(target: &mut Target, claims: &mut Claims) {
+fn idle_http(target: &mut Target, claims: &mut Findings) {
     let held = wire::connect_many(ATTACKER, target.http(), 1_000);
     for path in ["/metrics", "/healthz", "/readyz"] {
         claims.claim(is_answered(target, path), || format!("{path} was closed"));
@@ -81,7 +82,7 @@ fn idle_http(target: &mut Target, claims: &mut Claims) {
     drop(held);
 }
 
-fn full_pool(target: &mut Target, claims: &mut Claims) {
+fn full_pool(target: &mut Target, claims: &mut Findings) {
     let addresses = (0..8).map(|number| std::net::Ipv4Addr::new(127, 0, 1, number + 1));
     let held: Vec<TcpStream> = addresses.flat_map(|address| wire::connect_many(address, target.http(), 60)).collect();
     for path in ["/metrics", "/healthz", "/readyz", "/admin/v1/policy"] {
@@ -92,7 +93,7 @@ fn full_pool(target: &mut Target, claims: &mut Claims) {
     drop(held);
 }
 
-fn stalled_handshakes(target: &mut Target, claims: &mut Claims) {
+fn stalled_handshakes(target: &mut Target, claims: &mut Findings) {
     // The head of a record with a ClientHello, and no more.
     let beginning = [0x16, 3, 1, 2, 0];
     let mut held = wire::connect_many(ATTACKER, target.http(), 3_000);
@@ -103,7 +104,7 @@ fn stalled_handshakes(target: &mut Target, claims: &mut Claims) {
     }
 }
 
-fn never_reads(target: &mut Target, claims: &mut Claims) {
+fn never_reads(target: &mut Target, claims: &mut Findings) {
     let request = wire::post("/v1/check", "", r#"{"key":"unread"}"#).repeat(200);
     let held = wire::connect_many(ATTACKER, target.http(), 200);
     for mut stream in &held {
@@ -119,7 +120,7 @@ fn never_reads(target: &mut Target, claims: &mut Claims) {
     claims.claim(open == 0, || format!("{open} connections that read nothing stay open"));
 }
 
-fn dashboard_streams(target: &mut Target, claims: &mut Claims) {
+fn dashboard_streams(target: &mut Target, claims: &mut Findings) {
     let request = "GET /admin/v1/live/stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut held = wire::connect_many(ATTACKER, target.http(), 64);
     for stream in &mut held {

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::{Attack, BOUNDS, Claims, POLICY, SERVER, Target};
+use super::{Attack, BOUNDS, POLICY, SERVER, Target};
+use crate::findings::Findings;
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     name: "fifo-as-policy",
@@ -16,7 +17,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     make: fifo,
 }];
 
-fn fifo(target: &mut Target, claims: &mut Claims) {
+fn fifo(target: &mut Target, claims: &mut Findings) {
     let path = target.policy();
     fs::remove_file(&path).expect("the policy file");
     let made = Command::new("mkfifo").arg(&path).status();

@@ -12,7 +12,8 @@ use tidegate_testkit::servers::Connection;
 
 use super::target::read_answer;
 use super::wire::{self, ATTACKER};
-use super::{Attack, BOUNDS, Bounds, Claims, POLICY, SERVER, Server, Target};
+use super::{Attack, BOUNDS, Bounds, POLICY, SERVER, Server, Target};
+use crate::findings::Findings;
 
 const LOG: &str = "[rules.everyone]\nlimit = \"1000000/s\"\n[rules.logged]\nmatch = { path = \"/logged\" }\nlimit = \"sliding-log 100000/day\"\n";
 
@@ -72,7 +73,7 @@ fn batch(request: &str, times: usize) -> String {
     format!("[{}]", vec![request; times].join(","))
 }
 
-fn refused_by_a_long_log(target: &mut Target, claims: &mut Claims) {
+fn refused_by_a_long_log(target: &mut Target, claims: &mut Findings) {
     let ask = |cost: u64| format!(r#"{{"key":"long","attributes":{{"path":"/logged"}},"cost":{cost}}}"#);
     // One entry for each instant: a thousand requests at a time.
     for _ in 0..99 {
@@ -85,7 +86,7 @@ fn refused_by_a_long_log(target: &mut Target, claims: &mut Claims) {
     }
 }
 
-fn batches(target: &mut Target, claims: &mut Claims) {
+fn batches(target: &mut Target, claims: &mut Findings) {
     let (address, stop) = (target.http(), AtomicBool::new(false));
     let request = wire::post("/v1/check", "", &batch(r#"{"key":"batched"}"#, 1_000));
     let answered: u64 = thread::scope(|scope| {
@@ -111,7 +112,7 @@ fn batches(target: &mut Target, claims: &mut Claims) {
     claims.claim(answered > 0, || "no batch was answered".into());
 }
 
-fn inline_keys(target: &mut Target, claims: &mut Claims) {
+fn inline_keys(target: &mut Target, claims: &mut Findings) {
     const AT_A_TIME: usize = 1_000;
     let mut attacker = Connection::open(target.resp()).expect("RESP is served");
     for start in (0..300_000).step_by(AT_A_TIME) {
@@ -139,7 +140,7 @@ fn inline_keys(target: &mut Target, claims: &mut Claims) {
     });
 }
 
-fn metrics_readers(target: &mut Target, claims: &mut Claims) {
+fn metrics_readers(target: &mut Target, claims: &mut Findings) {
     for start in (0..200).map(|number| number * 1_000) {
         let keys = (start..start + 1_000).map(|key| format!(r#"{{"key":"full-{key}"}}"#));
         let answer = target.post("/v1/check", &format!("[{}]", keys.collect::<Vec<_>>().join(",")));
@@ -164,7 +165,7 @@ fn metrics_readers(target: &mut Target, claims: &mut Claims) {
     claims.claim(after <= before + 8, || format!("{before} threads became {after}"));
 }
 
-fn foreign_ids(target: &mut Target, claims: &mut Claims) {
+fn foreign_ids(target: &mut Target, claims: &mut Findings) {
     let honest = r#"{"key":"honest-id","limit":"5/day","id":"order-1"}"#;
     let first = target.post("/v1/check", honest).map(|answer| answer.body);
     for start in (0..400).map(|number| number * 1_000) {
@@ -183,7 +184,7 @@ fn foreign_ids(target: &mut Target, claims: &mut Claims) {
     });
 }
 
-fn validated_names(target: &mut Target, claims: &mut Claims) {
+fn validated_names(target: &mut Target, claims: &mut Findings) {
     for start in (0..100_000).step_by(1_000) {
         let mut policy = String::new();
         for rule in start..start + 1_000 {
