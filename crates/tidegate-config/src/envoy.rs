@@ -42,6 +42,8 @@
 mod file;
 mod limiter;
 mod metadata;
+mod plan;
+mod request;
 mod wildcard;
 
 use std::borrow::Cow;
@@ -57,8 +59,9 @@ use crate::source::{Place, Source, Span};
 use crate::tree::{self, Node, Texts};
 pub use file::Unit;
 use file::{DescriptorFile, EnvoyFile, RateLimitFile};
-pub use limiter::{Answer, Descriptor, EnvoyLimiter, Hits, Status};
+pub use limiter::EnvoyLimiter;
 pub use metadata::Metadata;
+pub use request::{Answer, Descriptor, Hits, Status};
 
 /// Which limits the files of Envoy's rate limit service set for whom.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +99,7 @@ pub struct Matched<'c, 'r> {
     pub metadata: Option<&'c Arc<Metadata>>,
     rule: Option<Name>,
     meter: Option<&'c Meter>,
+    former: &'c [FormerLimit],
 }
 
 /// The configuration of files, each with a domain of its own. Of a folder,
@@ -177,6 +181,7 @@ impl EnvoyConfig {
             metadata: descriptor.metadata.as_ref(),
             rule: limit.rule,
             meter: limit.meter.as_ref(),
+            former: &limit.former,
         })
     }
 
@@ -212,14 +217,14 @@ impl EnvoyConfig {
 
     /// Makes the meters, whose names are kept for the life of the process.
     /// They take the place of the former ones of the same descriptors.
-    fn make_meters(&mut self, former: &Meters<'_>, now: Micros) -> Result<(), ConfigError> {
-        self.domains.values_mut().try_for_each(|level| level.make_meters(former, now))
+    /// Makes it ready to decide, with the former limits of its descriptors.
+    fn make_meters(&mut self, history: &History) -> Result<(), ConfigError> {
+        self.domains.values_mut().try_for_each(|level| level.make_meters(history))
     }
 
-    fn meters(&self) -> Meters<'_> {
-        let mut meters = HashMap::new();
-        self.domains.values().for_each(|level| level.collect_meters(&mut meters));
-        meters
+    /// What would be the history of another configuration from `now` on.
+    fn add_to(&self, history: &mut History, now: Micros) {
+        self.domains.values().for_each(|level| level.add_to(history, now));
     }
 
     /// The domains, in no order.
@@ -228,8 +233,11 @@ impl EnvoyConfig {
     }
 }
 
-/// Meters by the [id](Configured::id) of their descriptors.
-type Meters<'c> = HashMap<&'c str, &'c Meter>;
+/// A limit that a descriptor had, and until when what was used of it matters.
+type FormerLimit = (Meter, Micros);
+
+/// The former limits of descriptors, by their [ids](Configured::id).
+type History = HashMap<String, Vec<FormerLimit>>;
 
 /// Descriptors beside each other.
 #[derive(Clone, Debug, Default)]
@@ -270,6 +278,7 @@ struct RateLimit {
     /// setting is a limit.
     rule: Option<Name>,
     meter: Option<Meter>,
+    former: Vec<FormerLimit>,
     name: Option<Arc<str>>,
     replaces: Vec<String>,
 }
@@ -281,33 +290,34 @@ impl Level {
         siblings.exact.get(value).or_else(|| by_pattern().map(|(_, descriptor)| descriptor)).or(siblings.any.as_deref())
     }
 
-    fn make_meters(&mut self, former: &Meters<'_>, now: Micros) -> Result<(), ConfigError> {
+    fn make_meters(&mut self, history: &History) -> Result<(), ConfigError> {
         for siblings in self.by_key.values_mut() {
             let Siblings { exact, patterns, any } = siblings;
             let patterns = patterns.iter_mut().map(|(_, configured)| configured);
             for configured in exact.values_mut().chain(patterns).chain(any.as_deref_mut()) {
-                if let Some(RateLimit { setting, rule, meter, .. }) = &mut configured.limit {
-                    *rule = Some(Name::configured(&configured.path)?);
-                    *meter = match (setting, former.get(configured.id.as_str())) {
-                        (Setting::Limit(limit), None) => Some(meter_of(*limit)),
-                        (Setting::Limit(limit), Some(former)) => Some(meter_of(*limit).in_place_of(former, now)?),
-                        (Setting::Unlimited | Setting::Blocked, _) => None,
-                    };
+                if let Some(limit) = &mut configured.limit {
+                    limit.rule = Some(Name::configured(&configured.path)?);
+                    if let Setting::Limit(configured) = limit.setting {
+                        limit.meter = Some(meter_of(configured));
+                    }
+                    limit.former = history.get(&configured.id).cloned().unwrap_or_default();
                 }
-                configured.below.make_meters(former, now)?;
+                configured.below.make_meters(history)?;
             }
         }
         Ok(())
     }
 
-    fn collect_meters<'c>(&'c self, meters: &mut Meters<'c>) {
+    fn add_to(&self, history: &mut History, now: Micros) {
         for Siblings { exact, patterns, any } in self.by_key.values() {
             let patterns = patterns.iter().map(|(_, configured)| configured);
             for configured in exact.values().chain(patterns).chain(any.as_deref()) {
                 if let Some(meter) = configured.limit.as_ref().and_then(|limit| limit.meter.as_ref()) {
-                    meters.insert(&configured.id, meter);
+                    let former = history.entry(configured.id.clone()).or_default();
+                    former.retain(|(former, _)| former.identity() != meter.identity());
+                    former.push((meter.clone(), now.saturating_add(meter.horizon())));
                 }
-                configured.below.collect_meters(meters);
+                configured.below.add_to(history, now);
             }
         }
     }
@@ -472,7 +482,7 @@ impl Maker {
         };
         let replaces = file.replaces.iter().map(|replaces| replaces.name.clone()).collect();
         let (unit, name) = (file.unit, file.name.as_deref().map(Arc::from));
-        Some(RateLimit { setting, unit, rule: None, meter: None, name, replaces })
+        Some(RateLimit { setting, unit, rule: None, meter: None, former: Vec::new(), name, replaces })
     }
 
     /// Something is wrong with a field of a node.

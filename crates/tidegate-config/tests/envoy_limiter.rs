@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, FailureMode, ManualClock, MemoryStore, Micros, Setting, Store, StoreError};
+use tidegate::{Check, Clock, FailureMode, ManualClock, MemoryStore, Micros, Setting, Store, StoreError, SystemClock};
 use tidegate_config::envoy::{self, Answer, Descriptor, EnvoyConfig, EnvoyLimiter, Hits, Metadata, Unit};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;
@@ -333,6 +333,22 @@ fn without_a_store_the_failure_mode_answers() {
     assert!(ask(&limiter, &["ip=1"]).expect("a stand-in answers").allowed, "and nobody was charged");
     let both = |descriptor| ask(&limiter, &["user=c -5", descriptor]).expect("a stand-in answers").allowed;
     assert_eq!([both("user=d +2"), both("user=d")], [true, false], "a refund is in nobody's way, and gives nothing");
+}
+
+#[test]
+fn what_was_used_of_a_share_stays_used_when_the_unit_changes() {
+    let by = |unit: &str| {
+        let file = format!(
+            "{{ domain: edge, descriptors: [{{ key: user, rate_limit: {{ unit: {unit}, requests_per_unit: 4 }} }}] }}"
+        );
+        envoy::parse(&file, "edge.yaml".as_ref()).expect("a valid file")
+    };
+    let store = Away(ManualClock::at(SystemClock::new().now()));
+    let limiter = EnvoyLimiter::new(by("day"), store).expect("few names").on_failure(FailureMode::local(2));
+    let admitted = || (0..10).filter(|_| ask(&limiter, &["user=a"]).is_ok_and(|answer| answer.allowed)).count();
+    assert_eq!(admitted(), 2, "half of four");
+    limiter.set_config(by("month")).expect("few names");
+    assert_eq!(admitted(), 0, "what was used while the store was away counts on");
 }
 
 /// A store that is away after so many calls.

@@ -447,7 +447,7 @@ impl Store for RedisStore {
         }
         let _given_back = inner.refusals.as_ref().and_then(|refusals| refusals.given_back_by(checks, &keys));
         if let Some(leases) = &inner.leases
-            && checks.iter().any(|check| !check.meter().predecessors().is_empty())
+            && checks.iter().any(|check| !check.former().is_empty())
         {
             inner.runtime.run(inner.give_back_former(leases, checks, &keys)).await;
         }

@@ -25,9 +25,8 @@ pub(crate) struct Former<'a> {
 pub(crate) fn predecessors<'a>(inner: &Inner, checks: &[Check<'a>], keys: &[Vec<u8>]) -> Vec<Former<'a>> {
     let mut formers: Vec<Former<'a>> = Vec::new();
     for (heir, check) in checks.iter().enumerate() {
-        let predecessors = check.meter().predecessors().iter();
-        for predecessor in predecessors.filter(|predecessor| predecessor.until() > inner.local_now()) {
-            let meter = predecessor.meter();
+        for former in check.former().iter().filter(|former| former.until > inner.local_now()) {
+            let meter = former.meter;
             let key = key_of(inner.prefix(), meter, check.key());
             if !keys.contains(&key) && !formers.iter().any(|former| former.key == key) {
                 formers.push(Former { heir, meter, key });

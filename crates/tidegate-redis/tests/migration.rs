@@ -7,7 +7,7 @@ use support::cluster::{masters, url_of};
 use support::load::failure_of;
 use support::timeline::{RESOLUTION, Timeline};
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, RequestId, Store};
+use tidegate::{Check, Former, Key, Limit, ManualClock, Meter, Micros, Name, RequestId, Store};
 use tidegate_redis::{RedisFailure, RedisStore};
 use tidegate_testkit::servers::{GUARD, slot_of};
 
@@ -25,9 +25,11 @@ fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
     let builder = || support::builder(&url_of(&cluster)).clock(ManualClock::at(START));
     let (store, strict) = (timeline.build(builder()), timeline.build(builder().strict()));
     let old = Meter::new(Name::literal("rule"), Limit::per_hour(10));
-    let new = Meter::new(Name::literal("rule"), Limit::per_hour(20)).in_place_of(&old, START).expect("one change");
+    let new = Meter::new(Name::literal("rule"), Limit::per_hour(20));
+    let former = [Former { meter: &old, until: START.saturating_add(old.horizon()) }];
     let alice = Key::from("alice");
     let check = |meter, cost| Check::new(meter, &alice, Verb::Charge, cost).expect("a small cost");
+    let changed = |cost| check(&new, cost).with_former(&former);
     for store in [&store, &strict] {
         timeline.run(decide(store, check(&old, 1))).expect("an answer");
     }
@@ -38,9 +40,9 @@ fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
     // The former state is here, the new one and the id are nowhere yet: a node
     // with a slot that leaves it decides nothing of that.
     for (what, store, check) in [
-        ("a limit that was changed", &store, check(&new, 1)),
+        ("a limit that was changed", &store, changed(1)),
         ("a request with an id", &store, check(&old, 1).with_id(once)),
-        ("a new limit in strict mode", &strict, check(&new, 0)),
+        ("a new limit in strict mode", &strict, changed(0)),
     ] {
         let before = store.statistics().round_trips;
         // Asked again, so there was a word.
@@ -55,5 +57,5 @@ fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
     assert_eq!(left, 8, "nothing was charged");
     migration.move_keys();
     migration.finish();
-    assert_eq!(timeline.run(decide(&store, check(&new, 1))).expect("an answer").remaining, 17);
+    assert_eq!(timeline.run(decide(&store, changed(1))).expect("an answer").remaining, 17);
 }

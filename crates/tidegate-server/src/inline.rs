@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tidegate::layer::DEFAULT_LOCAL_KEYS;
 use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
 
 pub(crate) use self::caps::Caps;
@@ -66,9 +67,6 @@ pub(crate) enum Counted {
     ByPeriod,
 }
 
-/// Keys that stand-ins remember, of all limits together.
-const LOCAL_KEYS: usize = 100_000;
-
 impl InlineLimits {
     pub(crate) fn new(
         caps: Caps,
@@ -80,7 +78,7 @@ impl InlineLimits {
     ) -> InlineLimits {
         let (known, by_words) = (RwLock::default(), RwLock::default());
         let local_store = matches!(on_failure, Some(FailureMode::Local { .. }))
-            .then(|| Arc::new(MemoryStore::builder().max_keys(LOCAL_KEYS).build().unwrap_or_default()));
+            .then(|| Arc::new(MemoryStore::builder().max_keys(DEFAULT_LOCAL_KEYS).build().unwrap_or_default()));
         InlineLimits { known, by_words, caps, store, beside, on_failure, local_store, metrics, refused }
     }
 

@@ -384,11 +384,11 @@
 //! processes, each of which counts for itself; memory of what was admitted before
 //! a crash, unless you restore a snapshot.
 
+mod blocking;
 mod decision;
-mod failure;
-mod few;
 mod fnv;
 pub mod kernel;
+pub mod layer;
 mod limit;
 mod limiter;
 mod name;
@@ -400,7 +400,6 @@ mod sync;
 mod time;
 
 pub use decision::Decision;
-pub use failure::FailureMode;
 pub use kernel::WarmUp;
 pub use limit::{AlgorithmKind, ConfigError, Limit};
 pub use limiter::{AcquireError, Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, Limiter};
@@ -409,7 +408,7 @@ pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};
 pub use request::{Key, KeyPart, Request};
 pub use store::memory::{MemoryStore, Overflow};
-pub use store::{Check, CheckError, ImmediateStore, Meter, Predecessor, RequestId, Store, StoreError};
+pub use store::{Check, CheckError, FailureMode, Former, ImmediateStore, Meter, RequestId, Store, StoreError};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
 
 /// The code in the project's documents compiles and runs.

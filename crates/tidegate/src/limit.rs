@@ -7,6 +7,7 @@
 
 mod config_error;
 mod refill;
+mod share;
 mod words;
 
 use std::time::Duration;

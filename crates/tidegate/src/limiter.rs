@@ -1,10 +1,10 @@
 //! The front door: a policy, a store, and the questions one asks of them.
 
 mod acquire;
+mod ask;
 mod builder;
 mod current;
 mod many;
-mod question;
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ pub use acquire::AcquireError;
 pub use builder::{Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS};
 
 use self::acquire::Waiters;
-use self::current::{Current, Policies};
-use self::question::{Question, shadows};
+use self::current::Policies;
+use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
+use crate::layer::Fallback;
 use crate::limit::ConfigError;
-use crate::observe::{Event, Observers};
-use crate::policy::{Applied, Draft, Explanation, Policy, Resolution, RuleExplanation};
+use crate::observe::Observers;
+use crate::policy::{Draft, Explanation, Policy, RuleExplanation};
 use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
-use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
 ///
@@ -43,7 +43,7 @@ pub struct Limiter<S = MemoryStore> {
 
 struct Inner<S> {
     policies: Policies,
-    store: S,
+    store: Fallback<S>,
     observers: Observers,
     waiters: Waiters,
 }
@@ -86,7 +86,7 @@ impl<S: Store> Limiter<S> {
 
     /// The store.
     pub fn store(&self) -> &S {
-        &self.inner.store
+        self.inner.store.inner()
     }
 
     /// Charges the request if every limit lets it pass; otherwise none of
@@ -98,7 +98,7 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError::UnknownRule`] if the request does not fit the policy; or
     /// whatever kept the store from answering.
     pub async fn check_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_async(Verb::Charge, &request.into()).await
+        self.ask(Verb::Charge, &request.into()).await
     }
 
     /// [`peek`](Limiter::peek) on any store.
@@ -106,7 +106,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
     pub async fn peek_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_async(Verb::Peek, &request.into()).await
+        self.ask(Verb::Peek, &request.into()).await
     }
 
     /// [`refund`](Limiter::refund) on any store.
@@ -126,68 +126,9 @@ impl<S: Store> Limiter<S> {
     }
 
     async fn give_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let given = self.ask_async(verb, request).await?;
+        let given = self.ask(verb, request).await?;
         self.wake_first(request);
         Ok(given)
-    }
-
-    async fn ask_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let inner = &*self.inner;
-        let id = request.request_id();
-        loop {
-            let current = inner.policies.current_for_long();
-            let resolution = self.resolve(&current, request)?;
-            let mut question = Question::new(&resolution, verb, id)?;
-            let (mut decided, mut charged) = (None, false);
-            if let Some(checks) = &question.checks {
-                let answer = inner.store.decide(checks.as_slice(), question.verdicts.as_mut_slice()).await;
-                // Whoever stands in for the store has charged nothing there.
-                charged = verb == Verb::Charge && answer.is_ok();
-                decided = Some(question.decided(&current, answer)?);
-            }
-            let decision = question.decision();
-            if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                let given_back = charged.then(|| Question::new(&resolution, Verb::Refund, None));
-                if let Some(Ok(given_back)) = given_back {
-                    // If it cannot be given back, it was charged in vain: against the caller.
-                    let _ = inner.store.decide(given_back.checks(), question.verdicts.as_mut_slice()).await;
-                }
-                continue;
-            }
-            self.tell_of(decision, decided, &current, verb, (request, &resolution));
-            for (shadow, check) in shadows(&resolution, verb, decision) {
-                let mut verdicts = [Verdict::default()];
-                if let Ok(at) = inner.store.decide(&[check], &mut verdicts).await {
-                    self.tell_shadow(shadow, (verb, request), check.decision(verdicts[0]), at);
-                }
-            }
-            return Ok(decision);
-        }
-    }
-
-    /// What applies to a request; observers hear of what it lacks.
-    fn resolve<'p, 'r>(&self, current: &'p Current, request: &Request<'r>) -> Result<Resolution<'p, 'r>, CheckError> {
-        let resolution = current.policy.resolve(request);
-        for (rule, attribute) in &resolution.lacking {
-            self.inner.observers.tell_missing(*rule, attribute);
-        }
-        match resolution.problem {
-            Some(problem) => Err(*problem),
-            None => Ok(resolution),
-        }
-    }
-
-    /// Whether a charge passed, a key was reset or a peek was answered by a policy
-    /// that was no longer in force by then.
-    #[inline]
-    fn is_overtaken(&self, verb: Verb, decision: Decision, current: &Current) -> bool {
-        let matters = match verb {
-            Verb::Charge => decision.is_allowed(),
-            Verb::Peek | Verb::Reset => true,
-            // What was given back cannot be given back again.
-            Verb::Refund => false,
-        };
-        matters && !self.inner.policies.is_current(current)
     }
 
     /// Shows each limit that the request has to pass, in the policy's order,
@@ -245,42 +186,6 @@ impl<S: Store> Limiter<S> {
         let blocked_by = current.policy.resolve(&request).blocked_by;
         Ok(Explanation::new(blocked_by, rules))
     }
-
-    /// Tells the observers of a decision.
-    fn tell_of(
-        &self,
-        decision: Decision,
-        decided: Option<Micros>,
-        current: &Current,
-        verb: Verb,
-        (request, resolution): (&Request<'_>, &Resolution<'_, '_>),
-    ) {
-        self.inner.policies.settle(current, self.inner.store.clock());
-        let observers = &self.inner.observers;
-        if !observers.is_empty() {
-            // Where nobody needed the store, the observers get its time all the same.
-            let at = decided.unwrap_or_else(|| self.inner.store.clock().now());
-            let rule = decision.rule();
-            let (key, limit) = (resolution.key_of(rule).unwrap_or(&request.key), resolution.limit_of(rule));
-            let &Request { cost, in_addition, .. } = request;
-            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: false });
-        }
-    }
-
-    fn tell_shadow(
-        &self,
-        shadow: &Applied<'_, '_>,
-        (verb, request): (Verb, &Request<'_>),
-        decision: Decision,
-        at: Micros,
-    ) {
-        let observers = &self.inner.observers;
-        if !observers.is_empty() {
-            let Applied { key, meter, .. } = shadow;
-            let (rule, &Request { cost, in_addition, .. }, limit) = (decision.rule(), request, meter.limit());
-            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: true });
-        }
-    }
 }
 
 impl<S: ImmediateStore> Limiter<S> {
@@ -292,7 +197,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// kept the store from answering.
     #[inline]
     pub fn check<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_now(Verb::Charge, &request.into())
+        self.decide_now(Verb::Charge, &request.into())
     }
 
     /// The bool that people ask for first: whether the request was admitted.
@@ -301,15 +206,15 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain().filter(|_| request.is_plain()) {
+        if let Some(meter) = inner.policies.fast().filter(|_| request.is_plain()) {
             let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
-            let is_admitted = inner.store.admits_now(check).unwrap_or(false);
+            let is_admitted = self.store().admits_now(check).unwrap_or(false);
             if !is_admitted || inner.policies.is_unchanged() {
                 return is_admitted;
             }
             self.give_back_now(check);
         }
-        self.ask_several_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed())
+        self.ask_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed())
     }
 
     /// What [`check`](Limiter::check) would answer now, without charging. The
@@ -318,7 +223,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Limiter::check).
     pub fn peek<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask_now(Verb::Peek, &request.into())
+        self.decide_now(Verb::Peek, &request.into())
     }
 
     /// Gives back what the request was charged: the latest cost that is still
@@ -343,7 +248,7 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let given = self.ask_now(verb, request)?;
+        let given = self.decide_now(verb, request)?;
         self.wake_first(request);
         Ok(given)
     }
@@ -367,17 +272,16 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// Whatever kept the store from answering.
     pub fn explain<'a>(&self, request: impl Into<Request<'a>>) -> Result<Explanation, CheckError> {
-        // A store that answers at once never leaves a future pending.
-        acquire::block_on(self.explain_async(request))
+        blocking::now(self.explain_async(request))
     }
 
     #[inline]
-    fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+    fn decide_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.plain().filter(|_| request.is_plain()) {
+        if let Some(meter) = inner.policies.fast().filter(|_| request.is_plain()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
-            inner.store.decide_one_now(check, &mut verdict)?;
+            self.store().decide_one_now(check, &mut verdict)?;
             if inner.policies.is_unchanged() || verb == Verb::Refund {
                 return Ok(check.decision(verdict));
             }
@@ -388,46 +292,14 @@ impl<S: ImmediateStore> Limiter<S> {
                 self.give_back_now(check);
             }
         }
-        self.ask_several_now(verb, request).map(Decision::field_by_field)
-    }
-
-    #[inline(never)]
-    fn ask_several_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let inner = &*self.inner;
-        let id = request.request_id();
-        loop {
-            let current = inner.policies.current();
-            let resolution = self.resolve(&current, request)?;
-            let mut question = Question::new(&resolution, verb, id)?;
-            let (mut decided, mut charged) = (None, false);
-            if let Some(checks) = &question.checks {
-                let answer = inner.store.decide_now(checks.as_slice(), question.verdicts.as_mut_slice());
-                charged = verb == Verb::Charge && answer.is_ok();
-                decided = Some(question.decided(&current, answer)?);
-            }
-            let decision = question.decision();
-            if id.is_none() && self.is_overtaken(verb, decision, &current) {
-                if charged {
-                    question.checks().iter().for_each(|check| self.give_back_now(*check));
-                }
-                continue;
-            }
-            self.tell_of(decision, decided, &current, verb, (request, &resolution));
-            for (shadow, check) in shadows(&resolution, verb, decision) {
-                let mut verdict = Verdict::default();
-                if let Ok(at) = inner.store.decide_one_now(check, &mut verdict) {
-                    self.tell_shadow(shadow, (verb, request), check.decision(verdict), at);
-                }
-            }
-            return Ok(decision);
-        }
+        self.ask_now(verb, request).map(Decision::field_by_field)
     }
 
     /// Gives back what was charged by a policy that was no longer in force. If
     /// it cannot be, it was charged in vain: against the caller.
     #[cold]
     fn give_back_now(&self, check: Check<'_>) {
-        let _ = self.inner.store.decide_one_now(check.as_refund(), &mut Verdict::default());
+        let _ = self.store().decide_one_now(check.as_refund(), &mut Verdict::default());
     }
 }
 

@@ -5,18 +5,18 @@ mod compiled;
 mod condition;
 mod explain;
 mod glob;
+mod history;
 mod index;
 mod network;
 mod rule;
-mod succession;
 
 pub(crate) use compiled::{Applied, Compiled, Resolution};
 pub use condition::Condition;
 pub(crate) use explain::Draft;
 pub use explain::{Explanation, RuleExplanation, Say};
+pub(crate) use history::History;
 pub use network::Network;
 pub use rule::{KeyAttribute, Missing, Rule, Setting};
-pub(crate) use succession::Lineage;
 
 use std::collections::BTreeSet;
 

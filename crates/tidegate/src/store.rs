@@ -7,21 +7,24 @@
 
 mod encoded;
 mod erased;
+mod failure_mode;
 pub mod memory;
 mod meter;
 mod meter_kernel;
-mod succession;
+mod migration;
 
 use std::future::Future;
 use std::sync::Arc;
 
 pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
+pub use failure_mode::FailureMode;
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
-pub use succession::Predecessor;
-pub(crate) use succession::{MOST_PREDECESSORS, give_back, take_over};
+pub use migration::Former;
+pub(crate) use migration::{give_back, take_over};
 
+use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::name::Name;
@@ -35,6 +38,7 @@ pub struct Check<'a> {
     key: &'a Key<'a>,
     verb: Verb,
     cost: u64,
+    former: &'a [Former<'a>],
     id: Option<RequestId<'a>>,
 }
 
@@ -59,14 +63,31 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
         let capacity = meter.largest_cost();
-        let cost = match verb {
-            _ if cost <= capacity => cost,
-            Verb::Refund => capacity,
-            Verb::Charge | Verb::Peek | Verb::Reset => {
-                return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
-            }
-        };
-        Ok(Check { meter, key, verb, cost, id: None })
+        if cost > capacity && verb != Verb::Refund {
+            return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
+        }
+        Ok(Check::capped(meter, key, verb, cost))
+    }
+
+    /// A check of this cost, or of the meter's largest.
+    #[inline]
+    pub(crate) fn capped(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Check<'a> {
+        Check { meter, key, verb, cost: cost.min(meter.largest_cost()), former: &[], id: None }
+    }
+
+    /// The same check, of a limit that replaced others: what the key used of
+    /// those counts on.
+    #[must_use]
+    #[inline]
+    pub fn with_former(self, former: &'a [Former<'a>]) -> Check<'a> {
+        Check { former, ..self }
+    }
+
+    /// The limits that this one replaced, as far as they may matter.
+    #[must_use]
+    #[inline]
+    pub fn former(&self) -> &'a [Former<'a>] {
+        self.former
     }
 
     /// The same check as part of a request that is to be carried out once. All
@@ -112,6 +133,12 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// Whether the state is one word, and nothing else is to be looked at.
+    #[inline]
+    pub(crate) fn is_simple(&self) -> bool {
+        self.meter.is_simple() && self.former.is_empty()
     }
 
     /// Whether this takes anything if it passes.
@@ -269,9 +296,9 @@ pub enum StoreError {
 /// - A slice with a [`RequestId`] that was carried out is not carried out
 ///   again while the store remembers the id: it gets the same verdicts. An id
 ///   belongs to the verb and the first part of the first check's key.
-/// - What a key used of a meter's [predecessors](Meter::predecessors) counts
-///   for the meter: it moves with the next check that can write, as
-///   [`Meter::take_over_encoded`] does it, and whoever only looks sees it moved.
+/// - What a key used of a check's [former limits](Check::former) counts for
+///   its meter: it moves with the next check that can write, as
+///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.
 ///   A refund begins with what did not fit ([`Meter::give_back_encoded`]).
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
 ///   by field. `conformance!` of `tidegate-testkit` checks it.
@@ -287,13 +314,18 @@ pub trait Store: Send + Sync + 'static {
     fn clock(&self) -> &dyn Clock;
 }
 
-/// A store that answers at once, without waiting for anything.
+/// A store that answers at once: the future of [`Store::decide`] is ready
+/// when it is first polled. All methods are provided; a store overrides those
+/// that it can do faster.
 pub trait ImmediateStore: Store {
     /// [`Store::decide`], now.
     ///
     /// # Errors
     /// Whatever keeps the store from deciding.
-    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError>;
+    #[inline]
+    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        blocking::now(self.decide(checks, verdicts))
+    }
 
     /// [`decide_now`](ImmediateStore::decide_now) for the commonest case, one check.
     ///

@@ -8,13 +8,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::Limiter;
+use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::Verb;
 use crate::request::{Key, Request};
@@ -83,7 +82,7 @@ impl<S: Store> Limiter<S> {
                 // ask again, never late.
                 let asked = clock.now();
                 // On the heap, where it is only while the store is asked.
-                let decision = Box::pin(self.ask_async(Verb::Charge, &request)).await?;
+                let decision = Box::pin(self.ask(Verb::Charge, &request)).await?;
                 if decision.is_allowed() {
                     return Ok(decision);
                 }
@@ -128,7 +127,7 @@ impl<S: Store> Limiter<S> {
         request: impl Into<Request<'a>>,
         patience: Duration,
     ) -> Result<Decision, AcquireError> {
-        block_on(self.acquire(request, patience))
+        blocking::block_on(self.acquire(request, patience))
     }
 }
 
@@ -358,25 +357,6 @@ impl Drop for Ticket<'_> {
         // A waker is foreign code: it runs without our lock.
         if let Some(next) = next {
             next.wake();
-        }
-    }
-}
-
-/// Runs a future on this thread, which sleeps while there is nothing to do.
-pub(super) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The settings of a limiter, and its bounds.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::acquire::{Places, Waiters};
-use super::current::{Policies, Setup};
+use super::current::Policies;
 use super::{Inner, Limiter};
-use crate::failure::FailureMode;
+use crate::layer::Fallback;
 use crate::limit::ConfigError;
 use crate::observe::{Observer, Observers};
 use crate::policy::Policy;
-use crate::store::Store;
 use crate::store::memory::MemoryStore;
+use crate::store::{FailureMode, Meter, Store};
 
 /// The largest count of a sliding log unless set: at 16 to 32 bytes for an
 /// entry, a key has 3 MB at most.
@@ -105,10 +105,14 @@ impl<S: Store> Builder<S> {
     /// more than [`max_log_entries`](Builder::max_log_entries).
     pub fn build(self) -> Result<Limiter<S>, ConfigError> {
         let Builder { policy, store, observers, on_failure, local_store, max_log_entries, places } = self;
-        let local_store = Arc::new(local_store.map_or_else(OnceLock::new, OnceLock::from));
-        let setup = Setup { observed: !observers.is_empty(), on_failure, local_store, max_log_entries };
-        let policies = Policies::new(policy, setup)?;
-        let inner = Inner { policies, store: store(), observers, waiters: Waiters::new(places) };
+        let store = Fallback::new(store()).on_failure(on_failure);
+        let store = match local_store {
+            Some(local) => store.local_store(local),
+            None => store,
+        };
+        let is_fast = |meter: &Meter| observers.is_empty() && !store.answers_for(meter);
+        let policies = Policies::new(policy, max_log_entries, is_fast)?;
+        let inner = Inner { policies, store, observers, waiters: Waiters::new(places) };
         Ok(Limiter { inner: Arc::new(inner) })
     }
 }

@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::Limiter;
-use crate::failure::{FailureMode, LocalStore, StandIns};
 use crate::limit::ConfigError;
-use crate::policy::{Compiled, Lineage, Policy};
-use crate::store::{Meter, Predecessor, Store};
+use crate::policy::{Compiled, History, Policy};
+use crate::store::{Meter, Store};
 use crate::time::{Clock, Micros};
 
 /// A policy made ready, and what goes with it.
@@ -25,70 +24,55 @@ pub(super) struct Current {
     pub(super) policy: Compiled,
     /// The only limit, if every request is asked about nothing else.
     pub(super) only: Option<Meter>,
-    /// The same, if there is nobody to be told and nobody to stand in.
-    pub(super) plain: Option<Meter>,
-    pub(super) stand_ins: Option<Box<StandIns>>,
-    /// Until when any of its limits has predecessors.
+    /// Until when anything of its history matters.
     settles_at: Option<Micros>,
     source: Policy,
-    lineage: Lineage,
-}
-
-/// What every policy of a limiter has in common.
-pub(super) struct Setup {
-    pub(super) observed: bool,
-    pub(super) on_failure: Option<FailureMode>,
-    pub(super) local_store: LocalStore,
-    pub(super) max_log_entries: u64,
+    history: History,
 }
 
 impl Current {
-    fn new(source: Policy, lineage: Lineage, setup: &Setup) -> Result<Current, ConfigError> {
-        let policy = Compiled::new(&source, &lineage)?;
-        policy.meters().iter().try_for_each(|meter| meter.check_log_entries(setup.max_log_entries))?;
-        let settles_at = policy.meters().iter().flat_map(Meter::predecessors).map(Predecessor::until).max();
-        Ok(Current::made_of(source, policy, settles_at, lineage, setup))
+    fn new(source: Policy, history: History, max_log_entries: u64) -> Result<Current, ConfigError> {
+        let policy = Compiled::new(&source, &history)?;
+        policy.meters().iter().try_for_each(|meter| meter.check_log_entries(max_log_entries))?;
+        let (only, settles_at) = (policy.only_meter().cloned(), history.until());
+        Ok(Current { policy, only, settles_at, source, history })
     }
 
-    fn made_of(
-        source: Policy,
-        policy: Compiled,
-        settles_at: Option<Micros>,
-        lineage: Lineage,
-        setup: &Setup,
-    ) -> Current {
-        let stand_ins = StandIns::new(policy.meters(), setup.on_failure, &setup.local_store);
-        let only = policy.only_meter().cloned();
-        let plain = only.clone().filter(|_| !setup.observed && stand_ins.is_none());
-        Current { policy, only, plain, stand_ins, settles_at, source, lineage }
-    }
-
-    /// The same policy, all of whose predecessors have been forgotten.
-    fn settled(&self, setup: &Setup) -> Current {
-        let mut policy = self.policy.clone();
-        policy.change_meters(|meter| meter.clone().succeeding(Vec::new()));
-        Current::made_of(self.source.clone(), policy, None, self.lineage.clone(), setup)
+    /// The same policy, when nothing of its history matters any more.
+    fn settled(&self) -> Current {
+        let policy = self.policy.without_former();
+        let (only, source, history) = (policy.only_meter().cloned(), self.source.clone(), self.history.clone());
+        Current { policy, only, settles_at: None, source, history }
     }
 }
 
 /// The policy in force now, and that of the beginning.
 pub(super) struct Policies {
     first: Current,
+    /// The only limit of the first one, if it takes the fast path.
+    fast: Option<Meter>,
     changed: OnceLock<ArcSwap<Current>>,
     /// Held by whoever changes it.
     changing: Mutex<()>,
-    setup: Setup,
+    max_log_entries: u64,
 }
 
 impl Policies {
-    pub(super) fn new(policy: Policy, setup: Setup) -> Result<Policies, ConfigError> {
-        let lineage = Lineage::new(&policy);
-        let first = Current::new(policy, lineage, &setup)?;
-        Ok(Policies { first, changed: OnceLock::new(), changing: Mutex::new(()), setup })
+    /// The policy of a new limiter. Its only limit takes the fast path if
+    /// `is_fast` says so: no observer, and no failure mode.
+    pub(super) fn new(
+        policy: Policy,
+        max_log_entries: u64,
+        is_fast: impl FnOnce(&Meter) -> bool,
+    ) -> Result<Policies, ConfigError> {
+        let history = History::new(&policy);
+        let first = Current::new(policy, history, max_log_entries)?;
+        let fast = first.only.clone().filter(is_fast);
+        Ok(Policies { first, fast, changed: OnceLock::new(), changing: Mutex::new(()), max_log_entries })
     }
 
     pub(super) fn max_log_entries(&self) -> u64 {
-        self.setup.max_log_entries
+        self.max_log_entries
     }
 
     /// Whether the policy is the first one still.
@@ -97,11 +81,11 @@ impl Policies {
         self.changed.get().is_none()
     }
 
-    /// The only limit, if that is all there is to ask and the policy is the
-    /// first one still.
+    /// The only limit, if it takes the fast path and the policy is the first
+    /// one still.
     #[inline(always)]
-    pub(super) fn plain(&self) -> Option<&Meter> {
-        self.first.plain.as_ref().filter(|_| self.is_unchanged())
+    pub(super) fn fast(&self) -> Option<&Meter> {
+        self.fast.as_ref().filter(|_| self.is_unchanged())
     }
 
     /// The policy in force, for a moment.
@@ -132,8 +116,8 @@ impl Policies {
         if policy == current.source {
             return Ok(());
         }
-        let lineage = current.lineage.changed(&current.source, &policy, now)?;
-        self.swap(Current::new(policy, lineage, &self.setup)?);
+        let history = current.history.changed(&current.source, &policy, now)?;
+        self.swap(Current::new(policy, history, self.max_log_entries)?);
         Ok(())
     }
 
@@ -152,7 +136,7 @@ impl Policies {
         // Whoever is changing the policy makes this unnecessary.
         if let Ok(_changing) = self.changing.try_lock() {
             if self.is_current(policy) {
-                self.swap(policy.settled(&self.setup));
+                self.swap(policy.settled());
             }
         }
     }
@@ -218,10 +202,9 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// If the policy is no good; if it has a sliding log that is [too
-    /// long](ConfigError::TooManyLogEntries); if a rule was [changed too
-    /// often](ConfigError::TooManyChanges) within too short a time; or if more
-    /// than 32 of a rule's limits, all different, were to be [taken away at
-    /// once](ConfigError::TooManyAtOnce). Then the one in force stays.
+    /// long](ConfigError::TooManyLogEntries); or if a limit of a rule was
+    /// [changed too often](ConfigError::TooManyChanges) within too short a
+    /// time. Then the one in force stays.
     pub fn set_policy(&self, policy: impl Into<Policy>) -> Result<(), ConfigError> {
         self.inner.policies.change(policy.into(), self.inner.store.clock().now())?;
         self.inner.waiters.wake_all_first();

@@ -1,7 +1,6 @@
 //! Many questions at once.
 
 use super::Limiter;
-use super::question::Question;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
@@ -64,7 +63,7 @@ impl<S: ImmediateStore> Limiter<S> {
     ) -> Result<Vec<Decision>, CheckError> {
         let mut requests = requests.into_iter().map(Into::into);
         let current = self.inner.policies.current();
-        let only = current.only.as_ref().filter(|_| current.stand_ins.is_none());
+        let only = current.only.as_ref().filter(|meter| !self.inner.store.answers_for(meter));
         let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
@@ -84,8 +83,8 @@ impl<S: ImmediateStore> Limiter<S> {
                 checks.push(Check::new(meter, key, Verb::Charge, *cost)?);
             }
             let verdicts = &mut verdicts[..checks.len()];
-            let at = self.inner.store.decide_each_now(&checks, verdicts)?;
-            self.inner.policies.settle(&current, self.inner.store.clock());
+            let at = self.store().decide_each_now(&checks, verdicts)?;
+            self.inner.policies.settle(&current, self.store().clock());
             let is_current = self.inner.policies.is_current(&current);
             for (check, verdict) in checks.iter().zip(verdicts) {
                 if is_current || !verdict.allowed {
@@ -94,7 +93,7 @@ impl<S: ImmediateStore> Limiter<S> {
                     decisions.push(decision);
                 } else {
                     self.give_back_now(*check);
-                    decisions.push(self.ask_several_now(Verb::Charge, &asked.request(decisions.len()))?);
+                    decisions.push(self.ask_now(Verb::Charge, &asked.request(decisions.len()))?);
                 }
             }
         }
@@ -115,8 +114,8 @@ impl<S: ImmediateStore> Limiter<S> {
     fn check_one_by_one(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
         let current = self.inner.policies.current();
         for request in requests {
-            Question::new(&self.resolve(&current, request)?, Verb::Charge, None)?;
+            self.resolve(&current, Verb::Charge, request)?;
         }
-        requests.iter().map(|request| self.ask_now(Verb::Charge, request)).collect()
+        requests.iter().map(|request| self.decide_now(Verb::Charge, request)).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Makes a policy ready: names become numbers, settings become meters.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use foldhash::fast::RandomState;
 use super::Policy;
 use super::compiled::{Attribute, Attributes, ByValue, Compiled, CompiledKey, CompiledRule, Effect, Effects};
 use super::condition::Condition;
+use super::history::{FormerRule, Formers, History, Place};
 use super::index::Index;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
-use super::succession::{Inheritance, Lineage, Place};
 use crate::limit::ConfigError;
 use crate::name::Name;
 use crate::store::Meter;
 
 impl Compiled {
-    /// A policy, whose limits succeed those that were in force before.
-    pub(crate) fn new(policy: &Policy, lineage: &Lineage) -> Result<Compiled, ConfigError> {
+    /// A policy, with what its rules limited before.
+    pub(crate) fn new(policy: &Policy, history: &History) -> Result<Compiled, ConfigError> {
         if policy.rules.is_empty() && policy.fallback.is_none() {
             return Err(ConfigError::EmptyPolicy);
         }
-        let mut maker = Maker::new(lineage, policy.addresses().collect());
+        let mut maker = Maker::new(history, policy.addresses().collect());
         let mut rules = Vec::with_capacity(policy.rules.len());
         for rule in &policy.rules {
             rules.extend(maker.with_candidate(rule)?);
@@ -34,35 +34,32 @@ impl Compiled {
         let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
         maker.attributes.mark_addresses(&maker.addresses);
         let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name.as_str(), number)).collect();
-        let Maker { attributes, meters, .. } = maker;
+        let Maker { attributes, meters, former, .. } = maker;
         let (attributes, index, by_name) = (Arc::new(attributes), Arc::new(index), Arc::new(by_name));
-        let (rules, meters) = (rules.into(), meters.into());
-        Ok(Compiled { attributes, rules, meters, index, fallback, by_name, denied, allowed })
+        let (rules, meters, former) = (rules.into(), meters.into(), former.into());
+        Ok(Compiled { attributes, rules, meters, former, index, fallback, by_name, denied, allowed })
     }
 }
 
 /// Numbers attributes and meters as they come up.
 struct Maker<'l> {
-    lineage: &'l Lineage,
+    history: &'l History,
     /// The attributes that are addresses.
     addresses: Vec<&'l str>,
     attributes: Attributes,
     meters: Vec<Meter>,
+    /// What each rule limited before.
+    former: Vec<Option<Box<FormerRule>>>,
     /// The number of each meter, by its name and meaning.
     numbers: HashMap<(Name, Box<str>), usize, RandomState>,
     names: HashMap<Name, (), RandomState>,
 }
 
-/// A rule that is made ready, and what its limits succeed.
-struct Making<'r> {
-    rule: &'r Rule,
-    past: Inheritance,
-}
-
 impl<'l> Maker<'l> {
-    fn new(lineage: &'l Lineage, addresses: Vec<&'l str>) -> Maker<'l> {
-        let (attributes, meters) = (Attributes::default(), Vec::new());
-        Maker { lineage, addresses, attributes, meters, numbers: HashMap::default(), names: HashMap::default() }
+    fn new(history: &'l History, addresses: Vec<&'l str>) -> Maker<'l> {
+        let (attributes, meters, former) = (Attributes::default(), Vec::new(), Vec::new());
+        let (numbers, names) = (HashMap::default(), HashMap::default());
+        Maker { history, addresses, attributes, meters, former, numbers, names }
     }
 
     fn attribute(&mut self, name: &str) -> Result<Attribute, ConfigError> {
@@ -126,44 +123,79 @@ impl<'l> Maker<'l> {
                 Some(key.into_boxed_slice())
             }
         };
-        let making = Making { rule, past: self.lineage.inheritance(rule) };
         let standard = match &rule.standard {
-            Standard::Setting(setting) => self.effect(&making, &Place::Standard, *setting),
-            Standard::Meter(meter) => self.meter(&making, &Place::Standard, meter.clone()),
+            Standard::Setting(setting) => self.effect(rule, *setting),
+            Standard::Meter(meter) => self.meter(rule, meter.clone()),
         };
         let mut patterns = Vec::new();
         for special in &rule.overrides {
             if let Value::Matching(pattern) = &special.value {
-                let effect = self.effect(&making, &Place::of_override(special), special.setting);
+                let effect = self.effect(rule, special.setting);
                 patterns.push((self.attribute(&special.attribute)?, pattern.clone(), effect));
             }
         }
-        Ok(CompiledRule {
+        let compiled = CompiledRule {
             name: rule.name,
             candidate_of: None,
             conditions,
             key,
             missing: rule.missing,
             standard,
-            exact: self.table(&making, &rule.overrides, Place::of_override)?,
+            exact: self.table(rule, &rule.overrides)?,
             patterns: patterns.into(),
-            tiers: self.table(&making, &rule.tiers, Place::of_tier)?,
+            tiers: self.table(rule, &rule.tiers)?,
             cost: rule.cost,
             mode: rule.mode,
-        })
+        };
+        let former = self.former(rule, &compiled)?;
+        self.former.push(former);
+        Ok(compiled)
     }
 
-    fn table(
-        &mut self,
-        making: &Making<'_>,
-        specials: &[Override],
-        place: impl Fn(&Override) -> Place,
-    ) -> Result<Effects, ConfigError> {
+    /// What the rule limited before, if anything of it matters.
+    fn former(&mut self, rule: &Rule, compiled: &CompiledRule) -> Result<Option<Box<FormerRule>>, ConfigError> {
+        let places = self.history.places(rule);
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let meters = compiled.effects().filter_map(Effect::meter).map(|number| &self.meters[number]);
+        let in_force: HashSet<u64> = meters.map(Meter::identity).collect();
+        let mut former = FormerRule::default();
+        for (place, past) in places {
+            let formers = Formers::new(past, rule);
+            let (attribute, value, is_override) = match place {
+                Place::Standard => {
+                    former.add_standard(formers);
+                    continue;
+                }
+                Place::Override { attribute, value } => (attribute, value, true),
+                Place::Tier { attribute, value } => (attribute, value, false),
+            };
+            let number = self.attribute(attribute)?;
+            let value = match value {
+                Value::Exactly(value) => Value::Exactly(self.exactly(attribute, value)?),
+                Value::Matching(_) => value.clone(),
+            };
+            if is_override && compiled.is_apart(number) {
+                if let Effect::Meter(meter) = compiled.effect_of_value(number, &value, self.attributes.len()) {
+                    former.add_shared(meter, formers, &in_force);
+                }
+                continue;
+            }
+            match value {
+                Value::Exactly(value) => former.add_value(number, value, formers),
+                Value::Matching(pattern) => former.add_pattern(number, pattern, formers),
+            }
+        }
+        Ok(Some(Box::new(former)))
+    }
+
+    fn table(&mut self, rule: &Rule, specials: &[Override]) -> Result<Effects, ConfigError> {
         let mut table: Vec<(Attribute, ByValue)> = Vec::new();
         for special in specials {
             if let Value::Exactly(value) = &special.value {
                 let attribute = self.attribute(&special.attribute)?;
-                let effect = self.effect(making, &place(special), special.setting);
+                let effect = self.effect(rule, special.setting);
                 let place = table.iter().position(|(known, _)| *known == attribute).unwrap_or_else(|| {
                     table.push((attribute, ByValue::default()));
                     table.len() - 1
@@ -175,27 +207,21 @@ impl<'l> Maker<'l> {
         Ok(table.into())
     }
 
-    fn effect(&mut self, making: &Making<'_>, place: &Place, setting: Setting) -> Effect {
+    fn effect(&mut self, rule: &Rule, setting: Setting) -> Effect {
         match setting {
             Setting::Unlimited => Effect::Unlimited,
             Setting::Blocked => Effect::Blocked,
-            Setting::Limit(limit) => self.meter(making, place, Meter::new(making.rule.name, limit)),
+            Setting::Limit(limit) => self.meter(rule, Meter::new(rule.name, limit)),
         }
     }
 
-    /// The number of a meter of this rule; the same limit twice is one, unless
-    /// it succeeds others in one of its places.
-    fn meter(&mut self, Making { rule, past }: &Making<'_>, place: &Place, meter: Meter) -> Effect {
+    /// The number of a meter of this rule; the same limit twice is one.
+    fn meter(&mut self, rule: &Rule, meter: Meter) -> Effect {
         let meter = rule.made_ready(meter);
         let next = self.meters.len();
-        if let Some(past) = past.of_place(place) {
-            self.meters.push(meter.succeeding(past.to_vec()));
-            return Effect::Meter(next);
-        }
         let number = *self.numbers.entry((meter.name(), meter.meaning().into())).or_insert(next);
         if number == next {
-            let past = past.of_meaning(meter.meaning()).to_vec();
-            self.meters.push(if past.is_empty() { meter } else { meter.succeeding(past) });
+            self.meters.push(meter);
         }
         Effect::Meter(number)
     }

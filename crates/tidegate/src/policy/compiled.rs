@@ -8,24 +8,27 @@ use foldhash::fast::RandomState;
 
 use super::condition::{Condition, address};
 use super::glob;
+use super::history::FormerRule;
 use super::index::Index;
 use super::network::first_bits;
-use super::rule::{KeyAttribute, Missing, Mode, RuleCost};
+use super::rule::{KeyAttribute, Missing, Mode, RuleCost, Value};
 use crate::kernel::Verb;
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::{Key, KeyPart, Request};
-use crate::store::{Check, CheckError, Meter};
+use crate::store::{Check, CheckError, Former, Meter};
 
 /// The attributes that a policy knows, by number.
 pub(super) type Attribute = u16;
 
-/// Copies share everything but the meters.
+/// Copies share everything.
 #[derive(Clone)]
 pub(crate) struct Compiled {
     pub(super) attributes: Arc<Attributes>,
     pub(super) rules: Arc<[CompiledRule]>,
-    pub(super) meters: Box<[Meter]>,
+    pub(super) meters: Arc<[Meter]>,
+    /// What each rule limited before; empty once nothing of it matters.
+    pub(super) former: Arc<[Option<Box<FormerRule>>]>,
     pub(super) index: Arc<Index>,
     /// The first of the rules for those whom no other applies to.
     pub(super) fallback: usize,
@@ -130,6 +133,15 @@ pub(super) enum Effect {
     Blocked,
 }
 
+impl Effect {
+    pub(super) fn meter(self) -> Option<usize> {
+        match self {
+            Effect::Meter(number) => Some(number),
+            Effect::Unlimited | Effect::Blocked => None,
+        }
+    }
+}
+
 /// An override or a tier that applies to a request.
 pub(super) struct Special {
     /// Whose value chose it.
@@ -183,15 +195,24 @@ impl<'r> Resolution<'_, 'r> {
 /// A limit that applies to a request.
 pub(crate) struct Applied<'p, 'r> {
     pub(crate) meter: &'p Meter,
-    /// The number of the meter in the policy.
-    pub(crate) number: usize,
+    /// What the rule limited before.
+    pub(crate) former: Vec<Former<'p>>,
     pub(crate) key: Key<'r>,
     pub(crate) cost: u64,
 }
 
 impl Applied<'_, '_> {
+    /// The check of a request that is alone.
+    ///
+    /// # Errors
+    /// [`CheckError::Unsatisfiable`] if the limit could never admit the cost.
     pub(crate) fn check(&self, verb: Verb) -> Result<Check<'_>, CheckError> {
-        Check::new(self.meter, &self.key, verb, self.cost)
+        Ok(Check::new(self.meter, &self.key, verb, self.cost)?.with_former(&self.former))
+    }
+
+    /// A check of this cost, or of as much as the limit could ever admit.
+    pub(crate) fn check_of(&self, verb: Verb, cost: u64) -> Check<'_> {
+        Check::capped(self.meter, &self.key, verb, cost).with_former(&self.former)
     }
 }
 
@@ -238,15 +259,16 @@ impl Compiled {
         &self.meters
     }
 
-    /// Replaces every meter.
-    pub(crate) fn change_meters(&mut self, change: impl FnMut(&Meter) -> Meter) {
-        self.meters = self.meters.iter().map(change).collect();
+    /// The same policy without what its rules limited before.
+    pub(crate) fn without_former(&self) -> Compiled {
+        Compiled { former: Arc::default(), ..self.clone() }
     }
 
     /// The one limit that every request is asked about by its own key, if that
     /// is all there is.
     pub(crate) fn only_meter(&self) -> Option<&Meter> {
-        let nothing_else = self.denied.is_empty() && self.allowed.is_empty() && self.fallback == self.rules.len();
+        let no_lists = self.denied.is_empty() && self.allowed.is_empty();
+        let nothing_else = no_lists && self.fallback == self.rules.len() && !self.former.iter().any(Option::is_some);
         match (&*self.rules, &*self.meters) {
             ([rule], [meter]) if nothing_else && rule.is_plain() => Some(meter),
             _ => None,
@@ -309,9 +331,9 @@ impl Compiled {
             return resolution;
         }
         if let Some(name) = request.rule {
-            let asked = self.number_of(name).into_iter().flat_map(|number| &self.rules[number..]);
-            for rule in asked.take_while(|rule| rule.is_asked_as(name)) {
-                self.apply(rule, request, &values, &mut resolution);
+            let first = self.number_of(name).unwrap_or(self.rules.len());
+            for number in (first..self.rules.len()).take_while(|number| self.rules[*number].is_asked_as(name)) {
+                self.apply(number, request, &values, &mut resolution);
             }
             return resolution;
         }
@@ -320,23 +342,24 @@ impl Compiled {
             let rule = &self.rules[number];
             if rule.matches(&values) {
                 any |= rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
-                self.apply(rule, request, &values, &mut resolution);
+                self.apply(number, request, &values, &mut resolution);
             }
         });
-        let fallback = if any { &[] } else { &self.rules[self.fallback..] };
-        for rule in fallback.iter().filter(|rule| rule.matches(&values)) {
-            self.apply(rule, request, &values, &mut resolution);
+        let fallback = if any { self.rules.len() } else { self.fallback };
+        for number in (fallback..self.rules.len()).filter(|number| self.rules[*number].matches(&values)) {
+            self.apply(number, request, &values, &mut resolution);
         }
         resolution
     }
 
     pub(super) fn apply<'p, 'r>(
         &'p self,
-        rule: &'p CompiledRule,
+        number: usize,
         request: &Request<'r>,
         values: &Values<'r>,
         resolution: &mut Resolution<'p, 'r>,
     ) {
+        let rule = &self.rules[number];
         let lacks = rule.lacks(request, values);
         if let Some(Lack { attribute, missing }) = &lacks {
             if !request.without.skips {
@@ -346,7 +369,7 @@ impl Compiled {
                 return;
             }
         }
-        let number = match rule.effect(values) {
+        let meter = match rule.effect(values) {
             Effect::Unlimited => return,
             Effect::Blocked => {
                 if rule.mode == Mode::Enforced && resolution.blocked_by.is_none() {
@@ -355,7 +378,7 @@ impl Compiled {
                 }
                 return;
             }
-            Effect::Meter(number) => number,
+            Effect::Meter(meter) => meter,
         };
         if let Some(Lack { attribute, missing: Missing::Error }) = lacks {
             let (rule, attribute) = (rule.name, attribute.into());
@@ -368,7 +391,9 @@ impl Compiled {
             RuleCost::Always(_) if request.in_addition => 0,
             RuleCost::Always(cost) => cost,
         };
-        let applied = Applied { meter: &self.meters[number], number, key, cost };
+        let former = self.former.get(number).and_then(Option::as_deref);
+        let former = former.map_or_else(Vec::new, |former| former.limits(rule, &self.meters, meter, values));
+        let applied = Applied { meter: &self.meters[meter], former, key, cost };
         match rule.mode {
             Mode::Enforced => resolution.enforced.push(applied),
             Mode::Shadow => resolution.shadows.push(applied),
@@ -410,24 +435,58 @@ impl CompiledRule {
         self.special(values).map_or(self.standard, |special| special.effect)
     }
 
-    /// What applies in place of the rule's own setting: exact values before
-    /// patterns, before tiers.
+    /// What applies in place of the rule's own setting.
     pub(super) fn special(&self, values: &Values<'_>) -> Option<Special> {
-        let named = |table: &Effects, kind| {
-            table.iter().find_map(|(attribute, effects)| {
+        self.specials(values).next()
+    }
+
+    /// All that could: exact values before patterns, before tiers.
+    fn specials<'s>(&'s self, values: &'s Values<'_>) -> impl Iterator<Item = Special> + 's {
+        let named = |table: &'s Effects, kind| {
+            table.iter().filter_map(move |(attribute, effects)| {
                 let effect = values.get(*attribute)?.with_bytes(|bytes| effects.get(bytes).copied())?;
                 Some(Special { attribute: *attribute, effect, kind })
             })
         };
-        let matching = || {
-            let mut found = self.patterns.iter().filter(|(attribute, pattern, _)| {
-                let matches = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| glob::matches(pattern, text));
-                values.get(*attribute).is_some_and(|value| value.with_bytes(matches))
-            });
-            let (attribute, _, effect) = found.next()?;
-            Some(Special { attribute: *attribute, effect: *effect, kind: Kind::Override })
+        let matching = self.patterns.iter().filter_map(|(attribute, pattern, effect)| {
+            let matches = values.get(*attribute)?.with_bytes(|bytes| glob::matches_bytes(pattern, bytes));
+            matches.then_some(Special { attribute: *attribute, effect: *effect, kind: Kind::Override })
+        });
+        named(&self.exact, Kind::Override).chain(matching).chain(named(&self.tiers, Kind::Tier))
+    }
+
+    /// Whether an override of the attribute applies to some requests of a key
+    /// and not to others. Where there is a choice of attributes, only the first
+    /// is always part of the key.
+    pub(super) fn is_apart(&self, attribute: Attribute) -> bool {
+        self.key.as_ref().is_some_and(|key| !key.iter().any(|part| part.first_of.first() == Some(&attribute)))
+    }
+
+    /// All that could apply to a key, whatever else its requests say, the
+    /// rule's own setting last.
+    pub(super) fn effects_of_key<'s>(&'s self, values: &'s Values<'_>) -> impl Iterator<Item = Effect> + 's {
+        let of_key = |special: &Special| special.kind == Kind::Tier || !self.is_apart(special.attribute);
+        self.specials(values).filter(of_key).map(|special| special.effect).chain([self.standard])
+    }
+
+    /// What applies to requests with this value, among `known` attributes.
+    pub(super) fn effect_of_value(&self, attribute: Attribute, value: &Value, known: usize) -> Effect {
+        let text = match value {
+            Value::Exactly(text) | Value::Matching(text) => text,
         };
-        named(&self.exact, Kind::Override).or_else(matching).or_else(|| named(&self.tiers, Kind::Tier))
+        let is_same = |(other, pattern, _): &&(Attribute, String, Effect)| *other == attribute && pattern == text;
+        let same = self.patterns.iter().find(is_same).filter(|_| matches!(value, Value::Matching(_)));
+        same.map(|(_, _, effect)| *effect).unwrap_or_else(|| {
+            let mut values = Values::new(known);
+            values.set(attribute, KeyPart::Bytes(text.as_bytes()));
+            self.effect(&values)
+        })
+    }
+
+    /// Every setting of the rule.
+    pub(super) fn effects(&self) -> impl Iterator<Item = Effect> {
+        let named = self.exact.iter().chain(&self.tiers).flat_map(|(_, effects)| effects.values().copied());
+        named.chain(self.patterns.iter().map(|(_, _, effect)| *effect)).chain([self.standard])
     }
 
     /// The first attribute of its key that a request lacks, if it does. Only a rule
@@ -522,7 +581,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::Lineage;
+    use crate::policy::History;
     use crate::{Limit, Policy, Rule};
 
     fn condition() -> impl Strategy<Value = Condition> {
@@ -563,7 +622,7 @@ mod tests {
                 }
                 policy = policy.rule(rule);
             }
-            let compiled = Compiled::new(&policy, &Lineage::new(&policy)).expect("a valid policy");
+            let compiled = Compiled::new(&policy, &History::new(&policy)).expect("a valid policy");
             let mut request = Request::new("");
             for (name, value) in ATTRIBUTES.into_iter().zip(&values) {
                 if let Some(value) = value {

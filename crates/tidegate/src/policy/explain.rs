@@ -121,7 +121,7 @@ impl Compiled {
                 None => {
                     let applies = rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
                     any |= applies && !self.is_fallback(number);
-                    self.say(rule, request, &values)
+                    self.say(number, request, &values)
                 }
             };
             let is_chosen = matches!(say, Ok(_) | Err(Say::Unlimited | Say::Blocked));
@@ -133,10 +133,11 @@ impl Compiled {
 
     fn say<'p, 'r>(
         &'p self,
-        rule: &'p CompiledRule,
+        number: usize,
         request: &Request<'r>,
         values: &Values<'r>,
     ) -> Result<Applied<'p, 'r>, Say> {
+        let rule = &self.rules[number];
         let lack = rule.lacks(request, values);
         match (rule.effect(values), lack) {
             (_, Some(Lack { attribute, missing: Missing::Skip })) => Err(Say::NoKey { attribute }),
@@ -147,7 +148,7 @@ impl Compiled {
             }
             (Effect::Meter(_), _) => {
                 let mut resolution = Resolution::default();
-                self.apply(rule, request, values, &mut resolution);
+                self.apply(number, request, values, &mut resolution);
                 let applied = resolution.enforced.pop().or(resolution.shadows.pop());
                 applied.ok_or(Say::NotAsked)
             }

@@ -32,6 +32,11 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
+/// [`matches`] for bytes; what is not UTF-8 matches nothing.
+pub(super) fn matches_bytes(pattern: &str, bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| matches(pattern, text))
+}
+
 /// What every text that matches begins with.
 pub(super) fn literal_prefix(pattern: &str) -> &str {
     pattern.find(['*', '?']).map_or(pattern, |end| &pattern[..end])

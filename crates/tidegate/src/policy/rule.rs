@@ -1,11 +1,10 @@
 //! A rule: to which requests a limit applies, and whose it is.
 
 use super::condition::Condition;
-use crate::failure::FailureMode;
 use crate::kernel::WarmUp;
 use crate::limit::Limit;
 use crate::name::Name;
-use crate::store::Meter;
+use crate::store::{FailureMode, Meter};
 
 /// One limit, the requests that it applies to, and what makes their keys.
 ///
@@ -73,7 +72,7 @@ pub(super) struct Override {
     pub(super) setting: Setting,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Value {
     Exactly(String),
     Matching(String),

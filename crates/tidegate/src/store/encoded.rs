@@ -2,7 +2,7 @@
 //! compare bytes, but run no kernel themselves.
 
 use super::meter::Meter;
-use super::succession::{give_back, take_over};
+use super::migration::{give_back, take_over};
 use crate::kernel::{self, Kernel, Verb, Verdict};
 use crate::time::Micros;
 

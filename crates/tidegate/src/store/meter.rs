@@ -1,12 +1,12 @@
 //! A limit with a name, made ready to decide.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::erased::erase;
+use super::failure_mode::FailureMode;
 use super::meter_kernel::MeterKernel;
-use super::succession::{MOST_PREDECESSORS, Predecessor};
-use crate::failure::FailureMode;
 use crate::fnv::Fnv;
 use crate::kernel::{Kernel, LEAST_GRACE, WarmUp, Warming};
 use crate::limit::{AlgorithmKind, ConfigError, Limit, LimitKernel};
@@ -35,7 +35,6 @@ pub struct Meter {
     limit: Option<Limit>,
     warm_up: Option<WarmUp>,
     kernel: MeterKernel,
-    predecessors: Option<Arc<[Predecessor]>>,
     /// Whether a state is one word, and nothing else is to be looked at.
     is_simple: bool,
 }
@@ -90,20 +89,8 @@ impl Meter {
     fn made_of(name: Name, capacity: u64, meaning: Arc<str>, limit: Option<Limit>, kernel: MeterKernel) -> Meter {
         let identity = identity(name, &meaning);
         let is_simple = kernel.is_narrow();
-        let (largest_cost, on_failure, warm_up, predecessors) = (kernel.capacity(), None, None, None);
-        Meter {
-            name,
-            capacity,
-            largest_cost,
-            meaning,
-            identity,
-            on_failure,
-            limit,
-            warm_up,
-            kernel,
-            predecessors,
-            is_simple,
-        }
+        let (largest_cost, on_failure, warm_up) = (kernel.capacity(), None, None);
+        Meter { name, capacity, largest_cost, meaning, identity, on_failure, limit, warm_up, kernel, is_simple }
     }
 
     /// The same limit, to which new keys have to climb. A limit of no more
@@ -143,30 +130,15 @@ impl Meter {
         self
     }
 
-    /// The same limit, in the place of one that was in force until `now`, by
-    /// the store's clock: what keys used of that one counts on.
-    ///
-    /// # Errors
-    /// [`ConfigError::TooManyChanges`] if that one came in the place of so many
-    /// others, whose use still counts, that this would be one too many.
-    pub fn in_place_of(self, former: &Meter, now: Micros) -> Result<Meter, ConfigError> {
-        let matters = |past: &&Predecessor| past.until() > now && !past.meter().is_same_as(&self);
-        let mut past: Vec<Predecessor> = former.predecessors().iter().filter(matters).cloned().collect();
-        if !former.is_same_as(&self) {
-            let until = now.saturating_add(former.horizon());
-            past.push(Predecessor::new(former.clone().succeeding(Vec::new()), until));
+    /// The part of the limit that one of so many processes keeps by itself; a
+    /// custom kernel's is all of it.
+    pub(crate) fn share(&self, processes: NonZeroU32) -> Meter {
+        let Some(limit) = self.limit else { return self.clone() };
+        let share = Meter::new(self.name, limit.share(processes));
+        match &self.kernel {
+            MeterKernel::Window(window) if window.is_of_any_count() => share.by_period(),
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => share,
         }
-        if past.len() > MOST_PREDECESSORS {
-            return Err(ConfigError::TooManyChanges { rule: self.name.as_str(), bound: MOST_PREDECESSORS });
-        }
-        Ok(self.succeeding(past))
-    }
-
-    /// The same limit, in the place of others that were in force until now.
-    pub(crate) fn succeeding(mut self, predecessors: Vec<Predecessor>) -> Meter {
-        self.predecessors = (!predecessors.is_empty()).then(|| predecessors.into());
-        self.is_simple = self.kernel.is_narrow() && self.predecessors.is_none();
-        self
     }
 
     /// Says what answers for this limit when the store cannot, in place of
@@ -228,14 +200,6 @@ impl Meter {
     #[must_use]
     pub fn failure_mode(&self) -> Option<FailureMode> {
         self.on_failure
-    }
-
-    /// The limits in whose place this one came, as far as they still matter:
-    /// a store carries over what a key used of them when it is next asked
-    /// about the key, and forgets it there.
-    #[must_use]
-    pub fn predecessors(&self) -> &[Predecessor] {
-        self.predecessors.as_deref().unwrap_or_default()
     }
 
     /// Refuses a sliding log that may keep more entries for a key than this,
@@ -330,10 +294,6 @@ mod tests {
         Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit"))
     }
 
-    fn meanings(meter: &Meter) -> Vec<&str> {
-        meter.predecessors().iter().map(|past| past.meter().meaning()).collect()
-    }
-
     #[test]
     fn states_belong_to_the_name_and_the_limit_and_what_keys_are_made_of() {
         let plain = meter("10/s");
@@ -401,43 +361,6 @@ mod tests {
         for words in ["10/min", "leaky 10/min", "sliding 10/min", "sliding-log 10/min"] {
             assert_eq!(meter(words).by_period(), meter(words), "{words}");
         }
-        // What was used of one is used of the other: nothing has to move.
-        assert!(six.in_place_of(&ten, NOW).expect("no change").predecessors().is_empty());
-    }
-
-    #[test]
-    fn a_limit_succeeds_those_that_still_matter_and_differ() {
-        let second = Micros::new(1_000_000);
-        let (first, now) = (meter("fixed 1/s"), NOW);
-        let next = meter("2/s").in_place_of(&first, now).expect("one change");
-        assert_eq!((meanings(&next), next.is_simple()), (vec!["fixed 1/s"], false));
-        assert_eq!(next.predecessors()[0].until(), now.saturating_add(Micros::new(3_000_000)));
-        // At the same time: both matter. The one in force has no predecessors of its own in the list.
-        let third = meter("3/s").in_place_of(&next, now).expect("two changes");
-        assert_eq!(meanings(&third), ["fixed 1/s", "2/s"]);
-        assert!(third.predecessors().iter().all(|past| past.meter().predecessors().is_empty()));
-        // Back to a former one, and the same once more.
-        let back = meter("2/s").in_place_of(&third, now).expect("three changes");
-        assert_eq!(meanings(&back), ["fixed 1/s", "3/s"]);
-        assert_eq!(meanings(&meter("2/s").in_place_of(&back, now).expect("no change")), ["fixed 1/s", "3/s"]);
-        // Until a microsecond before it matters no more.
-        let [before, then] = [2_999_999, 3_000_000].map(|later| now.saturating_add(Micros::new(later)));
-        assert_eq!(meanings(&meter("4/s").in_place_of(&back, before).expect("a change")), ["fixed 1/s", "2/s"]);
-        assert_eq!(meanings(&meter("4/s").in_place_of(&back, then).expect("a change")), ["2/s"]);
-        let alone = meter("2/s").in_place_of(&meter("2/s"), now.saturating_add(second)).expect("no change");
-        assert!(alone.predecessors().is_empty() && alone.is_simple());
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
-    fn a_limit_succeeds_no_more_than_can_be_looked_at() {
-        let changed = |times: u64| {
-            (1..=times).try_fold(meter("fixed 1000/s"), |former, count| {
-                meter(&format!("fixed {count}/s")).in_place_of(&former, NOW)
-            })
-        };
-        assert_eq!(changed(32).map(|meter| meter.predecessors().len()), Ok(MOST_PREDECESSORS));
-        assert_eq!(changed(33).err(), Some(ConfigError::TooManyChanges { rule: "rule", bound: MOST_PREDECESSORS }));
     }
 
     #[test]

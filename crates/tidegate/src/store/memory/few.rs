@@ -39,7 +39,7 @@ impl MemoryStore {
         // The checks in the order of their lines.
         let mut order = [0; MOST];
         for (index, check) in checks.iter().enumerate() {
-            if !check.is_charge() || !check.meter().is_simple() {
+            if !check.is_charge() || !check.is_simple() {
                 return None;
             }
             let approach = self.narrow.approach(self.fingerprint(*check));

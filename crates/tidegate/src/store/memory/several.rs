@@ -190,7 +190,7 @@ impl MemoryStore {
             return Seat::Unneeded;
         }
         // What was used of a predecessor comes here first.
-        let is_heir = !turn.check.meter().predecessors().is_empty();
+        let is_heir = !turn.check.former().is_empty();
         if !is_heir && !self.takes_room(turn.check, turn.fingerprint, now) {
             return Seat::Unneeded;
         }

@@ -173,7 +173,7 @@ impl MemoryStore {
 
     fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
         let mut verdict = Verdict::default();
-        if !check.meter().predecessors().is_empty() {
+        if !check.former().is_empty() {
             // One check is never about one state twice.
             let _ = self.decide_several(&[check], std::slice::from_mut(&mut verdict));
             return verdict;
@@ -217,7 +217,7 @@ impl MemoryStore {
 #[inline(always)]
 fn narrow_charge<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
     match check.meter().kernel() {
-        MeterKernel::Bucket(bucket) if check.meter().is_simple() && check.is_charge() => Some(bucket),
+        MeterKernel::Bucket(bucket) if check.is_simple() && check.is_charge() => Some(bucket),
         MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
     }
 }

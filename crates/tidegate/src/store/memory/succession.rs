@@ -14,8 +14,9 @@ impl MemoryStore {
     /// Adds a turn for each predecessor that still matters.
     pub(super) fn add_predecessors<'a>(&self, checks: &[Check<'a>], turns: &mut Vec<Turn<'a>>, now: Micros) {
         for (index, check) in checks.iter().enumerate() {
-            for predecessor in check.meter().predecessors().iter().filter(|predecessor| predecessor.until() > now) {
-                let mut turn = self.turn(Check { meter: predecessor.meter(), verb: Verb::Peek, cost: 0, ..*check });
+            for former in check.former().iter().filter(|former| former.until > now) {
+                let mut turn =
+                    self.turn(Check { meter: former.meter, verb: Verb::Peek, cost: 0, former: &[], ..*check });
                 // One that is asked itself keeps what it has.
                 if !turns.iter().any(|other| other.has_same_state(&turn)) {
                     turn.heir = Some(index);
@@ -76,7 +77,7 @@ mod tests {
     use crate::name::Name;
     use crate::request::Key;
     use crate::store::memory::{Overflow, Seeds};
-    use crate::store::{ImmediateStore, Meter};
+    use crate::store::{Former, ImmediateStore, Meter};
     use crate::time::ManualClock;
 
     const START: Micros = Micros::new(1_700_000_000_000_000);
@@ -87,16 +88,33 @@ mod tests {
         builder.build_with(Seeds::new(1, 2)).expect("valid settings")
     }
 
+    /// A limit, and the one that it replaced.
+    #[derive(Debug)]
+    struct Limited {
+        meter: Meter,
+        replaced: Option<Meter>,
+    }
+
+    impl Limited {
+        fn new(name: &'static str, limit: Limit) -> Limited {
+            Limited { meter: Meter::new(Name::literal(name), limit), replaced: None }
+        }
+
+        fn replacing(self, other: &Limited) -> Limited {
+            Limited { replaced: Some(other.meter.clone()), ..self }
+        }
+    }
+
     fn fill(store: &MemoryStore, limit: Limit) {
-        let strangers = Meter::new(Name::literal("strangers"), limit);
+        let strangers = Limited::new("strangers", limit);
         (0..100_u64).for_each(|number| drop(ask(store, &[(&strangers, Verb::Charge, 1)], number)));
     }
 
-    /// A limit and the one that succeeds it, of every kind.
-    fn pairs() -> [[Meter; 2]; 3] {
+    /// A limit and the one that replaces it, of every kind.
+    fn pairs() -> [[Limited; 2]; 3] {
         let pair = |limits: [Limit; 2]| {
-            let [old, new] = limits.map(|limit| Meter::new(Name::literal("limit"), limit));
-            let new = new.in_place_of(&old, START).expect("the first change");
+            let [old, new] = limits.map(|limit| Limited::new("limit", limit));
+            let new = new.replacing(&old);
             [old, new]
         };
         [
@@ -106,22 +124,25 @@ mod tests {
         ]
     }
 
-    fn ask<'a>(store: &MemoryStore, checks: &[(&Meter, Verb, u64)], key: impl Into<Key<'a>>) -> Vec<Verdict> {
+    fn ask<'a>(store: &MemoryStore, checks: &[(&Limited, Verb, u64)], key: impl Into<Key<'a>>) -> Vec<Verdict> {
         let key = key.into();
-        let checks: Vec<Check<'_>> = checks
-            .iter()
-            .map(|(meter, verb, cost)| Check::new(meter, &key, *verb, *cost).expect("a small cost"))
-            .collect();
+        let former = |meter| Former { meter, until: START.saturating_add(meter.horizon()) };
+        let former: Vec<Vec<Former<'_>>> =
+            checks.iter().map(|(limited, ..)| limited.replaced.iter().map(former).collect()).collect();
+        let checks = checks.iter().zip(&former).map(|((limited, verb, cost), former)| {
+            Check::new(&limited.meter, &key, *verb, *cost).expect("a small cost").with_former(former)
+        });
+        let checks: Vec<Check<'_>> = checks.collect();
         let mut verdicts = vec![Verdict::default(); checks.len()];
         store.decide_now(&checks, &mut verdicts).expect("the memory store answers");
         verdicts
     }
 
-    fn left(store: &MemoryStore, meter: &Meter) -> u64 {
+    fn left(store: &MemoryStore, meter: &Limited) -> u64 {
         ask(store, &[(meter, Verb::Peek, 0)], "alice")[0].remaining
     }
 
-    fn charge(store: &MemoryStore, meter: &Meter, cost: u64) -> Verdict {
+    fn charge(store: &MemoryStore, meter: &Limited, cost: u64) -> Verdict {
         ask(store, &[(meter, Verb::Charge, cost)], "alice")[0]
     }
 
@@ -139,8 +160,8 @@ mod tests {
     /// However many entries the log has: a peek says the same as on a store that moves nothing.
     #[test]
     fn a_peek_of_a_log_that_would_move_says_the_exact_wait() {
-        let [old, new] = [300, 299].map(|count| Meter::new(Name::literal("limit"), Limit::sliding_log(count, HOUR)));
-        let new = new.in_place_of(&old, START).expect("the first change");
+        let [old, new] = [300, 299].map(|count| Limited::new("limit", Limit::sliding_log(count, HOUR)));
+        let new = new.replacing(&old);
         let clock = ManualClock::at(START);
         let store = store(&clock, Overflow::Share);
         for _ in 0..300 {
@@ -167,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_reset_that_is_not_carried_out_forgets_nothing() {
-        let closed = Meter::new(Name::literal("closed"), Limit::per_hour(1));
+        let closed = Limited::new("closed", Limit::per_hour(1));
         for [old, new] in &pairs() {
             let store = store(&ManualClock::at(START), Overflow::Share);
             assert!(charge(&store, &closed, 1).allowed && charge(&store, old, 3).allowed);
@@ -177,9 +198,8 @@ mod tests {
             ask(&store, &[(new, Verb::Reset, 0)], "alice");
             assert_eq!([left(&store, new), left(&store, old)], [20, 10]);
             // Nor what did not fit.
-            let [large, small] =
-                [new, old].map(|meter| Meter::new(meter.name(), meter.limit().expect("no custom one")));
-            let small = small.in_place_of(&large, START).expect("the first change");
+            let [large, small] = [new, old].map(|limited| Limited { meter: limited.meter.clone(), replaced: None });
+            let small = small.replacing(&large);
             assert!(charge(&store, &large, 15).allowed);
             ask(&store, &[(&small, Verb::Reset, 0), (&closed, Verb::Charge, 1)], "alice");
             assert_eq!([left(&store, &small), left(&store, &large)], [0, 15]);

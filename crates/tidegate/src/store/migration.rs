@@ -1,4 +1,4 @@
-//! What a limit takes over from the one whose place it takes.
+//! What a limit takes over from the one that it replaced.
 //!
 //! Units that were used stay used, as the old limit counts them: of a bucket
 //! rounded up, of a sliding counter's previous window rounded down. As many as
@@ -14,33 +14,14 @@ use crate::kernel::{self, Admission, Kernel, Verb};
 use crate::limit::LimitKernel;
 use crate::time::Micros;
 
-/// A limit that another one succeeds: what a key used of it counts on.
-#[derive(Clone, Debug)]
-pub struct Predecessor {
-    meter: Meter,
-    until: Micros,
-}
-
-impl Predecessor {
-    pub(crate) fn new(meter: Meter, until: Micros) -> Predecessor {
-        Predecessor { meter, until }
-    }
-
-    /// The limit, without predecessors of its own.
-    #[must_use]
-    pub fn meter(&self) -> &Meter {
-        &self.meter
-    }
-
+/// A limit that another one replaced: what a key used of it counts on.
+#[derive(Clone, Copy, Debug)]
+pub struct Former<'a> {
+    /// The limit.
+    pub meter: &'a Meter,
     /// When nothing that was charged to it matters any more, by the store's clock.
-    #[must_use]
-    pub fn until(&self) -> Micros {
-        self.until
-    }
+    pub until: Micros,
 }
-
-/// Limits of one place that may have been in force within their horizons.
-pub(crate) const MOST_PREDECESSORS: usize = 32;
 
 /// Moves what was used of one limit to the one that succeeds it.
 pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &Meter, used: &mut MeterState) {

@@ -1,17 +1,56 @@
-//! Which limits a limit succeeds when a policy changes, and until when.
+//! Which former limits a check is made with after a policy change, and until when.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::{ConfigError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Setting};
+use tidegate::kernel::Verdict;
+use tidegate::{
+    Check, Clock, ConfigError, ImmediateStore, Limit, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Setting,
+    Store, StoreError,
+};
 
 const START: u64 = 1_700_000_000;
 /// How long anything charged to so many an hour matters, in seconds.
 const HOUR: u64 = 3_601;
 
+type Limiter = tidegate::Limiter<Recording>;
+
+/// The former limits of a check: their words, and until when they matter.
+type Former = Vec<(String, Micros)>;
+
+/// A memory store that keeps the former limits of the last checks.
+struct Recording {
+    store: MemoryStore,
+    former: Arc<Mutex<Vec<Former>>>,
+}
+
+impl Store for Recording {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let words = |check: &Check<'_>| {
+            check.former().iter().map(|former| (former.meter.meaning().to_owned(), former.until)).collect()
+        };
+        *self.former.lock().expect("no panic") = checks.iter().map(words).collect();
+        self.store.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
+
+impl ImmediateStore for Recording {}
+
 fn limiter(policy: impl Into<Policy>) -> (Limiter, ManualClock) {
     let clock = ManualClock::at(Micros::new(START * 1_000_000));
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let store = Recording { store, former: Arc::default() };
     (Limiter::with_store(policy, store).expect("a valid policy"), clock)
+}
+
+/// The former limits of each rule that applies to a request.
+fn former(limiter: &Limiter, request: Request<'_>) -> Vec<Former> {
+    let _ = limiter.peek(request).expect("an answer");
+    limiter.store().former.lock().expect("no panic").clone()
 }
 
 fn set(limiter: &Limiter, policy: impl Into<Policy>) {
@@ -27,15 +66,13 @@ fn with(count: u64, user: &str, own: u64) -> Rule {
     rule(count).override_for("user", user, Limit::per_hour(own))
 }
 
-/// What the limits that apply to a request succeed: so many an hour, and for how long since the start.
+/// The former limits of a request: so many an hour, and for how long since the start.
 fn past(limiter: &Limiter, request: Request<'_>) -> Vec<(u64, u64)> {
-    let mut past = Vec::new();
-    limiter.for_each_meter(request, |meter| {
-        past.extend(meter.predecessors().iter().map(|past| {
-            let until = past.until().get() / 1_000_000 - START;
-            (past.meter().limit().expect("a limit").count(), until)
-        }));
-    });
+    let hourly = |(words, until): (String, Micros)| {
+        let count = words.split('/').next().and_then(|count| count.parse().ok());
+        (count.expect("so many an hour"), until.get() / 1_000_000 - START)
+    };
+    let mut past: Vec<_> = former(limiter, request).into_iter().flatten().map(hourly).collect();
     past.sort_unstable();
     past
 }
@@ -45,7 +82,7 @@ fn of(limiter: &Limiter, user: &'static str) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_limit_is_succeeded_until_nothing_charged_to_it_matters() {
+fn a_former_limit_is_looked_at_until_nothing_charged_to_it_matters() {
     let (limiter, clock) = limiter(rule(10));
     set(&limiter, rule(20));
     assert_eq!(of(&limiter, "alice"), [(10, HOUR)]);
@@ -76,39 +113,21 @@ fn a_limit_that_comes_and_goes_matters_from_when_it_went_last_and_never_to_itsel
 }
 
 #[test]
-fn what_two_places_succeed_is_succeeded_once_and_for_as_long_as_either_says() {
-    // Both places have the same limit, and so the same states.
-    let (one, _) = limiter(rule(10));
-    set(&one, with(20, "alice", 20));
-    assert_eq!((of(&one, "alice"), of(&one, "bob")), (vec![(10, HOUR)], vec![(10, HOUR)]));
-    // Each of them leaves the same limit behind, one after the other.
-    for (first, second) in
-        [(with(10, "alice", 20), with(15, "alice", 20)), (with(15, "alice", 10), with(15, "alice", 20))]
-    {
-        let (limiter, clock) = limiter(with(10, "alice", 10));
-        set(&limiter, first);
-        clock.advance(Duration::from_secs(1_000));
-        set(&limiter, second);
-        set(&limiter, rule(15));
-        assert_eq!(of(&limiter, "bob"), [(10, 1_000 + HOUR), (20, 1_000 + HOUR)]);
-    }
-}
-
-#[test]
-fn a_place_that_stays_succeeds_nothing_of_others() {
+fn an_override_that_stays_has_no_former_limit_of_its_own() {
     let (limiter, _) = limiter(with(10, "alice", 50));
     set(&limiter, with(20, "alice", 50));
-    assert_eq!((of(&limiter, "alice"), of(&limiter, "bob")), (vec![], vec![(10, HOUR)]));
+    assert_eq!((of(&limiter, "alice"), of(&limiter, "bob")), (vec![(10, HOUR)], vec![(10, HOUR)]));
     // Nor does a rule that stays as it is.
     let other = |count| Policy::new().rule(rule(10)).limit("other", Limit::per_hour(count));
     set(&limiter, other(1));
     set(&limiter, other(2));
     assert_eq!(past(&limiter, Request::user("bob").rule("other")), [(1, HOUR)]);
-    assert_eq!(past(&limiter, Request::user("bob").rule("api")), [(20, HOUR), (50, HOUR)]);
+    assert_eq!(past(&limiter, Request::user("bob").rule("api")), [(20, HOUR)]);
+    assert_eq!(past(&limiter, Request::user("alice").rule("api")), [(20, HOUR), (50, HOUR)]);
 }
 
 #[test]
-fn a_place_that_is_new_succeeds_the_pattern_that_applied_or_else_tiers_and_the_rules_own() {
+fn a_new_override_has_all_former_limits_that_match_the_request() {
     let patterns = || {
         rule(10)
             .tier("plan", "pro", Limit::per_hour(20))
@@ -119,29 +138,30 @@ fn a_place_that_is_new_succeeds_the_pattern_that_applied_or_else_tiers_and_the_r
     let (limiter, _) = limiter(patterns());
     let own = |user: &str| patterns().override_for("user", user, Limit::per_hour(100));
     set(&limiter, own("alice"));
-    assert_eq!(of(&limiter, "alice"), [(30, HOUR)], "the first that matches");
-    set(&limiter, own("anna"));
-    assert_eq!(of(&limiter, "anna"), [(40, HOUR)]);
+    assert_eq!(of(&limiter, "alice"), [(10, HOUR), (30, HOUR), (40, HOUR)]);
     set(&limiter, own("bob"));
-    assert_eq!(of(&limiter, "bob"), [(10, HOUR), (20, HOUR)], "none matches");
-    assert_eq!(of(&limiter, "alice"), [(100, HOUR)], "what was hers is the pattern's again");
+    assert_eq!(of(&limiter, "bob"), [(10, HOUR)]);
+    assert_eq!(past(&limiter, Request::user("bob").with("plan", "pro")), [(10, HOUR), (20, HOUR)]);
+    assert_eq!(past(&limiter, Request::user("carol").with("plan", "pro")), []);
+    assert!(of(&limiter, "alice").contains(&(100, HOUR)), "what was hers is the pattern's again");
 }
 
 #[test]
-fn a_tier_that_is_new_succeeds_the_rules_own_and_a_pattern_that_is_new_tiers_too() {
+fn a_new_tier_has_the_former_limits_of_the_rule() {
     let rule = || with(10, "bob", 30).tier("plan", "pro", Limit::per_hour(20));
     let (tier, _) = limiter(rule());
     set(&tier, rule().tier("plan", "free", Limit::per_hour(60)));
     assert_eq!(past(&tier, Request::user("alice").with("plan", "free")), [(10, HOUR)]);
+    assert_eq!(past(&tier, Request::user("alice").with("plan", "pro")), []);
     let (pattern, _) = limiter(rule().override_matching("user", "*l*", Limit::per_hour(40)));
     let patterns = rule().override_matching("user", "*l*", Limit::per_hour(40));
     set(&pattern, patterns.override_matching("user", "c*", Limit::per_hour(70)));
-    assert_eq!(of(&pattern, "cecil"), [], "the first pattern applies");
-    assert_eq!(of(&pattern, "carmen"), [(10, HOUR), (20, HOUR)]);
+    assert_eq!(of(&pattern, "carmen"), [(10, HOUR)]);
+    assert_eq!(of(&pattern, "alice"), []);
 }
 
 #[test]
-fn a_place_for_some_requests_of_a_key_begins_anew_each_time() {
+fn an_override_for_some_requests_of_a_key_begins_anew_and_counts_only_its_own() {
     let rule = || Rule::new("api", Limit::per_hour(10)).key(["tenant"]);
     let own = |count| rule().override_for("user", "alice", Limit::per_hour(count));
     let alice = || Request::user("alice").with("tenant", "acme");
@@ -153,20 +173,21 @@ fn a_place_for_some_requests_of_a_key_begins_anew_each_time() {
     set(&limiter, rule());
     assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
     set(&limiter, own(60));
-    assert_eq!(past(&limiter, alice()), []);
+    assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
 }
 
 #[test]
 fn a_rule_of_other_keys_begins_anew_and_remembers_when_it_is_as_before() {
     let (limiter, _) = limiter(rule(10));
+    let alice = || past(&limiter, Request::user("alice").with("tenant", "acme"));
     set(&limiter, rule(20).key(["tenant"]));
-    assert_eq!(of(&limiter, "alice"), []);
+    assert_eq!(alice(), []);
     set(&limiter, rule(30));
-    assert_eq!(of(&limiter, "alice"), [(10, HOUR)]);
+    assert_eq!(alice(), [(10, HOUR)]);
 }
 
 #[test]
-fn a_rule_that_comes_back_succeeds_whichever_pattern_applied() {
+fn a_rule_that_comes_back_counts_what_any_pattern_counted() {
     let patterns = || {
         ["al*", "ali*", "alic*", "a*"]
             .into_iter()
@@ -189,28 +210,6 @@ fn so_many_changes_are_remembered_and_no_more() {
     (101..=132).for_each(|count| set(&often, rule(count)));
     assert_eq!(of(&often, "alice").len(), 32);
     assert_eq!(often.set_policy(rule(133)), Err(ConfigError::TooManyChanges { rule: "api", bound: 32 }));
-    // A rule that comes back has its own limit to remember, too.
-    for (overrides, fits) in [(31, true), (32, false)] {
-        let many = (0..overrides).fold(rule(10), |rule, number| {
-            rule.override_for("user", number.to_string(), Limit::per_hour(100 + number))
-        });
-        let (back, _) = limiter(many);
-        set(&back, Policy::new().limit("other", Limit::per_hour(1)));
-        assert_eq!(back.set_policy(rule(10)).is_ok(), fits);
-    }
-}
-
-#[test]
-fn of_very_many_tiers_some_are_succeeded() {
-    let tiers = |own: Option<&str>| {
-        let rule =
-            (0..40).fold(rule(10), |rule, number| rule.tier("plan", number.to_string(), Limit::per_hour(100 + number)));
-        own.into_iter().fold(rule, |rule, user| rule.override_for("user", user, Limit::per_hour(50)))
-    };
-    let (limiter, _) = limiter(tiers(None));
-    set(&limiter, tiers(Some("alice")));
-    let alice = of(&limiter, "alice");
-    assert_eq!((alice.len(), alice[0]), (32, (10, HOUR)), "the rule's own is one of them");
 }
 
 #[test]
@@ -219,16 +218,13 @@ fn limits_without_names_follow_each_other_in_their_order() {
     let (limiter, _) = limiter(limits([10, 20]));
     set(&limiter, limits([20, 30]));
     let succeeded = |limiter: &Limiter| {
-        let mut all = Vec::new();
-        limiter.for_each_meter("alice", |meter| {
-            all.push(meter.predecessors().iter().map(|past| past.meter().meaning().to_owned()).collect::<Vec<_>>());
-        });
-        all
+        let words = |former: Former| former.into_iter().map(|(words, _)| words).collect::<Vec<_>>();
+        former(limiter, Request::new("alice")).into_iter().map(words).collect::<Vec<_>>()
     };
     assert_eq!(succeeded(&limiter), [vec![], vec!["10/h"]]);
     set(&limiter, limits([40, 50]));
     assert_eq!(succeeded(&limiter), [vec!["20/h"], vec!["10/h", "30/h"]]);
-    // Another that comes is nobody's successor.
+    // Another that is added replaces none.
     set(&limiter, [40, 50, 60].map(Limit::per_hour));
     assert_eq!(succeeded(&limiter), [vec!["20/h"], vec!["10/h", "30/h"], vec![]]);
     set(&limiter, [50, 70, 60].map(Limit::per_hour));

@@ -1,0 +1,95 @@
+//! What Envoy asks, and what it is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::{Key, Name, Setting};
+
+use super::{Metadata, Unit};
+
+/// A descriptor of a request: one hit, unless told otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'r> {
+    pub(super) entries: &'r [(&'r str, &'r str)],
+    pub(super) hits: Hits,
+    pub(super) limit: Option<(Unit, u32)>,
+}
+
+impl<'r> Descriptor<'r> {
+    /// Keys and their values.
+    #[must_use]
+    pub fn new(entries: &'r [(&'r str, &'r str)]) -> Descriptor<'r> {
+        Descriptor { entries, hits: Hits::Charge(1), limit: None }
+    }
+
+    /// Sets what is to be done.
+    #[must_use]
+    pub fn hits(mut self, hits: Hits) -> Descriptor<'r> {
+        self.hits = hits;
+        self
+    }
+
+    /// Brings a limit of so many requests per unit, whatever the files say of the
+    /// descriptor. It counts together with a limit of the files that has the same
+    /// unit.
+    #[must_use]
+    pub fn limit(mut self, unit: Unit, requests: u32) -> Descriptor<'r> {
+        self.limit = Some((unit, requests));
+        self
+    }
+}
+
+/// What a descriptor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hits {
+    /// To be charged so many.
+    Charge(u64),
+    /// Whether one more hit would pass, without charging any.
+    Peek,
+    /// To be given back so many.
+    Refund(u64),
+}
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+#[must_use = "an answer that nobody looks at limits nothing"]
+#[non_exhaustive]
+pub struct Answer {
+    /// Whether the request may pass.
+    pub allowed: bool,
+    /// What each of its descriptors says, in their order.
+    pub statuses: Vec<Status>,
+}
+
+/// What one descriptor says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Whether it lets the request pass. A shadow always does.
+    pub allowed: bool,
+    /// What applies to it, if anything does.
+    pub setting: Option<Setting>,
+    /// In what time; none if there is no limit.
+    pub unit: Option<Unit>,
+    /// Which limit of which file that is: see [`Matched::path`].
+    pub rule: Option<Name>,
+    /// What the file calls the limit.
+    pub name: Option<Arc<str>>,
+    /// Whose limit it is, if it refuses.
+    pub refused_key: Option<Key<'static>>,
+    /// Hits that are left.
+    pub remaining: u64,
+    /// How long to wait for this to pass; nothing if it does, and if it never
+    /// will.
+    pub retry_after: Option<Duration>,
+    /// How long until nothing of what was charged counts: the rest of the unit.
+    pub reset_after: Duration,
+    /// Whether it only watches.
+    pub shadow: bool,
+    /// Whether it only watches, and would have refused.
+    pub shadow_refuses: bool,
+    /// Whether a stand-in answered, because the store did not.
+    pub degraded: bool,
+    /// What the file wants Envoy to be told if this passes.
+    pub metadata: Option<Arc<Metadata>>,
+}

@@ -1,0 +1,156 @@
+use super::*;
+use crate::{CheckError, Key, Limit, Limiter, ManualClock, Name, Policy, Request, Rule};
+
+/// A store that is always away.
+struct Away(ManualClock);
+
+#[derive(Debug, thiserror::Error)]
+#[error("gone")]
+struct Gone;
+
+impl Store for Away {
+    async fn decide(&self, _: &[Check<'_>], _: &mut [Verdict]) -> Result<Micros, StoreError> {
+        Err(StoreError::Failed { source: Box::new(Gone) })
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.0
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("nothing here waits"),
+    }
+}
+
+fn limiter(policy: impl Into<Policy>, mode: Option<FailureMode>) -> Limiter<Away> {
+    let clock = ManualClock::default();
+    let local = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
+    let builder = Limiter::builder(policy).store(Away(clock)).local_store(local);
+    match mode {
+        Some(mode) => builder.on_failure(mode),
+        None => builder,
+    }
+    .build()
+    .expect("a valid policy")
+}
+
+#[test]
+fn without_a_mode_the_error_is_the_answer() {
+    let limiter = limiter(Limit::per_second(2), None);
+    assert!(block_on(limiter.check_async("alice")).is_err());
+}
+
+#[test]
+fn open_lets_pass_and_closed_does_not_and_both_say_so() {
+    for (mode, allowed) in [(FailureMode::Open, true), (FailureMode::Closed, false)] {
+        let limiter = limiter(Limit::per_second(2), Some(mode));
+        for _ in 0..5 {
+            let decision = block_on(limiter.check_async("alice")).expect("a stand-in answers");
+            assert_eq!((decision.is_allowed(), decision.is_degraded()), (allowed, true));
+            assert_eq!(decision.retry_after().is_zero(), allowed);
+        }
+        assert!(block_on(limiter.refund_async("alice")).is_err(), "a refund has no stand-in");
+        assert!(block_on(limiter.reset_async("alice")).is_err(), "a reset has no stand-in");
+    }
+}
+
+#[test]
+fn local_keeps_the_share_of_one_process() {
+    let limiter = limiter(Limit::per_second(8), Some(FailureMode::local(4)));
+    let admitted = (0..10).filter(|_| block_on(limiter.check_async("alice")).is_ok_and(|d| d.is_allowed()));
+    assert_eq!(admitted.count(), 2);
+    let beyond = block_on(limiter.check_async(Request::new("bob").cost(3))).expect("a stand-in answers");
+    assert!(!beyond.is_allowed() && beyond.is_degraded(), "more than the share holds");
+    assert!(block_on(limiter.check_async(Key::from("bob"))).is_ok_and(|d| d.is_allowed()), "and bob was not charged");
+}
+
+#[test]
+fn a_request_with_an_id_is_charged_once_where_a_process_decides_by_itself() {
+    let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
+    let ask = |id| block_on(limiter.check_async(Request::new("alice").id(id))).expect("a stand-in answers");
+    assert_eq!((ask("a").remaining(), ask("a").remaining(), ask("b").remaining()), (3, 3, 2));
+    assert!(ask("a").is_repeated() && ask("a").is_degraded());
+}
+
+#[test]
+fn what_was_used_of_a_share_stays_used_when_the_limit_is_changed() {
+    let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
+    let ask = |cost| block_on(limiter.check_async(Request::new("alice").cost(cost)));
+    assert_eq!(ask(3).expect("a stand-in answers").remaining(), 1);
+    limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
+    assert_eq!(ask(1).expect("a stand-in answers").remaining(), 6);
+}
+
+#[test]
+fn each_rule_has_its_own_and_one_closed_charges_nobody() {
+    let policy = Policy::new()
+        .meter(Meter::new(Name::literal("local"), Limit::per_second(2)).on_failure(FailureMode::local(1)))
+        .meter(Meter::new(Name::literal("closed"), Limit::per_second(2)).on_failure(FailureMode::Closed));
+    let limiter = limiter(policy, Some(FailureMode::Open));
+    for _ in 0..5 {
+        let decision = block_on(limiter.check_async("alice")).expect("a stand-in answers");
+        assert_eq!((decision.is_allowed(), decision.rule().as_str()), (false, "closed"));
+        assert_eq!((decision.remaining(), decision.wait()), (0, FailureMode::RETRY_AFTER));
+    }
+    let local = block_on(limiter.peek_async(Request::new("alice").rule("local"))).expect("a stand-in answers");
+    assert_eq!((local.remaining(), local.is_degraded()), (2, true));
+}
+
+#[test]
+fn whoever_wants_more_than_the_share_of_one_limit_is_charged_to_no_other() {
+    let policy = Policy::new().limit("small", Limit::per_second(4)).limit("large", Limit::per_second(40));
+    let limiter = limiter(policy, Some(FailureMode::local(2)));
+    let decision = block_on(limiter.check_async(Request::new("alice").cost(3))).expect("a stand-in answers");
+    assert_eq!((decision.is_allowed(), decision.rule().as_str()), (false, "small"));
+    assert_eq!(decision.wait(), FailureMode::RETRY_AFTER);
+    let large = block_on(limiter.peek_async(Request::new("alice").rule("large"))).expect("a stand-in answers");
+    assert_eq!(large.remaining(), 20);
+}
+
+#[test]
+fn a_limit_without_a_mode_leaves_all_without_an_answer() {
+    let policy = Policy::new()
+        .meter(Meter::new(Name::literal("open"), Limit::per_second(2)).on_failure(FailureMode::Open))
+        .limit("none", Limit::per_second(2));
+    let limiter = limiter(policy, None);
+    assert!(block_on(limiter.check_async("alice")).is_err());
+    let open = block_on(limiter.check_async(Request::new("alice").rule("open"))).expect("a stand-in answers");
+    assert_eq!((open.is_allowed(), open.remaining()), (true, 2));
+}
+
+#[test]
+fn a_rule_has_a_mode_of_its_own() {
+    let rule = Rule::new("api", Limit::per_second(2)).tier("plan", "pro", Limit::per_second(3));
+    let limiter = limiter(rule.on_failure(FailureMode::Closed), Some(FailureMode::Open));
+    for request in [Request::new("alice"), Request::new("alice").with("plan", "pro")] {
+        assert!(!block_on(limiter.check_async(request)).expect("a stand-in answers").is_allowed());
+    }
+}
+
+#[test]
+fn limiters_can_have_one_store_for_their_stand_ins() {
+    let clock = ManualClock::default();
+    let local = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
+    let local = Arc::new(local);
+    let admitted = [(); 2].map(|()| {
+        let builder = Limiter::builder(Limit::per_second(2)).store(Away(clock.clone()));
+        let limiter = builder.on_failure(FailureMode::local(1)).local_store(Arc::clone(&local)).build();
+        let limiter = limiter.expect("a valid policy");
+        (0..5).filter(|_| block_on(limiter.check_async("alice")).is_ok_and(|d| d.is_allowed())).count()
+    });
+    assert_eq!(admitted, [2, 0]);
+}
+
+#[test]
+fn what_the_caller_did_wrong_has_no_stand_in() {
+    let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
+    let builder = Limiter::builder(Limit::per_second(5)).store(store);
+    let limiter = builder.on_failure(FailureMode::Open).build().expect("a valid policy");
+    assert!(limiter.is_allowed(Request::new("alice").id("a")));
+    let reused = limiter.check(Request::new("alice").cost(2).id("a"));
+    assert!(matches!(reused, Err(CheckError::IdReused { .. })), "{reused:?}");
+}

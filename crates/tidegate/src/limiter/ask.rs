@@ -1,0 +1,333 @@
+//! From requests to decisions: the one protocol.
+//!
+//! Requests become checks by the policy in force, and the store decides all of
+//! them in one slice. If the policy was replaced meanwhile, what was charged is
+//! given back and all is asked again: a decision is made by one policy, while
+//! that was in force. A store that never waits is asked in the same way, and
+//! the future is ready when it is first polled.
+
+use std::collections::HashMap;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::Limiter;
+use super::current::{Current, InForce, Policies};
+use crate::blocking;
+use crate::decision::Decision;
+use crate::kernel::{Verb, Verdict};
+use crate::observe::Event;
+use crate::policy::{Applied, Resolution};
+use crate::request::Request;
+use crate::store::{Check, CheckError, ImmediateStore, RequestId, Store, StoreError};
+use crate::time::Micros;
+
+/// A request, and what is asked of its limits.
+pub(super) type Asked<'q, 'r> = (Verb, &'q Request<'r>);
+
+/// What came of some requests: mostly of one.
+type Decisions = SmallVec<[Result<Decision, CheckError>; 1]>;
+
+/// Requests by the policy in force; an error if one does not fit it.
+type Resolved<'p, 'r> = SmallVec<[Result<Resolution<'p, 'r>, CheckError>; 1]>;
+
+/// What there is one of for each limit: mostly few.
+type Few<T> = SmallVec<[T; 4]>;
+
+impl<S: Store> Limiter<S> {
+    pub(super) async fn ask(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+        only(self.ask_all(&[(verb, request)], Policies::current_for_long).await?)
+    }
+
+    /// Asks for all of some requests, or none: if one is refused or has an error,
+    /// nothing is charged, and the others say what they would have answered.
+    ///
+    /// # Errors
+    /// If the store did not answer.
+    pub(super) async fn ask_all(
+        &self,
+        asked: &[Asked<'_, '_>],
+        in_force: fn(&Policies) -> InForce<'_>,
+    ) -> Result<Decisions, CheckError> {
+        let inner = &*self.inner;
+        loop {
+            let current = in_force(&inner.policies);
+            let resolved: Resolved<'_, '_> =
+                asked.iter().map(|(verb, request)| self.resolve(&current, *verb, request)).collect();
+            let mut round = Round::new(asked, &resolved[..]);
+            let decided = round.decide(&inner.store).await?;
+            if round.matters() && !inner.policies.is_current(&current) {
+                round.give_back(&inner.store).await;
+                continue;
+            }
+            inner.policies.settle(&current, inner.store.clock());
+            let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
+            let errors = round.into_errors();
+            for (((verb, request), resolution), decision) in asked.iter().zip(&resolved).zip(&decisions) {
+                let Ok(resolution) = resolution else { continue };
+                let decision = decision.unwrap_or_else(Decision::unlimited);
+                // What was admitted and not charged, because of another request, was only looked at.
+                let is_charged = is_carried_out || !decision.is_allowed();
+                let asked = (if is_charged { *verb } else { Verb::Peek }, *request);
+                self.tell_of(decision, decided, asked, resolution);
+                self.ask_shadows(asked, resolution, decision).await;
+            }
+            let answers = resolved.into_iter().zip(errors).zip(decisions);
+            let answers = answers.map(|((line, error), decision)| match error {
+                Some(error) => Err(error),
+                None => line.map(|_| decision.unwrap_or_else(Decision::unlimited)),
+            });
+            return Ok(answers.collect());
+        }
+    }
+
+    /// What applies to a request, whose cost every limit could admit; observers
+    /// are told what it lacks.
+    pub(super) fn resolve<'p, 'r>(
+        &self,
+        current: &'p Current,
+        verb: Verb,
+        request: &Request<'r>,
+    ) -> Result<Resolution<'p, 'r>, CheckError> {
+        let resolution = current.policy.resolve(request);
+        for (rule, attribute) in &resolution.lacking {
+            self.inner.observers.tell_missing(*rule, attribute);
+        }
+        if let Some(problem) = resolution.problem {
+            return Err(*problem);
+        }
+        if resolution.blocked_by.is_none() {
+            resolution.enforced.iter().try_for_each(|applied| applied.check(verb).map(drop))?;
+        }
+        Ok(resolution)
+    }
+
+    /// Asks the shadow rules: a refused request is charged to none of them
+    /// either, and a repeated one was charged when it was first answered.
+    async fn ask_shadows(&self, (verb, request): Asked<'_, '_>, resolution: &Resolution<'_, '_>, decision: Decision) {
+        let asked = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
+        let shadows = if decision.is_repeated() { &[] } else { &*resolution.shadows };
+        for shadow in shadows {
+            // A cost that can never pass is refused by a shadow, too: there is nothing to ask.
+            let Ok(check) = shadow.check(asked) else { continue };
+            let mut verdicts = [Verdict::default()];
+            if let Ok(at) = self.store().decide(&[check], &mut verdicts).await {
+                let (decision, Applied { key, meter, .. }) = (check.decision(verdicts[0]), shadow);
+                let (rule, &Request { cost, in_addition, .. }, limit) = (decision.rule(), request, meter.limit());
+                let event = Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: true };
+                self.inner.observers.tell(&event);
+            }
+        }
+    }
+
+    /// Tells the observers of a decision.
+    fn tell_of(
+        &self,
+        decision: Decision,
+        decided: Option<Micros>,
+        (verb, request): Asked<'_, '_>,
+        resolution: &Resolution<'_, '_>,
+    ) {
+        let observers = &self.inner.observers;
+        if !observers.is_empty() {
+            // Where the store was not needed, the observers get its time all the same.
+            let at = decided.unwrap_or_else(|| self.store().clock().now());
+            let rule = decision.rule();
+            let (key, limit) = (resolution.key_of(rule).unwrap_or(&request.key), resolution.limit_of(rule));
+            let &Request { cost, in_addition, .. } = request;
+            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: false });
+        }
+    }
+}
+
+impl<S: ImmediateStore> Limiter<S> {
+    #[inline(never)]
+    pub(super) fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+        only(blocking::now(self.ask_all(&[(verb, request)], Policies::current))?)
+    }
+}
+
+fn only(mut decisions: Decisions) -> Result<Decision, CheckError> {
+    decisions.pop().unwrap_or_else(|| Ok(Decision::unlimited()))
+}
+
+/// Some requests as checks, and what came of them.
+struct Round<'a> {
+    asked: &'a [Asked<'a, 'a>],
+    resolved: &'a [Result<Resolution<'a, 'a>, CheckError>],
+    /// Requests that cannot be admitted together with those before them.
+    errors: SmallVec<[Option<CheckError>; 1]>,
+    /// What each limit of each request says, in their order.
+    said: Few<Verdict>,
+    /// What the store was asked last.
+    checks: Few<Check<'a>>,
+    verdicts: Few<Verdict>,
+    id: Option<RequestId<'a>>,
+    is_carried_out: bool,
+}
+
+/// What the limits of a round are asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    /// What the requests ask for.
+    All,
+    /// The same, without those that only look: they have been asked.
+    Changes,
+    /// What would come of it.
+    Peeks,
+}
+
+impl<'a> Round<'a> {
+    fn new(asked: &'a [Asked<'a, 'a>], resolved: &'a [Result<Resolution<'a, 'a>, CheckError>]) -> Round<'a> {
+        let (checks, verdicts, said) = (Few::new(), Few::new(), Few::new());
+        let errors = asked.iter().map(|_| None).collect();
+        let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: false };
+        if asked.len() > 1 {
+            round.add_up();
+        }
+        round.said = smallvec![Verdict::default(); round.limits().count()];
+        // Only charges and refunds of something need an id; that of the first names all.
+        let id = asked.iter().find_map(|(_, request)| request.request_id());
+        round.id = id.filter(|_| round.limits().any(|(_, applied)| applied.cost > 0));
+        round
+    }
+
+    /// The limits of all requests, and which request each is of.
+    fn limits(&self) -> impl Iterator<Item = (usize, &'a Applied<'a, 'a>)> {
+        self.resolved.iter().zip(&self.errors).enumerate().flat_map(|(index, (resolution, error))| {
+            let asked = resolution.as_ref().ok().filter(|line| line.blocked_by.is_none() && error.is_none());
+            asked.into_iter().flat_map(|resolution| &resolution.enforced).map(move |applied| (index, applied))
+        })
+    }
+
+    /// Finds requests whose costs no limit could ever admit together.
+    fn add_up(&mut self) {
+        let mut costs: HashMap<_, u64> = HashMap::new();
+        let mut errors: SmallVec<[(usize, CheckError); 1]> = SmallVec::new();
+        for (index, applied) in self.limits().filter(|(index, _)| self.asked[*index].0 == Verb::Charge) {
+            let cost = costs.entry((applied.meter.identity(), &applied.key)).or_default();
+            *cost = cost.saturating_add(applied.cost);
+            if let Err(error) = Check::new(applied.meter, &applied.key, Verb::Charge, *cost) {
+                errors.push((index, error));
+            }
+        }
+        errors.into_iter().for_each(|(index, error)| self.errors[index] = Some(error));
+    }
+
+    /// Asks the store, and says when it decided if there was anything to ask.
+    async fn decide(&mut self, store: &impl Store) -> Result<Option<Micros>, StoreError> {
+        if let [_] = self.asked {
+            return self.ask(Ask::All, store).await;
+        }
+        let is_out = |line: &Result<Resolution<'_, '_>, _>| !line.as_ref().is_ok_and(|line| line.blocked_by.is_none());
+        let is_refused = self.resolved.iter().any(is_out) || self.errors.iter().any(Option::is_some);
+        let peeks = self.asked.iter().filter(|(verb, _)| *verb == Verb::Peek).count();
+        if !is_refused && (peeks == 0 || peeks == self.asked.len()) {
+            return self.ask(Ask::All, store).await;
+        }
+        // A peek that is refused refuses all, so it is asked before anything is charged.
+        let decided = self.ask(Ask::Peeks, store).await?;
+        if is_refused || self.said.iter().any(|verdict| !verdict.allowed) {
+            return Ok(decided);
+        }
+        self.ask(Ask::Changes, store).await
+    }
+
+    async fn ask(&mut self, ask: Ask, store: &impl Store) -> Result<Option<Micros>, StoreError> {
+        let mut places: Few<Option<usize>> = Few::new();
+        let mut known = HashMap::new();
+        let mut checks: Few<Check<'a>> = Few::new();
+        for (index, applied) in self.limits() {
+            let (asked, cost) = (self.asked[index].0, applied.cost);
+            let (verb, cost) = match (ask, asked) {
+                (Ask::Changes, Verb::Peek) => {
+                    places.push(None);
+                    continue;
+                }
+                (Ask::Peeks, Verb::Refund | Verb::Reset) => (Verb::Peek, 0),
+                (Ask::Peeks, Verb::Charge | Verb::Peek) => (Verb::Peek, cost),
+                (Ask::All | Ask::Changes, verb) => (verb, cost),
+            };
+            // Two requests that ask one limit about one key are one check.
+            let next = checks.len();
+            let is_alone = self.asked.len() == 1;
+            let place =
+                if is_alone { next } else { *known.entry((applied.meter.identity(), &applied.key)).or_insert(next) };
+            match checks.get_mut(place) {
+                Some(check) => {
+                    let (verb, cost) = both(asked, (check.verb(), check.cost()), (verb, cost));
+                    *check = applied.check_of(verb, cost);
+                }
+                None => checks.push(applied.check_of(verb, cost)),
+            }
+            places.push(Some(place));
+        }
+        if let Some(id) = self.id.filter(|_| ask != Ask::Peeks) {
+            checks.iter_mut().for_each(|check| *check = check.with_id(id));
+        }
+        self.checks = checks;
+        self.verdicts = smallvec![Verdict::default(); self.checks.len()];
+        if self.checks.is_empty() {
+            self.is_carried_out = true;
+            return Ok(None);
+        }
+        let at = store.decide(&self.checks, &mut self.verdicts).await?;
+        for (said, place) in self.said.iter_mut().zip(places) {
+            if let Some(place) = place {
+                *said = self.verdicts[place];
+            }
+        }
+        let refuses = |(check, verdict): (&Check<'_>, &Verdict)| check.verb() == Verb::Charge && !verdict.allowed;
+        self.is_carried_out = ask != Ask::Peeks && !self.checks.iter().zip(&self.verdicts).any(refuses);
+        Ok(Some(at))
+    }
+
+    /// Whether the answer would be wrong by a policy that is no longer in force.
+    /// What was given back cannot be given back again, and an id has one answer.
+    fn matters(&self) -> bool {
+        let asks_for = |verb| self.asked.iter().any(|(asked, _)| *asked == verb);
+        self.id.is_none() && !asks_for(Verb::Refund) && (self.is_carried_out || !asks_for(Verb::Charge))
+    }
+
+    /// Gives back what was charged. If it cannot be given back, it was charged
+    /// in vain: against the caller.
+    async fn give_back(&self, store: &impl Store) {
+        // A fallback has charged nothing in the store.
+        let is_charged = |(check, verdict): &(&Check<'a>, &Verdict)| check.verb() == Verb::Charge && !verdict.degraded;
+        let charged = self.checks.iter().zip(&self.verdicts).filter(is_charged);
+        let refunds: Few<Check<'_>> = charged.map(|(check, _)| check.as_refund()).collect();
+        if !refunds.is_empty() {
+            let mut verdicts: Few<Verdict> = smallvec![Verdict::default(); refunds.len()];
+            let _ = store.decide(&refunds, &mut verdicts).await;
+        }
+    }
+
+    fn into_errors(self) -> SmallVec<[Option<CheckError>; 1]> {
+        self.errors
+    }
+
+    /// The decision of each request, by the limit that binds; none where there
+    /// is an error.
+    fn decisions(&self) -> SmallVec<[Option<Decision>; 1]> {
+        let blocked = |line: &Resolution<'_, '_>| line.blocked_by.map(Decision::blocked);
+        let mut decisions: SmallVec<[_; 1]> =
+            self.resolved.iter().map(|line| line.as_ref().ok().and_then(blocked)).collect();
+        for ((index, applied), verdict) in self.limits().zip(&self.said) {
+            let decision = Decision::new(applied.meter.name(), applied.meter.capacity(), *verdict);
+            decisions[index] = Some(decisions[index].map_or(decision, |other: Decision| other.and(decision)));
+        }
+        decisions
+    }
+}
+
+/// What two requests ask of one state: all that is charged, less what is given
+/// back; or the larger cost, if one of them only looks.
+fn both(asked: Verb, known: (Verb, u64), other: (Verb, u64)) -> (Verb, u64) {
+    match (known, other) {
+        ((Verb::Charge, charge), (Verb::Refund, refund)) | ((Verb::Refund, refund), (Verb::Charge, charge)) => {
+            if charge >= refund { (Verb::Charge, charge - refund) } else { (Verb::Refund, refund - charge) }
+        }
+        ((Verb::Peek, so_far), (Verb::Peek, cost)) if asked == Verb::Peek => (Verb::Peek, so_far.max(cost)),
+        ((verb, so_far), (other, cost)) if verb == other => (verb, so_far.saturating_add(cost)),
+        (known, _) => known,
+    }
+}
