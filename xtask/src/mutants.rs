@@ -2,7 +2,7 @@
 //! notice?
 //!
 //! Those of the library are made by `mutants/`, all in one build; those of the
-//! scripts by a test of `tidegate-redis`, which is also part of ci. Both have a
+//! scripts by a test of `tidegate-simulation`, which is also part of ci. Both have a
 //! list of those that no test can notice, with the reasons: a mistake that is
 //! neither noticed nor listed is a failure.
 
@@ -25,6 +25,7 @@ fn rust(options: &[String]) -> Result<(), Failure> {
 
 /// Also those that are listed are asked for long, to see that they still belong there.
 fn lua() -> Result<(), Failure> {
-    let step = Step::cargo("test --package tidegate-redis --lib every_mistake_in_a_script_is_noticed -- --nocapture");
+    let step =
+        Step::cargo("test --package tidegate-simulation --lib every_mistake_in_a_script_is_noticed -- --nocapture");
     step.with("TIDEGATE_MUTANTS", "thorough").run()
 }

@@ -2,17 +2,17 @@
 
 use std::cell::Cell;
 
+use tidegate_redis::internals::{self, Defect};
+
 use crate::embedded::host::Planted;
 
 /// What limiters have got wrong, or this one might.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mistake {
+pub(super) enum Mistake {
     /// In the scripts.
     Script(Planted),
-    /// A lease counts what was granted twice.
-    GrantsTwice,
-    /// A lease that is over is given back, and still handed out.
-    KeepsWhatItGaveBack,
+    /// In the store's leases.
+    Leases(Defect),
     /// A charge that was not answered is refunded.
     RefundsUponFailure,
     /// What was on its way when a connection was lost is sent again.
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Whether this mistake is planted, in the story that this thread tells.
-pub(crate) fn is_planted(mistake: Mistake) -> bool {
+pub(super) fn is_planted(mistake: Mistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
@@ -45,8 +45,12 @@ pub(super) fn plant(mistake: Option<Mistake>) -> impl Drop {
     impl Drop for Pulled {
         fn drop(&mut self) {
             PLANTED.set(None);
+            internals::plant(None);
         }
     }
     PLANTED.set(mistake);
+    if let Some(Mistake::Leases(defect)) = mistake {
+        internals::plant(Some(defect));
+    }
     Pulled
 }

@@ -8,6 +8,7 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::{
     AlgorithmKind, Check, Clock, Decision, FailureMode, Limiter, MemoryStore, Micros, Request, Store, StoreError,
 };
+use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore, RefusalCache, Servers};
 use tidegate_testkit::Random;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
@@ -16,7 +17,6 @@ use super::mistake::{Mistake, is_planted};
 use super::network::Dialer;
 use super::scenario::{LEASED, PREFIX};
 use super::world::World;
-use crate::{BreakerSettings, RedisFailure, RedisStore, RefusalCache};
 
 /// All processes of a story.
 #[derive(Clone)]
@@ -125,7 +125,8 @@ fn limiter(world: &Arc<World>, process: usize) -> Limiter<Watched> {
     let scenario = &world.scenario;
     let dialer = Dialer { world: Arc::clone(world), process };
     let deadline = if is_planted(Mistake::HasNoDeadline) { NO_DEADLINE } else { scenario.deadline };
-    let mut builder = RedisStore::builder(dialer).prefix(PREFIX).deadline(deadline).local_clock(world.clock());
+    let mut builder = RedisStore::builder(Servers::simulated(dialer));
+    builder = builder.prefix(PREFIX).deadline(deadline).simulated(world.clock());
     builder = builder.breaker(scenario.breaker);
     if let Some(lease) = scenario.lease {
         builder = builder.lease(LEASED, lease);

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Micros, RequestId, Store};
+use tidegate_redis::internals::{Call, Once, Task, Turn, id_key};
 use tidegate_testkit::block_on;
 
 use super::account::Account;
 use super::store::Settings;
 use super::{LIMITS, START};
-use crate::key::id_key;
-use crate::script::{Call, Once, Task, Turn};
 
 const ID: RequestId<'static> = RequestId { text: "order-17", payload: 1 };
 /// For how long the embedded store knows an id.

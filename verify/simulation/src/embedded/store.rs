@@ -1,4 +1,4 @@
-//! A store like [`RedisStore`](crate::RedisStore), with the script in this
+//! A store like [`RedisStore`](tidegate_redis::RedisStore), with the script in this
 //! process. Whatever the script writes is looked at: a state must be kept as
 //! long as it matters, and no longer than it was told to.
 
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use tidegate::kernel::{Kernel, LimitKernel, Verdict};
 use tidegate::{Check, Clock, Limit, ManualClock, Micros, Store, StoreError};
+use tidegate_redis::RedisFailure;
+use tidegate_redis::internals::{
+    self, Call, Named, Once, Reply, Task, Turn, genesis_key, read_bucket, read_window, state_key,
+};
 
 use super::host;
 use super::keyspace::Keyspace;
-use crate::failure::{RedisFailure, Remedy};
-use crate::key::{genesis_key, state_key};
-use crate::script::{Call, Named, Once, Reply, Task, Turn, read_bucket, read_window};
 
 pub(super) struct EmbeddedStore {
     keyspace: Mutex<Keyspace>,
@@ -135,10 +136,7 @@ fn failure(error: String) -> RedisFailure {
         assert!(error[..at].ends_with("runtime error: "), "not the first word: {error}");
     }
     let error = redis::RedisError::from((redis::ErrorKind::Extension, "the script failed", error));
-    match Remedy::of(&error) {
-        Remedy::GiveUp(failure) => failure,
-        remedy => panic!("nothing that a script does is answered by {remedy:?}"),
-    }
+    internals::failure(&error).unwrap_or_else(|remedy| panic!("the store answers a failed script by {remedy}"))
 }
 
 /// Whether a state that was just written is kept for as long as it should be.

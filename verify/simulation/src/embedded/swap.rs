@@ -3,14 +3,13 @@
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::Kept;
 use tidegate::{Limit, Micros};
+use tidegate_redis::RedisFailure;
+use tidegate_redis::internals::{Form, Outcome, Task, Turn};
 
 use super::START;
 use super::account::Account;
 use super::keyspace::{Answer, Keyspace};
 use super::store::{EmbeddedStore, Settings};
-use crate::failure::RedisFailure;
-use crate::script::{Outcome, Task, Turn};
-use crate::state::Form;
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
 

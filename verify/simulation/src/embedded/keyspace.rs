@@ -6,8 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use tidegate::Micros;
-
-use crate::script::numbers;
+use tidegate_redis::internals::numbers;
 
 #[derive(Clone)]
 pub(crate) struct Keyspace {

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use tidegate::AlgorithmKind;
+use tidegate_redis::internals::{Length, PARTS, assemble};
 
 use self::lua::Mistake;
 use self::survivors::{SURVIVORS, Survivor};
 use super::{compare, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
-use crate::script::{Length, PARTS, assemble};
 
 /// What a mutant has to pass: about a second for one that passes it all.
 fn quick() -> Vec<(&'static str, fn())> {

@@ -5,9 +5,13 @@
 //! twice: what is swallowed once is followed by silence.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
+use tidegate_redis::internals::Dial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -67,7 +71,7 @@ impl Wire {
 }
 
 /// Opens connections for one process, to whoever is the primary.
-pub(crate) struct Dialer {
+pub(super) struct Dialer {
     pub(super) world: Arc<World>,
     pub(super) process: usize,
 }
@@ -77,8 +81,23 @@ const IN_FLIGHT: usize = 64 * 1024;
 /// Commands on their way: as many as the client sends at most.
 const MOST_COMMANDS: usize = 1_024;
 
+impl Dial for Dialer {
+    fn dial(
+        &self,
+        settings: AsyncConnectionConfig,
+    ) -> Pin<Box<dyn Future<Output = RedisResult<MultiplexedConnection>> + Send + '_>> {
+        Box::pin(async {
+            let stream = self.connect().await?;
+            let info = RedisConnectionInfo::default();
+            let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, settings).await?;
+            tokio::spawn(driver);
+            Ok(connection)
+        })
+    }
+}
+
 impl Dialer {
-    pub(crate) async fn dial(&self) -> io::Result<DuplexStream> {
+    async fn connect(&self) -> io::Result<DuplexStream> {
         let Dialer { world, process } = self;
         let delay = world.lock().delay(*process);
         sleep(delay).await;

@@ -23,7 +23,7 @@ pub(super) const START: u64 = 1_700_000_003_123_457;
 /// never mistaken for each other, whatever is done to the servers' clocks.
 const LOCAL_START: u64 = START - 86_400_000_000;
 
-pub(crate) struct World {
+pub(super) struct World {
     pub(super) scenario: Scenario,
     began: Instant,
     state: Mutex<State>,

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::Decision;
+use tidegate_redis::internals::Defect;
 use tokio::time::{Instant, sleep};
 
 use super::mistake::Mistake;
@@ -115,7 +116,7 @@ fn found(mistake: Mistake, could_matter: fn(&Scenario) -> bool) -> String {
 }
 
 fn found_in_script(from: &'static str, to: &'static str, could_matter: fn(&Scenario) -> bool) -> String {
-    assert!(crate::scripts().iter().any(|(_, text)| text.contains(from)), "no script says {from:?}");
+    assert!(tidegate_redis::scripts().iter().any(|(_, text)| text.contains(from)), "no script says {from:?}");
     found(Mistake::Script(Planted { from, to }), could_matter)
 }
 
@@ -133,12 +134,12 @@ fn is_strict(scenario: &Scenario) -> bool {
 
 #[test]
 fn a_grant_that_counts_twice_is_found() {
-    assert!(found(Mistake::GrantsTwice, is_leased).contains("admitted"));
+    assert!(found(Mistake::Leases(Defect::GrantsTwice), is_leased).contains("admitted"));
 }
 
 #[test]
 fn a_lease_that_is_given_back_and_kept_is_found() {
-    assert!(found(Mistake::KeepsWhatItGaveBack, is_leased).contains("given back"));
+    assert!(found(Mistake::Leases(Defect::KeepsWhatItGaveBack), is_leased).contains("given back"));
 }
 
 #[test]

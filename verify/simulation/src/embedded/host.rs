@@ -9,9 +9,9 @@ use mlua::{
     BorrowedBytes, Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, Variadic, VmState,
 };
 use redis::{Arg, Cmd};
+use tidegate_redis::scripts;
 
 use super::keyspace::{Answer, Keyspace};
-use crate::script::scripts;
 
 thread_local! {
     /// One for the scripts as they are, and one for each change to them.

@@ -11,9 +11,9 @@ use std::fmt;
 
 use tidegate::kernel::{LimitKernel, Verb};
 use tidegate::{AlgorithmKind, Check, Limit, Micros};
+use tidegate_redis::internals::{id_key, state_key};
 
 use super::scenario::{PREFIX, Scenario};
-use crate::key::state_key;
 
 pub(super) struct Judge {
     is_strict: bool,
@@ -173,7 +173,7 @@ impl Judge {
     /// A store let checks pass, at a time of its own; `now` is the world's.
     pub(super) fn admitted(&mut self, checks: &[Check<'_>], at: Micros, now: u64) {
         if let Some(id) = checks.first().and_then(Check::id) {
-            let id = self.ids.entry(crate::key::id_key(PREFIX, &checks[0], id.text)).or_default();
+            let id = self.ids.entry(id_key(PREFIX, &checks[0], id.text)).or_default();
             if std::mem::replace(&mut id.is_admitted, true) {
                 return;
             }

@@ -2,13 +2,13 @@
 
 use tidegate::kernel::Verb;
 use tidegate::{AlgorithmKind, Limit};
+use tidegate_redis::internals::numbers;
 use tidegate_testkit::Random;
 
 use super::account::Account;
 use super::keyspace::{Answer, Keyspace};
 use super::store::{EmbeddedStore, Settings};
 use super::{LIMITS, START};
-use crate::script::numbers;
 
 /// Where they begin again: `SUMS` in `log.lua`.
 const SUMS: u64 = 1 << 52;

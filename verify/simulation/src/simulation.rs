@@ -33,8 +33,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-pub(crate) use self::mistake::{Mistake, is_planted};
-pub(crate) use self::network::Dialer;
+use self::mistake::Mistake;
 use self::process::Processes;
 use self::scenario::Scenario;
 use self::world::World;

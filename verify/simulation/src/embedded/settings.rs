@@ -2,12 +2,12 @@
 
 use tidegate::Micros;
 use tidegate::kernel::Verb;
+use tidegate_redis::internals::{Call, Outcome, Task, Turn};
 use tidegate_testkit::Random;
 
 use super::account::Account;
 use super::store::{EmbeddedStore, Settings};
 use super::{LIMITS, START};
-use crate::script::{Call, Outcome, Task, Turn};
 
 const SENT: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
 

@@ -2,7 +2,7 @@
 //! runs in Lua 5.1 on a small keyspace, millions of times.
 //!
 //! What a real server adds, and whether it does what the keyspace here
-//! believes, `tests/twin.rs` and `tests/conformance.rs` show.
+//! believes, `tests/twin.rs` and `tests/conformance.rs` of `tidegate-redis` show.
 
 mod account;
 mod expiry;

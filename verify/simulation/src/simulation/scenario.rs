@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate::{AlgorithmKind, FailureMode, Limit, Policy};
+use tidegate_redis::{BreakerSettings, Lease};
 use tidegate_testkit::Random;
 
 use super::faults::Fault;
-use crate::{BreakerSettings, Lease};
 
 pub(super) const PREFIX: &str = "tg";
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use tidegate::Micros;
+use tidegate_redis::scripts;
 use tokio::time::Instant;
 
 use super::judge::Executed;
@@ -12,7 +13,6 @@ use super::wire;
 use super::world::State;
 use crate::embedded::host;
 use crate::embedded::keyspace::Keyspace;
-use crate::script::scripts;
 
 pub(super) struct Server {
     keyspace: Keyspace,
