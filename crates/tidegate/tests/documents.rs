@@ -94,8 +94,8 @@ fn unsafe_code_is_counted_and_every_piece_of_it_argued() {
     let known = [
         ("crates/tidegate/src/store/memory/lines.rs", 7),
         // Of the benchmark only: the thread's core, and a fence.
-        ("crates/tidegate-bench/src/affinity.rs", 1),
-        ("crates/tidegate-bench/src/contestants.rs", 1),
+        ("verify/bench/src/affinity.rs", 1),
+        ("verify/bench/src/contestants.rs", 1),
     ];
     let mut found = Vec::new();
     let files = ["crates", "verify"].map(|folder| files_below(root().join(folder))).into_iter().flatten();

@@ -11,7 +11,7 @@
 //!   without strict mode, and a primary that does not know that it was replaced
 //! - [`ids`]: requests that are sent again because a reply was lost
 //!
-//! The proofs about arithmetic are elsewhere: `proof/`, by `cargo xtask proof`.
+//! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask proof`.
 //!
 //! [`Mistake`]: leases::Mistake
 

@@ -2,12 +2,12 @@
 //!
 //! Each takes any bytes and panics if a promise is broken, and each promises
 //! more than not to panic. They are ordinary functions, so that libFuzzer
-//! (`fuzz/`, `cargo xtask fuzz`) and an ordinary test (`tests/replay.rs`, in
+//! (`fuzzer/`, `cargo xtask fuzz`) and an ordinary test (`tests/replay.rs`, in
 //! `cargo xtask ci`) ask the same.
 //!
 //! To add a target: a function here, a name in [`TARGETS`], a line in
-//! `fuzz/fuzz_targets/`, an entry in `fuzz/Cargo.toml`, a few seeds in
-//! `fuzz/seeds/`.
+//! `fuzzer/fuzz_targets/`, an entry in `fuzzer/Cargo.toml`, a few seeds in
+//! `seeds/`.
 
 mod config;
 mod forwarded;

@@ -16,7 +16,7 @@ fn cases() -> u64 {
 }
 
 fn seeds(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(name);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
     files.sort();
@@ -75,7 +75,7 @@ fn every_target_keeps_its_promises() {
 
 #[test]
 fn every_target_is_known_to_the_fuzzer() {
-    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzzer");
     let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("the fuzzer has a manifest");
     for (name, _) in TARGETS {
         let call = format!("tidegate_fuzz::{name}(");

@@ -1,8 +1,8 @@
 """Proves every lemma, and sees every planted mistake found.
 
-    python proof/lemmas.py          a table, and a status that is zero only if all is as it should be
-    python proof/lemmas.py -v       with the sentences, and with the integers by which each mistake shows
-    python proof/lemmas.py bucket   only one subject
+    python verify/lemmas/lemmas.py          a table, and a status that is zero only if all is as it should be
+    python verify/lemmas/lemmas.py -v       with the sentences, and with the integers by which each mistake shows
+    python verify/lemmas/lemmas.py bucket   only one subject
 """
 
 import importlib

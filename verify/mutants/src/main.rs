@@ -253,7 +253,7 @@ struct Place {
 
 impl Place {
     fn new() -> Result<Place, Failure> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("this is nowhere")?.to_path_buf();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("this is nowhere")?.to_path_buf();
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let folder = target.join("mutants");
         Ok(Place { root, sources: folder.join("sources"), folder })
