@@ -1,7 +1,6 @@
 //! What `cargo test` has built: the same programs, run again without building
 //! them for another set of features.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Step, root};
@@ -15,6 +14,8 @@ pub(crate) struct Program {
     kind: String,
     /// Whether it runs tests: a binary is also built as it is, for tests to call.
     is_test: bool,
+    /// The name of its package.
+    package: String,
     /// The folder of its package: where cargo would run it.
     folder: PathBuf,
     path: String,
@@ -38,19 +39,15 @@ pub(crate) fn binaries(packages: &[&str]) -> Result<Vec<Program>, Failure> {
 /// The examples of a package, in the order of their names.
 pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
     let mut found = all()?;
-    found.retain(|program| program.kind == "example" && program.is_of(package));
+    found.retain(|program| program.kind == "example" && program.package() == package);
     found.sort_by(|one, other| one.name.cmp(&other.name));
     if found.is_empty() { Err(format!("{package} has no examples")) } else { Ok(found) }
 }
 
 impl Program {
-    fn is_of(&self, package: &str) -> bool {
-        self.folder.ends_with(package)
-    }
-
-    /// The folder of its package, which is named as the package.
+    /// The name of its package.
     pub(crate) fn package(&self) -> &str {
-        self.folder.file_name().and_then(OsStr::to_str).unwrap_or_default()
+        &self.package
     }
 
     /// Its package and its name.
@@ -93,11 +90,34 @@ fn program(message: &str) -> Option<Program> {
         kind: text(target, "\"kind\":[\"")?.to_owned(),
         is_test: message.contains("\"test\":true},\"features\""),
         folder: manifest.parent().unwrap_or(&root()).to_owned(),
+        package: package(text(message, "\"package_id\":\"")?)?.to_owned(),
         path: path.to_owned(),
     })
+}
+
+/// The name in an id of cargo: `path+file:///folder#name@version`, or
+/// `path+file:///name#version` where the folder has the name of the package.
+fn package(id: &str) -> Option<&str> {
+    let (folder, version) = id.rsplit_once('#')?;
+    match version.split_once('@') {
+        Some((name, _)) => Some(name),
+        None => folder.rsplit('/').next(),
+    }
 }
 
 fn text<'m>(message: &'m str, before: &str) -> Option<&'m str> {
     let start = message.find(before)? + before.len();
     message[start..].split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::package;
+
+    #[test]
+    fn a_package_is_known_by_its_name_or_by_its_folder() {
+        assert_eq!(package("path+file:///src/verify/models#tidegate-proof@0.1.0"), Some("tidegate-proof"));
+        assert_eq!(package("path+file:///src/crates/tidegate#0.1.0"), Some("tidegate"));
+        assert_eq!(package("nothing of the kind"), None);
+    }
 }

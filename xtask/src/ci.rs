@@ -64,7 +64,7 @@ const ON_VALKEY: [&str; 7] = ["conformance", "twin", "failure", "leases", "custo
 /// The jobs that take longest begin first, so that none of them is left alone at the end.
 const LONGEST: [&str; 10] = [
     "tidegate-server/server",
-    "tidegate-redis/lib",
+    "tidegate-simulation/lib",
     "miri",
     "documents",
     "features",
@@ -171,7 +171,7 @@ fn suites(tests: Vec<Program>, decisions: Decisions, is_chosen: impl Fn(&Program
     }
     let job = |program: Program| {
         let (step, label) = (program.package().to_owned(), program.label());
-        let decisions = if step == "tidegate-redis" { decisions.lua } else { decisions.memory };
+        let decisions = if step == "tidegate-simulation" { decisions.lua } else { decisions.memory };
         Job::new(&step, &label, move |log| {
             suites::run(&program, program.step().with("TIDEGATE_DECISIONS", decisions), log)
         })
@@ -296,7 +296,7 @@ pub(crate) fn soak() -> Result<(), Failure> {
         .with("TIDEGATE_DECISIONS", &decisions)
         .run()?;
     servers::ensure()?;
-    Step::cargo("test --package tidegate-redis --lib --test twin -- --nocapture")
+    Step::cargo("test --package tidegate-simulation --package tidegate-redis --lib --test twin -- --nocapture")
         .with("TIDEGATE_DECISIONS", &decisions)
         .with("TIDEGATE_REDIS_DECISIONS", REDIS_SOAK_DECISIONS)
         .run()

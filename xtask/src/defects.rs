@@ -221,7 +221,7 @@ fn library_tests(copy: &Path) -> Step {
 }
 
 fn script_tests(copy: &Path) -> Step {
-    tests(copy, "--package tidegate-redis --lib embedded").with("TIDEGATE_DECISIONS", "30000")
+    tests(copy, "--package tidegate-simulation --lib embedded").with("TIDEGATE_DECISIONS", "30000")
 }
 
 fn tests(copy: &Path, which: &str) -> Step {

@@ -1,4 +1,4 @@
-//! Fuzzing: the targets of `fuzz/`, by libFuzzer on the nightly toolchain.
+//! Fuzzing: the targets of `verify/fuzz/`, by libFuzzer on the nightly toolchain.
 //!
 //! The same targets run for a short while in an ordinary test
 //! (`tidegate-fuzz`, `tests/replay.rs`), which is what ci does.
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &[String]) -> Result<(), Failure> {
 }
 
 fn targets() -> Result<Vec<String>, Failure> {
-    let folder = root().join("fuzz/fuzz_targets");
+    let folder = root().join("verify/fuzz/fuzzer/fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
     let names = entries.filter_map(Result::ok).map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut targets: Vec<String> = names.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect();
@@ -66,18 +66,19 @@ fn target_folder() -> PathBuf {
 /// What is found goes on with the next run: new inputs to the corpus, and
 /// those that fail to the artifacts.
 fn fuzz(fuzzer: &str, target: &str, runs: u64) -> Result<(), Failure> {
-    let corpus = root().join("fuzz/corpus").join(target);
+    let corpus = root().join("verify/fuzz/corpus").join(target);
     fs::create_dir_all(&corpus).map_err(|error| format!("cannot make {}: {error}", corpus.display()))?;
-    let seeds = root().join("fuzz/seeds").join(target);
+    let seeds = root().join("verify/fuzz/seeds").join(target);
     let (corpus, seeds) = (corpus.display().to_string(), seeds.display().to_string());
     let runs = format!("-runs={runs}");
     let longest = format!("-max_len={LONGEST_INPUT}");
     // The code is safe, but for one file that Miri looks after: a sanitizer
     // would only make it slower.
-    let arguments =
-        ["run", "--sanitizer", "none", target, &corpus, &seeds, "--", &runs, &longest, "-print_final_stats=1"];
-    let step = Step::new(fuzzer, &arguments).within(&root().join("fuzz"));
-    step.with("RUSTUP_TOOLCHAIN", "nightly")
+    let chosen = ["run", "--fuzz-dir", "fuzzer", "--sanitizer", "none", target, &corpus, &seeds];
+    let passed_on = ["--", &runs, &longest, "-print_final_stats=1"];
+    let step = Step::new(fuzzer, &[&chosen[..], &passed_on[..]].concat());
+    step.within(&root().join("verify/fuzz"))
+        .with("RUSTUP_TOOLCHAIN", "nightly")
         .with("CARGO_TARGET_DIR", &target_folder().join("fuzz").display().to_string())
         .run()
 }

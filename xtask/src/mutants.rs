@@ -1,14 +1,14 @@
 //! Every small mistake in the code that decides, one at a time: does a test
 //! notice?
 //!
-//! Those of the library are made by `mutants/`, all in one build; those of the
-//! scripts by a test of `tidegate-redis`, which is also part of ci. Both have a
+//! Those of the library are made by `verify/mutants/`, all in one build; those of the
+//! scripts by a test of `tidegate-simulation`, which is also part of ci. Both have a
 //! list of those that no test can notice, with the reasons: a mistake that is
 //! neither noticed nor listed is a failure.
 
 use crate::run::{Failure, Step};
 
-/// `[rust|lua] [options]`: one half, or both. The options are those of `mutants/`.
+/// `[rust|lua] [options]`: one half, or both. The options are those of `verify/mutants/`.
 pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
     match options.split_first() {
         None => lua().and_then(|()| rust(&[])),
@@ -19,12 +19,13 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
 }
 
 fn rust(options: &[String]) -> Result<(), Failure> {
-    let step = Step::cargo("run --quiet --manifest-path mutants/Cargo.toml --");
+    let step = Step::cargo("run --quiet --manifest-path verify/mutants/Cargo.toml --");
     options.iter().fold(step, |step, option| step.argument(option)).run()
 }
 
 /// Also those that are listed are asked for long, to see that they still belong there.
 fn lua() -> Result<(), Failure> {
-    let step = Step::cargo("test --package tidegate-redis --lib every_mistake_in_a_script_is_noticed -- --nocapture");
+    let step =
+        Step::cargo("test --package tidegate-simulation --lib every_mistake_in_a_script_is_noticed -- --nocapture");
     step.with("TIDEGATE_MUTANTS", "thorough").run()
 }

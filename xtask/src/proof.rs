@@ -1,4 +1,4 @@
-//! The lemmas of `proof/`, by Z3, which comes from PyPI.
+//! The lemmas of `verify/lemmas/`, by Z3, which comes from PyPI.
 
 use std::path::Path;
 
@@ -14,6 +14,6 @@ pub(crate) fn lemmas(options: &[String]) -> Result<(), Failure> {
         Step::new(&python(place), &["-c", "import z3"]).ask().is_ok_and(|(success, _)| success)
     })?;
     let python = python(&programs::place("z3"));
-    let step = Step::new(&python, &["proof/lemmas.py"]).with("PYTHONDONTWRITEBYTECODE", "1");
+    let step = Step::new(&python, &["verify/lemmas/lemmas.py"]).with("PYTHONDONTWRITEBYTECODE", "1");
     options.iter().fold(step, |step, option| step.argument(option)).run()
 }

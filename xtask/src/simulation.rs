@@ -16,7 +16,7 @@ pub(crate) struct Stories {
 }
 
 pub(crate) const SIMULATION: Stories = Stories {
-    package: "tidegate-redis",
+    package: "tidegate-simulation",
     tests: "--lib simulation::tests::every_seed",
     counts: &[("TIDEGATE_SEEDS", 1)],
     otherwise: 100_000,

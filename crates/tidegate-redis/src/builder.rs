@@ -8,7 +8,7 @@ use tidegate::Clock;
 
 use crate::breaker::BreakerSettings;
 use crate::ledger::Lease;
-use crate::refusals::RefusalCache;
+use crate::refusals::{Hashing, RefusalCache};
 use crate::servers::{ConnectError, Servers};
 use crate::store::RedisStore;
 
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) clock_decides: bool,
     pub(crate) strict: bool,
     pub(crate) refusals: Option<RefusalCache>,
+    pub(crate) hashing: Hashing,
     pub(crate) leases: HashMap<String, Lease>,
     pub(crate) ids_for: Duration,
 }
@@ -47,6 +48,7 @@ impl Builder {
             clock_decides: false,
             strict: false,
             refusals: None,
+            hashing: Hashing::default(),
             leases: HashMap::new(),
             ids_for: Duration::from_secs(300),
         };
@@ -88,10 +90,13 @@ impl Builder {
         self
     }
 
-    /// Waits by this clock, and lets the servers decide by theirs.
-    #[cfg(test)]
-    pub(crate) fn local_clock(mut self, clock: impl Clock) -> Builder {
+    /// Waits by this clock, lets the servers decide by theirs, and hashes in the
+    /// same way every time; no stability promise.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn simulated(mut self, clock: impl Clock) -> Builder {
         self.settings.clock = Some(Arc::new(clock));
+        self.settings.hashing = Hashing::Fixed;
         self
     }
 

@@ -9,7 +9,7 @@ use tidegate::kernel::Verb;
 use tidegate::{Check, Key, Meter};
 
 /// The name of the state that `check` is about.
-pub(crate) fn state_key(prefix: &str, check: &Check<'_>) -> Vec<u8> {
+pub fn state_key(prefix: &str, check: &Check<'_>) -> Vec<u8> {
     key_of(prefix, check.meter(), check.key())
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
 }
 
 /// Where the id of a request is remembered: beside the states of its owner.
-pub(crate) fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
+pub fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
     let mut name = Vec::with_capacity(prefix.len() + id.len() + 32);
     name.extend_from_slice(prefix.as_bytes());
     name.extend_from_slice(b":{");
@@ -105,7 +105,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// A key in `slot`, to keep what concerns the whole slot.
-pub(crate) fn genesis_key(prefix: &str, slot: u16) -> Vec<u8> {
+pub fn genesis_key(prefix: &str, slot: u16) -> Vec<u8> {
     let tag = (0u32..).map(|number| number.to_string()).find(|tag| crc16(tag.as_bytes()) % SLOTS == slot);
     format!("{prefix}:{{{}}}:genesis", tag.unwrap_or_default()).into_bytes()
 }

@@ -13,8 +13,8 @@ use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
 use tidegate::{Key, Meter, Micros};
 
-#[cfg(test)]
-use crate::simulation::{Mistake, is_planted};
+#[cfg(feature = "internals")]
+use crate::planted::{Defect, is_planted};
 
 /// Lets a process borrow units of a limit and answer by itself while they last.
 ///
@@ -223,8 +223,8 @@ impl Ledger {
         }
         account.hold(units, chunk.saturating_add(cost));
         account.units -= cost;
-        #[cfg(test)]
-        if is_planted(Mistake::GrantsTwice) {
+        #[cfg(feature = "internals")]
+        if is_planted(Defect::GrantsTwice) {
             account.hold(units, u64::MAX);
         }
         (account.granted, account.granted_at, account.until) = (verdict, at, until);
@@ -329,8 +329,8 @@ impl Account {
     }
 
     fn give_up(&mut self) -> Return {
-        #[cfg(test)]
-        if is_planted(Mistake::KeepsWhatItGaveBack) {
+        #[cfg(feature = "internals")]
+        if is_planted(Defect::KeepsWhatItGaveBack) {
             return Return { meter: self.meter.clone(), key: self.key.clone(), units: self.units };
         }
         let units = std::mem::take(&mut self.units).saturating_add(std::mem::take(&mut self.surplus));

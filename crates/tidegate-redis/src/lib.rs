@@ -92,27 +92,31 @@
 //! state is read, decided on here, and written if nobody was faster, in two round
 //! trips and at most sixteen tries.
 
+// What `internals` offers is `pub`; without the feature it is only used here.
+#![cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
+
 mod breaker;
 mod builder;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
 mod counters;
-#[cfg(test)]
-mod embedded;
 mod eviction;
 mod failure;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod key;
 mod lease;
 mod ledger;
 mod link;
+#[cfg(feature = "internals")]
+mod planted;
 mod recent;
 mod refusals;
 mod runtime;
 mod script;
 mod servers;
-#[cfg(test)]
-mod simulation;
 mod slots;
 mod state;
 mod store;

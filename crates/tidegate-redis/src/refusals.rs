@@ -7,7 +7,7 @@
 //! changed limit has states of its own, so it never meets an old answer.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -34,16 +34,35 @@ impl Default for RefusalCache {
 /// Refusals by what was asked.
 type Shard = HashMap<Box<[u8]>, Refusal>;
 
-/// Which states share a counter is up to the operating system's chance; in the
-/// simulation nothing may be, since it shows in what is asked.
-#[cfg(not(test))]
-type Hashing = std::hash::RandomState;
-#[cfg(test)]
-type Hashing = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+/// Decides which states share a counter.
+#[derive(Clone, Debug)]
+pub(crate) enum Hashing {
+    /// No caller can choose keys that share one.
+    Random(RandomState),
+    /// The same every time: in the simulation all chance comes from the seed.
+    #[cfg(feature = "internals")]
+    Fixed,
+}
+
+impl Hashing {
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        match self {
+            Hashing::Random(state) => state.hash_one(bytes),
+            #[cfg(feature = "internals")]
+            Hashing::Fixed => std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(bytes),
+        }
+    }
+}
+
+impl Default for Hashing {
+    fn default() -> Hashing {
+        Hashing::Random(RandomState::new())
+    }
+}
 
 pub(crate) struct Refusals {
     settings: RefusalCache,
-    hasher: Hashing,
+    hashing: Hashing,
     shards: Box<[Mutex<Shard>]>,
     /// Counts what was given back, so that older refusals are known as such;
     /// states share a counter by their hash.
@@ -85,21 +104,21 @@ const SHARDS: usize = 64;
 const COUNTERS: usize = 1_024;
 
 impl Refusals {
-    pub(crate) fn new(settings: RefusalCache) -> Refusals {
+    pub(crate) fn new(settings: RefusalCache, hashing: Hashing) -> Refusals {
         Refusals {
             settings,
-            hasher: Hashing::default(),
+            hashing,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             given_back: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
     fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
+        &self.shards[self.hashing.hash(name) as usize % SHARDS]
     }
 
     fn counter(&self, key: &[u8]) -> &AtomicU64 {
-        &self.given_back[self.hasher.hash_one(key) as usize % COUNTERS]
+        &self.given_back[self.hashing.hash(key) as usize % COUNTERS]
     }
 
     /// What has to be forgotten of these checks when they are carried out.
@@ -180,6 +199,10 @@ mod tests {
 
     use super::*;
 
+    fn refusals(settings: RefusalCache) -> Refusals {
+        Refusals::new(settings, Hashing::default())
+    }
+
     fn refused(retry_after: u64) -> Verdict {
         let retry_after = Micros::new(retry_after);
         Verdict { retry_after, reset_after: Micros::new(5_000_000), ..Verdict::default() }
@@ -205,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_refusal_holds_until_its_instant_and_counts_down() {
-        let refusals = Refusals::new(RefusalCache::default());
+        let refusals = refusals(RefusalCache::default());
         remember(&refusals, "alice", 1_000, refused(500));
         assert_eq!(ask(&refusals, "alice", 1_000).ok(), Some(500));
         assert_eq!(ask(&refusals, "alice", 1_499).ok(), Some(1));
@@ -217,7 +240,7 @@ mod tests {
     /// returns when told must not come too soon.
     #[test]
     fn the_wait_counts_from_when_the_answer_was_there() {
-        let refusals = Refusals::new(RefusalCache::default());
+        let refusals = refusals(RefusalCache::default());
         let question = ask(&refusals, "alice", 1_000).expect_err("not remembered yet");
         refusals.remember(question, &[refused(500)], Micros::new(7_000), Micros::new(1_010));
         let told = [1_005, 1_010, 1_210, 1_499].map(|now| ask(&refusals, "alice", now).ok());
@@ -227,14 +250,14 @@ mod tests {
 
     #[test]
     fn an_admission_is_not_remembered() {
-        let refusals = Refusals::new(RefusalCache::default());
+        let refusals = refusals(RefusalCache::default());
         remember(&refusals, "alice", 1_000, Verdict { allowed: true, ..Verdict::default() });
         assert!(ask(&refusals, "alice", 1_000).is_err());
     }
 
     #[test]
     fn a_refusal_by_one_count_is_none_by_another_of_the_same_state() {
-        let (refusals, alice) = (Refusals::new(RefusalCache::default()), Key::from("alice"));
+        let (refusals, alice) = (refusals(RefusalCache::default()), Key::from("alice"));
         let question = |count| {
             let limit = Limit::fixed_window(count, Duration::from_secs(1));
             let meter = Meter::new(Name::literal("rule"), limit).by_period();
@@ -248,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_makes_it_forget() {
-        let refusals = Refusals::new(RefusalCache::default());
+        let refusals = refusals(RefusalCache::default());
         remember(&refusals, "alice", 1_000, refused(500));
         refusals.forget(&[b"alice".to_vec()]);
         assert!(ask(&refusals, "alice", 1_001).is_err());
@@ -261,7 +284,7 @@ mod tests {
 
     #[test]
     fn nothing_is_remembered_longer_than_allowed() {
-        let refusals = Refusals::new(RefusalCache { longest: Duration::from_micros(100), ..RefusalCache::default() });
+        let refusals = refusals(RefusalCache { longest: Duration::from_micros(100), ..RefusalCache::default() });
         remember(&refusals, "alice", 1_000, refused(5_000));
         assert_eq!(ask(&refusals, "alice", 1_099).ok(), Some(4_901));
         assert!(ask(&refusals, "alice", 1_100).is_err());
@@ -269,14 +292,14 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_back_is_not_told_an_old_answer() {
-        let refusals = Refusals::new(RefusalCache::default());
+        let refusals = refusals(RefusalCache::default());
         remember(&refusals, "alice", 1_000, refused(500));
         assert!(ask(&refusals, "alice", 999).is_err());
     }
 
     #[test]
     fn memory_is_bounded() {
-        let refusals = Refusals::new(RefusalCache { most: 640, ..RefusalCache::default() });
+        let refusals = refusals(RefusalCache { most: 640, ..RefusalCache::default() });
         for number in 0..10_000 {
             remember(&refusals, &number.to_string(), 1_000, refused(500));
         }

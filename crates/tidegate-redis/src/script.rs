@@ -32,9 +32,12 @@ struct Text {
     digest: String,
 }
 
+/// Which of the two scripts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Length {
+pub enum Length {
+    /// For buckets and windows.
     Short,
+    /// For everything.
     Long,
 }
 
@@ -46,7 +49,7 @@ impl Text {
 }
 
 /// What the scripts are made of, by file.
-pub(crate) const PARTS: [(&str, &str); 7] = [
+pub const PARTS: [(&str, &str); 7] = [
     ("head.lua", include_str!("../lua/head.lua")),
     ("bucket.lua", include_str!("../lua/bucket.lua")),
     ("window.lua", include_str!("../lua/window.lua")),
@@ -58,7 +61,7 @@ pub(crate) const PARTS: [(&str, &str); 7] = [
 
 /// Puts the parts together. A mark stands for a kernel, and others before what
 /// belongs to one of the scripts only.
-pub(crate) fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
+pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
     let [head, bucket, window, once, log, custom, slice] = *parts;
     let (own, other, more) = match length {
         Length::Short => ("--[[short]]", "--[[long]]", &[][..]),
@@ -78,27 +81,28 @@ pub(crate) fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
 
 /// One call of the script.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
-    pub(crate) turns: Vec<Turn<'a>>,
+pub struct Call<'a> {
+    /// One for each check, in order.
+    pub turns: Vec<Turn<'a>>,
     /// The time, if it is not the server's.
-    pub(crate) now: Option<Micros>,
+    pub now: Option<Micros>,
     /// How long a state is kept after it has become that of a fresh key.
-    pub(crate) kept_longer_ms: u64,
+    pub kept_longer_ms: u64,
     /// Where the server's history is kept, if it must be trusted to be whole.
-    pub(crate) genesis: Option<Vec<u8>>,
+    pub genesis: Option<Vec<u8>>,
     /// When what is to be undone was charged.
-    pub(crate) undone: Micros,
+    pub undone: Micros,
     /// Whether nothing is to be carried out, because another call was refused.
-    pub(crate) is_withheld: bool,
+    pub is_withheld: bool,
     /// The id of the request, if it is to be carried out once.
-    pub(crate) once: Option<Once>,
+    pub once: Option<Once>,
     /// Whether its checks can be asked about one by one, while their slot moves.
-    pub(crate) can_part: bool,
+    pub can_part: bool,
 }
 
 /// A request that is carried out once.
 #[derive(Clone, Debug)]
-pub(crate) struct Once {
+pub struct Once {
     pub(crate) key: Vec<u8>,
     /// What the id stands for, and by which limits it is decided.
     pub(crate) payload: u64,
@@ -108,7 +112,7 @@ pub(crate) struct Once {
 
 impl Once {
     /// The id under which a slice is carried out once, if it has one.
-    pub(crate) fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
+    pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
         let check = checks.first()?;
         let id = check.id()?;
         // The same in every process, and nobody else's choice.
@@ -125,24 +129,45 @@ impl Once {
 
 /// One check in a call.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn<'a> {
-    pub(crate) key: Vec<u8>,
-    pub(crate) task: Task<'a>,
+pub struct Turn<'a> {
+    /// The name of the state.
+    pub key: Vec<u8>,
+    /// What to do with it.
+    pub task: Task<'a>,
 }
 
+/// What to do with a state.
 #[derive(Clone, Debug)]
-pub(crate) enum Task<'a> {
+pub enum Task<'a> {
     /// To be decided by the script.
-    Decide { check: Check<'a>, limit: Limit, verb: Verb },
+    Decide {
+        /// The check.
+        check: Check<'a>,
+        /// The limit of its meter.
+        limit: Limit,
+        /// What the script does in place of the check's own verb.
+        verb: Verb,
+    },
     /// A charge to be taken back exactly.
-    Undo { check: Check<'a>, limit: Limit },
+    Undo {
+        /// The check that charged it.
+        check: Check<'a>,
+        /// The limit of its meter.
+        limit: Limit,
+    },
     /// Decided by the client, to be written if the state is still that one.
     Swap {
+        /// How the server keeps it.
         form: Form,
+        /// The state on which the client decided.
         state: Vec<u8>,
+        /// Whether the client admits it.
         passes: bool,
+        /// The state to write if all turns are carried out.
         after: Option<Kept>,
+        /// The state to write if they are not.
         healed: Option<Kept>,
+        /// What the reply says of it.
         verdict: Option<Verdict>,
     },
     /// To be absent, or nothing is carried out.
@@ -154,26 +179,24 @@ const LONGEST_EXPIRY_MS: u64 = 1_000 * 365 * 86_400_000;
 
 /// How the script is named in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub enum Named {
+    /// By its digest: `EVALSHA`.
     ByDigest,
+    /// By its text: `EVAL`.
     InFull,
 }
 
 impl<'a> Call<'a> {
     /// A call that is carried out as often as it is sent.
-    pub(crate) fn new(
-        turns: Vec<Turn<'a>>,
-        now: Option<Micros>,
-        kept_longer_ms: u64,
-        genesis: Option<Vec<u8>>,
-    ) -> Call<'a> {
+    pub fn new(turns: Vec<Turn<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
         let (undone, once) = (Micros::ZERO, None);
         Call { turns, now, kept_longer_ms, genesis, undone, is_withheld: false, once, can_part: false }
     }
 }
 
 impl Call<'_> {
-    pub(crate) fn command(&self, named: Named) -> Cmd {
+    /// The command to send.
+    pub fn command(&self, named: Named) -> Cmd {
         let script = self.script();
         let mut command = match named {
             Named::ByDigest => redis::cmd("EVALSHA"),
@@ -306,17 +329,22 @@ fn pack_check(check: &Check<'_>, limit: Limit, verb: u8) -> Vec<u8> {
 
 /// What the script says of a call.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) now: Micros,
-    pub(crate) outcome: Outcome,
+pub struct Reply {
+    /// The time at which it was decided.
+    pub now: Micros,
+    /// What became of the call.
+    pub outcome: Outcome,
     answers: Vec<Answer>,
     /// The limits by which it was decided, if that was done before.
     repeats: Option<u64>,
 }
 
+/// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
+    /// Every turn was.
     CarriedOut,
+    /// No turn was: a limit refused.
     Refused,
     /// A state that the client had decided on, or that was to be absent, was
     /// another one by now.
@@ -330,7 +358,11 @@ struct Answer {
 }
 
 impl Reply {
-    pub(crate) fn read(value: &Value) -> Result<Reply, RedisFailure> {
+    /// Reads the value that the script returned.
+    ///
+    /// # Errors
+    /// [`RedisFailure::Garbled`] if it is none of its replies.
+    pub fn read(value: &Value) -> Result<Reply, RedisFailure> {
         let words = match value {
             Value::BulkString(words) => words.split(|byte| *byte == b' '),
             _ => return Err(RedisFailure::Garbled { what: "the script's reply" }),
@@ -373,7 +405,7 @@ impl Reply {
     }
 
     /// What the state of a turn was, or nothing.
-    pub(crate) fn state(&self, turn: usize) -> &[u8] {
+    pub fn state(&self, turn: usize) -> &[u8] {
         self.answers.get(turn).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
     }
 
@@ -390,18 +422,21 @@ impl Reply {
     }
 
     /// Whether it was given before, to a request of the same id.
-    pub(crate) fn is_repeated(&self) -> bool {
+    pub fn is_repeated(&self) -> bool {
         self.repeats.is_some()
     }
 
     /// Whether it was given before, by limits that have been changed since:
     /// only that the request passed is known then.
-    pub(crate) fn is_of_other_limits(&self, once: Option<&Once>) -> bool {
+    pub fn is_of_other_limits(&self, once: Option<&Once>) -> bool {
         self.repeats.is_some_and(|limits| once.is_some_and(|once| once.limits != limits))
     }
 
     /// The verdict on a turn that was carried out.
-    pub(crate) fn verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
+    ///
+    /// # Errors
+    /// If the reply has no state of the limit, or the kernel decides otherwise than the script.
+    pub fn verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
         Ok(Verdict { repeated: self.repeats.is_some(), ..self.first_verdict(turn, task)? })
     }
 
@@ -470,7 +505,8 @@ impl Reply {
     }
 }
 
-pub(crate) fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Option<kernel::BucketState> {
+/// The state of a bucket; `None` if this is none.
+pub fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Option<kernel::BucketState> {
     let Some(text) = state else { return bucket.state(0, 0) };
     match numbers(text) {
         Some([at, fraction]) => bucket.state(at, fraction),
@@ -478,13 +514,14 @@ pub(crate) fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Opti
     }
 }
 
-pub(crate) fn read_window(window: &kernel::Window, state: Option<&[u8]>) -> Option<kernel::WindowState> {
+/// The state of a window; `None` if this is none.
+pub fn read_window(window: &kernel::Window, state: Option<&[u8]>) -> Option<kernel::WindowState> {
     let [start, current, previous] = state.map_or(Some([0; 3]), numbers)?;
     window.state(start, current, previous)
 }
 
 /// Exactly `N` numbers with colons between them.
-pub(crate) fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
+pub fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
     let mut words = std::str::from_utf8(text).ok()?.split(':');
     let mut numbers = [0; N];
     for number in &mut numbers {

@@ -1,6 +1,8 @@
 //! Which servers: one, a sentinel set, or a cluster.
 
 use std::fmt;
+#[cfg(feature = "internals")]
+use std::pin::Pin;
 
 use futures_util::FutureExt;
 use futures_util::future::select_ok;
@@ -27,8 +29,8 @@ pub(crate) enum Origin {
     /// Whichever server is the master. Each client knows one sentinel or more.
     Sentinels(Vec<Mutex<SentinelClient>>),
     /// Whichever server a simulated network leads to.
-    #[cfg(test)]
-    Simulated(crate::simulation::Dialer),
+    #[cfg(feature = "internals")]
+    Simulated(Box<dyn Dial>),
 }
 
 /// Why a store cannot be made. That the servers are away is no reason.
@@ -216,10 +218,23 @@ impl From<SentinelClient> for Servers {
     }
 }
 
-#[cfg(test)]
-impl From<crate::simulation::Dialer> for Servers {
-    fn from(dialer: crate::simulation::Dialer) -> Servers {
-        Servers(Topology::One(Origin::Simulated(dialer)))
+/// Opens connections on a simulated network.
+#[cfg(feature = "internals")]
+pub trait Dial: Send + Sync + 'static {
+    /// Opens a connection with these settings.
+    fn dial(
+        &self,
+        settings: AsyncConnectionConfig,
+    ) -> Pin<Box<dyn Future<Output = RedisResult<MultiplexedConnection>> + Send + '_>>;
+}
+
+#[cfg(feature = "internals")]
+impl Servers {
+    /// The server that a simulated network leads to; no stability promise.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn simulated(dialer: impl Dial) -> Servers {
+        Servers(Topology::One(Origin::Simulated(Box::new(dialer))))
     }
 }
 
@@ -228,7 +243,7 @@ impl fmt::Debug for Servers {
         f.write_str(match self.0 {
             Topology::One(Origin::Server(_)) => "Servers(one)",
             Topology::One(Origin::Sentinels(_)) => "Servers(sentinel set)",
-            #[cfg(test)]
+            #[cfg(feature = "internals")]
             Topology::One(Origin::Simulated(_)) => "Servers(simulated)",
             Topology::Cluster(_) => "Servers(cluster)",
         })
@@ -278,14 +293,8 @@ impl Origin {
                 });
                 select_ok(opening).await.map(|(connection, _)| connection)
             }
-            #[cfg(test)]
-            Origin::Simulated(dialer) => {
-                let stream = dialer.dial().await?;
-                let info = redis::RedisConnectionInfo::default();
-                let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, settings).await?;
-                tokio::spawn(driver);
-                Ok(connection)
-            }
+            #[cfg(feature = "internals")]
+            Origin::Simulated(dialer) => dialer.dial(settings).await,
         }
     }
 
@@ -296,7 +305,7 @@ impl Origin {
                 _ => None,
             },
             Origin::Sentinels(_) => None,
-            #[cfg(test)]
+            #[cfg(feature = "internals")]
             Origin::Simulated(_) => None,
         }
     }

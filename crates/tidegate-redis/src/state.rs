@@ -12,8 +12,10 @@ use crate::script::{numbers, read_bucket, read_window};
 
 /// What a state is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
+    /// A string.
     Text,
+    /// A list of numbers.
     List,
 }
 

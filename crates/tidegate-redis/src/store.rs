@@ -108,7 +108,7 @@ impl RedisStore {
             }
         };
         let breakers = (0..breakers).map(|_| Breaker::new(settings.breaker, Instant::now())).collect();
-        let refusals = settings.refusals.map(Refusals::new);
+        let refusals = settings.refusals.map(|cache| Refusals::new(cache, settings.hashing.clone()));
         let leases = Leases::new(std::mem::take(&mut settings.leases));
         let (waiting, counters) = (SystemClock::new(), Counters::default());
         let is_cluster = matches!(home, Home::Cluster(_));

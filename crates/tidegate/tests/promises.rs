@@ -111,7 +111,7 @@ fn what_is_no_witness_is_noticed() {
         "`crates/tidegate/tests/promises.rs::nobody_wrote_this`",
         "`crates/tidegate/tests/nowhere.rs::page`",
         "`crates/tidegate/tests/promises.rs::page`",
-        "`proof/bucket.py::_refused`",
+        "`verify/lemmas/bucket.py::_refused`",
         "`crates/tidegate-testkit/src/conformance/waits.rs::refused_until`",
     ];
     for text in no_witness {

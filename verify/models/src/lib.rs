@@ -1,0 +1,28 @@
+//! The protocols of tidegate as models: every state that a few processes,
+//! servers, messages and faults can reach is visited.
+//!
+//! What is modelled is what happens *between* decisions: who asks whom, what is
+//! lost, what comes twice or late. The decisions themselves are made by the
+//! library's own kernel. Each model can be given a [`Mistake`] that somebody
+//! has made, and the tests see that it is found.
+//!
+//! - [`leases`]: processes that borrow units and hand them out by themselves
+//! - [`failover`]: a server that is lost while its replica lags, with and
+//!   without strict mode, and a primary that does not know that it was replaced
+//! - [`ids`]: requests that are sent again because a reply was lost
+//!
+//! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask proof`.
+//!
+//! [`Mistake`]: leases::Mistake
+
+pub mod failover;
+pub mod ids;
+pub mod leases;
+mod meter;
+
+/// How large a model is: small enough for every run of the tests, or as large
+/// as the environment says (`TIDEGATE_MODEL=large`).
+#[must_use]
+pub fn is_large() -> bool {
+    std::env::var("TIDEGATE_MODEL").is_ok_and(|size| size == "large")
+}

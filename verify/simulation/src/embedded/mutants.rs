@@ -1,0 +1,233 @@
+//! The scripts with every small mistake there is, one at a time: do the tests
+//! notice?
+//!
+//! A mutant is another text for the interpreter, so nothing is compiled, and
+//! most are caught within milliseconds. Those that are not must be listed in
+//! `mutants/survivors.rs`, with the reason why they change nothing.
+
+mod lua;
+mod survivors;
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{self, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tidegate::AlgorithmKind;
+use tidegate_redis::internals::{Length, PARTS, assemble};
+
+use self::lua::Mistake;
+use self::survivors::{SURVIVORS, Survivor};
+use super::{compare, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
+
+/// What a mutant has to pass: about a second for one that passes it all.
+fn quick() -> Vec<(&'static str, fn())> {
+    let mut tests: Vec<(&str, fn())> = vec![
+        ("a few decisions", || drop(compare(&AlgorithmKind::ALL, 3_000))),
+        ("a swap", swap::a_swap_is_carried_out_with_the_others_or_not_at_all),
+        ("a list", swap::a_list_is_swapped_as_a_string_is),
+        ("any bytes", swap::a_state_may_be_of_any_bytes_and_its_time_may_be_over),
+        ("a limit that was succeeded", swap::a_limit_that_was_succeeded_must_be_gone),
+        ("the bounds of states", swap::a_state_at_its_bound_is_one_and_beyond_it_none),
+        ("what no limit wrote", swap::what_no_limit_wrote_is_an_error),
+        ("usual settings", settings::what_is_not_sent_is_as_usual),
+        ("the time", settings::the_time_that_is_sent_is_the_time),
+        ("what is withheld", settings::what_is_withheld_is_decided_and_not_carried_out),
+        ("an id", once::an_id_is_known_for_its_time_with_and_without_a_history),
+        ("totals", || sums::play(10)),
+        ("strict mode gives nothing back", strict::nothing_is_given_back_while_a_history_is_new),
+        ("a clock set back", strict::a_clock_that_is_set_back_locks_nobody_out),
+        ("strict mode", || strict::play(3)),
+        ("expiry", || expiry::play(300)),
+        ("a new history", strict::a_state_ahead_of_a_new_history_grants_nothing),
+        ("what was decided by", once::a_reply_is_known_by_its_limits),
+        ("a log in use", expiry::a_log_in_use_expires_and_forgets_in_time),
+        ("all given back", expiry::what_is_given_back_in_full_leaves_nothing),
+        ("an undo in the past", undo::an_undo_by_a_clock_that_went_back_tells_how_things_stand),
+        ("its own window", undo::an_undo_takes_only_from_its_own_window),
+        ("an entry undone", undo::a_log_loses_the_entry_that_is_undone),
+        ("healing", heal::a_state_heals_from_the_same_microsecond_on_as_by_the_oracle),
+        ("one increment", expiry::a_bucket_in_use_is_one_increment),
+        ("what has not drained", undo::a_bucket_gives_back_what_has_not_drained),
+        ("undone charges", || undo::play(40)),
+    ];
+    tests.extend(embedded::ALL);
+    tests
+}
+
+/// What those have to pass as well that are not caught by then.
+fn thorough() -> Vec<(&'static str, fn())> {
+    vec![
+        ("all strict mode", || strict::play(20)),
+        ("all undone charges", || undo::play(200)),
+        ("all expiry", || expiry::play(1_000)),
+        ("all totals", || sums::play(50)),
+        ("many decisions", || drop(compare(&AlgorithmKind::ALL, 60_000))),
+    ]
+}
+
+/// A test, and how often it calls the scripts when they are sound.
+struct Test {
+    name: &'static str,
+    run: fn(),
+    calls: u64,
+}
+
+impl Test {
+    fn all(tests: Vec<(&'static str, fn())>) -> Vec<Test> {
+        let counted = |(name, run): (&'static str, fn())| {
+            host::allow_calls(u64::MAX);
+            run();
+            Test { name, run, calls: u64::MAX - host::allow_calls(u64::MAX) }
+        };
+        tests.into_iter().map(counted).collect()
+    }
+
+    /// Half as many calls again are allowed, as a test that fails may look for a shorter way to.
+    fn notices(&self) -> bool {
+        host::allow_calls(self.calls + self.calls / 2);
+        catch_unwind(self.run).is_err()
+    }
+}
+
+struct Mutant {
+    file: &'static str,
+    mistake: Mistake,
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mutant { file, mistake: Mistake { line, from, to } } = self;
+        write!(f, "{file}, line {}:\n  - {from}\n  + {to}", line + 1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is no Lua.
+    Unviable,
+    Caught {
+        by: &'static str,
+    },
+    Missed,
+    /// Said to be none, and taken for that.
+    Listed,
+}
+
+impl Mutant {
+    fn all() -> Vec<Mutant> {
+        let of_part = |(file, text): (&'static str, &str)| {
+            lua::mistakes(text).into_iter().map(move |mistake| Mutant { file, mistake })
+        };
+        PARTS.into_iter().flat_map(of_part).collect()
+    }
+
+    /// The short and the long script with the mistake in them.
+    fn texts(&self) -> [String; 2] {
+        let texts = PARTS.map(|(file, text)| if file == self.file { self.mistake.made_in(text) } else { text.into() });
+        let parts = texts.each_ref().map(String::as_str);
+        [Length::Short, Length::Long].map(|length| assemble(length, &parts))
+    }
+
+    fn fate(&self, tests: &[Test]) -> Fate {
+        if host::replace(self.texts()).is_err() {
+            return Fate::Unviable;
+        }
+        match tests.iter().find(|test| test.notices()) {
+            Some(test) => Fate::Caught { by: test.name },
+            None => Fate::Missed,
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        SURVIVORS.iter().any(|survivor| self.is(survivor))
+    }
+
+    fn is(&self, survivor: &Survivor) -> bool {
+        let Mistake { from, to, .. } = &self.mistake;
+        (self.file, from.as_str(), to.as_str()) == (survivor.file, survivor.from, survivor.to)
+    }
+}
+
+thread_local! {
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What the tests of mutants say when they fail is of no interest.
+fn be_quiet() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !IS_QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    IS_QUIET.set(true);
+}
+
+/// What becomes of each, on all processors.
+fn fates(mutants: &[Mutant]) -> Vec<Fate> {
+    let next = AtomicUsize::new(0);
+    // Mostly only those are asked that should be caught: that nobody notices the others, takes long to know.
+    let is_thorough = std::env::var_os("TIDEGATE_MUTANTS").is_some();
+    let tests = Test::all(if is_thorough { [quick(), thorough()].concat() } else { quick() });
+    let work = || {
+        be_quiet();
+        let mut known = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutant) = mutants.get(index) else { return known };
+            let fate = if is_thorough || !mutant.is_listed() { mutant.fate(&tests) } else { Fate::Listed };
+            if fate == Fate::Missed {
+                println!("missed: {mutant}");
+            }
+            known.push((index, fate));
+        }
+    };
+    let mut fates = vec![Fate::Missed; mutants.len()];
+    thread::scope(|scope| {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        for worker in workers {
+            for (index, fate) in worker.join().expect("a worker only catches panics") {
+                fates[index] = fate;
+            }
+        }
+    });
+    fates
+}
+
+#[test]
+fn every_mistake_in_a_script_is_noticed() {
+    let mutants = Mutant::all();
+    let fates = fates(&mutants);
+    let count = |is: fn(&Fate) -> bool| fates.iter().filter(|fate| is(fate)).count();
+    println!(
+        "{} mutants of the scripts: {} caught, {} missed, {} listed, {} are no Lua",
+        mutants.len(),
+        count(|fate| matches!(fate, Fate::Caught { .. })),
+        count(|fate| *fate == Fate::Missed),
+        mutants.iter().filter(|mutant| mutant.is_listed()).count(),
+        count(|fate| *fate == Fate::Unviable),
+    );
+    let left: Vec<&Mutant> = mutants
+        .iter()
+        .zip(&fates)
+        .filter(|(_, fate)| matches!(fate, Fate::Missed | Fate::Listed))
+        .map(|(mutant, _)| mutant)
+        .collect();
+    let mut wrong = Vec::new();
+    for mutant in left.iter().filter(|mutant| !mutant.is_listed()) {
+        wrong.push(format!("no test notices {mutant}"));
+    }
+    for survivor in SURVIVORS.iter().filter(|survivor| !left.iter().any(|mutant| mutant.is(survivor))) {
+        let Survivor { file, from, to, .. } = survivor;
+        wrong.push(format!("{file}: is noticed, or gone, and still listed\n  - {from}\n  + {to}"));
+    }
+    assert!(SURVIVORS.iter().all(|survivor| !survivor.why.is_empty()));
+    assert!(wrong.is_empty(), "{}\n{} to look at", wrong.join("\n"), wrong.len());
+}
