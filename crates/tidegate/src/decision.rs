@@ -1,5 +1,7 @@
 //! The answer: may it pass, and what the caller should know.
 
+mod refill;
+
 use std::cmp::Reverse;
 use std::time::Duration;
 

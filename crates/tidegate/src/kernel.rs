@@ -11,19 +11,13 @@
 
 mod bucket;
 mod log;
-mod warm_up;
-mod warming;
 mod window;
 
 pub use bucket::{Bucket, BucketState};
 pub use log::{Log, LogState};
-pub use warm_up::WarmUp;
-pub(crate) use warming::Warming;
 pub use window::{Style, Window, WindowState};
 
 use crate::time::Micros;
-
-pub use crate::limit::LimitKernel;
 
 /// The meaning of a limit, as a pure function of state, time and cost.
 ///
@@ -107,6 +101,17 @@ pub trait Kernel: Send + Sync + 'static {
         self.encode(state, &mut bytes);
         self.decode(&bytes).unwrap_or_default()
     }
+}
+
+/// The kernel of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LimitKernel {
+    /// Of a token bucket or a leaky bucket.
+    Bucket(Bucket),
+    /// Of a fixed window or a sliding window counter.
+    Window(Window),
+    /// Of a sliding window log.
+    Log(Log),
 }
 
 /// Whether a cost may pass.

@@ -384,8 +384,10 @@
 //! processes, each of which counts for itself; memory of what was admitted before
 //! a crash, unless you restore a snapshot.
 
+mod algorithm;
 mod blocking;
 mod decision;
+mod error;
 mod fnv;
 pub mod kernel;
 pub mod layer;
@@ -398,18 +400,21 @@ mod request;
 pub mod store;
 mod sync;
 mod time;
+mod warm_up;
 
+pub use algorithm::AlgorithmKind;
 pub use decision::Decision;
-pub use kernel::WarmUp;
-pub use limit::{AlgorithmKind, ConfigError, Limit};
+pub use error::ConfigError;
+pub use limit::Limit;
 pub use limiter::{AcquireError, Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, Limiter};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};
-pub use request::{Key, KeyPart, Request};
+pub use request::{Key, KeyPart, Request, RequestId};
 pub use store::memory::{MemoryStore, Overflow};
-pub use store::{Check, CheckError, FailureMode, Former, ImmediateStore, Meter, RequestId, Store, StoreError};
+pub use store::{Check, CheckError, FailureMode, Former, ImmediateStore, Meter, Store, StoreError};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
+pub use warm_up::WarmUp;
 
 /// The code in the project's documents compiles and runs.
 #[cfg(doctest)]

@@ -5,16 +5,14 @@
 //! through the `try_` ones, or through the words that a `Limit` prints and
 //! parses.
 
-mod config_error;
-mod refill;
 mod share;
 mod words;
 
 use std::time::Duration;
 
-pub use config_error::ConfigError;
-
-use crate::kernel::{Bucket, Log, Style, Window};
+use crate::algorithm::AlgorithmKind;
+use crate::error::ConfigError;
+use crate::kernel::{Bucket, LimitKernel, Log, Style, Window};
 use crate::time::Micros;
 
 /// How much may pass, by which algorithm: `Copy`, comparable, printable.
@@ -39,32 +37,6 @@ pub struct Limit {
     capacity: u64,
     /// Only of a fixed window: it starts with its first request.
     from_first: bool,
-}
-
-/// The five algorithms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AlgorithmKind {
-    /// Refills evenly; what is saved up may be spent at once.
-    TokenBucket,
-    /// The same meter, which also tells each request when to go.
-    LeakyBucket,
-    /// Counts per window of the clock; forgets everything at its edge.
-    FixedWindow,
-    /// Remembers every request for a period: exact, at the price of memory.
-    SlidingLog,
-    /// Two counters that approximate the log.
-    SlidingCounter,
-}
-
-impl AlgorithmKind {
-    /// All five, in the order of this list.
-    pub const ALL: [AlgorithmKind; 5] = [
-        AlgorithmKind::TokenBucket,
-        AlgorithmKind::LeakyBucket,
-        AlgorithmKind::FixedWindow,
-        AlgorithmKind::SlidingLog,
-        AlgorithmKind::SlidingCounter,
-    ];
 }
 
 impl Limit {
@@ -339,7 +311,7 @@ impl Limit {
         if self.algorithm != AlgorithmKind::SlidingLog || entries <= bound {
             return Ok(());
         }
-        Err(ConfigError::TooManyLogEntries { rule: rule.into(), limit: Box::new(*self), entries, bound })
+        Err(ConfigError::TooManyLogEntries { rule: rule.into(), limit: self.to_string().into(), entries, bound })
     }
 
     /// The meaning of this limit.
@@ -413,17 +385,6 @@ impl Limit {
         self.from_first = true;
         Ok(self)
     }
-}
-
-/// A limit's kernel, whichever it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LimitKernel {
-    /// Of a token bucket or a leaky bucket.
-    Bucket(Bucket),
-    /// Of a fixed window or a sliding window counter.
-    Window(Window),
-    /// Of a sliding window log.
-    Log(Log),
 }
 
 /// What can be wrong with numbers: those [`ConfigError`]s that are `Copy`, as

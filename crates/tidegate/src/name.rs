@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::limit::ConfigError;
+use crate::error::ConfigError;
 
 /// The name of a rule.
 ///

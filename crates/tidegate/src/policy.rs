@@ -2,6 +2,7 @@
 
 mod compile;
 mod compiled;
+mod compiled_rule;
 mod condition;
 mod explain;
 mod glob;
@@ -9,6 +10,7 @@ mod history;
 mod index;
 mod network;
 mod rule;
+mod values;
 
 pub(crate) use compiled::{Applied, Compiled, Resolution};
 pub use condition::Condition;

@@ -7,7 +7,6 @@ pub(crate) use attributes::Attributes;
 pub use key::{Key, KeyPart};
 
 use crate::fnv::Fnv;
-use crate::store::RequestId;
 
 /// One question to a limiter: a key and a cost of one, unless told otherwise.
 ///
@@ -52,6 +51,16 @@ pub(crate) struct Without {
     pub(crate) key: bool,
     /// It is partial by design: what would be an error skips the rule.
     pub(crate) skips: bool,
+}
+
+/// By what a store knows a request that it has decided before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId<'a> {
+    /// The caller's name for the request.
+    pub text: &'a str,
+    /// What was asked for, as a hash: an id that comes with another one is an
+    /// error.
+    pub payload: u64,
 }
 
 impl<'a> Request<'a> {

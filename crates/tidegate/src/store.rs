@@ -28,7 +28,7 @@ use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::name::Name;
-use crate::request::Key;
+use crate::request::{Key, RequestId};
 use crate::time::{Clock, Micros};
 
 /// One limit asked about one key: all that a store needs to decide.
@@ -40,16 +40,6 @@ pub struct Check<'a> {
     cost: u64,
     former: &'a [Former<'a>],
     id: Option<RequestId<'a>>,
-}
-
-/// By what a store knows a request that it has decided before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId<'a> {
-    /// The caller's name for the request.
-    pub text: &'a str,
-    /// What was asked for, as a hash: an id that comes with another one is an
-    /// error.
-    pub payload: u64,
 }
 
 impl<'a> Check<'a> {

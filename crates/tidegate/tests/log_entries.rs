@@ -37,7 +37,7 @@ fn a_log_beyond_the_bound_is_refused_wherever_it_stands() {
             panic!("{refused:?}")
         };
         assert!(rule.starts_with("api"), "{rule}");
-        assert_eq!((**limit, *found, *allowed), (log(entries), entries, bound));
+        assert_eq!((&**limit, *found, *allowed), (&*log(entries).to_string(), entries, bound));
     };
     for (bound, limiter) in [(DEFAULT_MAX_LOG_ENTRIES, None), (5, Some(5)), (3_000_000, Some(3_000_000))] {
         let build = |policy: Policy| match limiter {

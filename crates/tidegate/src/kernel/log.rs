@@ -44,7 +44,7 @@ impl LogState {
         self.entries.back().map_or(0, |entry| entry.at)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 

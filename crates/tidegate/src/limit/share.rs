@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use super::{AlgorithmKind, Limit};
+use super::Limit;
+use crate::algorithm::AlgorithmKind;
 
 impl Limit {
     /// The limit that each of so many processes may keep by itself so that

@@ -10,7 +10,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{AlgorithmKind, ConfigError, Limit};
+use super::Limit;
+use crate::algorithm::AlgorithmKind;
+use crate::error::ConfigError;
 
 /// What an algorithm is called, the name to print first.
 const fn names(algorithm: AlgorithmKind) -> [&'static str; 2] {

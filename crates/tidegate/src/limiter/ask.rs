@@ -18,7 +18,8 @@ use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
 use crate::policy::{Applied, Resolution};
 use crate::request::Request;
-use crate::store::{Check, CheckError, ImmediateStore, RequestId, Store, StoreError};
+use crate::request::RequestId;
+use crate::store::{Check, CheckError, ImmediateStore, Store, StoreError};
 use crate::time::Micros;
 
 /// A request, and what is asked of its limits.

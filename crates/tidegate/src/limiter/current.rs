@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::Limiter;
-use crate::limit::ConfigError;
+use crate::error::ConfigError;
 use crate::policy::{Compiled, History, Policy};
 use crate::store::{Meter, Store};
 use crate::time::{Clock, Micros};

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use super::Policy;
-use super::compiled::{Attribute, Attributes, ByValue, Compiled, CompiledKey, CompiledRule, Effect, Effects};
+use super::compiled::Compiled;
+use super::compiled_rule::{ByValue, CompiledKey, CompiledRule, Effect, Effects};
 use super::condition::Condition;
 use super::history::{FormerRule, Formers, History, Place};
 use super::index::Index;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
-use crate::limit::ConfigError;
+use super::values::{Attribute, Attributes};
+use crate::error::ConfigError;
 use crate::name::Name;
 use crate::store::Meter;
 

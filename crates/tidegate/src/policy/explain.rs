@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::compiled::{Applied, Compiled, CompiledRule, DENIED, Effect, Kind, Lack, Resolution, Special, Values};
+use super::compiled::{Applied, Compiled, DENIED, Resolution};
+use super::compiled_rule::{CompiledRule, Effect, Kind, Lack, Special};
 use super::rule::{Missing, Mode};
+use super::values::Values;
 use crate::decision::Decision;
 use crate::name::Name;
 use crate::request::{KeyPart, Request};

@@ -14,10 +14,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Policy;
-use super::compiled::{Attribute, CompiledRule, Effect, Values};
+use super::compiled_rule::{CompiledRule, Effect};
 use super::glob;
 use super::rule::{Override, Rule, RuleKey, Setting, Standard, Value};
-use crate::limit::ConfigError;
+use super::values::{Attribute, Values};
+use crate::error::ConfigError;
 use crate::name::Name;
 use crate::store::{Former, Meter};
 use crate::time::Micros;

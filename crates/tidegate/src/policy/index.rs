@@ -9,9 +9,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::compiled::{CompiledRule, Values};
+use super::compiled_rule::CompiledRule;
 use super::condition::Condition;
 use super::glob;
+use super::values::Values;
 
 #[derive(Default)]
 pub(super) struct Index {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::limit::ConfigError;
+use crate::error::ConfigError;
 
 /// All addresses that begin as this one does: `10.0.0.0/8`, `2001:db8::/32`.
 ///

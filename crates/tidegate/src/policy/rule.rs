@@ -1,10 +1,10 @@
 //! A rule: to which requests a limit applies, and whose it is.
 
 use super::condition::Condition;
-use crate::kernel::WarmUp;
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::store::{FailureMode, Meter};
+use crate::warm_up::WarmUp;
 
 /// One limit, the requests that it applies to, and what makes their keys.
 ///

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use super::erased::erase;
 use super::failure_mode::FailureMode;
 use super::meter_kernel::MeterKernel;
+use crate::algorithm::AlgorithmKind;
+use crate::error::ConfigError;
 use crate::fnv::Fnv;
-use crate::kernel::{Kernel, LEAST_GRACE, WarmUp, Warming};
-use crate::limit::{AlgorithmKind, ConfigError, Limit, LimitKernel};
+use crate::kernel::{Kernel, LEAST_GRACE, LimitKernel};
+use crate::limit::Limit;
 use crate::name::Name;
 use crate::time::Micros;
+use crate::warm_up::{WarmUp, Warming};
 
 /// How long a kernel of the user's own may remember something, in
 /// microseconds: a day, since it does not say.

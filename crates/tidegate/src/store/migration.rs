@@ -10,8 +10,7 @@
 
 use super::meter::Meter;
 use super::meter_kernel::{MeterKernel, MeterState};
-use crate::kernel::{self, Admission, Kernel, Verb};
-use crate::limit::LimitKernel;
+use crate::kernel::{self, Admission, Kernel, LimitKernel, Verb};
 use crate::time::Micros;
 
 /// A limit that another one replaced: what a key used of it counts on.
@@ -67,7 +66,8 @@ fn take_over_units(to: &MeterKernel, state: &mut MeterState, now: Micros, from: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Reading, WarmUp};
+    use crate::WarmUp;
+    use crate::kernel::Reading;
     use crate::limit::Limit;
     use crate::name::Name;
 

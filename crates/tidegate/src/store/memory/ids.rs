@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::MemoryStore;
 use crate::kernel::{Verb, Verdict};
-use crate::store::{Check, ImmediateStore, RequestId, StoreError};
+use crate::request::RequestId;
+use crate::store::{Check, ImmediateStore, StoreError};
 use crate::sync::{Mutex, lock};
 use crate::time::Micros;
 

@@ -12,9 +12,9 @@ use super::labels::Label;
 use super::overflow::{Full, Visit};
 use super::table::{FRACTION_BITS, Table};
 use super::{Builder, MemoryStore, Seeds};
+use crate::error::ConfigError;
 use crate::fnv::Fnv;
 use crate::kernel::EXACT;
-use crate::limit::ConfigError;
 use crate::time::Micros;
 
 /// Why a snapshot could not be written or restored.

@@ -11,8 +11,10 @@
 
 use std::borrow::Cow;
 
-use super::{Admission, Kernel, LEAST_GRACE, Log, LogState, Reading, WarmUp, Window, WindowState};
-use crate::limit::{AlgorithmKind, Limit, LimitKernel};
+use super::WarmUp;
+use crate::algorithm::AlgorithmKind;
+use crate::kernel::{Admission, Kernel, LEAST_GRACE, LimitKernel, Log, LogState, Reading, Window, WindowState};
+use crate::limit::Limit;
 use crate::time::Micros;
 
 /// Steps in which a limit climbs.

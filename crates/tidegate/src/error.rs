@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AlgorithmKind, Limit};
+use crate::algorithm::AlgorithmKind;
 
 /// Why a limit, a rule or a store cannot be made of what was given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,24 +103,6 @@ pub enum ConfigError {
         /// The number that is allowed.
         bound: usize,
     },
-    /// One limit of a rule would come in the place of too many others by one
-    /// change: many overrides were taken away together. The same change is
-    /// refused however long one waits.
-    #[error(
-        "one limit of rule {rule:?} would take over what was used of {count} others, and can of {bound}: take away \
-         fewer overrides or tiers at a time, and the next ones {forgotten_after:?} later; or give the rule another \
-         name, by which it begins anew"
-    )]
-    TooManyAtOnce {
-        /// The rule.
-        rule: &'static str,
-        /// How many others.
-        count: usize,
-        /// The number that is allowed.
-        bound: usize,
-        /// For how long what was used of them counts.
-        forgotten_after: Duration,
-    },
     /// A sliding log whose count, and so the entries that it may keep for a key,
     /// is above the bound.
     #[error(
@@ -131,7 +113,7 @@ pub enum ConfigError {
         /// The rule.
         rule: Box<str>,
         /// Its limit.
-        limit: Box<Limit>,
+        limit: Box<str>,
         /// The entries of a key.
         entries: u64,
         /// The number that is allowed.

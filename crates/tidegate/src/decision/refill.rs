@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{AlgorithmKind, Limit};
-use crate::decision::Decision;
+use super::Decision;
+use crate::algorithm::AlgorithmKind;
+use crate::limit::Limit;
 
 impl Limit {
     /// The time in which the whole capacity comes back: the period, or for a

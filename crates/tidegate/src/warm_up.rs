@@ -1,9 +1,13 @@
 //! Warm-up: from how much to how much a new key's limit climbs, and in what time.
 
+mod kernel;
+
 use std::fmt;
 use std::str::FromStr;
 
-use crate::limit::{ConfigError, Limit};
+pub(crate) use self::kernel::Warming;
+use crate::error::ConfigError;
+use crate::limit::Limit;
 use crate::time::Micros;
 
 /// How a new key's limit climbs: from `start` units per period, evenly, to

@@ -1,0 +1,27 @@
+//! The five algorithms by name.
+
+/// The five algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AlgorithmKind {
+    /// Refills evenly; what is saved up may be spent at once.
+    TokenBucket,
+    /// The same meter, which also tells each request when to go.
+    LeakyBucket,
+    /// Counts per window of the clock; forgets everything at its edge.
+    FixedWindow,
+    /// Remembers every request for a period: exact, at the price of memory.
+    SlidingLog,
+    /// Two counters that approximate the log.
+    SlidingCounter,
+}
+
+impl AlgorithmKind {
+    /// All five, in the order of this list.
+    pub const ALL: [AlgorithmKind; 5] = [
+        AlgorithmKind::TokenBucket,
+        AlgorithmKind::LeakyBucket,
+        AlgorithmKind::FixedWindow,
+        AlgorithmKind::SlidingLog,
+        AlgorithmKind::SlidingCounter,
+    ];
+}

@@ -1,0 +1,255 @@
+//! A rule made ready: whether it applies to a request, by which limit, and to which key.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::condition::{Condition, address};
+use super::glob;
+use super::network::first_bits;
+use super::rule::{KeyAttribute, Missing, Mode, RuleCost, Value};
+use super::values::{Attribute, Values};
+use crate::name::Name;
+use crate::request::{Key, KeyPart, Request};
+
+pub(super) struct CompiledRule {
+    pub(super) name: Name,
+    /// The rule before this one, if it watches in that one's place.
+    pub(super) candidate_of: Option<Name>,
+    pub(super) conditions: Arc<[(Attribute, Condition)]>,
+    pub(super) key: Option<Box<[CompiledKey]>>,
+    pub(super) missing: Missing,
+    pub(super) standard: Effect,
+    pub(super) exact: Effects,
+    pub(super) patterns: Box<[(Attribute, String, Effect)]>,
+    pub(super) tiers: Effects,
+    pub(super) cost: RuleCost,
+    pub(super) mode: Mode,
+}
+
+/// An attribute in the key of a rule.
+pub(super) struct CompiledKey {
+    /// The first of these that the request has.
+    pub(super) first_of: Box<[Attribute]>,
+    pub(super) how: KeyAttribute,
+}
+
+impl CompiledKey {
+    /// The name of the attribute that the request has, and its value.
+    fn find<'r>(&self, values: &Values<'r>) -> Option<(&str, KeyPart<'r>)> {
+        let mut names = self.first_of.iter().zip(&self.how.names);
+        names.find_map(|(attribute, name)| Some((name.as_str(), values.get(*attribute)?)))
+    }
+
+    fn is_missing(&self, values: &Values<'_>) -> bool {
+        self.first_of.iter().all(|attribute| values.get(*attribute).is_none())
+    }
+}
+
+/// Effects by attribute, in the rule's order, and by value.
+pub(super) type Effects = Box<[(Attribute, ByValue)]>;
+pub(super) type ByValue = HashMap<Box<[u8]>, Effect, RandomState>;
+
+/// A setting, with its meter made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Meter(usize),
+    Unlimited,
+    Blocked,
+}
+
+impl Effect {
+    pub(super) fn meter(self) -> Option<usize> {
+        match self {
+            Effect::Meter(number) => Some(number),
+            Effect::Unlimited | Effect::Blocked => None,
+        }
+    }
+}
+
+/// An override or a tier that applies to a request.
+pub(super) struct Special {
+    /// Whose value chose it.
+    pub(super) attribute: Attribute,
+    pub(super) effect: Effect,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Override,
+    Tier,
+}
+
+/// What a request lacks of a rule's key.
+pub(super) struct Lack {
+    /// The attribute, or all of which one would do.
+    pub(super) attribute: String,
+    /// What follows.
+    pub(super) missing: Missing,
+}
+
+/// What the key of a request is called where it is missing.
+const KEY: &str = "key";
+
+impl CompiledRule {
+    pub(super) fn is_plain(&self) -> bool {
+        let special = !self.exact.is_empty() || !self.patterns.is_empty() || !self.tiers.is_empty();
+        let usual = self.cost == RuleCost::Times(1) && self.mode == Mode::Enforced && self.key.is_none();
+        self.conditions.is_empty() && !special && usual && matches!(self.standard, Effect::Meter(_))
+    }
+
+    /// Whether a request that asks a rule of this name asks this one.
+    pub(super) fn is_asked_as(&self, name: &str) -> bool {
+        self.name.as_str() == name || self.candidate_of.is_some_and(|rule| rule.as_str() == name)
+    }
+
+    pub(super) fn matches(&self, values: &Values<'_>) -> bool {
+        self.conditions.iter().all(|(attribute, condition)| condition.holds(values.get(*attribute)))
+    }
+
+    pub(super) fn effect(&self, values: &Values<'_>) -> Effect {
+        self.special(values).map_or(self.standard, |special| special.effect)
+    }
+
+    /// What applies in place of the rule's own setting.
+    pub(super) fn special(&self, values: &Values<'_>) -> Option<Special> {
+        self.specials(values).next()
+    }
+
+    /// All that could: exact values before patterns, before tiers.
+    fn specials<'s>(&'s self, values: &'s Values<'_>) -> impl Iterator<Item = Special> + 's {
+        let named = |table: &'s Effects, kind| {
+            table.iter().filter_map(move |(attribute, effects)| {
+                let effect = values.get(*attribute)?.with_bytes(|bytes| effects.get(bytes).copied())?;
+                Some(Special { attribute: *attribute, effect, kind })
+            })
+        };
+        let matching = self.patterns.iter().filter_map(|(attribute, pattern, effect)| {
+            let matches = values.get(*attribute)?.with_bytes(|bytes| glob::matches_bytes(pattern, bytes));
+            matches.then_some(Special { attribute: *attribute, effect: *effect, kind: Kind::Override })
+        });
+        named(&self.exact, Kind::Override).chain(matching).chain(named(&self.tiers, Kind::Tier))
+    }
+
+    /// Whether an override of the attribute applies to some requests of a key
+    /// and not to others. Where there is a choice of attributes, only the first
+    /// is always part of the key.
+    pub(super) fn is_apart(&self, attribute: Attribute) -> bool {
+        self.key.as_ref().is_some_and(|key| !key.iter().any(|part| part.first_of.first() == Some(&attribute)))
+    }
+
+    /// All that could apply to a key, whatever else its requests say, the
+    /// rule's own setting last.
+    pub(super) fn effects_of_key<'s>(&'s self, values: &'s Values<'_>) -> impl Iterator<Item = Effect> + 's {
+        let of_key = |special: &Special| special.kind == Kind::Tier || !self.is_apart(special.attribute);
+        self.specials(values).filter(of_key).map(|special| special.effect).chain([self.standard])
+    }
+
+    /// What applies to requests with this value, among `known` attributes.
+    pub(super) fn effect_of_value(&self, attribute: Attribute, value: &Value, known: usize) -> Effect {
+        let text = match value {
+            Value::Exactly(text) | Value::Matching(text) => text,
+        };
+        let is_same = |(other, pattern, _): &&(Attribute, String, Effect)| *other == attribute && pattern == text;
+        let same = self.patterns.iter().find(is_same).filter(|_| matches!(value, Value::Matching(_)));
+        same.map(|(_, _, effect)| *effect).unwrap_or_else(|| {
+            let mut values = Values::new(known);
+            values.set(attribute, KeyPart::Bytes(text.as_bytes()));
+            self.effect(&values)
+        })
+    }
+
+    /// Every setting of the rule.
+    pub(super) fn effects(&self) -> impl Iterator<Item = Effect> {
+        let named = self.exact.iter().chain(&self.tiers).flat_map(|(_, effects)| effects.values().copied());
+        named.chain(self.patterns.iter().map(|(_, _, effect)| *effect)).chain([self.standard])
+    }
+
+    /// The first attribute of its key that a request lacks, if it does. Only a rule
+    /// that is enforced, and a request that should be whole, make that an error.
+    pub(super) fn lacks(&self, request: &Request<'_>, values: &Values<'_>) -> Option<Lack> {
+        let attribute = match &self.key {
+            None if request.without.key => KEY.to_owned(),
+            None => return None,
+            Some(key) => key.iter().find(|key| key.is_missing(values))?.how.shown(),
+        };
+        let missing = match self.missing {
+            Missing::Error if self.mode == Mode::Shadow || request.without.skips => Missing::Skip,
+            missing => missing,
+        };
+        Some(Lack { attribute, missing })
+    }
+
+    pub(super) fn is_skipped(&self, request: &Request<'_>, values: &Values<'_>) -> bool {
+        self.lacks(request, values).is_some_and(|lack| lack.missing == Missing::Skip)
+    }
+
+    /// Whose limit it is.
+    pub(super) fn key_of<'r>(&self, request: &Request<'r>, values: &Values<'r>) -> Key<'r> {
+        let Some(attributes) = &self.key else { return request.key.clone() };
+        if let [CompiledKey { first_of, how }] = &**attributes
+            && let [attribute] = **first_of
+            && let Some(value) = values.get(attribute)
+        {
+            return match part(how, value) {
+                Part::AsIs(value) => Key::part(value),
+                Part::Text(text) => Key::from(text),
+            };
+        }
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(2 * attributes.len() + 1);
+        let mut missing = Vec::new();
+        for CompiledKey { how, .. } in attributes.iter().filter(|key| key.is_missing(values)) {
+            missing.push(format!("no {}", how.shown()));
+        }
+        // Where something is missing, the first part says what, and an empty one at
+        // the end stands for it: no list of values is as long.
+        if !missing.is_empty() {
+            parts.push(Part::Text(format!("({})", missing.join(", "))));
+        }
+        for key in attributes {
+            let Some((name, value)) = key.find(values) else { continue };
+            // Where it could have been another attribute, the name says which it was.
+            if key.first_of.len() > 1 {
+                parts.push(Part::Text(name.to_owned()));
+            }
+            parts.push(part(&key.how, value));
+        }
+        for key in attributes.iter().filter(|key| key.is_missing(values)) {
+            parts.extend(key.first_of.iter().take(2).map(|_| Part::AsIs(KeyPart::Bytes(b""))));
+        }
+        Key::of(parts.iter().map(Part::as_key_part))
+    }
+}
+
+/// A value as it stands in a key.
+enum Part<'r> {
+    AsIs(KeyPart<'r>),
+    Text(String),
+}
+
+impl Part<'_> {
+    fn as_key_part(&self) -> KeyPart<'_> {
+        match self {
+            Part::AsIs(part) => *part,
+            Part::Text(text) => KeyPart::Bytes(text.as_bytes()),
+        }
+    }
+}
+
+fn part<'r>(how: &KeyAttribute, value: KeyPart<'r>) -> Part<'r> {
+    let is_address = matches!(value, KeyPart::Address(_)) || how.is_address;
+    if let Some(address) = is_address.then(|| address(value)).flatten() {
+        let address = address.to_canonical();
+        let bits = if address.is_ipv4() { how.ipv4_bits } else { how.ipv6_bits };
+        return Part::AsIs(KeyPart::Address(first_bits(address, bits)));
+    }
+    if how.ignores_case {
+        let folded = value.with_bytes(|bytes| std::str::from_utf8(bytes).map(str::to_lowercase));
+        if let Ok(folded) = folded {
+            return Part::Text(folded);
+        }
+    }
+    Part::AsIs(value)
+}
