@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 19] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -33,6 +33,14 @@ const DOCUMENTS: [&str; 11] = [
     "docs/compare.md",
     "docs/evidence.md",
     "docs/replay.md",
+    "verify/README.md",
+    "verify/bench/README.md",
+    "verify/chaos/README.md",
+    "verify/fuzz/README.md",
+    "verify/lemmas/README.md",
+    "verify/models/README.md",
+    "verify/mutants/README.md",
+    "verify/simulation/README.md",
 ];
 
 #[test]
