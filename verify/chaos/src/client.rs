@@ -15,8 +15,8 @@ use tidegate_redis::{Lease, RedisStore, Servers};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Admission, Directory, Outcome, Process, eventually};
 
-use crate::pressure::{KEY, outcome};
-use crate::trial::SLACK;
+use crate::pressure::outcome;
+use crate::trial::{KEY, SLACK};
 
 /// The name of the limit that clients share.
 pub(crate) const RULE: &str = "client";

@@ -20,6 +20,7 @@
 //! them.
 
 pub mod attack;
+mod attempt;
 mod bound;
 mod client;
 mod fault;
@@ -32,10 +33,11 @@ mod shim;
 mod tidegate_process;
 mod trial;
 
+pub use attempt::{Verdict, attempt};
 pub use client::{ClientOptions, run as run_client, set_program};
 pub use fault::{Family, Fault, Needs};
 pub use faults::all;
 pub use findings::Findings;
 pub use namespace::{enter as enter_namespace, is_own as is_own_namespace};
-pub use report::{Report, Run, Verdict};
-pub use trial::{Trial, attempt};
+pub use report::{Report, Run};
+pub use trial::Trial;

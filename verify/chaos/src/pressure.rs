@@ -17,9 +17,7 @@ use tidegate_testkit::servers::{Admission, Load, Outcome, Reply, Server, Tally, 
 use crate::bound::{Damage, allowance, tightest};
 use crate::findings::Findings;
 use crate::tidegate_process::HTTP_PATIENCE;
-use crate::trial::{SLACK, Trial, build, limiter};
-
-pub(crate) const KEY: &str = "alice";
+use crate::trial::{KEY, SLACK, Trial, build, limiter};
 
 const GREEDY_CALLERS: usize = 6;
 const GREEDY_PAUSE: Duration = Duration::from_millis(4);

@@ -3,20 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::attempt::Verdict;
 use crate::fault::{Family, Fault};
 use crate::findings::Findings;
-
-/// What came of making a fault once.
-#[derive(Clone, Debug)]
-pub enum Verdict {
-    /// It was made.
-    Run(Box<Findings>),
-    /// It cannot be made here.
-    NotRun {
-        /// Why.
-        reason: String,
-    },
-}
 
 /// A fault, made once by chance of a seed.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use std::{env, fs};
 use tidegate::Limit;
 use tidegate_testkit::servers::{Directory, Outcome, Process, Turn, eventually};
 
-use crate::pressure::KEY;
+use crate::trial::KEY;
 
 /// The variable that says where the binary is, if not beside this program.
 const VARIABLE: &str = "TIDEGATE_BINARY";

@@ -1,16 +1,10 @@
-//! One attempt at a fault: what chance decides, and what faults are built with.
+//! What a fault is given: what chance decides, and what faults are built with.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use tidegate::{FailureMode, Limit, Limiter};
 use tidegate_redis::{BreakerSettings, Builder, RedisStore, RefusalCache, Servers};
 use tidegate_testkit::Random;
-
-use crate::fault::{Fault, Needs};
-use crate::findings::Findings;
-use crate::report::Verdict;
-use crate::{namespace, shim, tidegate_process};
 
 /// How long the store may take: short enough to be waited for many times, long
 /// enough for a machine that is slow and busy.
@@ -18,6 +12,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a slow and busy machine may add to a deadline.
 pub(crate) const SLACK: Duration = Duration::from_secs(30);
+
+/// The key that all callers ask about.
+pub(crate) const KEY: &str = "alice";
 
 /// What a fault is given: chance that repeats itself.
 #[derive(Debug)]
@@ -27,37 +24,6 @@ pub struct Trial {
     pub(crate) deadline: Duration,
     /// Whether the store remembers refusals: then it asks less, and must keep the same bounds.
     pub(crate) remembers_refusals: bool,
-}
-
-/// Makes a fault once, by chance of this seed.
-pub fn attempt(fault: &Fault, seed: u64) -> Verdict {
-    if let Err(reason) = possible(fault.needs) {
-        return Verdict::NotRun { reason };
-    }
-    // The same fault meets the same chance, whichever others are run.
-    let name = fault.name.bytes().fold(seed, |sum, byte| Random::new(sum ^ u64::from(byte)).number());
-    let mut trial = Trial::new(name);
-    match panic::catch_unwind(AssertUnwindSafe(|| (fault.happens)(&mut trial))) {
-        Ok(findings) => Verdict::Run(Box::new(findings)),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
-            let broken = vec![format!("it did not come to its end: {text}")];
-            Verdict::Run(Box::new(Findings { broken, ..Findings::default() }))
-        }
-    }
-}
-
-/// Whether this machine has what a fault needs; why not, if not.
-fn possible(needs: Needs) -> Result<(), String> {
-    match needs {
-        Needs::Nothing => Ok(()),
-        Needs::Namespace => namespace::is_ready(),
-        Needs::Compiler => shim::is_ready(),
-        Needs::Tidegate => tidegate_process::is_ready(),
-        Needs::TidegateInNamespace => namespace::is_ready().and_then(|()| tidegate_process::is_ready()),
-        Needs::TidegateAndCompiler => shim::is_ready().and_then(|()| tidegate_process::is_ready()),
-    }
 }
 
 impl Trial {

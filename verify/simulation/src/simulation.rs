@@ -16,6 +16,9 @@
 //! `cargo xtask simulation 100000` tells so many stories, and
 //! `cargo xtask simulation 1 --seed N` tells one of them aloud.
 
+mod connection;
+mod execution;
+mod fault;
 mod faults;
 mod judge;
 mod mistake;

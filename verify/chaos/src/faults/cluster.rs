@@ -9,8 +9,8 @@ use crate::bound::Damage;
 use crate::fault::{Fault, Needs};
 use crate::findings::Findings;
 use crate::namespace::Cut;
-use crate::pressure::{KEY, Pressure, measure};
-use crate::trial::Trial;
+use crate::pressure::{Pressure, measure};
+use crate::trial::{KEY, Trial};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("cluster-failover", "CLUSTER FAILOVER: the master hands over", "nothing", failover),

@@ -14,8 +14,8 @@ use tidegate_testkit::servers::{Admission, Load, Outcome};
 use crate::bound::{Damage, allowance};
 use crate::fault::Fault;
 use crate::findings::Findings;
-use crate::pressure::{KEY, judge_admissions, judge_load, outcome};
-use crate::trial::Trial;
+use crate::pressure::{judge_admissions, judge_load, outcome};
+use crate::trial::{KEY, Trial};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new(

@@ -11,8 +11,8 @@ use crate::bound::Damage;
 use crate::client::{CALLERS, Client, Diary, RULE};
 use crate::fault::Fault;
 use crate::findings::Findings;
-use crate::pressure::{KEY, Pressure, judge_admissions, span};
-use crate::trial::{Trial, limiter};
+use crate::pressure::{Pressure, judge_admissions, span};
+use crate::trial::{KEY, Trial, limiter};
 
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("primary-killed", "the server gets kill -9 and comes back empty", "one burst", primary_killed).quick(),

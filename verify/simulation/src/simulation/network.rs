@@ -6,7 +6,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -14,61 +14,13 @@ use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use tidegate_redis::internals::Dial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::connection::Connection;
+use super::fault::{Condition, Fate, Trouble};
 use super::mistake::{Mistake, is_planted};
 use super::wire;
 use super::world::{State, World};
-
-/// What is wrong with the network.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Condition {
-    /// For whom, if not for all.
-    pub(super) process: Option<usize>,
-    pub(super) trouble: Trouble,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Trouble {
-    /// Each way takes up to so many milliseconds.
-    Slow { most_ms: u64 },
-    /// Something becomes of so many commands out of a hundred.
-    Spoils { fate: Fate, percent: u64 },
-    /// Nobody can connect, and is told so.
-    Refuses,
-    /// Nobody can connect, and is told nothing.
-    Hangs,
-}
-
-/// What becomes of a command on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Arrives,
-    /// The connection ends before it was carried out,
-    CutBefore,
-    /// or after.
-    CutAfter,
-    /// Nothing arrives any more,
-    Lost,
-    /// or nothing comes back.
-    Swallowed,
-}
-
-/// A connection, from the servers' side.
-pub(super) struct Wire {
-    process: usize,
-    server: usize,
-    tasks: Mutex<Vec<AbortHandle>>,
-}
-
-impl Wire {
-    /// Ends it: whoever waits for a reply learns so.
-    fn cut(&self) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.drain(..).for_each(|task| task.abort());
-    }
-}
 
 /// Opens connections for one process, to whoever is the primary.
 pub(super) struct Dialer {
@@ -108,9 +60,9 @@ impl Dialer {
             Reached::Silence => std::future::pending().await,
         };
         let (ours, theirs) = duplex(IN_FLIGHT);
-        let wire = Arc::new(Wire { process: *process, server, tasks: Mutex::default() });
-        world.lock().wires.push(Arc::clone(&wire));
-        serve(Arc::clone(world), &wire, theirs);
+        let connection = Arc::new(Connection::new(*process, server));
+        world.lock().connections.push(Arc::clone(&connection));
+        serve(Arc::clone(world), &connection, theirs);
         Ok(ours)
     }
 }
@@ -160,25 +112,25 @@ impl State {
 
     /// Ends every connection to a server.
     pub(super) fn cut_all(&mut self, server: usize) {
-        self.wires.retain(|wire| {
-            if wire.server == server {
-                wire.cut();
+        self.connections.retain(|connection| {
+            if connection.server == server {
+                connection.cut();
             }
-            wire.server != server
+            connection.server != server
         });
     }
 }
 
-fn serve(world: Arc<World>, wire: &Arc<Wire>, stream: DuplexStream) {
+fn serve(world: Arc<World>, connection: &Arc<Connection>, stream: DuplexStream) {
     let (from_client, to_client) = split(stream);
     let (arrivals, arriving) = channel(MOST_COMMANDS);
     let (replies, replying) = channel(MOST_COMMANDS);
     let tasks = [
-        tokio::spawn(receive(Arc::clone(&world), wire.process, from_client, arrivals)),
-        tokio::spawn(carry_out(Arc::clone(&world), Arc::clone(wire), arriving, replies)),
+        tokio::spawn(receive(Arc::clone(&world), connection.process, from_client, arrivals)),
+        tokio::spawn(carry_out(Arc::clone(&world), Arc::clone(connection), arriving, replies)),
         tokio::spawn(answer(world, to_client, replying)),
     ];
-    wire.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks.iter().map(JoinHandle::abort_handle));
+    connection.serve_by(&tasks);
 }
 
 /// Something, and when it is there.
@@ -205,11 +157,11 @@ async fn receive(
 /// Has the server carry out what has arrived.
 async fn carry_out(
     world: Arc<World>,
-    wire: Arc<Wire>,
+    connection: Arc<Connection>,
     mut arriving: Receiver<Travelling<Vec<Vec<u8>>>>,
     replies: Sender<Travelling<Vec<u8>>>,
 ) {
-    let Wire { process, server, .. } = *wire;
+    let Connection { process, server, .. } = *connection;
     let (mut latest, mut is_silent) = (Instant::now(), false);
     while let Some((due, command)) = arriving.recv().await {
         sleep_until(due).await;
@@ -237,7 +189,7 @@ async fn carry_out(
                         world.lock().execute(process, server, &command);
                     }
                 }
-                wire.cut();
+                connection.cut();
                 std::future::pending::<()>().await;
             }
         }

@@ -7,7 +7,7 @@ use tidegate::{AlgorithmKind, FailureMode, Limit, Policy};
 use tidegate_redis::{BreakerSettings, Lease};
 use tidegate_testkit::Random;
 
-use super::faults::Fault;
+use super::fault::Fault;
 
 pub(super) const PREFIX: &str = "tg";
 

@@ -9,9 +9,10 @@ use tidegate::{Clock, Micros};
 use tidegate_testkit::Random;
 use tokio::time::{Instant, sleep_until};
 
+use super::connection::Connection;
+use super::fault::Condition;
 use super::judge::Judge;
 use super::mistake::{Mistake, is_planted};
-use super::network::{Condition, Wire};
 use super::scenario::Scenario;
 use super::server::Server;
 use super::{Tally, Telling};
@@ -41,7 +42,7 @@ pub(super) struct State {
     pub(super) two_answer: Option<usize>,
     /// What is wrong with the network, and for which process if not for all.
     pub(super) conditions: Vec<(usize, Condition)>,
-    pub(super) wires: Vec<Arc<Wire>>,
+    pub(super) connections: Vec<Arc<Connection>>,
     pub(super) judge: Judge,
     pub(super) tally: Tally,
 }
@@ -58,7 +59,7 @@ impl World {
             primary: 0,
             two_answer: None,
             conditions: Vec::new(),
-            wires: Vec::new(),
+            connections: Vec::new(),
             judge: Judge::new(&scenario),
             tally: Tally::default(),
         };
