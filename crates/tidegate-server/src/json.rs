@@ -11,6 +11,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde_json::error::Category;
 
+/// The longest key, name or value of a request, in bytes.
+pub(crate) const MAX_TEXT: usize = 4096;
+
 /// The longest value or path that an error repeats, in characters.
 const MAX_SHOWN: usize = 100;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::answer::{Line, Outcome, Shown};
 use super::messages::{HeaderValue, RateLimitResponse};
+use super::outcome::{Line, Outcome, Shown};
 use crate::http::fields::{LARGEST, quoted, whole_seconds};
 use crate::settings::{HeaderStyle, Settings};
 

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::IntoResponse;
 use http::{Response, StatusCode};
 use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError};
@@ -197,6 +198,18 @@ impl Problem {
 
     pub(super) fn response(&self) -> Response<Body> {
         self.reply().response()
+    }
+}
+
+impl From<Problem> for Reply {
+    fn from(problem: Problem) -> Reply {
+        problem.reply()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response<Body> {
+        self.response()
     }
 }
 

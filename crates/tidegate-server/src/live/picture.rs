@@ -8,8 +8,8 @@ use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule, Store};
 use tidegate_redis::RedisStore;
 
 use crate::app::App;
-use crate::http::LONGEST_TEXT;
 use crate::inline::INLINE_RULE;
+use crate::json::MAX_TEXT;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
 use crate::refused::{self, RecentRefusal};
@@ -161,7 +161,7 @@ impl Picture {
         Picture {
             version: env!("CARGO_PKG_VERSION").into(),
             time_us: app.store().clock().now().get(),
-            uptime_us: micros(app.live.uptime()),
+            uptime_us: micros(app.started.elapsed()),
             leaving: app.drain.is_leaving(),
             connections: app.connections.open() as u64,
             failures: app.metrics.failures(),
@@ -295,7 +295,7 @@ fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPic
 fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
     let RecentRefusal { rule, key, cost, inline, .. } = refusal;
     let texts: Vec<String> = key.parts().map(|part| String::from_utf8(part.into())).collect::<Result<_, _>>().ok()?;
-    if texts.iter().any(|text| text.len() > LONGEST_TEXT) {
+    if texts.iter().any(|text| text.len() > MAX_TEXT) {
         return None;
     }
     let mut question = AskAgain { rule: None, key: None, attributes: BTreeMap::new(), limit: None, cost: *cost };
