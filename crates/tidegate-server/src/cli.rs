@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod progress;
 mod replay;
 mod serve;
 mod simulate;
