@@ -9,7 +9,6 @@ mod connection;
 mod counted;
 mod dashboard;
 mod example;
-pub(crate) mod fields;
 mod guard;
 mod heads;
 mod live;

@@ -173,7 +173,7 @@ mod partition;
 pub mod settle;
 
 mod client_ip;
-mod fields;
+pub mod fields;
 
 mod head;
 mod refusal;

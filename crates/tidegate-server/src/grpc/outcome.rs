@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tidegate::{Name, Setting};
 use tidegate_config::envoy::{Metadata, Unit};
+use tidegate_tower::fields;
 
 use super::messages::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use crate::http::fields::whole_seconds;
 
 /// What became of a request, by a file or by the policy.
 pub(super) struct Outcome {
@@ -85,7 +85,7 @@ pub(super) fn code(allowed: bool) -> Code {
 
 /// Rounded up: Envoy drops fractions of a second from what it tells clients.
 fn whole(duration: Duration) -> prost_types::Duration {
-    prost_types::Duration { seconds: whole_seconds(duration).cast_signed(), nanos: 0 }
+    prost_types::Duration { seconds: fields::seconds(duration).cast_signed(), nanos: 0 }
 }
 
 const UNITS: [(Unit, WireUnit); 7] = [

@@ -8,13 +8,13 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use tidegate::Decision;
 use tidegate::kernel::Verb;
+use tidegate_tower::fields::RateLimitFields;
 
 use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
-use super::fields::Met;
 use super::problem::Problem;
 use super::question::{Question, Questions};
-use super::reply::Reply;
+use super::reply::{Fields, Reply};
 use crate::admission::TURN;
 use crate::app::App;
 use crate::inline::Inline;
@@ -58,10 +58,10 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
             question.without_patience()?;
             let inline = question.inline(app)?;
             let decision = app.decide(verb, question.request(), inline.as_deref()).await?;
-            let met = met(app, &question, inline.as_deref(), &decision);
+            let fields = fields(app, &question, inline.as_deref(), &decision);
             Ok(match verb {
-                Verb::Charge => answer::admission(&decision, met),
-                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, met),
+                Verb::Charge => answer::admission(&decision, fields),
+                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, fields),
             })
         }
         Questions::Batch(questions) => {
@@ -121,24 +121,22 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
             None => Box::pin(app.decide(Verb::Charge, question.request(), inline.as_deref())).await?,
         },
     };
-    let met = met(app, &question, inline.as_deref(), &decision);
-    Ok(answer::admission(&decision, met))
+    let fields = fields(app, &question, inline.as_deref(), &decision);
+    Ok(answer::admission(&decision, fields))
 }
 
-/// The limits that the question has met: the one that came with it, or those
-/// that the policy has for it.
-fn met(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Met {
-    let mut met = Met::default();
+/// What the caller is told of the limits that the question has met: the one that came with it, or
+/// those that the policy has for it.
+fn fields(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Fields {
     if decision.is_unlimited() || decision.is_blocked() {
-        return met;
+        return Fields::new();
     }
+    let mut fields = RateLimitFields::new(decision);
     match inline {
-        Some(inline) => met.add(decision.rule(), inline.limit.capacity(), Some(inline.limit), decision),
-        None => app.limiter.for_each_meter(question.request(), |meter| {
-            met.add(meter.name(), meter.capacity(), meter.limit(), decision);
-        }),
+        Some(inline) => fields.add(&inline.meter),
+        None => app.limiter.for_each_meter(question.request(), |meter| fields.add(meter)),
     }
-    met
+    fields.into_pairs()
 }
 
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {

@@ -12,13 +12,16 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// Said with every answer: a body is what its content type says.
 pub(super) const NOSNIFF: &str = "nosniff";
 
+/// Fields of a head; names in small letters.
+pub(super) type Fields = Vec<(&'static str, String)>;
+
 /// An answer that is known whole.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) kind: &'static str,
-    /// What else its head says; names in small letters.
-    pub(super) fields: Vec<(&'static str, String)>,
+    /// What else its head says.
+    pub(super) fields: Fields,
     pub(super) body: Vec<u8>,
 }
 

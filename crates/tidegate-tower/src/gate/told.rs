@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tidegate::{Decision, Key, Limit, Limiter, Meter, Name, Store};
 
 use super::Gate;
-use crate::fields::{Fields, Standing, write_policy};
+use crate::fields::{Fields, Standing, binds, write_policy};
 use crate::head::Text;
 use crate::line::Line;
 use crate::partition::hash_of;
@@ -66,7 +66,7 @@ impl Gate {
         meters.for_each(Put { question, settings: &self.settings, text: &mut text }, &mut |meter, key| {
             identity = Some(meter.identity());
             let hash = self.settings.secret.as_ref().map(|secret| hash_of(secret, key));
-            if meter.name() == decision.rule() && meter.capacity() == decision.limit() {
+            if binds(meter, decision) {
                 (limit, partition) = (meter.limit(), hash);
             }
             write_policy(&mut line, meter, hash.as_ref());
