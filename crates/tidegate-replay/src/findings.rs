@@ -152,11 +152,9 @@ fn rules_of(refusals: &Refusals) -> Vec<RuleReport> {
 }
 
 fn keys_of(keys: &Top<(Name, Key<'static>)>) -> Vec<KeyReport> {
-    let report = |rule: &Name, key: &Key<'_>, count, error| KeyReport {
-        rule: rule.to_string(),
-        key: key.to_string(),
-        count,
-        error,
-    };
-    keys.iter().take(MOST_NAMED).map(|entry| report(&entry.item.0, &entry.item.1, entry.count, entry.error)).collect()
+    let named = keys.iter().take(MOST_NAMED).map(|entry| {
+        let (rule, key) = &entry.item;
+        KeyReport { rule: rule.to_string(), key: key.to_string(), count: entry.count, error: entry.error }
+    });
+    named.collect()
 }

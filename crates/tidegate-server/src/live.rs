@@ -13,7 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use self::picture::{AskAgain, LatencyPicture, Picture, RefusalPicture, RulePicture, TopRefused};
+pub(crate) use self::picture::{
+    AskAgain, LatencyPicture, Picture, RefusalPicture, RulePicture, TopRefused, top_refused,
+};
 use crate::app::App;
 use crate::watchers::Watcher;
 

@@ -282,7 +282,7 @@ impl Drop for Server {
 fn kept(settings: &Settings, store: &AnyStore, inline: &InlineStore) -> Kept {
     match (&settings.snapshot, store, &inline.store) {
         (Some(path), AnyStore::Memory(store), AnyStore::Memory(inline)) => {
-            Kept::new(vec![(Arc::clone(store), path.clone()), (Arc::clone(inline), inline_store::beside(path))])
+            Kept::new(vec![(Arc::clone(store), path.clone()), (Arc::clone(inline), inline_store::file_of(path))])
         }
         _ => Kept::default(),
     }

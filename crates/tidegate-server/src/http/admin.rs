@@ -14,9 +14,10 @@ use tidegate_config::{Format, Mistake};
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{ask, body, live, playground, wrong_method};
+use super::{ask, body, live as pictures, playground, wrong_method};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
+use crate::live;
 use crate::peer::Peer;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
@@ -30,8 +31,8 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let routes = Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
-        .route("/admin/v1/live", get(live::picture).fallback(reads))
-        .route("/admin/v1/live/stream", get(live::stream).fallback(reads))
+        .route("/admin/v1/live", get(pictures::picture).fallback(reads))
+        .route("/admin/v1/live/stream", get(pictures::stream).fallback(reads))
         .route("/admin/v1/playground", post(playground::play).fallback(posts))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
@@ -132,15 +133,6 @@ async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, Strin
 /// Keys that are listed unless the query says how many.
 const USUAL_TOP: usize = 20;
 
-#[derive(Serialize)]
-struct Refused {
-    rule: &'static str,
-    key: String,
-    /// At most this often; at least `error` less.
-    refused: u64,
-    error: u64,
-}
-
 async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let query = request.uri().query().filter(|query| !query.is_empty());
     let top = query.map_or(Some(USUAL_TOP), |query| query.strip_prefix("top=")?.parse().ok());
@@ -148,13 +140,7 @@ async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Result<
         let found = query.unwrap_or_default().to_owned();
         return Err(Problem::Query { found, bound: MOST_REFUSED });
     };
-    let of = |(rule, key, refused, error): (tidegate::Name, String, u64, u64)| Refused {
-        rule: rule.as_str(),
-        key,
-        refused,
-        error,
-    };
-    Ok(Reply::json(&app.refused.top(top).into_iter().map(of).collect::<Vec<_>>()))
+    Ok(Reply::json(&live::top_refused(&app, top)))
 }
 
 async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {

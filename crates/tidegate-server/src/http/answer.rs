@@ -1,7 +1,5 @@
 //! Decisions as JSON: exact to the microsecond, null where there is no number.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde::Serialize;
 use tidegate::kernel::Verb;
@@ -9,6 +7,7 @@ use tidegate::{Decision, Explanation, RuleExplanation, Say};
 
 use super::problem::{Document, Problem};
 use super::reply::{Fields, PROBLEM_JSON, Reply};
+use crate::json::micros;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const DENIED: &str = "urn:problem-type:tidegate:denied";
@@ -77,10 +76,6 @@ impl Answer {
 
 /// Enough for most answers.
 const ROOM: usize = 256;
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// A refusal: a problem and the decision in one.
 #[derive(Serialize)]
