@@ -8,12 +8,26 @@ use tidegate::Micros;
 
 use crate::batch::Batch;
 use crate::draft::{Draft, Fault, shown};
+use crate::error::ReplayError;
 use crate::format::{Format, Parsed, Parser};
 use crate::lines::{Line, Lines};
 use crate::mapping::Plan;
-use crate::replay::{Progress, ReplayError};
 use crate::report::{Broken, MOST_EXAMPLES, Report, SourceReport};
 use crate::source::Source;
+
+/// How far a replay has come.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes of the sources, as they are stored.
+    pub read: u64,
+    /// Of how many, if all of the sources have a size.
+    pub size: Option<u64>,
+    /// Lines that were read.
+    pub lines: u64,
+    /// Whether all is read, and the smallest limits are searched for.
+    pub searches: bool,
+}
 
 /// A source that is being read.
 pub(crate) struct Input {

@@ -2,26 +2,24 @@
 //! order, and decided by the real limiter in the log's own time.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::time::Instant;
 
-use tidegate::{ConfigError, Policy};
+use tidegate::Policy;
 
 use crate::batch::{Batch, HELD_BACK};
 use crate::court::Court;
 use crate::draft::Draft;
-use crate::format::{Format, UnknownField};
-use crate::input::{Input, Inputs};
+use crate::error::ReplayError;
+use crate::format::Format;
+use crate::input::{Input, Inputs, Progress};
 use crate::mapping::{Mapping, Plan};
 use crate::processor;
 use crate::report::{Report, Timings};
 use crate::search::SearchError;
 use crate::share::Share;
-use crate::source::Source;
+use crate::source::{MOST_SOURCES, Source};
 use crate::spool::Spool;
 
-/// Sources that are read side by side.
-pub const MOST_SOURCES: usize = 256;
 /// Keys that a policy is decided with unless told otherwise.
 const MAX_KEYS: usize = 1_000_000;
 
@@ -53,65 +51,6 @@ pub struct Replay {
     held_back: usize,
     max_keys: usize,
     progress: Option<Box<dyn FnMut(Progress)>>,
-}
-
-/// How far a replay has come.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Bytes of the sources, as they are stored.
-    pub read: u64,
-    /// Of how many, if all of the sources have a size.
-    pub size: Option<u64>,
-    /// Lines that were read.
-    pub lines: u64,
-    /// Whether all is read, and the smallest limits are searched for.
-    pub searches: bool,
-}
-
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// A source cannot be read at all.
-    #[error("cannot read {name}")]
-    Unreadable {
-        /// The source.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// Nothing tells what a source's lines are.
-    #[error("cannot tell the format of {name}, which begins {line:?}: say it by --format combined, envoy, json or csv")]
-    UnknownFormat {
-        /// The source.
-        name: String,
-        /// How it begins.
-        line: String,
-    },
-    /// A field was named that the format does not have.
-    #[error(transparent)]
-    UnknownField(#[from] UnknownField),
-    /// More sources than are read side by side.
-    #[error(
-        "{count} logs are too many to read at once: give at most {MOST_SOURCES}, or pipe them in one after the other"
-    )]
-    TooManySources {
-        /// How many.
-        count: usize,
-    },
-    /// The policy, or the number of keys, cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The smallest limits could not be searched for.
-    #[error("the smallest limits could not be searched for")]
-    Search(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl From<SearchError> for ReplayError {
-    fn from(error: SearchError) -> ReplayError {
-        ReplayError::Search(Box::new(error))
-    }
 }
 
 impl Replay {

@@ -46,15 +46,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Micros, TimeError> {
 /// `10/Oct/2000:13:55:36 -0700`
 fn common(text: &[u8]) -> Option<i64> {
     let mut text = Reader(text);
-    let day = text.digits(2)?;
-    text.expect(b'/')?;
-    let month = text.month()?;
-    text.expect(b'/')?;
-    let year = text.digits(4)?;
-    text.expect(b':')?;
-    let clock = text.clock()?;
-    let zone = text.zone()?;
-    at(days(year, month, day)?, clock, zone)
+    let (days, clock) = text.day_first(b"//:")?;
+    at(days, clock, text.zone()?)
 }
 
 /// `2000-10-10T20:55:36.123Z`
@@ -80,15 +73,9 @@ fn iso(text: &[u8]) -> Option<i64> {
 /// `10 Oct 2000 20:55:36 GMT`
 fn http(text: &[u8]) -> Option<i64> {
     let mut text = Reader(text);
-    let day = text.digits(2)?;
-    text.expect(b' ')?;
-    let month = text.month()?;
-    text.expect(b' ')?;
-    let year = text.digits(4)?;
-    text.expect(b' ')?;
-    let clock = text.clock()?;
+    let (days, clock) = text.day_first(b"   ")?;
     (text.0 == b" GMT").then_some(())?;
-    at(days(year, month, day)?, clock, 0)
+    at(days, clock, 0)
 }
 
 /// Since the epoch, in a unit that the size of the number tells: seconds up to
@@ -115,6 +102,17 @@ fn epoch(text: &[u8]) -> Option<i64> {
 struct Reader<'t>(&'t [u8]);
 
 impl Reader<'_> {
+    /// The day and the time of `10/Oct/2000:13:55:36`, with these bytes between its parts.
+    fn day_first(&mut self, between: &[u8; 3]) -> Option<(i64, i64)> {
+        let day = self.digits(2)?;
+        self.expect(between[0])?;
+        let month = self.month()?;
+        self.expect(between[1])?;
+        let year = self.digits(4)?;
+        self.expect(between[2])?;
+        Some((days(year, month, day)?, self.clock()?))
+    }
+
     fn expect(&mut self, byte: u8) -> Option<()> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;

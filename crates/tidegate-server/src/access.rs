@@ -10,12 +10,8 @@ mod failures;
 mod page;
 mod tokens;
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-
-use clap::ValueEnum;
-use serde::Deserialize;
 
 pub(crate) use self::denied::Denied;
 use self::failures::Failures;
@@ -24,68 +20,10 @@ pub(crate) use self::page::{Page, is_grpc};
 use self::tokens::{Token, Tokens};
 pub(crate) use self::tokens::{TokensFile, bearer, check_name};
 use crate::digest::Digest;
-use crate::metrics::Protocol;
 use crate::peer::Link;
+use crate::protocol::Protocol;
+use crate::rights::{Right, Rights};
 use crate::settings::Settings;
-
-/// What a caller may be permitted to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Right {
-    /// To be told decisions: check, peek, acquire, throttle, Envoy's requests.
-    Check,
-    /// To change or look into counts: reset, refund, explain.
-    Manage,
-    /// To use the admin API.
-    Admin,
-    /// To read the metrics.
-    Metrics,
-}
-
-impl Right {
-    /// The word for it in files and flags.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Right::Check => "check",
-            Right::Manage => "manage",
-            Right::Admin => "admin",
-            Right::Metrics => "metrics",
-        }
-    }
-}
-
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A set of rights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rights(u8);
-
-impl Rights {
-    pub(crate) const ALL: Rights = Rights(0b1111);
-
-    #[inline]
-    pub(crate) fn contains(self, right: Right) -> bool {
-        self.0 & (1 << right as u8) != 0
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    fn with(self, others: Rights) -> Rights {
-        Rights(self.0 | others.0)
-    }
-}
-
-impl FromIterator<Right> for Rights {
-    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Rights {
-        Rights(rights.into_iter().fold(0, |set, right| set | (1 << right as u8)))
-    }
-}
 
 /// A caller that is known, by its token or certificate, or an anonymous one.
 #[derive(Clone, Debug)]

@@ -2,31 +2,37 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
-use tidegate::{ConfigError, Key, Limit, Limiter, Meter, Policy, Setting, StoreError};
-use tidegate_config::envoy::EnvoyConfig;
+use tidegate::kernel::Verb;
+use tidegate::{
+    CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Meter, Policy, Request, Setting, StoreError,
+};
+use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-use crate::access::{Access, Caller, Denied, Identity, Right, TokensFile};
+use crate::access::{Access, Caller, Denied, Identity, TokensFile};
 use crate::admission::Admission;
 use crate::audit::{Action, Audit, Entry, Outcome, PolicyChange};
 use crate::buffered::Buffered;
 use crate::connections::{Connections, Drain};
-use crate::grpc::{self, EnvoyRules};
-use crate::http::MOST_PLAYERS;
 use crate::inline::{Caps, Counted, Inline, InlineError, InlineLimits};
 use crate::inline_store::InlineStore;
-use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
+use crate::rights::Right;
 use crate::settings::Settings;
 use crate::store::AnyStore;
+use crate::watchers::Watchers;
 
 /// What a policy is called that came by the admin API.
 const PUT: &str = "policy";
+
+/// Simulations of the playground at a time, over all visitors.
+pub(crate) const MAX_PLAYERS: usize = 2;
 
 /// One server's limiter and all that belongs to it, shared by its protocols.
 pub struct App {
@@ -50,10 +56,12 @@ pub struct App {
     pub(crate) access: Access,
     pub(crate) audit: Audit,
     pub(crate) policy: CurrentPolicy,
-    pub(crate) live: Live,
+    pub(crate) watchers: Watchers,
+    pub(crate) started: Instant,
     /// Room for simulations of the playground.
     pub(crate) players: Arc<Semaphore>,
-    pub(crate) envoy: EnvoyRules,
+    /// The descriptor files, ready to decide.
+    pub(crate) envoy: EnvoyLimiter<AnyStore>,
     has_envoy_files: bool,
     caps: Caps,
     inline: InlineLimits,
@@ -80,7 +88,7 @@ impl App {
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
-        let mut envoy = EnvoyRules::new(envoy, store)?;
+        let mut envoy = EnvoyLimiter::new(envoy, store)?;
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
         }
@@ -95,14 +103,15 @@ impl App {
             limiter,
             inline,
             envoy,
-            has_envoy_files: !grpc::files(&settings).is_empty(),
+            has_envoy_files: !settings.descriptor_files().is_empty(),
             caps,
             inline_store,
             access: Access::new(&settings, tokens),
             audit,
             policy: text,
-            live: Live::default(),
-            players: Arc::new(Semaphore::new(MOST_PLAYERS)),
+            watchers: Watchers::default(),
+            started: Instant::now(),
+            players: Arc::new(Semaphore::new(MAX_PLAYERS)),
             refused,
             drain: Drain::default(),
             admission: Admission::new(settings.max_batch, Arc::clone(&buffered), metrics.shed("in-flight")),
@@ -111,6 +120,44 @@ impl App {
             metrics,
             settings,
         })
+    }
+
+    /// Decides a request by the limit that came with it, or else by the policy.
+    ///
+    /// # Errors
+    /// If there is no decision, which is counted.
+    pub(crate) async fn decide(
+        &self,
+        verb: Verb,
+        request: Request<'_>,
+        inline: Option<&Inline>,
+    ) -> Result<Decision, CheckError> {
+        let limiter = self.limiter_for(inline);
+        let decided = match verb {
+            Verb::Charge => limiter.check_async(request).await,
+            Verb::Peek => limiter.peek_async(request).await,
+            Verb::Refund => limiter.refund_async(request).await,
+            Verb::Reset => limiter.reset_async(request).await,
+        };
+        decided.inspect_err(|error| self.metrics.failed(error))
+    }
+
+    /// Says what every rule makes of a request, without a charge.
+    ///
+    /// # Errors
+    /// As [`decide`](App::decide).
+    pub(crate) async fn explain(
+        &self,
+        request: Request<'_>,
+        inline: Option<&Inline>,
+    ) -> Result<Explanation, CheckError> {
+        let explained = self.limiter_for(inline).explain_async(request).await;
+        explained.inspect_err(|error| self.metrics.failed(error))
+    }
+
+    /// The limiter that decides.
+    pub(crate) fn limiter_for<'a>(&'a self, inline: Option<&'a Inline>) -> &'a Limiter<AnyStore> {
+        inline.map_or(&self.limiter, |inline| &inline.limiter)
     }
 
     /// The limiter of a limit that came with the request; all go by the name

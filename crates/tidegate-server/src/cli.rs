@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod progress;
 mod replay;
 mod serve;
 mod simulate;
@@ -17,8 +18,8 @@ use clap_complete::Shell;
 use tidegate::DEFAULT_MAX_LOG_ENTRIES;
 use tidegate_config::{Problem, Validation};
 
+use crate::address::Address;
 use crate::causes::in_full;
-use crate::listen::Address;
 use crate::settings::{self, Settings};
 
 /// The exit status where the question was answered by "no": refused, invalid, too many.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::handshakes::Handshakes;
-use crate::metrics::Protocol;
+use crate::protocol::Protocol;
 use crate::shares::{Full, Share, Shares};
 use crate::workers::{Seat, Workers};
 

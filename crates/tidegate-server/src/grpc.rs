@@ -15,11 +15,11 @@
 mod answer;
 pub mod bare;
 mod bounds;
-mod config;
 mod headers;
 mod json;
 mod messages;
 mod metadata;
+mod outcome;
 mod problem;
 
 use std::convert::Infallible;
@@ -37,20 +37,17 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
-pub(crate) use self::answer::EnvoyRules;
 use self::bounds::Bounds;
-pub(crate) use self::config::{files, load};
-pub(crate) use self::json::router as json_router;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
-use crate::access::{Identity, Right, Rights};
 use crate::app::App;
 use crate::causes::for_clients;
 use crate::connections::Drain;
-use crate::http::{guarded, serve_connection};
+use crate::http::{guarded, identity_of, serve_connection};
 use crate::listen::Listener;
-use crate::metrics::Protocol;
+use crate::protocol::Protocol;
+use crate::rights::Right;
 
 /// Serves gRPC on a listener until the server closes.
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
@@ -60,8 +57,12 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     listener.serve_each(app, Protocol::Grpc, serve).await;
 }
 
-/// The routes of all services, for a listener that serves others as well.
-pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
+/// The routes of all services and their JSON, for a listener of HTTP.
+pub(crate) fn http_routes<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
+    router(app).merge(json::router(app))
+}
+
+fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     let (reporter, health) = health_reporter();
     app.connections.spawn(report_health(reporter, app.drain.clone()));
     let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
@@ -139,8 +140,7 @@ impl RateLimitService for Limits {
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let began = Instant::now();
-        let identity = request.extensions().get::<Identity>().cloned();
-        let identity = identity.unwrap_or_else(|| Identity::anonymous(Rights::default()));
+        let identity = identity_of(request.extensions());
         let answered = answer::answer_to_the_end(&self.0, &identity, request.into_inner()).await;
         self.0.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)

@@ -9,7 +9,6 @@ mod connection;
 mod counted;
 mod dashboard;
 mod example;
-pub(crate) mod fields;
 mod guard;
 mod heads;
 mod live;
@@ -38,16 +37,13 @@ pub(crate) use self::connection::serve_connection;
 pub(crate) use self::example::example;
 pub(crate) use self::guard::{guarded, identity_of};
 use self::plain::Then;
-pub(crate) use self::playground::MOST_AT_A_TIME as MOST_PLAYERS;
 use self::problem::Problem;
-pub(crate) use self::question::LONGEST_TEXT;
-use crate::access::Right;
 use crate::app::App;
 use crate::audit::Action;
 use crate::connections::Admitted;
-use crate::grpc;
 use crate::listen::{Listener, Stream};
-use crate::metrics::Protocol;
+use crate::protocol::Protocol;
+use crate::rights::Right;
 use crate::store::Health;
 
 /// The document that says what there is: written by hand, held to be true by
@@ -56,9 +52,9 @@ const OPENAPI: &str = include_str!("http/openapi.json");
 
 const CHECK: &str = "/v1/check";
 
-/// Serves HTTP on a listener until the server closes.
-pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
-    let router = router(Arc::clone(&app));
+/// Serves HTTP on a listener until the server closes, with the routes of others beside its own.
+pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<App>>) {
+    let router = router(Arc::clone(&app), beside);
     let reserved = reserved::router(router.clone());
     let serve = move |stream, app, admitted| {
         let (router, reserved) = (router.clone(), reserved.clone());
@@ -81,7 +77,7 @@ async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
     }
 }
 
-fn router(app: Arc<App>) -> Router {
+fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let checks = Router::new()
         .route(CHECK, asks(Ask::Verb(Verb::Charge)))
         .route("/v1/peek", asks(Ask::Verb(Verb::Peek)))
@@ -101,8 +97,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/readyz", reads(get(ready)))
         .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
         .merge(dashboard::router())
-        .merge(grpc::router(&app))
-        .merge(grpc::json_router(&app));
+        .merge(beside);
     if !app.settings.no_admin {
         router = router.merge(admin::router(&app));
     }

@@ -33,7 +33,7 @@ impl InlineStore {
         let store = match main {
             AnyStore::Memory(_) => {
                 let builder = MemoryStore::builder().max_keys(max_keys).clock(SameClock(main.clone()));
-                snapshot::restore(builder, settings.snapshot.as_deref().map(beside).as_deref())?.into()
+                snapshot::restore(builder, settings.snapshot.as_deref().map(file_of).as_deref())?.into()
             }
             AnyStore::Redis(store) => AnyStore::Bounded(Arc::new(Bounded::new(store.clone(), Arc::clone(&budget)))),
             AnyStore::Bounded(_) => main.clone(),
@@ -60,10 +60,8 @@ impl InlineStore {
 }
 
 /// The file of its states, beside the one of the policy's.
-pub(crate) fn beside(snapshot: &Path) -> PathBuf {
-    let mut path = snapshot.as_os_str().to_owned();
-    path.push(".inline");
-    PathBuf::from(path)
+pub(crate) fn file_of(snapshot: &Path) -> PathBuf {
+    snapshot::beside(snapshot, ".inline")
 }
 
 /// The time of another store.

@@ -5,11 +5,21 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde_json::error::Category;
+use tidegate::Micros;
+
+/// The longest key, name or value of a request, in bytes.
+pub(crate) const MAX_TEXT: usize = 4096;
+
+/// A time as JSON has it: in whole microseconds.
+pub(crate) fn micros(time: Duration) -> u64 {
+    Micros::from_duration(time).get()
+}
 
 /// The longest value or path that an error repeats, in characters.
 const MAX_SHOWN: usize = 100;

@@ -23,44 +23,59 @@
 //! # }
 //! ```
 
-mod access;
-mod admission;
-mod app;
+// In the order of their dependencies: a module uses only modules above it.
+mod address;
+mod causes;
+mod digest;
+mod json;
+mod peer;
+mod protocol;
+mod rights;
+mod shares;
+mod systemd;
+mod workers;
+
 mod audit;
 mod budget;
 mod buffered;
-mod causes;
-mod cli;
-mod connections;
-mod digest;
-mod files;
-mod grpc;
 mod handshakes;
-mod http;
-mod inline;
-mod inline_store;
-mod json;
-mod listen;
-mod live;
-mod metrics;
-mod opening;
-#[cfg(feature = "otlp")]
-mod otlp;
-mod peer;
 mod policy;
 mod refused;
-pub mod resp;
-mod serve;
 mod settings;
-mod shares;
-mod snapshot;
 mod store;
-mod systemd;
 mod tls;
-mod watch;
-mod workers;
 
-pub use access::Right;
+mod access;
+mod admission;
+mod connections;
+mod files;
+mod snapshot;
+mod watchers;
+
+mod inline_store;
+mod metrics;
+
+mod inline;
+#[cfg(feature = "otlp")]
+mod otlp;
+
+mod app;
+mod opening;
+
+mod listen;
+mod live;
+mod watch;
+
+mod http;
+
+mod grpc;
+pub mod resp;
+
+mod serve;
+
+mod cli;
+
+pub use address::{Address, AddressError};
 pub use app::App;
 pub use audit::AuditError;
 pub use cli::run;
@@ -71,12 +86,15 @@ pub use grpc::bare as envoy_message;
 #[doc(hidden)]
 pub use http::bare as http_question;
 pub use inline::{INLINE_RULE, Inline, InlineError};
-pub use listen::{Address, AddressError, Listener, Peer, Stream};
-pub use metrics::{Metrics, Protocol, RuleCounters};
+pub use listen::{Listener, Stream};
+pub use metrics::{Metrics, RuleCounters};
 pub use opening::OpenError;
 #[cfg(feature = "otlp")]
 pub use otlp::OtlpError;
+pub use peer::Peer;
+pub use protocol::Protocol;
 pub use refused::{Refusal, Refused};
+pub use rights::Right;
 pub use serve::{Server, StartError};
 pub use settings::{HeaderStyle, LogFormat, OnFailure, Secret, Settings, StoreChoice};
 pub use snapshot::StatesError;

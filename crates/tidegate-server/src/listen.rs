@@ -4,13 +4,11 @@
 //! of its connection, so no other waits for a slow one. A connection whose
 //! peer does not read is closed here, for every protocol.
 
-use std::fmt;
 use std::io;
 use std::net::{self, IpAddr, SocketAddr};
 use std::os::unix;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,11 +19,12 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+use crate::address::Address;
 use crate::app::App;
 use crate::connections::Admitted;
-use crate::metrics::{OpenConnection, Protocol};
-pub use crate::peer::Peer;
-use crate::peer::{Certificate, Link};
+use crate::metrics::OpenConnection;
+use crate::peer::{Certificate, Link, Peer};
+use crate::protocol::Protocol;
 use crate::shares::Share;
 use crate::tls::Tls;
 
@@ -42,62 +41,6 @@ const BACKLOG: u32 = 4096;
 /// After a failure to accept, such as too many open files: the next would
 /// most likely fail as well.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(50);
-
-/// Where to listen: `host:port` or `unix:/path`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
-    /// A host, by name or address, and a port; port 0 is one that is free.
-    Tcp(String),
-    /// The path of a socket.
-    Unix(PathBuf),
-}
-
-impl Address {
-    /// Whether only this machine can connect.
-    #[must_use]
-    pub fn is_local(&self) -> bool {
-        match self {
-            Address::Unix(_) => true,
-            Address::Tcp(text) => {
-                let host = text.rsplit_once(':').map_or(text.as_str(), |(host, _)| host);
-                let host = host.trim_matches(['[', ']']);
-                host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-            }
-        }
-    }
-}
-
-/// Why a text is no address.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{text:?} is no address: write host:port, such as 127.0.0.1:7400, or unix:/path")]
-pub struct AddressError {
-    text: String,
-}
-
-impl FromStr for Address {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Address, AddressError> {
-        let wrong = || AddressError { text: text.into() };
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err(wrong()) } else { Ok(Address::Unix(path.into())) };
-        }
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        if host.is_empty() || port.parse::<u16>().is_err() {
-            return Err(wrong());
-        }
-        Ok(Address::Tcp(text.into()))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(text) => f.pad(text),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
 
 /// A bound socket, with TLS or without.
 pub struct Listener {
@@ -516,33 +459,6 @@ mod tests {
         let (said, sent) = sending.join().unwrap();
         assert_eq!(said.unwrap(), "answer");
         sent.unwrap();
-    }
-
-    #[test]
-    fn addresses_are_read_and_printed() {
-        for text in ["127.0.0.1:7400", "[::1]:0", "localhost:80", "unix:/run/tidegate.sock"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
-        }
-        for text in ["", "7400", ":7400", "localhost:http", "unix:", "a:70000"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn only_this_machine_reaches_loopback_and_unix_sockets() {
-        let local = |text: &str| text.parse::<Address>().unwrap().is_local();
-        assert!(local("127.0.0.1:1") && local("127.9.9.9:1") && local("[::1]:1") && local("localhost:1"));
-        assert!(local("unix:/tmp/x"));
-        assert!(!local("0.0.0.0:1") && !local("[::]:1") && !local("192.0.2.1:1") && !local("example.com:1"));
-    }
-
-    #[test]
-    fn an_address_is_one_of_ipv4_or_a_network_of_ipv6() {
-        let address = |text: &str| Peer::Tcp(text.parse().unwrap()).address().unwrap().to_string();
-        assert_eq!(address("192.0.2.1:7"), "192.0.2.1");
-        assert_eq!(address("[::ffff:192.0.2.1]:7"), "192.0.2.1");
-        assert_eq!(address("[2001:db8:1:2:3:4:5:6]:7"), "2001:db8:1:2::");
-        assert_eq!(Peer::Unix.address(), None);
     }
 
     #[tokio::test]

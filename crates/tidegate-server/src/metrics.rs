@@ -17,7 +17,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
+use serde::{Deserialize, Serialize};
 use tidegate::kernel::Verb;
 use tidegate::{CheckError, Event, Name, Observer};
 use tidegate_redis::RedisStore;
@@ -29,30 +30,8 @@ pub(crate) use self::scrape::Format;
 use self::scrape::Renderings;
 use crate::budget::reason;
 use crate::inline_store::InlineStore;
+use crate::protocol::Protocol;
 use crate::store::{AnyStore, KeyCount};
-
-/// A way to speak with the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Protocol {
-    Http,
-    Resp,
-    Grpc,
-}
-
-impl Protocol {
-    pub(crate) const ALL: [Protocol; 3] = [Protocol::Http, Protocol::Resp, Protocol::Grpc];
-
-    /// The name, as in labels.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Protocol::Http => "http",
-            Protocol::Resp => "resp",
-            Protocol::Grpc => "grpc",
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByProtocol {
@@ -121,13 +100,14 @@ pub struct RuleCounters {
 }
 
 /// What the counters of one rule say.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RuleCounts {
     pub(crate) allowed: u64,
     pub(crate) refused: u64,
     pub(crate) degraded: u64,
     pub(crate) shadow_allowed: u64,
     pub(crate) shadow_refused: u64,
+    /// Requests that lacked a key attribute of the rule.
     pub(crate) missing: u64,
 }
 
@@ -186,38 +166,26 @@ impl Default for Metrics {
         let version = Family::<Vec<(&str, &str)>, Gauge>::default();
         version.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION"))]).set(1);
         registry.register("build", "The version of the server", version);
-        let decisions = Family::<ByOutcome, Counter>::default();
-        registry.register("decisions", "Charges by the rule that bound and the outcome", decisions.clone());
-        let shadow_decisions = Family::<ByOutcome, Counter>::default();
-        registry.register("shadow_decisions", "What rules that only watch would have said", shadow_decisions.clone());
-        let degraded = Family::<ByRule, Counter>::default();
-        registry.register("degraded_decisions", "Decisions by a fallback, not the limit", degraded.clone());
-        let repeated = Family::<ByRule, Counter>::default();
-        registry.register("repeated_decisions", "Requests that were answered before, by their ids", repeated.clone());
-        let missing = Family::<ByRule, Counter>::default();
-        let help = "Requests that lacked a key attribute of the rule";
-        registry.register("missing_attributes", help, missing.clone());
-        let errors = Family::<ByReason, Counter>::default();
-        registry.register("errors", "Requests without a decision, by reason", errors.clone());
-        let latency = Family::<ByProtocol, Histogram>::default();
-        registry.register("request_duration_seconds", "From a request to its answer", latency.clone());
-        let connections = Family::<ByProtocol, Counter>::default();
-        registry.register("connections", "Connections that were accepted", connections.clone());
-        let open = Family::<ByProtocol, Gauge>::default();
-        registry.register("connections_open", "Connections that are open", open.clone());
-        let turned_away = Family::<ByProtocolAndReason, Counter>::default();
-        registry.register("connections_turned_away", "Connections for which there was no room", turned_away.clone());
-        let shed = Family::<ByReason, Counter>::default();
-        registry.register("requests_shed", "Requests that were not begun for want of room, by reason", shed.clone());
-        let buffered = Gauge::default();
+        let to = &mut registry;
+        let decisions = register(to, "decisions", "Charges by the rule that bound and the outcome");
+        let shadow_decisions = register(to, "shadow_decisions", "What rules that only watch would have said");
+        let degraded = register(to, "degraded_decisions", "Decisions by a fallback, not the limit");
+        let repeated = register(to, "repeated_decisions", "Requests that were answered before, by their ids");
+        let missing = register(to, "missing_attributes", "Requests that lacked a key attribute of the rule");
+        let errors = register(to, "errors", "Requests without a decision, by reason");
+        let latency: Family<ByProtocol, Histogram> =
+            register(to, "request_duration_seconds", "From a request to its answer");
+        let connections: Family<ByProtocol, Counter> = register(to, "connections", "Connections that were accepted");
+        let open: Family<ByProtocol, Gauge> = register(to, "connections_open", "Connections that are open");
+        let turned_away: Family<ByProtocolAndReason, Counter> =
+            register(to, "connections_turned_away", "Connections for which there was no room");
+        let shed = register(to, "requests_shed", "Requests that were not begun for want of room, by reason");
         let help = "Bytes of unfinished requests and unsent answers that count against the budget";
-        registry.register("buffered_bytes", help, buffered.clone());
-        let failed_authentications = Family::<ByProtocol, Counter>::default();
-        let help = "Requests with a wrong token or password";
-        registry.register("authentication_failures", help, failed_authentications.clone());
-        let (reloads, failed_reloads) = (Counter::default(), Counter::default());
-        registry.register("policy_changes", "Policies that took the place of the one before", reloads.clone());
-        registry.register("policy_mistakes", "Policies that were refused for their mistakes", failed_reloads.clone());
+        let buffered = register(to, "buffered_bytes", help);
+        let failed_authentications: Family<ByProtocol, Counter> =
+            register(to, "authentication_failures", "Requests with a wrong token or password");
+        let reloads = register(to, "policy_changes", "Policies that took the place of the one before");
+        let failed_reloads = register(to, "policy_mistakes", "Policies that were refused for their mistakes");
         let protocols = Protocol::ALL.map(|protocol| {
             let protocol = protocol.as_str();
             let labels = ByProtocol { protocol };
@@ -252,6 +220,13 @@ impl Default for Metrics {
             failed_reloads,
         }
     }
+}
+
+/// A metric that is shown from now on.
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl Metrics {

@@ -86,3 +86,18 @@ impl Certificate {
         &self.names
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_of_ipv4_or_a_network_of_ipv6() {
+        let address = |text: &str| Peer::Tcp(text.parse().unwrap()).address().unwrap().to_string();
+        assert_eq!(address("192.0.2.1:7"), "192.0.2.1");
+        assert_eq!(address("[::ffff:192.0.2.1]:7"), "192.0.2.1");
+        assert_eq!(address("[2001:db8:1:2:3:4:5:6]:7"), "2001:db8:1:2::");
+        assert_eq!(Peer::Unix.address(), None);
+    }
+}

@@ -15,7 +15,7 @@
 //! [`LONGEST_COMMAND`](frame::LONGEST_COMMAND), a transaction by
 //! [`MAX_QUEUED_COMMANDS`](transaction::MAX_QUEUED_COMMANDS) and
 //! [`MAX_QUEUED_BYTES`](transaction::MAX_QUEUED_BYTES), answers that it does not read by
-//! [`MOST_UNSENT`](connection::MOST_UNSENT), all of it by the server's [budget](crate::Settings::max_buffered), and the time
+//! [`MAX_UNSENT`](session::MAX_UNSENT), all of it by the server's [budget](crate::Settings::max_buffered), and the time
 //! that it may be idle, or take for half a command, by the settings. A client that breaks the protocol is told so and disconnected, as by Redis.
 
 mod client;
@@ -32,17 +32,16 @@ pub mod transaction;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use crate::app::App;
 use crate::listen::{Listener, Stream};
-use crate::metrics::{Protocol, RuleCounters};
+use crate::metrics::RuleCounters;
+use crate::protocol::Protocol;
 
 /// What all connections of this protocol share.
 pub struct Resp {
     /// The server.
     pub app: Arc<App>,
-    started: Instant,
     latest_id: AtomicU64,
     inline: Arc<RuleCounters>,
 }
@@ -52,7 +51,7 @@ impl Resp {
     #[must_use]
     pub fn new(app: Arc<App>) -> Arc<Resp> {
         let inline = app.metrics.rule(crate::inline::INLINE_RULE);
-        Arc::new(Resp { app, started: Instant::now(), latest_id: AtomicU64::new(0), inline })
+        Arc::new(Resp { app, latest_id: AtomicU64::new(0), inline })
     }
 
     fn next_id(&self) -> u64 {

@@ -2,15 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::ConfigError;
+use tidegate_config::envoy::{self, EnvoyConfig};
 use tidegate_config::{Report, document};
 use tracing::{error, info, warn};
 
 use crate::access::{TokensFile, has_credentials};
+use crate::address::Address;
 use crate::app::App;
 use crate::audit::{Audit, AuditError};
 use crate::connections::Connections;
@@ -18,12 +20,12 @@ use crate::files::{self, TooFewFiles};
 use crate::grpc;
 use crate::http;
 use crate::inline_store::{self, InlineStore};
-use crate::listen::{Address, Listener};
-use crate::metrics::Protocol;
+use crate::listen::Listener;
 use crate::opening::{self, OpenError};
 #[cfg(feature = "otlp")]
 use crate::otlp;
 use crate::policy::CurrentPolicy;
+use crate::protocol::Protocol;
 use crate::resp::{self, Resp};
 use crate::settings::Settings;
 use crate::snapshot::{Kept, StatesError};
@@ -144,7 +146,7 @@ impl Server {
         let audit = Audit::start(settings.audit.as_deref())?;
         let policy = CurrentPolicy::load(settings.policy.as_deref())?;
         let tls = tls_files(&settings)?.map(Tls::load).transpose()?;
-        let envoy = grpc::load(&settings)?;
+        let envoy = envoy_config(&settings)?;
         let workers = Workers::start(settings.threads).map_err(StartError::Threads)?;
         let connections = Connections::new(files::bounds(&settings)?, workers);
         let store = store.into();
@@ -164,7 +166,8 @@ impl Server {
         for address in server.app.settings.http.clone() {
             let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
-            server.spawn(http::serve(listener, Arc::clone(&server.app)));
+            let beside = grpc::http_routes(&server.app);
+            server.spawn(http::serve(listener, Arc::clone(&server.app), beside));
         }
         let resp = Resp::new(Arc::clone(&server.app));
         for address in server.app.settings.resp.clone() {
@@ -279,7 +282,7 @@ impl Drop for Server {
 fn kept(settings: &Settings, store: &AnyStore, inline: &InlineStore) -> Kept {
     match (&settings.snapshot, store, &inline.store) {
         (Some(path), AnyStore::Memory(store), AnyStore::Memory(inline)) => {
-            Kept::new(vec![(Arc::clone(store), path.clone()), (Arc::clone(inline), inline_store::beside(path))])
+            Kept::new(vec![(Arc::clone(store), path.clone()), (Arc::clone(inline), inline_store::file_of(path))])
         }
         _ => Kept::default(),
     }
@@ -309,6 +312,26 @@ fn is_guarded(settings: &Settings) -> Result<(), StartError> {
         warn!(%address, "all clients that reach the server can use it, without credentials: --insecure-no-auth");
     }
     Ok(())
+}
+
+/// The configuration of all descriptor files that the settings name.
+fn envoy_config(settings: &Settings) -> Result<EnvoyConfig, StartError> {
+    let files = settings.descriptor_files();
+    // Later a folder may be empty for a moment. One that is empty at the start is most likely the wrong one.
+    if let Some(path) = files.iter().find(|path| path.is_dir() && is_empty(path)) {
+        return Err(StartError::EnvoyFolder { path: path.clone() });
+    }
+    Ok(envoy::load(files)?)
+}
+
+/// Whether a folder has no YAML files, hidden ones aside.
+fn is_empty(folder: &Path) -> bool {
+    let is_yaml = |file: PathBuf| {
+        let is_hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        !is_hidden && file.extension().is_some_and(|end| end == "yaml" || end == "yml")
+    };
+    let Ok(mut entries) = folder.read_dir() else { return false };
+    !entries.any(|entry| entry.is_ok_and(|entry| is_yaml(entry.path())))
 }
 
 /// The files of TLS that the settings name, if they name any.

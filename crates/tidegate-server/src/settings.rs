@@ -7,7 +7,7 @@ mod secret;
 use std::convert::Infallible;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use clap::{Args, FromArgMatches, ValueEnum};
 use tidegate::{DEFAULT_MAX_LOG_ENTRIES, FailureMode, Limit};
 
 pub use self::secret::Secret;
-use crate::access::Right;
-use crate::listen::Address;
+use crate::address::Address;
+use crate::rights::Right;
 
 /// How long a store on Redis may take for an answer, unless set: as long as the library's own default.
 pub(crate) const STORE_DEADLINE_MS: u64 = 100;
@@ -288,6 +288,17 @@ impl Settings {
             OnFailure::Error => None,
             OnFailure::Mode(mode) => Some(mode),
         }
+    }
+
+    /// The descriptor files and folders of Envoy's rate limit service.
+    pub(crate) fn descriptor_files(&self) -> Vec<PathBuf> {
+        let mut paths = self.envoy_config.clone();
+        // Where the reference service looks, if it is told nothing else.
+        if let (true, Some(root)) = (paths.is_empty(), &self.runtime_root) {
+            let below = self.runtime_subdirectory.as_deref().unwrap_or(Path::new(""));
+            paths.push(root.join(below).join("config"));
+        }
+        paths
     }
 
     pub(crate) fn body_patience(&self) -> Duration {

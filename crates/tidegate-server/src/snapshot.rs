@@ -18,6 +18,9 @@ use tracing::{debug, error};
 use crate::causes::in_full;
 use crate::connections::Drain;
 
+/// What the name of a file ends in until all states are in it.
+const UNFINISHED: &str = ".new";
+
 /// Why states could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -55,7 +58,7 @@ pub enum StatesError {
 /// Where none could be written in the end, that is said now.
 pub(crate) fn restore(builder: Builder, path: Option<&Path>) -> Result<MemoryStore, StatesError> {
     let Some(path) = path else { return Ok(builder.build()?) };
-    let tried = beside(path);
+    let tried = beside(path, UNFINISHED);
     let written = private(&tried).and_then(|_| fs::remove_file(&tried));
     written.map_err(|source| StatesError::Unwritten { path: path.into(), source: source.into() })?;
     match tidegate_config::open_file(path).map_err(io::Error::from) {
@@ -122,7 +125,7 @@ impl Kept {
 /// Writes the states beside the file, then puts them in its place: what is
 /// there is always whole, and nothing is left beside it.
 pub(crate) fn write(store: &MemoryStore, path: &Path) -> Result<(), StatesError> {
-    let beside = beside(path);
+    let beside = beside(path, UNFINISHED);
     let written = write_to(store, &beside).and_then(|()| Ok(fs::rename(&beside, path)?));
     written.map_err(|source| {
         // If there is any of it.
@@ -131,10 +134,10 @@ pub(crate) fn write(store: &MemoryStore, path: &Path) -> Result<(), StatesError>
     })
 }
 
-/// Where states are until all of them are there.
-fn beside(path: &Path) -> PathBuf {
+/// A file beside another, with more at the end of its name.
+pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
+    beside.push(more);
     PathBuf::from(beside)
 }
 

@@ -7,14 +7,12 @@
 use std::sync::Arc;
 
 use tidegate_config::watch::{Outcome, Watch};
-use tidegate_config::{watch, watch_document, watch_envoy};
+use tidegate_config::{Report, watch, watch_document, watch_envoy};
 use tracing::{error, info, warn};
 
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome as Audited, PolicyChange, SERVER};
-use crate::grpc;
 use crate::policy::PolicyText;
-use crate::serve::StartError;
 use crate::tls::Tls;
 
 /// The files that a server follows.
@@ -28,7 +26,7 @@ pub(crate) struct Watches {
 
 impl Watches {
     /// Follows all files that the settings name.
-    pub(crate) fn start(app: &Arc<App>, tls: Option<Tls>) -> Result<Watches, StartError> {
+    pub(crate) fn start(app: &Arc<App>, tls: Option<Tls>) -> Result<Watches, Report> {
         let mut watches = Watches::default();
         if let Some(path) = app.settings.policy.clone() {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
@@ -55,7 +53,7 @@ impl Watches {
             };
             watches.policy = Some(watch.report_to(report).start()?);
         }
-        let files = grpc::files(&app.settings);
+        let files = app.settings.descriptor_files();
         if !files.is_empty() {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
             let watch = watch_envoy(files, move |config| changed.envoy.set_config(config));

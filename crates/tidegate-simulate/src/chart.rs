@@ -12,7 +12,15 @@ use crate::words::print_time;
 /// A report as columns of blocks: what was admitted and refused over time,
 /// under each limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Chart<'r>(pub(crate) &'r Report);
+pub struct Chart<'r>(&'r Report);
+
+impl Report {
+    /// What happened over time, in letters.
+    #[must_use]
+    pub fn chart(&self) -> Chart<'_> {
+        Chart(self)
+    }
+}
 
 /// Rows of blocks under each limit.
 const HEIGHT: u64 = 5;

@@ -28,6 +28,14 @@ pub struct Picture {
     shapes: Vec<Shape>,
 }
 
+impl Report {
+    /// What happened over time, drawn.
+    #[must_use]
+    pub fn picture(&self) -> Picture {
+        Picture::of(self)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
     Box {

@@ -2,10 +2,7 @@
 
 use tidegate::{AlgorithmKind, Limit, Micros};
 
-use crate::chart::Chart;
 use crate::measure::{Count, Flow};
-use crate::picture::Picture;
-use crate::table::Table;
 use crate::traffic::Traffic;
 
 /// What became of the traffic under each limit.
@@ -39,24 +36,6 @@ impl Report {
     #[must_use]
     pub fn delays(&self) -> bool {
         self.outcomes.iter().any(Outcome::delays)
-    }
-
-    /// The numbers, side by side.
-    #[must_use]
-    pub fn table(&self) -> Table<'_> {
-        Table(self)
-    }
-
-    /// What happened over time, in letters.
-    #[must_use]
-    pub fn chart(&self) -> Chart<'_> {
-        Chart(self)
-    }
-
-    /// What happened over time, drawn.
-    #[must_use]
-    pub fn picture(&self) -> Picture {
-        Picture::of(self)
     }
 }
 

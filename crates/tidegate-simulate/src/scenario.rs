@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
 
-use crate::simulation::Simulation;
 use crate::traffic::{Traffic, TrafficError};
 use crate::words::print_time;
 
@@ -146,37 +145,6 @@ impl Scenario {
     #[must_use]
     pub fn length(&self) -> Micros {
         self.length
-    }
-
-    /// A simulation at its beginning.
-    ///
-    /// # Errors
-    /// If the parts do not fit together.
-    pub fn start(self) -> Result<Simulation, ScenarioError> {
-        if self.limits.is_empty() {
-            return Err(ScenarioError::NoLimit);
-        }
-        if self.limits.len() > Scenario::MOST_LIMITS {
-            return Err(ScenarioError::TooManyLimits { limits: self.limits.len(), bound: Scenario::MOST_LIMITS });
-        }
-        if self.length == Micros::ZERO || self.length.to_duration() > Scenario::LONGEST {
-            return Err(ScenarioError::Length);
-        }
-        let cost = self.traffic.largest_cost();
-        if let Some(limit) = self.limits.iter().find(|limit| limit.capacity() < cost) {
-            return Err(ScenarioError::Unsatisfiable { cost, limit: *limit });
-        }
-        Ok(Simulation::new(self))
-    }
-
-    /// The whole simulation at once.
-    ///
-    /// # Errors
-    /// As [`start`](Scenario::start).
-    pub fn run(self) -> Result<crate::Report, ScenarioError> {
-        let mut simulation = self.start()?;
-        while simulation.step().is_some() {}
-        Ok(simulation.report())
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate::{Limit, Micros};
 use self::lane::Lane;
 use crate::measure::Measure;
 use crate::report::{Outcome, Report};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, ScenarioError};
 use crate::series::Grid;
 use crate::traffic::{Arrival, Arrivals};
 
@@ -48,6 +48,39 @@ pub struct Simulation {
     now: Micros,
 }
 
+impl Scenario {
+    /// A simulation at its beginning.
+    ///
+    /// # Errors
+    /// If the parts do not fit together.
+    pub fn start(self) -> Result<Simulation, ScenarioError> {
+        if self.limits.is_empty() {
+            return Err(ScenarioError::NoLimit);
+        }
+        if self.limits.len() > Scenario::MOST_LIMITS {
+            return Err(ScenarioError::TooManyLimits { limits: self.limits.len(), bound: Scenario::MOST_LIMITS });
+        }
+        if self.length == Micros::ZERO || self.length.to_duration() > Scenario::LONGEST {
+            return Err(ScenarioError::Length);
+        }
+        let cost = self.traffic.largest_cost();
+        if let Some(limit) = self.limits.iter().find(|limit| limit.capacity() < cost) {
+            return Err(ScenarioError::Unsatisfiable { cost, limit: *limit });
+        }
+        Ok(Simulation::new(self))
+    }
+
+    /// The whole simulation at once.
+    ///
+    /// # Errors
+    /// As [`start`](Scenario::start).
+    pub fn run(self) -> Result<Report, ScenarioError> {
+        let mut simulation = self.start()?;
+        while simulation.step().is_some() {}
+        Ok(simulation.report())
+    }
+}
+
 /// What each limit said of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -59,7 +92,7 @@ pub struct Answer<'s> {
 }
 
 impl Simulation {
-    pub(crate) fn new(scenario: Scenario) -> Simulation {
+    fn new(scenario: Scenario) -> Simulation {
         let clients = scenario.traffic.clients() as usize;
         let grid = Grid::new(scenario.length, scenario.limits[0].period());
         let measure = |limit: &Limit| Measure::new(*limit, clients, grid);

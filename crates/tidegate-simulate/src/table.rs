@@ -10,7 +10,15 @@ use crate::words::{decimal, print_rounded};
 ///
 /// What its columns mean is told at [`Flow`].
 #[derive(Clone, Copy, Debug)]
-pub struct Table<'r>(pub(crate) &'r Report);
+pub struct Table<'r>(&'r Report);
+
+impl Report {
+    /// The numbers, side by side.
+    #[must_use]
+    pub fn table(&self) -> Table<'_> {
+        Table(self)
+    }
+}
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

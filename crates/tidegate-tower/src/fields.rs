@@ -1,9 +1,10 @@
-//! What responses tell of limits: the RateLimit fields, and their elders.
+//! What responses tell of limits: the RateLimit fields, and their older forms.
 //!
-//! Written as draft-ietf-httpapi-ratelimit-headers-10 says, what remains
-//! rounded down and times rounded up: whoever believes a field is never
-//! refused for it. Read as well, from other layers and other servers; what is
-//! malformed is as if it were not there.
+//! They are written as draft-ietf-httpapi-ratelimit-headers-10 says. What remains is
+//! rounded down and times are rounded up, so a caller that keeps to a field is not
+//! refused for it. The layer writes them in every [`HeaderStyle`]; a server without the
+//! layer writes those of the current draft by [`RateLimitFields`]. The layer also reads fields,
+//! from other layers and other servers; a malformed one is ignored.
 
 mod read;
 
@@ -13,7 +14,8 @@ use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::{Decision, Limit, Meter};
 
-use crate::line::{LARGEST, Line, Padding};
+pub use crate::line::MAX_INTEGER;
+use crate::line::{Line, Padding};
 use read::report_in;
 pub(crate) use read::{Report, report_of, retry_after_of};
 
@@ -48,6 +50,69 @@ pub enum HeaderStyle {
     XRateLimitUnix,
 }
 
+/// The fields of the current draft for one response: `RateLimit-Policy`, `RateLimit` and, if the
+/// request is refused, `Retry-After`.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, Policy};
+/// use tidegate_tower::fields::RateLimitFields;
+///
+/// let limiter = Limiter::new(Policy::new().limit("api", Limit::per_minute(100)));
+/// let decision = limiter.check("alice")?;
+/// let mut fields = RateLimitFields::new(&decision);
+/// limiter.for_each_meter("alice", |meter| fields.add(meter));
+/// let [policy, standing] = [r#""api";q=100;w=60"#, r#""api";r=99;t=1"#].map(str::to_owned);
+/// assert_eq!(fields.into_pairs(), [("ratelimit-policy", policy), ("ratelimit", standing)]);
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
+#[derive(Debug)]
+pub struct RateLimitFields<'d> {
+    decision: &'d Decision,
+    /// The limit that binds, unless its kernel is the user's own.
+    limit: Option<Limit>,
+    policies: Line,
+}
+
+impl<'d> RateLimitFields<'d> {
+    /// The fields of a decision, as yet without policies.
+    #[must_use]
+    pub fn new(decision: &'d Decision) -> RateLimitFields<'d> {
+        RateLimitFields { decision, limit: None, policies: Line::new() }
+    }
+
+    /// Adds the policy of a limit that the request had to pass.
+    pub fn add(&mut self, meter: &Meter) {
+        write_policy(&mut self.policies, meter, None);
+        if binds(meter, self.decision) {
+            self.limit = meter.limit();
+        }
+    }
+
+    /// Names in lower case, and values. There are none if the decision is unlimited or blocked.
+    #[must_use]
+    pub fn into_pairs(self) -> Vec<(&'static str, String)> {
+        let RateLimitFields { decision, limit, policies } = self;
+        if decision.is_unlimited() || decision.is_blocked() {
+            return Vec::new();
+        }
+        let mut pairs = Vec::with_capacity(3);
+        if !decision.is_allowed() {
+            pairs.push(("retry-after", retry_after(decision).to_string()));
+        }
+        if !policies.as_bytes().is_empty() {
+            pairs.push(("ratelimit-policy", policies.to_text()));
+        }
+        let standing = Standing { decision, limit: limit.as_ref(), name: None, policies: None, partition: None };
+        pairs.push(("ratelimit", standing.line().to_text()));
+        pairs
+    }
+}
+
+/// Whether a decision speaks of the limit of a meter.
+pub(crate) fn binds(meter: &Meter, decision: &Decision) -> bool {
+    meter.name() == decision.rule() && meter.capacity() == decision.limit()
+}
+
 /// What a caller is told of the limit that binds.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing<'s> {
@@ -69,7 +134,7 @@ impl Standing<'_> {
     fn more_in(&self) -> Option<u64> {
         let decision = self.decision;
         if !decision.is_allowed() {
-            return Some(seconds(decision.retry_after()));
+            return Some(retry_after(decision));
         }
         let whole = decision.reset_after();
         if whole.is_zero() {
@@ -109,6 +174,11 @@ impl Standing<'_> {
     /// `RateLimit` of the current draft.
     #[inline]
     fn current(&self) -> Option<HeaderValue> {
+        self.line().to_header()
+    }
+
+    #[inline]
+    fn line(&self) -> Line {
         let mut line = Line::new();
         match self.name {
             Some(name) => line.bytes(name),
@@ -121,13 +191,13 @@ impl Standing<'_> {
         if let Some(partition) = &self.partition {
             write_partition(&mut line, partition);
         }
-        line.to_header()
+        line
     }
 
     /// What the older styles have to say.
     fn write_elder(&self, style: HeaderStyle, fields: &mut Elder) {
         let decision = self.decision;
-        let (limit, remaining) = (decision.limit().min(LARGEST), decision.remaining().min(LARGEST));
+        let (limit, remaining) = (decision.limit().min(MAX_INTEGER), decision.remaining().min(MAX_INTEGER));
         let mut add = |name: HeaderName, value: HeaderValue| fields.push((name, value));
         match style {
             HeaderStyle::Draft10 => {}
@@ -141,14 +211,14 @@ impl Standing<'_> {
             HeaderStyle::Draft6 => {
                 add(RATELIMIT_LIMIT, limit.into());
                 add(RATELIMIT_REMAINING, remaining.into());
-                add(RATELIMIT_RESET, self.reset_in().min(LARGEST).into());
+                add(RATELIMIT_RESET, self.reset_in().min(MAX_INTEGER).into());
                 self.old_policy().into_iter().for_each(|policy| add(RATELIMIT_POLICY, policy));
             }
             HeaderStyle::XRateLimit | HeaderStyle::XRateLimitUnix => {
                 let since = if style == HeaderStyle::XRateLimitUnix { seconds(unix_time()) } else { 0 };
                 add(X_RATELIMIT_LIMIT, limit.into());
                 add(X_RATELIMIT_REMAINING, remaining.into());
-                add(X_RATELIMIT_RESET, self.reset_in().saturating_add(since).min(LARGEST).into());
+                add(X_RATELIMIT_RESET, self.reset_in().saturating_add(since).min(MAX_INTEGER).into());
             }
         }
     }
@@ -244,9 +314,22 @@ fn write_partition(line: &mut Line, partition: &[u8; 8]) {
     line.text(";pk=:").base64(partition, Padding::Equals).text(":");
 }
 
-/// Whole seconds, rounded up.
-pub(crate) fn seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+/// Whole seconds, rounded up; at most [`MAX_INTEGER`].
+#[must_use]
+pub fn seconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)).min(MAX_INTEGER)
+}
+
+/// `Retry-After` of a refusal: at least one second.
+fn retry_after(decision: &Decision) -> u64 {
+    seconds(decision.retry_after()).max(1)
+}
+
+/// A name as a string of a structured field. Characters that such strings cannot have are
+/// percent-encoded.
+#[must_use]
+pub fn quoted(name: &str) -> String {
+    Line::new().quoted(name).to_text()
 }
 
 /// The seconds in which the quota comes round; at least one.

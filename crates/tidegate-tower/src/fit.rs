@@ -6,6 +6,7 @@
 use tidegate::{Name, Policy};
 
 use crate::client_ip::TELL_PEER;
+use crate::gate::Gate;
 use crate::settings::{Settings, http_attributes};
 
 /// Why a layer does not fit the policy of its limiter.
@@ -53,18 +54,20 @@ fn remedy(attributes: &[String]) -> String {
     attributes.iter().map(call).collect::<Vec<_>>().join(" or ")
 }
 
-impl Settings {
+impl Gate {
     /// Whether requests have what the policy needs. The answer stays: a policy
     /// that comes later never stops a layer that is in use.
     pub(crate) fn check_fit(&self) -> Result<(), LayerError> {
         if self.fits.get().is_none() {
-            self.check_fit_to(&self.gate.policy())?;
+            self.settings.check_fit_to(&self.policy())?;
             // Where another thread was first, it came to the same answer.
             let _ = self.fits.set(());
         }
         Ok(())
     }
+}
 
+impl Settings {
     fn check_fit_to(&self, policy: &Policy) -> Result<(), LayerError> {
         let is_asked = |name: Name| self.rule.as_deref().is_none_or(|rule| rule == name.as_str());
         if let Some(rule) = self.rule.as_deref().filter(|_| !policy.rules().any(|rule| is_asked(rule.name()))) {

@@ -12,11 +12,10 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::answers::{Answers, refuse};
 use crate::fields::Fields;
-use crate::gate::{Later, Sleep};
+use crate::gate::{Gate, Later, Sleep};
 use crate::question::{Admission, Answer, Kept, Refused};
-use crate::service::{Answers, refuse};
-use crate::settings::Settings;
 use crate::settle::{Outcome, Settlement};
 
 pin_project! {
@@ -64,7 +63,7 @@ struct Waiting<S, B> {
 }
 
 enum Stage {
-    Asking { answer: Later<Answer>, question: Option<Arc<Kept>>, settings: Arc<Settings> },
+    Asking { answer: Later<Answer>, question: Option<Arc<Kept>>, gate: Arc<Gate> },
     Delayed { sleep: Sleep, after: After },
 }
 
@@ -76,7 +75,7 @@ pub(crate) enum After {
 
 /// A charge that the response may correct, and what it tells if it does not.
 pub(crate) struct Unsettled {
-    settings: Arc<Settings>,
+    gate: Arc<Gate>,
     question: Arc<Kept>,
     /// Whether there is anything to be given back.
     is_charged: bool,
@@ -106,11 +105,11 @@ impl<S: Service<Request<B>>, B, A> ResponseFuture<S, B, A> {
     pub(crate) fn asking(
         answer: Later<Answer>,
         question: Option<Arc<Kept>>,
-        settings: Arc<Settings>,
+        gate: Arc<Gate>,
         service: S,
         request: Request<B>,
     ) -> Self {
-        let stage = Stage::Asking { answer, question, settings };
+        let stage = Stage::Asking { answer, question, gate };
         ResponseFuture::new(Step::Waiting { waiting: Some(Box::new(Waiting { service, request, stage })) })
     }
 }
@@ -152,9 +151,9 @@ where
                 StepView::Waiting { waiting } => {
                     let after = match ready!(waiting.as_mut().expect(DONE).poll(context)) {
                         Ok(after) => after,
-                        Err((refused, settings)) => {
+                        Err((refused, gate)) => {
                             let waiting = waiting.take().expect(DONE);
-                            return Poll::Ready(Ok(refuse::<A, R, B>(&settings, *refused, &waiting.request)));
+                            return Poll::Ready(Ok(refuse::<A, R, B>(&gate.settings, *refused, &waiting.request)));
                         }
                     };
                     let Waiting { mut service, request, stage: _ } = *waiting.take().expect(DONE);
@@ -173,18 +172,18 @@ where
 }
 
 /// What became of a wait: what is left to do later, or how to say no.
-type Passed = Result<After, (Box<Refused>, Arc<Settings>)>;
+type Passed = Result<After, (Box<Refused>, Arc<Gate>)>;
 
 impl<S, B> Waiting<S, B> {
     /// Ready when the request may go on, or may not.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Passed> {
-        if let Stage::Asking { answer, question, settings } = &mut self.stage {
+        if let Stage::Asking { answer, question, gate } = &mut self.stage {
             let admission = match ready!(answer.as_mut().poll(context)) {
                 Ok(admission) => admission,
-                Err(refused) => return Poll::Ready(Err((refused, Arc::clone(settings)))),
+                Err(refused) => return Poll::Ready(Err((refused, Arc::clone(gate)))),
             };
-            let sleep = settings.gate.sleep(admission.delay);
-            let after = After::new(settings, admission, question.take());
+            let sleep = gate.sleep(admission.delay);
+            let after = After::new(gate, admission, question.take());
             self.stage = Stage::Delayed { sleep, after };
         }
         match &mut self.stage {
@@ -201,13 +200,13 @@ impl After {
     /// What follows from an admission: a question that was kept is to be settled,
     /// unless that was done before.
     #[inline]
-    pub(crate) fn new(settings: &Arc<Settings>, admission: Admission, question: Option<Arc<Kept>>) -> After {
+    pub(crate) fn new(gate: &Arc<Gate>, admission: Admission, question: Option<Arc<Kept>>) -> After {
         let Admission { delay: _, is_repeated, is_degraded, fields } = admission;
         match question.filter(|_| !is_repeated) {
             None => After::Tell(fields),
             Some(question) => {
-                let settings = Arc::clone(settings);
-                After::Settle(Box::new(Unsettled { settings, question, is_charged: !is_degraded, fields }))
+                let gate = Arc::clone(gate);
+                After::Settle(Box::new(Unsettled { gate, question, is_charged: !is_degraded, fields }))
             }
         }
     }
@@ -216,8 +215,8 @@ impl After {
 impl Unsettled {
     /// Begins to settle, if there is anything to be done.
     fn settle<R: Body, E>(&self, result: &Result<Response<R>, E>) -> Option<Later<Option<Fields>>> {
-        let Unsettled { settings, question, is_charged, fields: _ } = self;
-        let settle = settings.settle.as_ref()?;
+        let Unsettled { gate, question, is_charged, fields: _ } = self;
+        let settle = gate.settings.settle.as_ref()?;
         let nothing = HeaderMap::new();
         let outcome = match result {
             Ok(response) => Outcome { status: response.status(), headers: response.headers(), size: size_of(response) },
@@ -228,7 +227,7 @@ impl Unsettled {
             // The store may be back, and would give back what others were charged.
             Settlement::Refund if !is_charged => None,
             settlement @ (Settlement::Refund | Settlement::Charge(_)) => {
-                Some(settings.gate.settle(Arc::clone(settings), Arc::clone(question), settlement))
+                Some(gate.settle(Arc::clone(question), settlement))
             }
         }
     }

@@ -1,30 +1,36 @@
-//! A limiter on any store, without its type.
+//! A limiter on any store, without its type, and what its layer was told.
 //!
 //! The memory store answers at once and without an allocation; every other
 //! one by a future.
 
+mod told;
+
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Meter, Micros, Policy, Request, Store};
 
+use self::told::{Meters, OnlyPolicy};
 use crate::fields::Fields;
-use crate::future::After;
-use crate::head::Text;
-use crate::question::{Answer, Kept, Put, PutPlainly, Question, Refused, answer};
-use crate::settings::Settings;
+use crate::head::{Head, Text, Value};
+use crate::question::{Admission, Answer, Kept, Put, PutPlainly, Question, Refused, answer};
+use crate::settings::{Keyless, Settings};
 use crate::settle::Settlement;
 
 pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A limiter, whatever its store.
+/// The limiter of a layer, whatever its store, and how it is asked.
 #[derive(Clone)]
 pub(crate) struct Gate {
+    pub(crate) settings: Settings,
     at_once: Option<AtOnce>,
     any: Arc<dyn AnyLimiter>,
+    only_policy: OnceLock<OnlyPolicy>,
+    /// Set once [`check_fit`](Gate::check_fit) has found nothing wrong.
+    pub(crate) fits: OnceLock<()>,
 }
 
 /// Those that never wait.
@@ -41,66 +47,85 @@ pub(crate) type Asked = Result<Option<Fields>, Detour>;
 /// What keeps a request from going straight on.
 pub(crate) enum Detour {
     Refused(Box<Refused>),
-    /// It may pass, but not yet.
-    Delayed(Sleep, Box<After>),
-    /// Nothing, but there is more to do when the response is there.
-    None(Box<After>),
+    /// It may pass, but not yet, or there is more to do when the response is there.
+    Admitted(Box<Admission>, Option<Arc<Kept>>),
     Later(Later<Answer>, Option<Arc<Kept>>),
 }
 
+/// The key that requests without one share: it has no parts at all, so no caller's value equals it.
+static NO_KEY: Value<'static> = Value::All(Vec::new());
+
 impl Gate {
-    pub(crate) fn new<S: Store>(limiter: Limiter<S>) -> Gate {
+    pub(crate) fn new<S: Store>(limiter: Limiter<S>, settings: Settings) -> Gate {
         let typed: &dyn Any = &limiter;
         let own = || typed.downcast_ref().cloned().map(AtOnce::Own);
         let shared = || typed.downcast_ref().cloned().map(AtOnce::Shared);
-        Gate { at_once: own().or_else(shared), any: Arc::new(limiter) }
+        let at_once = own().or_else(shared);
+        Gate { settings, at_once, any: Arc::new(limiter), only_policy: OnceLock::new(), fits: OnceLock::new() }
     }
 
-    /// Asks, and keeps the question if it is to be settled.
+    /// The settings, to be changed: what followed from them before is forgotten.
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        (self.only_policy, self.fits) = Default::default();
+        &mut self.settings
+    }
+
+    /// Asks about a request.
     #[inline]
-    pub(crate) fn ask(&self, settings: &Arc<Settings>, question: &Question<'_>) -> Asked {
-        let Some(at_once) = &self.at_once else {
-            return Err(self.ask_later(settings, question));
+    pub(crate) fn ask(self: &Arc<Self>, head: Head<'_>) -> Asked {
+        let settings = &self.settings;
+        let key = (settings.key)(head);
+        let key = match (&key, settings.keyless) {
+            (Some(key), _) => key,
+            (None, Keyless::Refuse(status)) => return Err(Detour::Refused(Box::new(Refused::keyless(status)))),
+            (None, Keyless::Pass) => return Ok(None),
+            (None, Keyless::Share) => &NO_KEY,
         };
-        let decided = at_once.check(settings, question);
+        let attributes = (!settings.attributes.is_empty()).then(|| settings.attributes_of(head));
+        let cost = settings.cost.as_ref().map_or(1, |cost| cost(head));
+        let id = settings.id.as_ref().and_then(|id| id(head)?.into_text());
+        self.put(&Question { key, attributes: attributes.as_deref().unwrap_or_default(), cost, id: id.as_deref() })
+    }
+
+    /// Puts a question, and keeps it if it is to be settled.
+    #[inline]
+    fn put(self: &Arc<Self>, question: &Question<'_>) -> Asked {
+        let Some(at_once) = &self.at_once else {
+            return Err(self.ask_later(question));
+        };
+        let decided = at_once.check(&self.settings, question);
         match &decided {
-            Ok(decision) if decision.is_allowed() && decision.delay().is_zero() && settings.settle.is_none() => {
-                Ok(settings.fields(decision, question, at_once))
+            Ok(decision) if decision.is_allowed() && decision.delay().is_zero() && self.settings.settle.is_none() => {
+                Ok(self.fields(decision, question, at_once))
             }
             _ => {
-                let answer = answer(decided, |decision| settings.fields(decision, question, at_once));
-                Err(self.detour(settings, question, answer))
+                let answer = answer(decided, |decision| self.fields(decision, question, at_once));
+                Err(self.detour(question, answer))
             }
         }
     }
 
     #[cold]
-    fn detour(&self, settings: &Arc<Settings>, question: &Question<'_>, answer: Answer) -> Detour {
-        let admission = match answer {
-            Ok(admission) => admission,
-            Err(refused) => return Detour::Refused(refused),
-        };
-        let delay = admission.delay;
-        let kept = settings.settle.is_some().then(|| Arc::new(question.keep()));
-        let after = Box::new(After::new(settings, admission, kept));
-        if delay.is_zero() { Detour::None(after) } else { Detour::Delayed(self.sleep(delay), after) }
+    fn detour(&self, question: &Question<'_>, answer: Answer) -> Detour {
+        match answer {
+            Ok(admission) => {
+                let kept = self.settings.settle.is_some().then(|| Arc::new(question.keep()));
+                Detour::Admitted(Box::new(admission), kept)
+            }
+            Err(refused) => Detour::Refused(refused),
+        }
     }
 
     #[cold]
-    fn ask_later(&self, settings: &Arc<Settings>, question: &Question<'_>) -> Detour {
+    fn ask_later(self: &Arc<Self>, question: &Question<'_>) -> Detour {
         let question = Arc::new(question.keep());
-        let kept = settings.settle.is_some().then(|| Arc::clone(&question));
-        Detour::Later(self.any.ask(Arc::clone(settings), question), kept)
+        let kept = self.settings.settle.is_some().then(|| Arc::clone(&question));
+        Detour::Later(self.any.ask(Arc::clone(self), question), kept)
     }
 
     /// Corrects a charge; what is to be told of it thereafter.
-    pub(crate) fn settle(
-        &self,
-        settings: Arc<Settings>,
-        question: Arc<Kept>,
-        settlement: Settlement,
-    ) -> Later<Option<Fields>> {
-        self.any.settle(settings, question, settlement)
+    pub(crate) fn settle(self: &Arc<Self>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
+        self.any.settle(Arc::clone(self), question, settlement)
     }
 
     /// The policy in force.
@@ -130,25 +155,6 @@ impl AtOnce {
     }
 }
 
-/// The limits that requests have to pass.
-pub(crate) trait Meters {
-    /// What tells the only one from every other, if there is no other.
-    fn only(&self) -> Option<u64>;
-    /// Each of them, and whose it is.
-    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter, &Key<'_>));
-}
-
-impl<S: Store> Meters for Limiter<S> {
-    #[inline]
-    fn only(&self) -> Option<u64> {
-        self.with_only_meter(Meter::identity)
-    }
-
-    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter, &Key<'_>)) {
-        self.for_each_limit(request, show);
-    }
-}
-
 impl Meters for AtOnce {
     #[inline]
     fn only(&self) -> Option<u64> {
@@ -167,34 +173,34 @@ impl Meters for AtOnce {
 }
 
 trait AnyLimiter: Send + Sync {
-    fn ask(&self, settings: Arc<Settings>, question: Arc<Kept>) -> Later<Answer>;
-    fn settle(&self, settings: Arc<Settings>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
+    fn ask(&self, gate: Arc<Gate>, question: Arc<Kept>) -> Later<Answer>;
+    fn settle(&self, gate: Arc<Gate>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
     fn policy(&self) -> Policy;
     fn clock(&self) -> &dyn Clock;
 }
 
 impl<S: Store> AnyLimiter for Limiter<S> {
-    fn ask(&self, settings: Arc<Settings>, question: Arc<Kept>) -> Later<Answer> {
+    fn ask(&self, gate: Arc<Gate>, question: Arc<Kept>) -> Later<Answer> {
         let limiter = self.clone();
         Box::pin(async move {
             let (question, mut text) = (question.question(), Text::default());
-            let decided = limiter.check_async(question.request(&settings, &mut text)).await;
-            answer(decided, |decision| settings.fields(decision, &question, &limiter))
+            let decided = limiter.check_async(question.request(&gate.settings, &mut text)).await;
+            answer(decided, |decision| gate.fields(decision, &question, &limiter))
         })
     }
 
-    fn settle(&self, settings: Arc<Settings>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
+    fn settle(&self, gate: Arc<Gate>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
         let limiter = self.clone();
         Box::pin(async move {
             let (question, mut text) = (question.question(), Text::default());
-            let request = question.settling(&settings, &mut text);
+            let request = question.settling(&gate.settings, &mut text);
             let settled = match settlement {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.
                 Settlement::Refund => limiter.refund_async(request).await.ok(),
                 Settlement::Charge(cost) => charge_up_to(&limiter, request.in_addition(), cost).await,
             };
-            settings.fields(&settled?, &question, &limiter)
+            gate.fields(&settled?, &question, &limiter)
         })
     }
 

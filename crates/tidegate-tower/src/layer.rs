@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use http::Response;
 use tidegate::{Limiter, Store};
 use tower_layer::Layer;
 
+use crate::answers::{Grpc, Http};
 use crate::by;
 use crate::client_ip::ClientIp;
 use crate::fields::HeaderStyle;
@@ -15,7 +16,7 @@ use crate::fit::LayerError;
 use crate::gate::Gate;
 use crate::head::{Head, Value};
 use crate::refusal::Refusal;
-use crate::service::{Grpc, Http, RateLimit};
+use crate::service::RateLimit;
 use crate::settings::{Keyless, Settings, http_attributes};
 use crate::settle::{Outcome, Settlement};
 
@@ -40,7 +41,7 @@ use crate::settle::{Outcome, Settlement};
 /// For a server that speaks nothing but gRPC see [`grpc`](RateLimitLayer::grpc).
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct RateLimitLayer<A = Http> {
-    settings: Arc<Settings>,
+    gate: Arc<Gate>,
     answers: PhantomData<fn() -> A>,
 }
 
@@ -49,7 +50,6 @@ impl RateLimitLayer {
     /// fields of the current draft.
     pub fn new<S: Store>(limiter: Limiter<S>) -> RateLimitLayer {
         let settings = Settings {
-            gate: Gate::new(limiter),
             client_ip: ClientIp::peer(),
             key: Arc::new(by::client_ip()),
             keyless: Keyless::default(),
@@ -62,10 +62,8 @@ impl RateLimitLayer {
             secret: None,
             respond: None,
             settle: None,
-            only_policy: OnceLock::new(),
-            fits: OnceLock::new(),
         };
-        RateLimitLayer { settings: Arc::new(settings), answers: PhantomData }
+        RateLimitLayer { gate: Arc::new(Gate::new(limiter, settings)), answers: PhantomData }
     }
 
     /// The response to a request that is refused, in place of the problem
@@ -91,7 +89,7 @@ impl RateLimitLayer {
     ///
     /// Without this, too, requests of gRPC are answered by a status.
     pub fn grpc(self) -> RateLimitLayer<Grpc> {
-        RateLimitLayer { settings: self.settings, answers: PhantomData }
+        RateLimitLayer { gate: self.gate, answers: PhantomData }
     }
 }
 
@@ -218,10 +216,7 @@ impl<A> RateLimitLayer<A> {
     /// limit counts by, with this secret, which all processes of a service should
     /// have in common.
     pub fn partition_key(mut self, secret: [u8; 16]) -> Self {
-        let settings = self.settings_mut();
-        settings.secret = Some(secret);
-        // What was written down before is without it.
-        settings.only_policy = OnceLock::new();
+        self.settings_mut().secret = Some(secret);
         self
     }
 
@@ -250,20 +245,18 @@ impl<A> RateLimitLayer<A> {
     /// # Errors
     /// [`LayerError`] says which rule needs what, and what to call.
     pub fn checked(self) -> Result<Self, LayerError> {
-        self.settings.check_fit()?;
+        self.gate.check_fit()?;
         Ok(self)
     }
 
     fn settings_mut(&mut self) -> &mut Settings {
-        let settings = Arc::make_mut(&mut self.settings);
-        settings.fits = OnceLock::new();
-        settings
+        Arc::make_mut(&mut self.gate).settings_mut()
     }
 }
 
 impl<A> Clone for RateLimitLayer<A> {
     fn clone(&self) -> Self {
-        RateLimitLayer { settings: Arc::clone(&self.settings), answers: PhantomData }
+        RateLimitLayer { gate: Arc::clone(&self.gate), answers: PhantomData }
     }
 }
 
@@ -274,16 +267,16 @@ impl<S, A> Layer<S> for RateLimitLayer<A> {
     /// If the layer does not fit the policy of its limiter: see
     /// [`checked`](RateLimitLayer::checked).
     fn layer(&self, inner: S) -> RateLimit<S, A> {
-        if let Err(error) = self.settings.check_fit() {
+        if let Err(error) = self.gate.check_fit() {
             panic!("{error}");
         }
-        RateLimit::new(inner, Arc::clone(&self.settings))
+        RateLimit::new(inner, Arc::clone(&self.gate))
     }
 }
 
 impl<A> fmt::Debug for RateLimitLayer<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { client_ip, keyless, styles, .. } = &*self.settings;
+        let Settings { client_ip, keyless, styles, .. } = &self.gate.settings;
         let mut shown = f.debug_struct("RateLimitLayer");
         shown.field("client_ip", client_ip).field("keyless", keyless).field("headers", styles).finish_non_exhaustive()
     }

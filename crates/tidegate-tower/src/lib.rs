@@ -166,25 +166,37 @@
 //! Not promised: that a settlement is exact among concurrent requests of one key.
 //! Until the response is there, the request counts as charged.
 
-pub mod by;
-pub mod client;
-mod client_ip;
-mod fields;
-mod fit;
+// In the order of their dependencies: a module uses only modules above it.
 mod forwarded;
-mod future;
-mod gate;
-mod grpc;
-mod head;
-mod layer;
 mod line;
 mod partition;
-mod question;
-mod refusal;
-mod service;
-mod settings;
 pub mod settle;
 
+mod client_ip;
+pub mod fields;
+
+mod head;
+mod refusal;
+
+pub mod by;
+mod grpc;
+
+mod settings;
+
+mod question;
+
+mod answers;
+mod gate;
+
+pub mod client;
+mod fit;
+mod future;
+
+mod service;
+
+mod layer;
+
+pub use answers::{Answers, Grpc, Http};
 pub use client_ip::ClientIp;
 pub use fields::HeaderStyle;
 pub use fit::LayerError;
@@ -193,7 +205,7 @@ pub use future::ResponseFuture;
 pub use head::{Head, Value};
 pub use layer::RateLimitLayer;
 pub use refusal::{Reason, Refusal};
-pub use service::{Answers, Grpc, Http, RateLimit};
+pub use service::RateLimit;
 pub use settings::Keyless;
 
 /// The code in the guide compiles and runs.

@@ -3,6 +3,7 @@
 use http::HeaderValue;
 
 /// Text that moves to the heap only when it outgrows the buffer.
+#[derive(Debug)]
 pub(crate) struct Line {
     buffer: [u8; ROOM],
     length: usize,
@@ -13,7 +14,7 @@ pub(crate) struct Line {
 const ROOM: usize = 96;
 
 /// The largest integer of a structured field: 15 digits.
-pub(crate) const LARGEST: u64 = 999_999_999_999_999;
+pub const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 impl Line {
     pub(crate) fn new() -> Line {
@@ -53,7 +54,7 @@ impl Line {
         if number < 10 {
             return self.bytes(&[b'0' + number as u8]);
         }
-        self.text(itoa::Buffer::new().format(number.min(LARGEST)))
+        self.text(itoa::Buffer::new().format(number.min(MAX_INTEGER)))
     }
 
     /// A string of a structured field. What such strings cannot have is
@@ -106,6 +107,11 @@ impl Line {
         if self.heap.is_empty() { &self.buffer[..self.length] } else { &self.heap }
     }
 
+    /// The same as text: only ASCII is ever written.
+    pub(crate) fn to_text(&self) -> String {
+        String::from_utf8_lossy(self.as_bytes()).into_owned()
+    }
+
     /// The header; none is made of what no header can have.
     pub(crate) fn to_header(&self) -> Option<HeaderValue> {
         HeaderValue::from_bytes(self.as_bytes()).ok()
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn numbers_end_at_fifteen_digits() {
         for (number, text) in
-            [(0, "0"), (7, "7"), (1_000, "1000"), (LARGEST, "999999999999999"), (u64::MAX, "999999999999999")]
+            [(0, "0"), (7, "7"), (1_000, "1000"), (MAX_INTEGER, "999999999999999"), (u64::MAX, "999999999999999")]
         {
             assert_eq!(written(|line| line.number(number)), text);
         }

@@ -9,13 +9,10 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use crate::answers::{Answers, Http, refuse};
 use crate::future::{After, ResponseFuture};
-use crate::gate::Detour;
-use crate::grpc;
+use crate::gate::{Detour, Gate};
 use crate::head::Head;
-use crate::question::Refused;
-use crate::refusal::Refusal;
-use crate::settings::{RespondFn, Settings};
 
 /// A service whose requests are limited: made by
 /// [`RateLimitLayer`](crate::RateLimitLayer).
@@ -23,19 +20,19 @@ use crate::settings::{RespondFn, Settings};
 /// It is ready when the inner service is; only a call is charged.
 pub struct RateLimit<S, A = Http> {
     inner: S,
-    settings: Arc<Settings>,
+    gate: Arc<Gate>,
     answers: PhantomData<fn() -> A>,
 }
 
 impl<S, A> RateLimit<S, A> {
-    pub(crate) fn new(inner: S, settings: Arc<Settings>) -> RateLimit<S, A> {
-        RateLimit { inner, settings, answers: PhantomData }
+    pub(crate) fn new(inner: S, gate: Arc<Gate>) -> RateLimit<S, A> {
+        RateLimit { inner, gate, answers: PhantomData }
     }
 }
 
 impl<S: Clone, A> Clone for RateLimit<S, A> {
     fn clone(&self) -> Self {
-        RateLimit::new(self.inner.clone(), Arc::clone(&self.settings))
+        RateLimit::new(self.inner.clone(), Arc::clone(&self.gate))
     }
 }
 
@@ -43,62 +40,6 @@ impl<S: fmt::Debug, A> fmt::Debug for RateLimit<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
     }
-}
-
-/// Refusals are responses of HTTP, for bodies that can be made of text; to
-/// requests of gRPC, a status.
-#[derive(Clone, Copy, Debug)]
-pub enum Http {}
-
-/// Refusals are statuses of gRPC, for any body that can be empty.
-#[derive(Clone, Copy, Debug)]
-pub enum Grpc {}
-
-/// How a service with bodies of this type says no.
-pub trait Answers<R>: sealed::Answers<R> {}
-impl<R, A: sealed::Answers<R>> Answers<R> for A {}
-
-pub(crate) mod sealed {
-    use super::*;
-
-    pub trait Answers<R> {
-        #[doc(hidden)]
-        fn response(refusal: &Refusal, to_grpc: ToGrpc, respond: Option<&RespondFn>) -> Response<R>;
-    }
-
-    /// Whether the request is one of gRPC.
-    #[derive(Clone, Copy, Debug)]
-    pub struct ToGrpc(pub(crate) bool);
-}
-
-impl<R: From<String>> sealed::Answers<R> for Http {
-    fn response(refusal: &Refusal, to_grpc: sealed::ToGrpc, respond: Option<&RespondFn>) -> Response<R> {
-        let response = match respond {
-            _ if to_grpc.0 => grpc::response(refusal),
-            Some(respond) => respond(refusal),
-            None => refusal.response(),
-        };
-        response.map(R::from)
-    }
-}
-
-impl<R: Default> sealed::Answers<R> for Grpc {
-    fn response(refusal: &Refusal, _: sealed::ToGrpc, _: Option<&RespondFn>) -> Response<R> {
-        grpc::response(refusal)
-    }
-}
-
-/// The response to a request that was refused.
-pub(crate) fn refuse<A: Answers<R>, R, B>(settings: &Settings, refused: Refused, request: &Request<B>) -> Response<R> {
-    let Refused { refusal, fields } = refused;
-    let refusal = refusal.or_no_peer(|attribute| settings.lacks_only_peer(attribute, request));
-    let to_grpc = sealed::ToGrpc(grpc::is_grpc(request.headers()));
-    let mut response = A::response(&refusal, to_grpc, settings.respond.as_ref());
-    refusal.tell_retry_after(response.headers_mut());
-    if let Some(mut fields) = fields {
-        fields.tell(response.headers_mut());
-    }
-    response
 }
 
 impl<S, A, B, R> Service<Request<B>> for RateLimit<S, A>
@@ -116,7 +57,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.settings.ask(Head::of(&request, &self.settings.client_ip)) {
+        match self.gate.ask(Head::of(&request, &self.gate.settings.client_ip)) {
             Ok(fields) => ResponseFuture::serving(self.inner.call(request), After::Tell(fields)),
             Err(detour) => self.go_round(detour, request),
         }
@@ -132,12 +73,20 @@ impl<S, A> RateLimit<S, A> {
         A: Answers<R>,
     {
         match detour {
-            Detour::Refused(refused) => ResponseFuture::refused(refuse::<A, R, B>(&self.settings, *refused, &request)),
-            Detour::Delayed(sleep, after) => ResponseFuture::delayed(sleep, *after, self.take_ready(), request),
-            Detour::None(after) => ResponseFuture::serving(self.inner.call(request), *after),
+            Detour::Refused(refused) => {
+                ResponseFuture::refused(refuse::<A, R, B>(&self.gate.settings, *refused, &request))
+            }
+            Detour::Admitted(admission, kept) => {
+                let delay = admission.delay;
+                let after = After::new(&self.gate, *admission, kept);
+                if delay.is_zero() {
+                    return ResponseFuture::serving(self.inner.call(request), after);
+                }
+                ResponseFuture::delayed(self.gate.sleep(delay), after, self.take_ready(), request)
+            }
             Detour::Later(answer, kept) => {
-                let settings = Arc::clone(&self.settings);
-                ResponseFuture::asking(answer, kept, settings, self.take_ready(), request)
+                let gate = Arc::clone(&self.gate);
+                ResponseFuture::asking(answer, kept, gate, self.take_ready(), request)
             }
         }
     }

@@ -4,8 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::html::escape;
-use super::words::{count, duration};
+use super::words::{count, duration, escape};
 use super::{Report, Timeline};
 use crate::when::Utc;
 

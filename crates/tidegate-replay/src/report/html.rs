@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::words::{count, duration, in_words, peak, share};
+use super::words::{count, duration, escape, in_words, peak, share};
 use super::{Broken, Change, Example, KeyReport, LimitReport, Report, chart};
 
 const STYLE: &str = include_str!("page.css");
@@ -44,22 +44,6 @@ pub(super) fn page(report: &Report) -> String {
     broken(&mut page, report);
     foot(&mut page, report);
     page + "</main>\n</body>\n</html>\n"
-}
-
-/// Text as it stands between tags, or in an attribute.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            _ => escaped.push(character),
-        }
-    }
-    escaped
 }
 
 fn head(page: &mut String, report: &Report) {

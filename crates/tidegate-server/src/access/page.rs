@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use super::Denied;
-use crate::listen::Address;
+use crate::address::Address;
 use crate::settings::Settings;
 
 /// What a browser says of a request. A field that is there twice is empty, and so wrong.

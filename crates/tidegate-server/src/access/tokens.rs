@@ -21,10 +21,11 @@ use std::sync::Arc;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Credential, Right, Rights};
+use super::Credential;
 use crate::digest::Digest;
-use crate::metrics::Protocol;
 use crate::peer::Certificate;
+use crate::protocol::Protocol;
+use crate::rights::{Right, Rights};
 use crate::settings::Settings;
 
 /// Entries of either kind in a file: a request is compared with every token.

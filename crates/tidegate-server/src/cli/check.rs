@@ -12,8 +12,8 @@ use tidegate_redis::{ConnectError, RedisStore, Servers};
 
 use super::client::{NoAnswer, exchange, request, with_token};
 use super::{NO, complain, say};
+use crate::address::Address;
 use crate::inline::INLINE_RULE;
-use crate::listen::Address;
 use crate::settings::{STORE_DEADLINE_MS, Secret};
 
 #[derive(Args)]

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::listen::Address;
+use crate::address::Address;
 
 /// How long to wait for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(5);

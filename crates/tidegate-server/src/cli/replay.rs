@@ -1,20 +1,17 @@
 //! `tidegate replay`: an access log, decided by a policy.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use tidegate::Policy;
 use tidegate_config::Report as Mistakes;
-use tidegate_replay::{Format, HELD_BACK, Progress, Replay, ReplayError, Report, Share, Source};
+use tidegate_replay::{Format, HELD_BACK, Progress as SoFar, Replay, ReplayError, Report, Share, Source};
 
+use super::progress::Progress;
 use super::{NO, NO_ANSWER, complain, print, warn};
-
-/// How often the bar moves.
-const STEP: Duration = Duration::from_millis(100);
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -116,15 +113,8 @@ fn report(arguments: &Arguments, (policy, against): (Policy, Option<Policy>)) ->
     for (attribute, field) in &arguments.mappings {
         replay = replay.map(attribute, field);
     }
-    if io::stderr().is_terminal() {
-        let mut bar = Bar::default();
-        replay = replay.progress(move |progress| bar.tell(progress));
-    }
-    let report = replay.run(arguments.logs.iter().map(Source::path));
-    if io::stderr().is_terminal() {
-        eprint!("{CLEAR}");
-    }
-    let report = report?;
+    let mut bar = Progress::start();
+    let report = replay.progress(move |so_far| show(&mut bar, so_far)).run(arguments.logs.iter().map(Source::path))?;
     if let Some(path) = &arguments.html {
         let shown = || path.display().to_string();
         fs::write(path, report.to_html()).map_err(|source| Failure::Page { path: shown(), source })?;
@@ -152,44 +142,18 @@ fn tell(arguments: &Arguments, report: &Report) -> ExitCode {
     printed
 }
 
-/// Back to the start of the line, and nothing on it.
-const CLEAR: &str = "\r\x1b[2K";
-
-/// A line on the terminal that says how far it has come.
-#[derive(Default)]
-struct Bar {
-    began: Option<Instant>,
-    moved: Option<Instant>,
-}
-
-impl Bar {
-    fn tell(&mut self, progress: Progress) {
-        let now = Instant::now();
-        let began = *self.began.get_or_insert(now);
-        if self.moved.is_some_and(|moved| now - moved < STEP) && !progress.searches {
-            return;
+/// Shows how much of the logs is read, if their size is known.
+fn show(bar: &mut Progress, so_far: SoFar) {
+    let SoFar { read, size, lines, searches, .. } = so_far;
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    match size.filter(|size| *size > 0) {
+        _ if searches => bar.show_now(None, format_args!("{lines} lines read, searching the smallest limits")),
+        None => bar.show(None, format_args!("{:.1} MB, {lines} lines", megabytes(read))),
+        Some(size) => {
+            let words = format_args!("{:.1} MB of {:.1} MB, {lines} lines", megabytes(read), megabytes(size));
+            bar.show(Some(read as f64 / size as f64), words);
         }
-        self.moved = Some(now);
-        eprint!("{CLEAR}{}", line(progress, now - began));
-        // A bar that cannot be shown is no reason to stop.
-        let _ = io::stderr().flush();
     }
-}
-
-fn line(progress: Progress, elapsed: Duration) -> String {
-    const WIDTH: u64 = 30;
-    let Progress { read, size, lines, searches, .. } = progress;
-    if searches {
-        return format!("{lines} lines read, searching the smallest limits");
-    }
-    let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
-    let Some(size) = size.filter(|size| *size > 0) else {
-        return format!("{}, {lines} lines", megabytes(read));
-    };
-    let done = (read.min(size) * WIDTH / size) as usize;
-    let bar = format!("{}{}", "━".repeat(done), "╌".repeat(WIDTH as usize - done));
-    let left = elapsed.as_secs_f64() * (size as f64 / read.max(1) as f64 - 1.0).max(0.0);
-    format!("{bar} {} of {}, {lines} lines, {left:.0} s left", megabytes(read), megabytes(size))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::{NO, NO_ANSWER, complain, say, warn as tell};
+use crate::address::Address;
 use crate::http::example;
-use crate::listen::Address;
 use crate::serve::{Server, StartError};
 use crate::settings::{LogFormat, Settings};
 use crate::systemd;

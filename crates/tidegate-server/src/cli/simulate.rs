@@ -1,20 +1,21 @@
 //! `tidegate simulate`: what limits would do to traffic.
 
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
 use tidegate_simulate::{
-    Flow, Outcome, PngError, Report, Scenario, ScenarioError, Series, Simulation, Traffic, TrafficError, print_rounded,
-    print_time, read_time, with_algorithm,
+    Flow, Outcome, PngError, Report, Scenario, ScenarioError, Series, Traffic, TrafficError, print_rounded, print_time,
+    read_time, with_algorithm,
 };
 
+use super::progress::Progress;
 use super::{complain, print};
 
 /// What can be written, in the help.
@@ -34,6 +35,9 @@ Exit status: 0 simulated, 2 if that cannot be simulated, or a file cannot be wri
 
 /// What is simulated unless told otherwise.
 const LESSON: Limit = Limit::per_second(10);
+
+/// How many requests go by between two looks at the clock.
+const BETWEEN_LOOKS: u64 = 4_096;
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -132,11 +136,15 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 
 fn simulate(arguments: &Arguments) -> Result<Report, Failure> {
     let mut simulation = scenario(arguments)?.start()?;
-    let mut progress = Progress::new();
+    let (mut progress, mut requests) = (Progress::start(), 0_u64);
     while simulation.step().is_some() {
-        progress.step(&simulation);
+        requests += 1;
+        if requests.is_multiple_of(BETWEEN_LOOKS) {
+            let share = simulation.now().get() as f64 / simulation.scenario().length().get() as f64;
+            progress.show(Some(share), format_args!("{:.0}%, {requests} requests", share * 100.0));
+        }
     }
-    progress.end();
+    drop(progress);
     let report = simulation.report();
     let write = |path: &Path, bytes: &[u8]| {
         fs::write(path, bytes).map_err(|source| Failure::Unwritable { path: path.to_owned(), source })
@@ -271,54 +279,4 @@ fn as_csv(report: &Report) -> String {
         csv += "\n";
     }
     csv
-}
-
-/// How far it is, on a terminal, once that takes a while.
-struct Progress {
-    started: Instant,
-    shown: Option<Instant>,
-    steps: u64,
-    is_wanted: bool,
-}
-
-impl Progress {
-    /// Nobody waits for less than this.
-    const PATIENCE: Duration = Duration::from_secs(1);
-    /// How often what is shown is shown anew.
-    const REFRESH: Duration = Duration::from_millis(100);
-    /// How many steps go by between two looks at the clock.
-    const STEPS: u64 = 4_096;
-    const WIDTH: usize = 30;
-
-    fn new() -> Progress {
-        Progress { started: Instant::now(), shown: None, steps: 0, is_wanted: io::stderr().is_terminal() }
-    }
-
-    fn step(&mut self, simulation: &Simulation) {
-        self.steps += 1;
-        if self.is_wanted && self.steps.is_multiple_of(Progress::STEPS) {
-            self.show(simulation);
-        }
-    }
-
-    fn show(&mut self, simulation: &Simulation) {
-        let now = Instant::now();
-        let due = self.shown.map_or(self.started + Progress::PATIENCE, |shown| shown + Progress::REFRESH);
-        if now < due {
-            return;
-        }
-        self.shown = Some(now);
-        let share = simulation.now().get() as f64 / simulation.scenario().length().get() as f64;
-        let left = now.duration_since(self.started).mul_f64((1.0 - share) / share.max(0.000_001));
-        let filled = (share * Progress::WIDTH as f64) as usize;
-        let bar = format!("{}{}", "█".repeat(filled), "░".repeat(Progress::WIDTH - filled.min(Progress::WIDTH)));
-        let (requests, left) = (self.steps, left.as_secs());
-        eprint!("\r\x1b[2K{bar} {:.0}%, {requests} requests, {left}s left", share * 100.0);
-    }
-
-    fn end(&self) {
-        if self.shown.is_some() {
-            eprint!("\r\x1b[2K");
-        }
-    }
 }

@@ -12,8 +12,9 @@ use clap::Args;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{complain, print, warn};
-use crate::access::{Right, check_name};
+use crate::access::check_name;
 use crate::digest::Digest;
+use crate::rights::Right;
 
 /// Random bytes of a token.
 const LENGTH: usize = 32;

@@ -20,7 +20,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use self::feed::{Feed, Refused};
 use self::view::View;
 use super::complain;
-use crate::listen::Address;
+use crate::address::Address;
 
 /// How long the keyboard is listened to before news are looked for.
 const GLANCE: Duration = Duration::from_millis(100);

@@ -7,8 +7,9 @@ use prost::Message;
 #[doc(hidden)]
 pub use super::messages::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use super::{answer, json};
-use crate::access::{Identity, Rights};
+use crate::access::Identity;
 use crate::app::App;
+use crate::rights::Rights;
 
 /// What a message is answered, if it has an answer.
 pub async fn answer(app: &App, message: &[u8]) -> Option<Vec<u8>> {

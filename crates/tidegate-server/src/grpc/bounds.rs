@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 use tonic::{Code, Status};
 
 use crate::http::body::{Unread, whole};
-use crate::listen::Peer;
+use crate::peer::Peer;
 use crate::shares::{Full, Share, Shares};
 
 /// The longest message to the services beside that of the limits.

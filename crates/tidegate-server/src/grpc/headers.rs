@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::answer::{Line, Outcome, Shown};
 use super::messages::{HeaderValue, RateLimitResponse};
-use crate::http::fields::{LARGEST, quoted, whole_seconds};
+use tidegate_tower::fields::{MAX_INTEGER, quoted, seconds};
+
+use super::outcome::{Line, Outcome, Shown};
 use crate::settings::{HeaderStyle, Settings};
 
 /// Adds to the response what the settings ask for.
@@ -21,7 +22,7 @@ pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLim
                 header("RateLimit-Limit", format!("{capacity}, {capacity}{window}"));
                 header("RateLimit-Remaining", number(line.remaining).to_string());
                 if let Some(more) = line.until_more() {
-                    header("RateLimit-Reset", whole_seconds(more).to_string());
+                    header("RateLimit-Reset", seconds(more).to_string());
                 }
             }
             HeaderStyle::Draft8 => {
@@ -30,12 +31,12 @@ pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLim
                     format!("{name};q={capacity}{window}")
                 });
                 header("RateLimit-Policy", policies.collect::<Vec<_>>().join(", "));
-                let more = line.until_more().map(|more| format!(";t={}", whole_seconds(more))).unwrap_or_default();
+                let more = line.until_more().map(|more| format!(";t={}", seconds(more))).unwrap_or_default();
                 header("RateLimit", format!("{};r={}{more}", quoted(limit.name()), number(line.remaining)));
             }
         }
         if let Some(wait) = outcome.lines.iter().filter_map(|line| line.retry_after).max() {
-            header("Retry-After", whole_seconds(wait).max(1).to_string());
+            header("Retry-After", seconds(wait).max(1).to_string());
         }
     }
     if settings.envoy_problem && !outcome.allowed {
@@ -74,9 +75,9 @@ fn problem(outcome: &Outcome) -> Vec<u8> {
 }
 
 fn number(number: u64) -> u64 {
-    number.min(LARGEST)
+    number.min(MAX_INTEGER)
 }
 
 fn window(limit: &Shown) -> String {
-    limit.period.map(|period| format!(";w={}", whole_seconds(period).max(1))).unwrap_or_default()
+    limit.period.map(|period| format!(";w={}", seconds(period).max(1))).unwrap_or_default()
 }

@@ -26,15 +26,16 @@ use super::messages::rate_limit_response::rate_limit::Unit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus};
 use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 use super::problem::Problem;
-use crate::access::{Identity, Right};
+use crate::access::Identity;
 use crate::app::App;
 use crate::causes::for_clients;
 use crate::http::{guarded, identity_of, read_body, wrong_method};
 use crate::json::{self, FromObject, Shape, WholeOrText};
-use crate::metrics::Protocol;
+use crate::protocol::Protocol;
+use crate::rights::Right;
 
 /// The routes of the reference service, for an HTTP listener.
-pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
+pub(super) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
     guarded(Router::new().route("/json", post(decide).fallback(posts)), app, Right::Check)
         .route("/healthcheck", get(health))
@@ -46,7 +47,7 @@ async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
 }
 
 async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
-    let identity = identity_of(&request);
+    let identity = identity_of(request.extensions());
     let body = match read_body(request, &app).await {
         Ok(body) => body,
         Err(problem) => return problem,

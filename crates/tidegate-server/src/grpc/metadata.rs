@@ -8,8 +8,8 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use tidegate_config::envoy::Metadata;
 
-use super::answer::Outcome;
 use super::messages::{RateLimitDescriptor, RateLimitRequest};
+use super::outcome::Outcome;
 
 pub(super) fn of(request: &RateLimitRequest, outcome: &Outcome) -> Struct {
     let mut fields = BTreeMap::new();

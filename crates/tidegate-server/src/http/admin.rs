@@ -6,21 +6,22 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{get, post};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request};
+use http::Request;
 use serde::Serialize;
+use tidegate::kernel::Verb;
 use tidegate_config::{Format, Mistake};
 
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{ask, body, live, playground, wrong_method};
-use crate::access::Right;
+use super::{ask, body, live as pictures, playground, wrong_method};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
-use crate::listen::Peer;
+use crate::live;
+use crate::peer::Peer;
 use crate::policy::PolicyText;
 use crate::refused::MOST_REFUSED;
+use crate::rights::Right;
 
 pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let reads = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") };
@@ -30,8 +31,8 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let routes = Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
-        .route("/admin/v1/live", get(live::picture).fallback(reads))
-        .route("/admin/v1/live/stream", get(live::stream).fallback(reads))
+        .route("/admin/v1/live", get(pictures::picture).fallback(reads))
+        .route("/admin/v1/live/stream", get(pictures::stream).fallback(reads))
         .route("/admin/v1/playground", post(playground::play).fallback(posts))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
@@ -60,8 +61,8 @@ fn name(format: Format) -> &'static str {
     }
 }
 
-async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
-    let (link, identity) = (link_of(&request), identity_of(&request));
+async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
+    let (link, identity) = (link_of(&request), identity_of(request.extensions()));
     let put = async {
         let (format, text) = policy_text(&app, request).await?;
         if let Some(path) = app.policy.text().file {
@@ -74,7 +75,7 @@ async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Repl
     let (peer, identity) = (Some(link.peer), identity.name());
     let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
     app.audit.record(Entry { peer, identity, action, outcome, policy });
-    Reply::of(put.map(|_| Reply::json(&Validated { valid: true, mistakes: Vec::new() })))
+    put.map(|_| Reply::json(&Validated { valid: true, mistakes: Vec::new() }))
 }
 
 #[derive(Serialize)]
@@ -106,22 +107,19 @@ impl From<&Mistake> for MistakeDocument {
     }
 }
 
-async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
-    let validated = async {
-        let (format, text) = policy_text(&app, request).await?;
-        let mistakes = match app.validate(&text, format) {
-            Ok(()) => Vec::new(),
-            Err(report) => report.mistakes().iter().map(MistakeDocument::from).collect(),
-        };
-        Ok(Reply::json(&Validated { valid: mistakes.is_empty(), mistakes }))
+async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
+    let (format, text) = policy_text(&app, request).await?;
+    let mistakes = match app.validate(&text, format) {
+        Ok(()) => Vec::new(),
+        Err(report) => report.mistakes().iter().map(MistakeDocument::from).collect(),
     };
-    Reply::of(validated.await)
+    Ok(Reply::json(&Validated { valid: mistakes.is_empty(), mistakes }))
 }
 
 /// A policy as it comes: text of one format or the other.
 async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, String), Problem> {
     let expected = "application/toml, application/yaml or application/json";
-    let format = match content_type(request.headers()) {
+    let format = match body::content_type(request.headers()) {
         Some("application/toml" | "text/x-toml") => Format::Toml,
         // JSON is YAML, too.
         Some("application/yaml" | "application/x-yaml" | "text/yaml" | "application/json") => Format::Yaml,
@@ -132,53 +130,24 @@ async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, Strin
     Ok((format, text))
 }
 
-fn content_type(headers: &HeaderMap) -> Option<&str> {
-    headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next().map(str::trim)
-}
-
 /// Keys that are listed unless the query says how many.
 const USUAL_TOP: usize = 20;
 
-#[derive(Serialize)]
-struct Refused {
-    rule: &'static str,
-    key: String,
-    /// At most this often; at least `error` less.
-    refused: u64,
-    error: u64,
-}
-
-async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
+async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let query = request.uri().query().filter(|query| !query.is_empty());
     let top = query.map_or(Some(USUAL_TOP), |query| query.strip_prefix("top=")?.parse().ok());
     let Some(top) = top.filter(|top| (1..=MOST_REFUSED).contains(top)) else {
         let found = query.unwrap_or_default().to_owned();
-        return Problem::Query { found, bound: MOST_REFUSED }.reply();
+        return Err(Problem::Query { found, bound: MOST_REFUSED });
     };
-    let of = |(rule, key, refused, error): (tidegate::Name, String, u64, u64)| Refused {
-        rule: rule.as_str(),
-        key,
-        refused,
-        error,
-    };
-    Reply::json(&app.refused.top(top).into_iter().map(of).collect::<Vec<_>>())
+    Ok(Reply::json(&live::top_refused(&app, top)))
 }
 
-async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
-    let inspected = async { ask::explain(&app, &json_body(&app, request).await?).await };
-    Reply::of(inspected.await)
+async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
+    ask::explain(&app, &body::read_json(request, &app).await?).await
 }
 
-async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
+async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let peer = Peer::of(request.extensions());
-    let reset = async { ask::reset(&app, peer, &json_body(&app, request).await?).await };
-    Reply::of(reset.await)
-}
-
-/// A body that no page of another origin can send unasked.
-pub(super) async fn json_body(app: &App, request: Request<Body>) -> Result<bytes::Bytes, Problem> {
-    match content_type(request.headers()) {
-        Some("application/json") => body::read(request, app).await,
-        _ => Err(Problem::ContentType { expected: "application/json" }),
-    }
+    ask::decide(&app, peer, Verb::Reset, &body::read_json(request, &app).await?).await
 }

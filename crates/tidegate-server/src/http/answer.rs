@@ -1,15 +1,13 @@
 //! Decisions as JSON: exact to the microsecond, null where there is no number.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde::Serialize;
 use tidegate::kernel::Verb;
 use tidegate::{Decision, Explanation, RuleExplanation, Say};
 
-use super::fields::{self, Met};
 use super::problem::{Document, Problem};
-use super::reply::{PROBLEM_JSON, Reply};
+use super::reply::{Fields, PROBLEM_JSON, Reply};
+use crate::json::micros;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const DENIED: &str = "urn:problem-type:tidegate:denied";
@@ -79,10 +77,6 @@ impl Answer {
 /// Enough for most answers.
 const ROOM: usize = 256;
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// A refusal: a problem and the decision in one.
 #[derive(Serialize)]
 pub(super) struct Refusal {
@@ -129,21 +123,17 @@ impl Item {
 }
 
 /// The answer to one request to be admitted: 200, 429 or 403.
-pub(super) fn admission(decision: &Decision, met: Met) -> Reply {
+pub(super) fn admission(decision: &Decision, fields: Fields) -> Reply {
     if decision.is_allowed() {
-        return reading(decision, met);
+        return reading(decision, fields);
     }
     let (status, refusal) = Refusal::of(decision);
-    let mut reply = Reply { status, kind: PROBLEM_JSON, ..Reply::json(&refusal) };
-    fields::add_to(&mut reply.fields, decision, met);
-    reply
+    Reply { status, kind: PROBLEM_JSON, fields, ..Reply::json(&refusal) }
 }
 
 /// The answer to one request of any other kind: 200, whatever it says.
-pub(super) fn reading(decision: &Decision, met: Met) -> Reply {
-    let mut reply = Reply::written(Answer::from(decision).to_json());
-    fields::add_to(&mut reply.fields, decision, met);
-    reply
+pub(super) fn reading(decision: &Decision, fields: Fields) -> Reply {
+    Reply { fields, ..Reply::written(Answer::from(decision).to_json()) }
 }
 
 /// What every rule says, for programs and, as `text`, for people.

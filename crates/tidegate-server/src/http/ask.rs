@@ -6,20 +6,20 @@ use std::time::Instant;
 use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response};
+use tidegate::Decision;
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Decision, Limiter};
+use tidegate_tower::fields::RateLimitFields;
 
 use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
-use super::fields::Met;
 use super::problem::Problem;
 use super::question::{Question, Questions};
-use super::reply::Reply;
+use super::reply::{Fields, Reply};
 use crate::admission::TURN;
 use crate::app::App;
 use crate::inline::Inline;
-use crate::listen::Peer;
-use crate::metrics::Protocol;
+use crate::peer::Peer;
+use crate::protocol::Protocol;
 use crate::store::AnyStore;
 
 /// What a path asks for.
@@ -49,7 +49,7 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
     if ask != Ask::Acquire {
         app.metrics.answered(Protocol::Http, began.elapsed());
     }
-    Reply::of(answered).response()
+    answered.unwrap_or_else(Reply::from).response()
 }
 
 pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
@@ -57,11 +57,11 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
         Questions::One(question) => {
             question.without_patience()?;
             let inline = question.inline(app)?;
-            let decision = decision(app, verb, &question, inline.as_deref()).await?;
-            let met = met(app, &question, inline.as_deref(), &decision);
+            let decision = app.decide(verb, question.request(), inline.as_deref()).await?;
+            let fields = fields(app, &question, inline.as_deref(), &decision);
             Ok(match verb {
-                Verb::Charge => answer::admission(&decision, met),
-                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, met),
+                Verb::Charge => answer::admission(&decision, fields),
+                Verb::Peek | Verb::Refund | Verb::Reset => answer::reading(&decision, fields),
             })
         }
         Questions::Batch(questions) => {
@@ -72,13 +72,15 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
                 question.without_patience()?;
                 asked.push((question, question.inline(app)?));
             }
-            let answers = asked.iter().map(|(question, inline)| decision(app, verb, question, inline.as_deref()));
+            let answers =
+                asked.iter().map(|(question, inline)| app.decide(verb, question.request(), inline.as_deref()));
             let answers = match app.store() {
                 // Side by side, so that a store that is far away is asked all at once.
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
                 AnyStore::Memory(_) => in_turns(answers).await,
             };
-            let items: Vec<Item> = answers.into_iter().map(|answered| Item::of(verb, answered)).collect();
+            let items: Vec<Item> =
+                answers.into_iter().map(|answered| Item::of(verb, answered.map_err(Problem::from))).collect();
             Ok(Reply::json(&items))
         }
     }
@@ -96,28 +98,11 @@ async fn in_turns<T>(answers: impl Iterator<Item = impl Future<Output = T>>) -> 
     answered
 }
 
-async fn decision(
-    app: &App,
-    verb: Verb,
-    question: &Question<'_>,
-    inline: Option<&Inline>,
-) -> Result<Decision, Problem> {
-    let limiter = limiter(app, inline);
-    let request = question.request();
-    let decided = match verb {
-        Verb::Charge => limiter.check_async(request).await,
-        Verb::Peek => limiter.peek_async(request).await,
-        Verb::Refund => limiter.refund_async(request).await,
-        Verb::Reset => limiter.reset_async(request).await,
-    };
-    decided.map_err(|error| failed(app, error))
-}
-
 async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     let patience = question.patience()?;
     let inline = question.inline(app)?;
-    let limiter = limiter(app, inline.as_deref());
+    let limiter = app.limiter_for(inline.as_deref());
     let acquired = tokio::select! {
         acquired = limiter.acquire(question.request(), patience) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
@@ -133,50 +118,32 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => Box::pin(limiter.check_async(question.request())).await.map_err(|error| failed(app, error))?,
+            None => Box::pin(app.decide(Verb::Charge, question.request(), inline.as_deref())).await?,
         },
     };
-    let met = met(app, &question, inline.as_deref(), &decision);
-    Ok(answer::admission(&decision, met))
+    let fields = fields(app, &question, inline.as_deref(), &decision);
+    Ok(answer::admission(&decision, fields))
 }
 
-/// Who decides.
-fn limiter<'a>(app: &'a App, inline: Option<&'a Inline>) -> &'a Limiter<AnyStore> {
-    inline.map_or(&app.limiter, |inline| &inline.limiter)
-}
-
-/// The limits that the question has met: the one that came with it, or those
-/// that the policy has for it.
-fn met(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Met {
-    let mut met = Met::default();
+/// What the caller is told of the limits that the question has met: the one that came with it, or
+/// those that the policy has for it.
+fn fields(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Fields {
     if decision.is_unlimited() || decision.is_blocked() {
-        return met;
+        return Fields::new();
     }
+    let mut fields = RateLimitFields::new(decision);
     match inline {
-        Some(inline) => met.add(decision.rule(), inline.limit.capacity(), Some(inline.limit), decision),
-        None => app.limiter.for_each_meter(question.request(), |meter| {
-            met.add(meter.name(), meter.capacity(), meter.limit(), decision);
-        }),
+        Some(inline) => fields.add(&inline.meter),
+        None => app.limiter.for_each_meter(question.request(), |meter| fields.add(meter)),
     }
-    met
+    fields.into_pairs()
 }
 
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     question.without_patience()?;
     let inline = question.inline(app)?;
-    let explained = limiter(app, inline.as_deref()).explain_async(question.request()).await;
-    Ok(answer::explanation(&explained.map_err(|error| failed(app, error))?))
-}
-
-/// Forgets all that a question's keys were charged.
-pub(super) async fn reset(app: &App, peer: Peer, body: &[u8]) -> Result<Reply, Problem> {
-    decide(app, peer, Verb::Reset, body).await
-}
-
-fn failed(app: &App, error: CheckError) -> Problem {
-    app.metrics.failed(&error);
-    Problem::Check(error)
+    Ok(answer::explanation(&app.explain(question.request(), inline.as_deref()).await?))
 }
 
 #[cfg(test)]
@@ -221,7 +188,7 @@ mod tests {
         let server = start().await;
         let app = server.app();
         let [one, other] = ["192.0.2.1:7", "192.0.2.2:7"].map(|text| Peer::Tcp(text.parse().unwrap()));
-        let ask = async |peer, body: &[u8]| Reply::of(decide(app, peer, Verb::Charge, body).await);
+        let ask = async |peer, body: &[u8]| decide(app, peer, Verb::Charge, body).await.unwrap_or_else(Reply::from);
         let held = app.admission.enter(one.address(), 8 * app.settings.max_batch).unwrap();
         let refused = ask(one, batch(17).as_bytes()).await;
         let detail = String::from_utf8(refused.body).unwrap();

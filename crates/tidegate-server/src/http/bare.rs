@@ -6,7 +6,7 @@ use super::ask;
 use super::problem::Problem;
 use super::reply::Reply;
 use crate::app::App;
-use crate::listen::Peer;
+use crate::peer::Peer;
 
 /// What a body is answered as a question with this verb: a status and JSON.
 pub async fn answer(app: &App, verb: Verb, body: &[u8]) -> (u16, Vec<u8>) {
@@ -19,6 +19,6 @@ pub async fn explain(app: &App, body: &[u8]) -> (u16, Vec<u8>) {
 }
 
 fn read(answer: Result<Reply, Problem>) -> (u16, Vec<u8>) {
-    let reply = Reply::of(answer);
+    let reply = answer.unwrap_or_else(Reply::from);
     (reply.status.as_u16(), reply.body)
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::BoxError;
 use bytes::Bytes;
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 
 use super::problem::Problem;
@@ -26,6 +27,19 @@ pub(super) async fn read<B: ReadableBody>(request: Request<B>, app: &App) -> Res
         Unread::BrokenOff => Problem::BrokenOff,
         Unread::OverBudget(over) => Problem::OverBudget(over),
     })
+}
+
+/// A body of JSON, which no page of another origin can send unasked.
+pub(super) async fn read_json<B: ReadableBody>(request: Request<B>, app: &App) -> Result<Bytes, Problem> {
+    match content_type(request.headers()) {
+        Some("application/json") => read(request, app).await,
+        _ => Err(Problem::ContentType { expected: "application/json" }),
+    }
+}
+
+/// The type of a body, without its parameters.
+pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next().map(str::trim)
 }
 
 /// Why a body is not there.

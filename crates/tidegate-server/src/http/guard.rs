@@ -8,16 +8,17 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::{Next, from_fn_with_state};
 use http::header::{AUTHORIZATION, AsHeaderName, CONTENT_TYPE, HOST, ORIGIN};
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{Extensions, HeaderMap, Method, Request, Response, Version};
 use http_body_util::{BodyExt, Limited};
 use tonic::Status;
 
 use super::problem::Problem;
-use crate::access::{Caller, Denied, Identity, Page, Right, Rights, bearer, is_grpc};
+use crate::access::{Caller, Denied, Identity, Page, bearer, is_grpc};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
-use crate::metrics::Protocol;
 use crate::peer::{Link, Peer};
+use crate::protocol::Protocol;
+use crate::rights::{Right, Rights};
 
 pub(super) const FETCH_SITE: &str = "sec-fetch-site";
 
@@ -63,7 +64,7 @@ async fn permit(
 }
 
 async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request<Body>, next: Next) -> Response<Body> {
-    let (link, identity) = (link_of(&request), identity_of(&request));
+    let (link, identity) = (link_of(&request), identity_of(request.extensions()));
     let response = next.run(request).await;
     let outcome = Outcome::of(response.status().is_success());
     let (peer, identity) = (Some(link.peer), identity.name());
@@ -77,8 +78,8 @@ pub(super) fn link_of<B>(request: &Request<B>) -> Link {
 }
 
 /// Who was permitted; without rights where nothing was asked for.
-pub(crate) fn identity_of<B>(request: &Request<B>) -> Identity {
-    request.extensions().get::<Identity>().cloned().unwrap_or_else(|| Identity::anonymous(Rights::default()))
+pub(crate) fn identity_of(extensions: &Extensions) -> Identity {
+    extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity::anonymous(Rights::default()))
 }
 
 fn caller<'a, B>(request: &'a Request<B>, link: &'a Link) -> Caller<'a> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, VARY};
+use http::header::{ACCEPT, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 
+use super::reply::uncached;
 use crate::app::App;
 use crate::metrics::Format;
 
@@ -64,11 +65,8 @@ fn thousandths(text: &str) -> u16 {
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     let format = accepted(&headers);
-    let mut response = Response::new(Body::from(app.metrics.scrape(format).await));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(format)));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(VARY, HeaderValue::from_static("accept"));
+    let mut response = uncached(content_type(format), Body::from(app.metrics.scrape(format).await));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
 }
 

@@ -33,11 +33,12 @@ use super::CHECK;
 use super::ask;
 use super::guard::FETCH_SITE;
 use super::reply::Reply;
-use crate::access::{Caller, Page, Right, bearer};
+use crate::access::{Caller, Page, bearer};
 use crate::app::App;
 use crate::listen::Stream;
-use crate::metrics::Protocol;
 use crate::peer::Link;
+use crate::protocol::Protocol;
+use crate::rights::Right;
 
 /// Room for what arrives at a time: a dozen questions sent at once.
 const ROOM: usize = 4 * 1024;
@@ -93,7 +94,7 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
         while let Some(Plain { body, length, facts }) = question(&arrived[at..], app)
             && permitted.includes(facts, app, stream.link())
         {
-            let reply = Reply::of(ask::decide(app, peer, Verb::Charge, body).await);
+            let reply = ask::decide(app, peer, Verb::Charge, body).await.unwrap_or_else(Reply::from);
             reply.write(&date.text, &mut answers);
             at += length;
             if answers.len() >= MOST_UNSENT {
@@ -280,13 +281,14 @@ impl Date {
 mod tests {
     use std::sync::Arc;
 
+    use axum::Router;
     use tidegate::{ManualClock, MemoryStore};
     use tidegate_testkit::Random;
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
     use crate::http::{router, serve_all, serve_connection};
-    use crate::listen::Peer;
+    use crate::peer::Peer;
     use crate::{Server, Settings};
 
     const BODY: &str = r#"{"key":"alice","limit":"5/min"}"#;
@@ -358,7 +360,7 @@ mod tests {
         let app = Arc::clone(server.app());
         let (mut client, server_side) = duplex(1 << 20);
         let stream = Stream::new(server_side, Peer::Unix);
-        let router = router(Arc::clone(&app));
+        let router = router(Arc::clone(&app), Router::new());
         let serving = tokio::spawn(async move {
             match first {
                 First::Plain => serve_all(stream, app, router).await,
@@ -390,7 +392,7 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let stream = Stream::new(listener.accept().await.unwrap().0, Peer::Unix);
-            let (drain, router) = (app.drain.clone(), router(Arc::clone(&app)));
+            let (drain, router) = (app.drain.clone(), router(Arc::clone(&app), Router::new()));
             let serving = tokio::spawn(async move {
                 match first {
                     First::Plain => serve_all(stream, app, router).await,

@@ -11,16 +11,16 @@ use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
 use futures_util::stream::unfold;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use serde::{Deserialize, Serialize};
 use tidegate::{Limit, Micros};
 use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, name, read_time};
 use tokio::sync::mpsc;
 
-use super::admin::json_body;
+use super::body;
 use super::problem::Problem;
-use crate::app::App;
+use super::reply::uncached;
+use crate::app::{App, MAX_PLAYERS};
 use crate::json::{self, FromObject, Shape, Whole};
 
 /// Requests of one simulation; it ends there.
@@ -28,9 +28,6 @@ const MOST_REQUESTS: u64 = 1_000_000;
 
 /// The longest virtual time: a week.
 const LONGEST: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
-
-/// Simulations at a time, over all visitors.
-pub(crate) const MOST_AT_A_TIME: usize = 2;
 
 /// The longest limit and the longest traffic, in bytes.
 const LONGEST_WORDS: usize = 1_000;
@@ -116,35 +113,21 @@ struct Outcome {
 }
 
 /// Plays through what is asked for.
-pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let played = async {
-        let body = json_body(&app, request).await?;
-        let simulation = read(&body)?;
-        let busy = Problem::TooManyPlayers { bound: MOST_AT_A_TIME };
-        let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
-        let (lines, unread) = mpsc::channel(MOST_UNREAD);
-        // Deciding a million requests is no work for a thread that serves.
-        tokio::task::spawn_blocking(move || {
-            run(simulation, &lines);
-            drop(place);
-        });
-        Ok(unread)
-    };
-    match played.await {
-        Ok(unread) => respond(unread),
-        Err(problem) => Problem::response(&problem),
-    }
-}
-
-fn respond(unread: mpsc::Receiver<Bytes>) -> Response<Body> {
+pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response<Body>, Problem> {
+    let simulation = read(&body::read_json(request, &app).await?)?;
+    let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
+    let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
+    let (lines, unread) = mpsc::channel(MOST_UNREAD);
+    // Deciding a million requests is no work for a thread that serves.
+    tokio::task::spawn_blocking(move || {
+        run(simulation, &lines);
+        drop(place);
+    });
     let lines = unfold(unread, |mut unread| async {
         let line = unread.recv().await?;
         Some((Ok::<_, Infallible>(line), unread))
     });
-    let mut response = Response::new(Body::from_stream(lines));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    Ok(uncached("application/x-ndjson", Body::from_stream(lines)))
 }
 
 fn read(body: &[u8]) -> Result<Simulation, Problem> {

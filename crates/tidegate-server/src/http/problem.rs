@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::IntoResponse;
 use http::{Response, StatusCode};
 use serde::Serialize;
 use tidegate::{AcquireError, CheckError, ConfigError};
 use tidegate_simulate::{ScenarioError, TrafficError};
+use tidegate_tower::fields;
 
-use super::fields::whole_seconds;
 use super::reply::{PROBLEM_JSON, Reply};
 use crate::access::Denied;
 use crate::admission::Shed;
@@ -182,7 +183,7 @@ impl Problem {
         match self {
             Problem::Method { allowed, .. } => Some(("allow", (*allowed).to_owned())),
             Problem::Denied(Denied::TooManyFailures { retry_after }) => {
-                Some(("retry-after", whole_seconds(*retry_after).to_string()))
+                Some(("retry-after", fields::seconds(*retry_after).to_string()))
             }
             _ if self.status() == StatusCode::UNAUTHORIZED => Some(("www-authenticate", "Bearer".to_owned())),
             _ if self.status() == StatusCode::SERVICE_UNAVAILABLE => Some(("retry-after", "1".to_owned())),
@@ -197,6 +198,18 @@ impl Problem {
 
     pub(super) fn response(&self) -> Response<Body> {
         self.reply().response()
+    }
+}
+
+impl From<Problem> for Reply {
+    fn from(problem: Problem) -> Reply {
+        problem.reply()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response<Body> {
+        self.response()
     }
 }
 

@@ -12,10 +12,7 @@ use tidegate::Request;
 use super::problem::Problem;
 use crate::app::App;
 use crate::inline::Inline;
-use crate::json::{self, FromObject, Shape, Whole};
-
-/// The longest key, name or value.
-pub(crate) const LONGEST_TEXT: usize = 4096;
+use crate::json::{self, FromObject, MAX_TEXT, Shape, Whole};
 
 const MOST_ATTRIBUTES: usize = 64;
 
@@ -98,7 +95,7 @@ impl<'a> Question<'a> {
     /// What JSON cannot say of itself.
     fn examine(&self) -> Result<(), Problem> {
         let within = |what, text: &str| match text.len() {
-            found if found > LONGEST_TEXT => Err(Problem::TextTooLong { what, found, bound: LONGEST_TEXT }),
+            found if found > MAX_TEXT => Err(Problem::TextTooLong { what, found, bound: MAX_TEXT }),
             _ => Ok(()),
         };
         for (what, text) in [("key", &self.key), ("limit", &self.limit), ("rule", &self.rule), ("id", &self.id)] {

@@ -2,11 +2,9 @@
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use serde::Serialize;
-
-use super::problem::Problem;
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
@@ -14,22 +12,20 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 /// Said with every answer: a body is what its content type says.
 pub(super) const NOSNIFF: &str = "nosniff";
 
+/// Fields of a head; names in small letters.
+pub(super) type Fields = Vec<(&'static str, String)>;
+
 /// An answer that is known whole.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) kind: &'static str,
-    /// What else its head says; names in small letters.
-    pub(super) fields: Vec<(&'static str, String)>,
+    /// What else its head says.
+    pub(super) fields: Fields,
     pub(super) body: Vec<u8>,
 }
 
 impl Reply {
-    /// What is said where there is an answer, and where there is none.
-    pub(super) fn of(answered: Result<Reply, Problem>) -> Reply {
-        answered.unwrap_or_else(|problem| problem.reply())
-    }
-
     /// A value as JSON.
     pub(super) fn json(value: &impl Serialize) -> Reply {
         // Our own types have text for names, so they are always JSON.
@@ -75,6 +71,14 @@ impl Reply {
         bytes.extend_from_slice(b"\r\n\r\n");
         bytes.extend_from_slice(&self.body);
     }
+}
+
+/// A response that no cache keeps.
+pub(super) fn uncached(kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 impl IntoResponse for Reply {

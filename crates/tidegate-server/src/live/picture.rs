@@ -8,8 +8,8 @@ use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule, Store};
 use tidegate_redis::RedisStore;
 
 use crate::app::App;
-use crate::http::LONGEST_TEXT;
 use crate::inline::INLINE_RULE;
+use crate::json::{MAX_TEXT, micros};
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
 use crate::refused::{self, RecentRefusal};
@@ -84,13 +84,8 @@ pub(crate) struct RulePicture {
     pub(crate) key: Option<Vec<String>>,
     /// Whether it only watches.
     pub(crate) shadow: bool,
-    pub(crate) allowed: u64,
-    pub(crate) refused: u64,
-    pub(crate) degraded: u64,
-    pub(crate) shadow_allowed: u64,
-    pub(crate) shadow_refused: u64,
-    /// Requests that lacked a key attribute of the rule.
-    pub(crate) missing: u64,
+    #[serde(flatten)]
+    pub(crate) counts: RuleCounts,
 }
 
 /// From a request to its answer, of one protocol.
@@ -161,7 +156,7 @@ impl Picture {
         Picture {
             version: env!("CARGO_PKG_VERSION").into(),
             time_us: app.store().clock().now().get(),
-            uptime_us: micros(app.live.uptime()),
+            uptime_us: micros(app.started.elapsed()),
             leaving: app.drain.is_leaving(),
             connections: app.connections.open() as u64,
             failures: app.metrics.failures(),
@@ -169,14 +164,10 @@ impl Picture {
             policy: of_policy(app.policy.state()),
             rules: rules(&policy, app.metrics.rules()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
-            top_refused: app.refused.top(TOP).into_iter().map(top_refused).collect(),
+            top_refused: top_refused(app, TOP),
             recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, app, &policy)).collect(),
         }
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn store(app: &App) -> StorePicture {
@@ -255,12 +246,7 @@ fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePict
         limit: rule.map(Rule::in_words),
         key: key.map(|names| names.iter().map(|attribute| attribute.names().join(" or ")).collect()),
         shadow: rule.map_or(watched, Rule::is_shadow),
-        allowed: counts.allowed,
-        refused: counts.refused,
-        degraded: counts.degraded,
-        shadow_allowed: counts.shadow_allowed,
-        shadow_refused: counts.shadow_refused,
-        missing: counts.missing,
+        counts,
     }
 }
 
@@ -273,8 +259,15 @@ fn latency(protocol: &str, reading: Reading) -> LatencyPicture {
     }
 }
 
-fn top_refused((rule, key, refused, error): (Name, String, u64, u64)) -> TopRefused {
-    TopRefused { rule: rule.as_str().into(), key, refused, error }
+/// The keys that are refused most.
+pub(crate) fn top_refused(app: &App, most: usize) -> Vec<TopRefused> {
+    let of = |(rule, key, refused, error): (Name, String, u64, u64)| TopRefused {
+        rule: rule.as_str().into(),
+        key,
+        refused,
+        error,
+    };
+    app.refused.top(most).into_iter().map(of).collect()
 }
 
 fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPicture {
@@ -295,7 +288,7 @@ fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPic
 fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
     let RecentRefusal { rule, key, cost, inline, .. } = refusal;
     let texts: Vec<String> = key.parts().map(|part| String::from_utf8(part.into())).collect::<Result<_, _>>().ok()?;
-    if texts.iter().any(|text| text.len() > LONGEST_TEXT) {
+    if texts.iter().any(|text| text.len() > MAX_TEXT) {
         return None;
     }
     let mut question = AskAgain { rule: None, key: None, attributes: BTreeMap::new(), limit: None, cost: *cost };

@@ -9,13 +9,13 @@ use super::describe::describe;
 use super::frame::Arguments;
 use super::question::shown;
 use super::reply::{Protocol, Replies};
-use super::session::Next;
 use super::throttle::parse_integer;
-use crate::access::{Caller, Credential, Denied, Identity, Right, Rights};
+use crate::access::{Caller, Credential, Denied, Identity};
 use crate::app::App;
 use crate::digest::Digest;
-use crate::metrics::Protocol as Wire;
 use crate::peer::Link;
+use crate::protocol::Protocol as Wire;
+use crate::rights::{Right, Rights};
 
 /// The version of Redis whose conversation this is: some clients look before
 /// they speak.
@@ -126,13 +126,7 @@ impl Client {
     }
 
     /// Answers everything that is not about limits.
-    pub(super) async fn answer(
-        &mut self,
-        talk: Talk,
-        arguments: Arguments<'_>,
-        resp: &Resp,
-        replies: &mut Replies,
-    ) -> Next {
+    pub(super) async fn answer(&mut self, talk: Talk, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
         match talk {
             Talk::Ping => ping(arguments, replies),
             Talk::Echo => replies.bulk(arguments.get(1).unwrap_or_default()),
@@ -142,7 +136,7 @@ impl Client {
             Talk::Command(what) => describe(what, arguments, replies),
             Talk::Info => replies.verbatim(&info(arguments, resp)),
             Talk::Select => select(arguments, replies),
-            Talk::Unwatch => replies.status("OK"),
+            Talk::Unwatch | Talk::Quit => replies.status("OK"),
             Talk::Reset => {
                 self.name.clear();
                 self.proof = None;
@@ -150,12 +144,7 @@ impl Client {
                 replies.set_protocol(Protocol::Resp2);
                 replies.status("RESET");
             }
-            Talk::Quit => {
-                replies.status("OK");
-                return Next::Close;
-            }
         }
-        Next::Read
     }
 
     async fn hello(&mut self, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) {
@@ -329,7 +318,7 @@ fn info(arguments: Arguments<'_>, resp: &Resp) -> String {
                 ("redis_mode", &"standalone"),
                 ("tidegate_version", &env!("CARGO_PKG_VERSION")),
                 ("process_id", &std::process::id()),
-                ("uptime_in_seconds", &resp.started.elapsed().as_secs()),
+                ("uptime_in_seconds", &app.started.elapsed().as_secs()),
             ],
         ),
         ("Clients", &[("connected_clients", &app.connections.open()), ("maxclients", &app.connections.max())]),

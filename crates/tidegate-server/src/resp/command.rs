@@ -1,9 +1,10 @@
 //! The commands, in one table: what they are called, how many arguments they
 //! take, and what `COMMAND` tells of them.
 
-use super::question::Verb;
+use tidegate::kernel::Verb;
+
 use super::throttle::Dialect;
-use crate::access::Right;
+use crate::rights::Right;
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,7 @@ use crate::access::Right;
 pub enum Kind {
     Throttle(Dialect),
     Ask(Verb),
+    Explain,
     Talk(Talk),
     Transaction(Step),
 }
@@ -21,8 +23,8 @@ impl Kind {
     #[must_use]
     pub fn right(self) -> Option<Right> {
         match self {
-            Kind::Throttle(_) | Kind::Ask(Verb::Check | Verb::Peek) => Some(Right::Check),
-            Kind::Ask(Verb::Refund | Verb::Reset | Verb::Explain) => Some(Right::Manage),
+            Kind::Throttle(_) | Kind::Ask(Verb::Charge | Verb::Peek) => Some(Right::Check),
+            Kind::Ask(Verb::Refund | Verb::Reset) | Kind::Explain => Some(Right::Manage),
             Kind::Talk(_) | Kind::Transaction(_) => None,
         }
     }
@@ -162,11 +164,16 @@ pub const COMMANDS: &[Command] = &[
         Dialect::Throttlecrab,
         "Charges a token bucket as throttlecrab does: allowed, limit, remaining, reset after, retry after",
     ),
-    question("tidegate.check", Verb::Check, WRITE, "Charges a request if all limits of the policy let it pass"),
-    question("tidegate.peek", Verb::Peek, READ, "Says what a check would answer, without charging"),
-    question("tidegate.refund", Verb::Refund, WRITE, "Gives back what a request was charged"),
-    question("tidegate.reset", Verb::Reset, WRITE, "Forgets what a request's keys were charged"),
-    question("tidegate.explain", Verb::Explain, READ, "Says in words what every rule makes of a request"),
+    question(
+        "tidegate.check",
+        Kind::Ask(Verb::Charge),
+        WRITE,
+        "Charges a request if all limits of the policy let it pass",
+    ),
+    question("tidegate.peek", Kind::Ask(Verb::Peek), READ, "Says what a check would answer, without charging"),
+    question("tidegate.refund", Kind::Ask(Verb::Refund), WRITE, "Gives back what a request was charged"),
+    question("tidegate.reset", Kind::Ask(Verb::Reset), WRITE, "Forgets what a request's keys were charged"),
+    question("tidegate.explain", Kind::Explain, READ, "Says in words what every rule makes of a request"),
     talk(Talk::Ping, "ping", -1, FAST, "Answers PONG, or with the message", &[optional("message", "string")]),
     talk(Talk::Echo, "echo", 2, FAST, "Answers with the message", &[argument("message", "string")]),
     step(Step::Multi, "multi", FAST, "Queues the commands that follow, for EXEC"),
@@ -251,8 +258,8 @@ const fn throttle(name: &'static str, dialect: Dialect, summary: &'static str) -
     }
 }
 
-const fn question(name: &'static str, verb: Verb, flags: &'static [&'static str], summary: &'static str) -> Command {
-    let kind = Some(Kind::Ask(verb));
+const fn question(name: &'static str, kind: Kind, flags: &'static [&'static str], summary: &'static str) -> Command {
+    let kind = Some(kind);
     Command { kind, name, arity: -1, flags, last_key: 0, summary, arguments: QUESTION, subcommands: &[] }
 }
 

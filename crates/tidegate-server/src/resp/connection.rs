@@ -14,17 +14,10 @@ use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
 use super::Resp;
-use super::session::{Next, Session};
+use super::session::{Next, ROOM, Session};
 use crate::buffered::Held;
-use crate::metrics::Protocol;
 use crate::peer::Link;
-
-/// Room for what arrives at a time, and for its answers: pipelines of 200
-/// throttles. Pages that are never written to cost nothing.
-pub(super) const ROOM: usize = 16 * 1024;
-/// Answers that are held while their client is not reading. Its next commands
-/// wait until these are sent.
-pub const MOST_UNSENT: usize = 64 * 1024;
+use crate::protocol::Protocol;
 
 /// Serves all commands of a connection.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, link: Link, resp: Arc<Resp>) {

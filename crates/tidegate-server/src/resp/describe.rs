@@ -113,7 +113,7 @@ fn key_specification(command: &Command, replies: &mut Replies) {
 
 fn group(command: &Command) -> &'static str {
     match command.kind {
-        Some(Kind::Throttle(_) | Kind::Ask(_)) => "module",
+        Some(Kind::Throttle(_) | Kind::Ask(_) | Kind::Explain) => "module",
         Some(Kind::Talk(Talk::Info)) => "server",
         Some(Kind::Transaction(_) | Kind::Talk(Talk::Unwatch)) => "transactions",
         Some(Kind::Talk(_)) | None => "connection",

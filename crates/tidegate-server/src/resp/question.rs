@@ -19,17 +19,6 @@ use super::throttle::parse_integer;
 use crate::budget::reason;
 use crate::causes::for_clients;
 
-/// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Verb {
-    Check,
-    Peek,
-    Refund,
-    Reset,
-    Explain,
-}
-
 /// The most attributes of one request.
 pub const MOST_ATTRIBUTES: usize = 64;
 

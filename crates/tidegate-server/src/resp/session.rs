@@ -3,23 +3,32 @@
 
 use std::sync::Arc;
 
-use tidegate::CheckError;
+use tidegate::Request;
+use tidegate::kernel::Verb;
 
 use super::Resp;
 use super::client::Client;
 use super::command::{Command, Kind, Step, Talk};
-use super::connection::{MOST_UNSENT, ROOM};
 use super::frame::{Arguments, Parser, ProtocolError};
-use super::question::{Question, Verb, shown, write_decision, write_failure};
+use super::question::{Question, shown, write_decision, write_failure};
 use super::reply::Replies;
 use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
 use super::transaction::Transaction;
-use crate::access::Right;
 use crate::admission::TURN;
+use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
 use crate::buffered::FREE;
+use crate::inline::Inline;
 use crate::peer::Link;
+use crate::rights::Right;
+
+/// Room for what arrives at a time, and for its answers: pipelines of 200
+/// throttles. Pages that are never written to cost nothing.
+pub(super) const ROOM: usize = 16 * 1024;
+/// Answers that are held while their client is not reading. Its next commands
+/// wait until these are sent.
+pub const MAX_UNSENT: usize = 64 * 1024;
 
 const NO_WATCH: &str =
     "ERR WATCH is not supported: EXEC does not know whether a key was changed; send MULTI without it";
@@ -170,15 +179,20 @@ impl Responder {
                 }
             }
             Kind::Ask(verb) => {
-                let has_decided = ask(verb, arguments, &self.resp, &mut self.replies).await;
+                let has_decided = self.ask(verb, arguments).await;
                 self.audit(verb, has_decided);
+                self.take_turns(1).await;
+            }
+            Kind::Explain => {
+                self.explain(arguments).await;
                 self.take_turns(1).await;
             }
             Kind::Talk(talk) => {
                 if talk == Talk::Reset {
                     self.queued = None;
                 }
-                if self.client.answer(talk, arguments, &self.resp, &mut self.replies).await == Next::Close {
+                self.client.answer(talk, arguments, &self.resp, &mut self.replies).await;
+                if talk == Talk::Quit {
                     return Next::Close;
                 }
             }
@@ -187,12 +201,42 @@ impl Responder {
         self.next()
     }
 
+    /// Says whether there was a decision.
+    async fn ask(&mut self, verb: Verb, arguments: Arguments<'_>) -> bool {
+        let replies = &mut self.replies;
+        let app = &self.resp.app;
+        let decided = match read(arguments, app) {
+            Ok((request, inline)) => app.decide(verb, request, inline.as_deref()).await,
+            Err(words) => {
+                replies.error(&words);
+                return false;
+            }
+        };
+        match &decided {
+            Ok(decision) => write_decision(decision, replies),
+            Err(error) => write_failure(error, replies),
+        }
+        decided.is_ok()
+    }
+
+    async fn explain(&mut self, arguments: Arguments<'_>) {
+        let replies = &mut self.replies;
+        let app = &self.resp.app;
+        match read(arguments, app) {
+            Ok((request, inline)) => match app.explain(request, inline.as_deref()).await {
+                Ok(explained) => replies.verbatim(&explained.to_string()),
+                Err(error) => write_failure(&error, replies),
+            },
+            Err(words) => replies.error(&words),
+        }
+    }
+
     /// Keeps a record of what changes counts without a charge.
     fn audit(&self, verb: Verb, is_done: bool) {
         let action = match verb {
             Verb::Refund => Action::Refund,
             Verb::Reset => Action::Reset,
-            Verb::Check | Verb::Peek | Verb::Explain => return,
+            Verb::Charge | Verb::Peek => return,
         };
         let (link, identity) = self.client.who();
         let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));
@@ -276,7 +320,7 @@ impl Responder {
     }
 
     fn next(&self) -> Next {
-        if self.replies.as_bytes().len() >= MOST_UNSENT { Next::Answer } else { Next::Read }
+        if self.replies.as_bytes().len() >= MAX_UNSENT { Next::Answer } else { Next::Read }
     }
 }
 
@@ -330,58 +374,11 @@ fn unknown(arguments: Arguments<'_>) -> String {
     format!("ERR unknown command '{}', with args beginning with: {beginning}", shown(arguments.name()))
 }
 
-/// Says whether there was an answer.
-async fn ask(verb: Verb, arguments: Arguments<'_>, resp: &Resp, replies: &mut Replies) -> bool {
-    let Question { request, limit } = match Question::parse(arguments) {
-        Ok(question) => question,
-        Err(error) => {
-            replies.error(&error.to_string());
-            return false;
-        }
-    };
-    let inline;
-    let limiter = match limit.map(|limit| resp.app.inline(limit)) {
-        None => &resp.app.limiter,
-        Some(Ok(found)) => {
-            inline = found;
-            &inline.limiter
-        }
-        Some(Err(error)) => {
-            replies.error(&format!("ERR {error}"));
-            return false;
-        }
-    };
-    let decision = match verb {
-        Verb::Check => limiter.check_async(request).await,
-        Verb::Peek => limiter.peek_async(request).await,
-        Verb::Refund => limiter.refund_async(request).await,
-        Verb::Reset => limiter.reset_async(request).await,
-        Verb::Explain => {
-            let explained = limiter.explain_async(request).await;
-            return written(explained, resp, replies, |explained, to| to.verbatim(&explained.to_string()));
-        }
-    };
-    written(decision, resp, replies, |decision, to| write_decision(&decision, to))
-}
-
-/// Writes an answer, or why there is none; says which.
-fn written<T>(
-    answer: Result<T, CheckError>,
-    resp: &Resp,
-    replies: &mut Replies,
-    write: impl FnOnce(T, &mut Replies),
-) -> bool {
-    match answer {
-        Ok(answer) => {
-            write(answer, replies);
-            true
-        }
-        Err(error) => {
-            resp.app.metrics.failed(&error);
-            write_failure(&error, replies);
-            false
-        }
-    }
+/// The question of a command, and the limit that it brings.
+fn read<'a>(arguments: Arguments<'a>, app: &App) -> Result<(Request<'a>, Option<Arc<Inline>>), String> {
+    let Question { request, limit } = Question::parse(arguments).map_err(|error| error.to_string())?;
+    let inline = limit.map(|limit| app.inline(limit)).transpose().map_err(|error| format!("ERR {error}"))?;
+    Ok((request, inline))
 }
 
 #[cfg(test)]

@@ -152,22 +152,13 @@ impl Throttles {
             let (wave, after) = rest.split_at(repeated.unwrap_or(rest.len()));
             let decided = join_all(wave.iter().map(|(throttle, limit)| async {
                 let (verb, cost) = throttle.question();
-                let limiter = &self.limits[*limit].1.limiter;
                 let request = Request::new(throttle.key.of(buffer)).cost(cost);
-                match verb {
-                    Verb::Charge => limiter.check_async(request).await,
-                    Verb::Peek => limiter.peek_async(request).await,
-                    Verb::Refund => limiter.refund_async(request).await,
-                    Verb::Reset => limiter.reset_async(request).await,
-                }
+                resp.app.decide(verb, request, Some(&self.limits[*limit].1)).await
             }));
             for ((throttle, _), decision) in wave.iter().zip(decided.await) {
                 match decision {
                     Ok(decision) => throttle.answer(&decision.into(), replies),
-                    Err(error) => {
-                        resp.app.metrics.failed(&error);
-                        write_failure(&error, replies);
-                    }
+                    Err(error) => write_failure(&error, replies),
                 }
             }
             rest = after;

@@ -229,3 +229,66 @@ fn retry_after_is_seconds_or_a_date() {
         assert_eq!(read(malformed), None, "{malformed}");
     }
 }
+
+/// The fields after so many checks of one key, as a parser of structured
+/// fields reads them: policy (name, q, w), limit (r, t), and Retry-After.
+fn pairs(limit: Limit, checks: usize) -> (String, i64, i64, i64, i64, Option<String>) {
+    let limiter = Limiter::new(Policy::new().limit("per \"user\" é", limit));
+    let decision = *limiter.check_many(vec!["alice"; checks]).expect("valid").last().expect("valid");
+    let mut fields = RateLimitFields::new(&decision);
+    limiter.for_each_meter("alice", |meter| fields.add(meter));
+    let fields = fields.into_pairs();
+    let value = |name| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone());
+    let item = |name| {
+        let list: sfv::List = Parser::new(&value(name).expect("valid")).parse().expect("valid");
+        let [ListEntry::Item(item)] = &list[..] else { panic!("one member") };
+        item.clone()
+    };
+    let number = |item: &sfv::Item, name: &str| {
+        let key = sfv::KeyRef::from_str(name).expect("valid");
+        let BareItem::Integer(number) = item.params[key] else { panic!("an integer") };
+        i64::from(number)
+    };
+    let (policy, service) = (item("ratelimit-policy"), item("ratelimit"));
+    assert_eq!(policy.bare_item, service.bare_item);
+    let BareItem::String(name) = &policy.bare_item else { panic!("a string") };
+    let (q, w) = (number(&policy, "q"), number(&policy, "w"));
+    (name.as_str().to_owned(), q, w, number(&service, "r"), number(&service, "t"), value("retry-after"))
+}
+
+#[test]
+fn fields_are_structured_and_rounded_against_the_caller() {
+    let name = "per \"user\" %C3%A9".to_owned();
+    // Twenty come back in 12 s; one in 0.6 s.
+    let limit = Limit::per_minute(100).burst(20);
+    assert_eq!(pairs(limit, 1), (name.clone(), 20, 12, 19, 1, None));
+    assert_eq!(pairs(limit, 20), (name.clone(), 20, 12, 0, 1, None));
+    // One in six seconds.
+    let limit = Limit::per_minute(10);
+    assert_eq!(pairs(limit, 4), (name.clone(), 10, 60, 6, 6, None));
+    let limit = Limit::per_minute(100).burst(20);
+    assert_eq!(pairs(limit, 21), (name.clone(), 20, 12, 0, 1, Some("1".into())));
+    let limit = Limit::sliding_log(2, Duration::from_millis(90_500));
+    let (.., w, _, t, retry_after) = pairs(limit, 3);
+    assert_eq!((w, t, retry_after), (91, 91, Some("91".into())));
+}
+
+#[test]
+fn numbers_are_within_what_structured_fields_hold() {
+    assert_eq!(seconds(Duration::MAX), MAX_INTEGER);
+    assert_eq!(seconds(Duration::from_nanos(1)), 1);
+    assert_eq!(seconds(Duration::ZERO), 0);
+}
+
+#[test]
+fn blocked_and_unlimited_callers_are_told_of_no_quota() {
+    let policy = Policy::new()
+        .limit("all", Limit::per_second(1))
+        .deny("user", tidegate::Condition::Equals("mallory".into()))
+        .allow("user", tidegate::Condition::Equals("root".into()));
+    let limiter = Limiter::new(policy);
+    for user in ["mallory", "root"] {
+        let fields = RateLimitFields::new(&limiter.check(tidegate::Request::user(user)).expect("valid")).into_pairs();
+        assert!(fields.is_empty(), "{user}: {fields:?}");
+    }
+}

@@ -132,8 +132,8 @@ fn draw_store(frame: &mut Frame<'_>, view: &View, area: Rect) {
         first.push(Span::styled(told, FAINT));
     }
     let failures = view.picture.failures;
-    let degraded: u64 = view.picture.rules.iter().map(|rule| rule.degraded).sum();
-    let missing: u64 = view.picture.rules.iter().map(|rule| rule.missing).sum();
+    let degraded: u64 = view.picture.rules.iter().map(|rule| rule.counts.degraded).sum();
+    let missing: u64 = view.picture.rules.iter().map(|rule| rule.counts.missing).sum();
     let words = format!("{degraded} by a fallback, {failures} errors, {missing} missing key attributes");
     let second = (failures + degraded + missing > 0).then(|| Line::styled(words, REFUSED));
     let lines: Vec<Line<'_>> = [Line::from(first)].into_iter().chain(second).collect();

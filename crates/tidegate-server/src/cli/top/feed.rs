@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::runtime::{self, Runtime};
 
 use super::super::client::{self, NoAnswer, exchange, with_token};
-use crate::listen::Address;
+use crate::address::Address;
 use crate::live::{AskAgain, Picture};
 
 /// The time from one picture to the next.

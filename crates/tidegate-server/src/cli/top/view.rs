@@ -166,8 +166,8 @@ impl View {
 /// What a rule admitted and refused; what it would have, if it only watches.
 pub(super) fn decided(rule: &RulePicture) -> (u64, u64) {
     match rule.shadow {
-        true => (rule.shadow_allowed, rule.shadow_refused),
-        false => (rule.allowed, rule.refused),
+        true => (rule.counts.shadow_allowed, rule.counts.shadow_refused),
+        false => (rule.counts.allowed, rule.counts.refused),
     }
 }
 

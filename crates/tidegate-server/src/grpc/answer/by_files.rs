@@ -3,8 +3,9 @@
 use tidegate::{Meter, Micros, Setting, Store};
 use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
 
-use super::{Asked, Line, Outcome, failed, key, shown};
+use super::{Asked, failed, key};
 use crate::app::App;
+use crate::grpc::outcome::{Line, Outcome, shown};
 use crate::grpc::problem::Problem;
 use crate::inline::INLINE_RULE;
 use crate::refused::Refusal;

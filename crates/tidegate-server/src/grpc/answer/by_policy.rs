@@ -7,15 +7,16 @@
 
 use std::sync::Arc;
 
-use tidegate::{CheckError, Decision, Limiter, Request, Setting, Store};
+use tidegate::kernel::Verb;
+use tidegate::{CheckError, Decision, Request, Setting, Store};
 use tidegate_config::envoy::{Hits, Unit};
 
-use super::{Asked, Line, Outcome, Shown, failed, key, shown};
+use super::{Asked, key};
 use crate::admission::TURN;
 use crate::app::App;
+use crate::grpc::outcome::{Line, Outcome, Shown, shown};
 use crate::grpc::problem::Problem;
 use crate::inline::{INLINE_RULE, Inline};
-use crate::store::AnyStore;
 
 pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
     let questions: Vec<Question<'_>> =
@@ -137,36 +138,25 @@ impl<'r> Question<'r> {
         matches!(self.hits, Hits::Refund(_))
     }
 
-    fn limiter<'l>(&'l self, app: &'l App) -> Result<&'l Limiter<AnyStore>, Setting> {
-        match &self.by {
-            By::Policy => Ok(&app.limiter),
-            By::Inline(inline, _) => Ok(&inline.limiter),
-            By::Extreme(setting, _) => Err(*setting),
-        }
-    }
-
-    /// Asks for so many hits; whoever would be charged asks about as many.
+    /// Asks for so many hits. A descriptor that is to be charged peeks with as many.
     async fn ask(&self, app: &App, hits: Hits) -> Result<Say, Problem> {
-        let limiter = match self.limiter(app) {
-            Ok(limiter) => limiter,
-            Err(setting) => return Ok(Say::Extreme(setting)),
+        let inline = match &self.by {
+            By::Policy => None,
+            By::Inline(inline, _) => Some(&**inline),
+            By::Extreme(setting, _) => return Ok(Say::Extreme(*setting)),
         };
-        let request = self.request.clone();
-        let decided = match (hits, self.hits) {
-            (Hits::Charge(hits), _) => limiter.check_async(request.cost(hits)).await,
-            (Hits::Refund(hits), _) => limiter.refund_async(request.cost(hits)).await,
-            (Hits::Peek, Hits::Charge(hits)) => limiter.peek_async(request.cost(hits)).await,
-            (Hits::Peek, Hits::Peek) => limiter.peek_async(request.cost(1)).await,
-            // Nobody who gives back is refused.
-            (Hits::Peek, Hits::Refund(_)) => limiter.peek_async(request.cost(0)).await,
+        let (verb, cost) = match (hits, self.hits) {
+            (Hits::Charge(hits), _) => (Verb::Charge, hits),
+            (Hits::Refund(hits), _) => (Verb::Refund, hits),
+            (Hits::Peek, Hits::Charge(hits)) => (Verb::Peek, hits),
+            (Hits::Peek, Hits::Peek) => (Verb::Peek, 1),
+            // A refund is never refused.
+            (Hits::Peek, Hits::Refund(_)) => (Verb::Peek, 0),
         };
-        match decided {
+        match app.decide(verb, self.request.clone().cost(cost), inline).await {
             Ok(decision) => Ok(Say::Decided(decision)),
-            Err(error @ CheckError::Unsatisfiable { capacity, .. }) => {
-                app.metrics.failed(&error);
-                Ok(Say::Never { capacity })
-            }
-            Err(error) => Err(failed(app, error)),
+            Err(CheckError::Unsatisfiable { capacity, .. }) => Ok(Say::Never { capacity }),
+            Err(error) => Err(Problem::Check(error)),
         }
     }
 }
