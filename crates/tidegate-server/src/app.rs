@@ -142,6 +142,21 @@ impl App {
         decided.inspect_err(|error| self.metrics.failed(error))
     }
 
+    /// Decides several requests, all or nothing.
+    ///
+    /// # Errors
+    /// As [`decide`](App::decide); what is wrong with a request is its own answer.
+    pub(crate) async fn decide_all(
+        &self,
+        requests: &[(Verb, Request<'_>)],
+        inline: Option<&Inline>,
+    ) -> Result<Vec<Result<Decision, CheckError>>, CheckError> {
+        let decided = self.limiter_for(inline).decide_all_async(requests).await;
+        let decided = decided.inspect_err(|error| self.metrics.failed(error))?;
+        decided.iter().filter_map(|decided| decided.as_ref().err()).for_each(|error| self.metrics.failed(error));
+        Ok(decided)
+    }
+
     /// Says what every rule makes of a request, without a charge.
     ///
     /// # Errors

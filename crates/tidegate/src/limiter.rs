@@ -125,6 +125,36 @@ impl<S: Store> Limiter<S> {
         self.give_async(Verb::Reset, &request.into()).await
     }
 
+    /// [`check_all`](Limiter::check_all) on any store.
+    ///
+    /// # Errors
+    /// As [`check_async`](Limiter::check_async).
+    pub async fn check_all_async(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
+        let asked: Vec<_> = requests.iter().map(|request| (Verb::Charge, request)).collect();
+        self.ask_all(&asked, Policies::current_for_long).await?.into_iter().collect()
+    }
+
+    /// Several requests of any verb, all or nothing: if a charge or a peek is
+    /// refused, or a request has an error, nothing is charged, given back or
+    /// reset, and the others say what they would have answered.
+    ///
+    /// # Errors
+    /// If the store did not answer. What is wrong with a request is its own
+    /// answer.
+    pub async fn decide_all_async(
+        &self,
+        requests: &[(Verb, Request<'_>)],
+    ) -> Result<Vec<Result<Decision, CheckError>>, CheckError> {
+        let asked: Vec<_> = requests.iter().map(|(verb, request)| (*verb, request)).collect();
+        let decisions = self.ask_all(&asked, Policies::current_for_long).await?;
+        for (verb, request) in asked {
+            if matches!(verb, Verb::Refund | Verb::Reset) {
+                self.wake_first(request);
+            }
+        }
+        Ok(decisions.into_vec())
+    }
+
     async fn give_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let given = self.ask(verb, request).await?;
         self.wake_first(request);
@@ -198,6 +228,27 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     pub fn check<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.decide_now(Verb::Charge, &request.into())
+    }
+
+    /// Charges several requests, all or none: if one is refused, or can never be
+    /// admitted, none is charged. The decisions are those of the requests, in
+    /// their order; all are admitted if [each](Decision::is_allowed) is. The
+    /// [id](Request::id) of the first that has one is that of all.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// let transfer = [Request::new("alice").cost(3), Request::new("bob").cost(11)];
+    /// assert!(limiter.check_all(&transfer).is_err());
+    /// assert_eq!(limiter.peek("alice")?.remaining(), 10);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`check`](Limiter::check), for any of them.
+    pub fn check_all(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
+        blocking::now(self.check_all_async(requests))
     }
 
     /// The bool that people ask for first: whether the request was admitted.

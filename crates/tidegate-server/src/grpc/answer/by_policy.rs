@@ -1,9 +1,10 @@
 //! Requests that the server's own policy decides.
 //!
-//! Each descriptor is a request of its own to the limiter. Where there are
-//! several, all are asked before any is charged. Should one be refused then
-//! all the same, because others came between, or have no answer, those before
-//! it are given back: for a moment less may pass than could, and never more.
+//! All descriptors go to the limiter in one call, all or nothing. A descriptor
+//! that brings a limit of its own is counted in another store. Where there are
+//! such, all are asked before any is charged. Should one be refused then all the
+//! same, because other requests came between, or have no answer, what was charged
+//! before is given back: for a moment less may pass than could, and never more.
 
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use tidegate::{CheckError, Decision, Request, Setting, Store};
 use tidegate_config::envoy::{Hits, Unit};
 
 use super::{Asked, key};
-use crate::admission::TURN;
 use crate::app::App;
 use crate::grpc::outcome::{Line, Outcome, Shown, shown};
 use crate::grpc::problem::Problem;
@@ -21,39 +21,13 @@ use crate::inline::{INLINE_RULE, Inline};
 pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
     let questions: Vec<Question<'_>> =
         asked.iter().map(|asked| Question::new(app, domain, asked)).collect::<Result<_, _>>()?;
-    if let [question] = &questions[..] {
-        let say = question.ask(app, question.hits).await?;
-        return Ok(Outcome { allowed: say.passes(question), lines: vec![say.line(app, question)] });
+    let groups = groups(&questions);
+    let mut says: Vec<Say> = questions.iter().map(|question| Say::Extreme(question.extreme())).collect();
+    match &groups[..] {
+        [group] if group.places.len() == questions.len() => group.ask(app, Ask::All, &questions, &mut says).await?,
+        groups => one_after_the_other(app, groups, &questions, &mut says).await?,
     }
-    let mut says = Vec::with_capacity(questions.len());
-    for question in &questions {
-        says.push(question.ask(app, Hits::Peek).await?);
-    }
-    if questions.len() > TURN / 2 {
-        // Others have their turn before anything is charged: from then on it goes on to the end.
-        tokio::task::yield_now().await;
-    }
-    let mut charged = Vec::new();
-    let answered = charge(app, &questions, &mut says, &mut charged).await;
     let allowed = all_pass(&says, &questions);
-    if answered.is_err() || !allowed {
-        for (place, hits) in charged {
-            // If it cannot be given back, it was charged in vain: against the caller.
-            if let Ok(say) = questions[place].ask(app, Hits::Refund(hits)).await {
-                says[place] = say;
-            }
-        }
-    }
-    answered?;
-    let only_refunds = questions.iter().all(Question::is_refund);
-    for (place, question) in questions.iter().enumerate().filter(|(_, question)| allowed && question.is_refund()) {
-        match question.ask(app, question.hits).await {
-            Ok(say) => says[place] = say,
-            // It has no stand-in, and those that are to pass have theirs.
-            Err(_) if says[place].is_degraded() && !only_refunds => {}
-            Err(problem) => return Err(problem),
-        }
-    }
     let lines = says.iter().zip(&questions).map(|(say, question)| say.line(app, question)).collect();
     Ok(Outcome { allowed, lines })
 }
@@ -62,30 +36,118 @@ fn all_pass(says: &[Say], questions: &[Question<'_>]) -> bool {
     says.iter().zip(questions).all(|(say, question)| say.passes(question))
 }
 
-/// Charges one after the other, as long as all pass, and tells which were
-/// charged. Those that would be refused come first and are asked in any case:
-/// a refusal is counted where a charge is asked for, and by now there may be room.
-async fn charge(
+/// Asks limiters whose states are in several stores.
+async fn one_after_the_other(
     app: &App,
+    groups: &[Group<'_>],
     questions: &[Question<'_>],
     says: &mut [Say],
-    charged: &mut Vec<(usize, u64)>,
 ) -> Result<(), Problem> {
-    let mut order: Vec<usize> = (0..questions.len()).collect();
-    order.sort_by_key(|place| says[*place].passes(&questions[*place]));
-    for place in order {
-        let question = &questions[place];
-        let Hits::Charge(hits) = question.hits else { continue };
-        let is_refused = matches!(&says[place], Say::Decided(decision) if !decision.is_allowed());
-        if is_refused || all_pass(says, questions) {
-            says[place] = question.ask(app, question.hits).await?;
-            // Whoever stands in for the store has charged nothing there.
-            if says[place].passes(question) && !says[place].is_degraded() {
-                charged.push((place, hits));
+    for group in groups {
+        group.ask(app, Ask::Peek, questions, says).await?;
+    }
+    let mut charged = Vec::with_capacity(groups.len());
+    for group in groups {
+        if !all_pass(says, questions) {
+            break;
+        }
+        let answered = group.ask(app, Ask::Charge, questions, says).await;
+        if answered.is_err() || !all_pass(says, questions) {
+            for group in charged {
+                // If it cannot be given back, it was charged in vain: against the caller.
+                let _ = Group::ask(group, app, Ask::GiveBack, questions, says).await;
+            }
+            return answered;
+        }
+        charged.push(group);
+    }
+    if all_pass(says, questions) {
+        let only_refunds = questions.iter().all(Question::is_refund);
+        for group in groups {
+            let is_degraded = group.places.iter().any(|place| says[*place].is_degraded());
+            match group.ask(app, Ask::Refund, questions, says).await {
+                // A refund has no fallback, and the charges have theirs.
+                Err(_) if is_degraded && !only_refunds => {}
+                answered => answered?,
             }
         }
     }
     Ok(())
+}
+
+/// The descriptors that one limiter decides.
+struct Group<'l> {
+    inline: Option<&'l Arc<Inline>>,
+    places: Vec<usize>,
+}
+
+fn groups<'l>(questions: &'l [Question<'_>]) -> Vec<Group<'l>> {
+    let mut groups: Vec<Group<'l>> = Vec::new();
+    for (place, question) in questions.iter().enumerate() {
+        let inline = match &question.by {
+            By::Policy => None,
+            By::Inline(inline, _) => Some(inline),
+            By::Extreme(..) => continue,
+        };
+        match groups.iter_mut().find(|group| group.inline.map(Arc::as_ptr) == inline.map(Arc::as_ptr)) {
+            Some(group) => group.places.push(place),
+            None => groups.push(Group { inline, places: vec![place] }),
+        }
+    }
+    groups
+}
+
+/// What the descriptors of a group are asked.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// All that they ask for.
+    All,
+    /// What would come of it.
+    Peek,
+    /// Only what they charge.
+    Charge,
+    /// Only what they give back.
+    Refund,
+    /// What they have charged is given back.
+    GiveBack,
+}
+
+impl Ask {
+    fn of(self, hits: Hits) -> Option<(Verb, u64)> {
+        match (self, hits) {
+            (Ask::All | Ask::Charge, Hits::Charge(hits)) => Some((Verb::Charge, hits)),
+            (Ask::All | Ask::Refund, Hits::Refund(hits)) | (Ask::GiveBack, Hits::Charge(hits)) => {
+                Some((Verb::Refund, hits))
+            }
+            (Ask::Peek, Hits::Charge(hits)) => Some((Verb::Peek, hits)),
+            (Ask::All | Ask::Peek, Hits::Peek) => Some((Verb::Peek, 1)),
+            // A refund is never refused.
+            (Ask::Peek, Hits::Refund(_)) => Some((Verb::Peek, 0)),
+            (Ask::Charge, Hits::Peek | Hits::Refund(_))
+            | (Ask::Refund, Hits::Charge(_) | Hits::Peek)
+            | (Ask::GiveBack, Hits::Peek | Hits::Refund(_)) => None,
+        }
+    }
+}
+
+impl Group<'_> {
+    async fn ask(&self, app: &App, ask: Ask, questions: &[Question<'_>], says: &mut [Say]) -> Result<(), Problem> {
+        // A fallback has charged nothing in the store.
+        let is_asked = |place: &usize| !matches!(ask, Ask::GiveBack) || !says[*place].is_degraded();
+        let asked = self.places.iter().copied().filter(is_asked);
+        let asked = asked.filter_map(|place| Some((place, ask.of(questions[place].hits)?)));
+        let (places, requests): (Vec<usize>, Vec<(Verb, Request<'_>)>) =
+            asked.map(|(place, (verb, cost))| (place, (verb, questions[place].request.clone().cost(cost)))).unzip();
+        let decided = app.decide_all(&requests, self.inline.map(|inline| &**inline)).await.map_err(Problem::Check)?;
+        for (place, decided) in places.into_iter().zip(decided) {
+            says[place] = match decided {
+                Ok(decision) => Say::Decided(decision),
+                Err(CheckError::Unsatisfiable { capacity, .. }) => Say::Never { capacity },
+                Err(error) => return Err(Problem::Check(error)),
+            };
+        }
+        Ok(())
+    }
 }
 
 /// A descriptor as a question to a limiter.
@@ -138,25 +200,11 @@ impl<'r> Question<'r> {
         matches!(self.hits, Hits::Refund(_))
     }
 
-    /// Asks for so many hits. A descriptor that is to be charged peeks with as many.
-    async fn ask(&self, app: &App, hits: Hits) -> Result<Say, Problem> {
-        let inline = match &self.by {
-            By::Policy => None,
-            By::Inline(inline, _) => Some(&**inline),
-            By::Extreme(setting, _) => return Ok(Say::Extreme(*setting)),
-        };
-        let (verb, cost) = match (hits, self.hits) {
-            (Hits::Charge(hits), _) => (Verb::Charge, hits),
-            (Hits::Refund(hits), _) => (Verb::Refund, hits),
-            (Hits::Peek, Hits::Charge(hits)) => (Verb::Peek, hits),
-            (Hits::Peek, Hits::Peek) => (Verb::Peek, 1),
-            // A refund is never refused.
-            (Hits::Peek, Hits::Refund(_)) => (Verb::Peek, 0),
-        };
-        match app.decide(verb, self.request.clone().cost(cost), inline).await {
-            Ok(decision) => Ok(Say::Decided(decision)),
-            Err(CheckError::Unsatisfiable { capacity, .. }) => Ok(Say::Never { capacity }),
-            Err(error) => Err(Problem::Check(error)),
+    /// What it comes to if no limiter is asked.
+    fn extreme(&self) -> Setting {
+        match self.by {
+            By::Extreme(setting, _) => setting,
+            By::Policy | By::Inline(..) => Setting::Unlimited,
         }
     }
 }
