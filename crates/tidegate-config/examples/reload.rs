@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .start()?;
     println!("at the start: {}", told.recv()?);
 
-    let used = (0..6).filter(|_| limiter.is_allowed("alice")).count();
+    let used = (0..6).filter(|_| limiter.allow("alice")).count();
     println!("alice has used {used} and has {} left", limiter.peek("alice")?.remaining());
     for text in ["[rules.orders]\nlimit = '8/h'\n", "[rules.orders]\nlimt = '9/h'\n", "[rules.orders]\nlimit = '9/h'\n"]
     {

@@ -38,9 +38,9 @@
 //!
 //! let policy = "[rules.callers]\nlimit = '1/h'\nkey = [{ first = ['user', 'ip'], ipv6 = 56 }]\n";
 //! let limiter = Limiter::new(parse(policy, Format::Toml, "policy.toml".as_ref())?);
-//! assert!(limiter.is_allowed(Request::user("alice").with("ip", "2001:db8::1")));
-//! assert!(limiter.is_allowed(Request::new(()).with("ip", "2001:db8::1")));
-//! assert!(!limiter.is_allowed(Request::new(()).with("ip", "2001:db8:0:ff::1")), "the same network");
+//! assert!(limiter.allow(Request::user("alice").with("ip", "2001:db8::1")));
+//! assert!(limiter.allow(Request::new(()).with("ip", "2001:db8::1")));
+//! assert!(!limiter.allow(Request::new(()).with("ip", "2001:db8:0:ff::1")), "the same network");
 //! assert!(limiter.check(Request::new(())).is_err(), "neither is there");
 //! # Ok::<(), tidegate_config::Report>(())
 //! ```

@@ -106,9 +106,9 @@ fn the_first_attribute_that_is_there_counts_and_an_address_by_its_network() {
     let policy = parse(text, Format::Toml, Path::new("policy")).unwrap_or_else(|report| panic!("{report}"));
     let limiter = limiter(policy, &ManualClock::default());
     let from = |ip: &'static str| Request::new(()).with("ip", ip);
-    assert!(limiter.is_allowed(from("192.0.2.1").with("user", "alice")), "a user need not be an address");
-    assert!(!limiter.is_allowed(from("198.51.100.1").with("user", "alice")));
-    assert!(limiter.is_allowed(from("192.0.2.1")) && !limiter.is_allowed(from("192.0.2.2")));
+    assert!(limiter.allow(from("192.0.2.1").with("user", "alice")), "a user need not be an address");
+    assert!(!limiter.allow(from("198.51.100.1").with("user", "alice")));
+    assert!(limiter.allow(from("192.0.2.1")) && !limiter.allow(from("192.0.2.2")));
     let missing = limiter.check(Request::new(()));
     assert!(matches!(missing, Err(CheckError::MissingAttribute { attribute, .. }) if &*attribute == "user or ip"));
     let no_address = limiter.check(from("alice"));
@@ -131,7 +131,7 @@ fn the_first_pattern_of_the_file_applies() {
         let text = format!("[default]\nlimit = '1/h'\noverrides.tenant = {{ {patterns} }}\n");
         let policy = parse(&text, Format::Toml, Path::new("policy")).unwrap_or_else(|report| panic!("{report}"));
         let limiter = limiter(policy, &ManualClock::default());
-        assert_eq!(limiter.check(Request::new(()).with("tenant", "zoo")).expect("an answer").limit(), limit);
+        assert_eq!(limiter.check(Request::new(()).with("tenant", "zoo")).expect("an answer").capacity(), limit);
     }
 }
 

@@ -15,7 +15,7 @@ fn policy() -> Policy {
             Rule::new("path", Limit::sliding_log(12, Duration::from_secs(2)))
                 .when("path", Condition::StartsWith("/a".into()))
                 .key(["user", "path"])
-                .times(2),
+                .cost_multiplier(2),
         )
         .rule(Rule::new("all", Limit::fixed_window(40, Duration::from_secs(3))).key([] as [&str; 0]))
         .rule(Rule::new("watch", Limit::per_second(1)).key(["path"]).shadow())

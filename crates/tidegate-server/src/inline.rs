@@ -162,7 +162,7 @@ mod tests {
         let ask = |limit| {
             let inline = limits.get(limit, Counted::ByLimit).unwrap();
             let AnyStore::Memory(store) = inline.limiter.store() else { unreachable!("made above") };
-            Limiter::with_store(Policy::from(inline.meter.clone()), Arc::clone(store)).unwrap().is_allowed("alice")
+            Limiter::with_store(Policy::from(inline.meter.clone()), Arc::clone(store)).unwrap().allow("alice")
         };
         assert!(ask(first));
         for count in 2..=(MOST_LIMITS as u64 + 2) {

@@ -99,7 +99,7 @@ impl Refused {
             return;
         }
         let retry_after = (!decision.is_blocked()).then(|| Micros::from_duration(decision.retry_after()));
-        let capacity = decision.limit();
+        let capacity = decision.capacity();
         let (rule, cost, limit, at) = (*rule, *cost, *limit, *at);
         self.count(&Refusal { rule, key, cost, capacity, limit, inline, retry_after, at });
     }

@@ -165,7 +165,7 @@ pub fn with_algorithm(limit: Limit, algorithm: AlgorithmKind) -> Result<Limit, C
     if limit.algorithm() == algorithm {
         return Ok(limit);
     }
-    let other = Limit::from(algorithm, limit.count(), limit.period())?;
+    let other = Limit::try_new(algorithm, limit.count(), limit.period())?;
     match algorithm {
         AlgorithmKind::TokenBucket => other.try_burst(limit.capacity()),
         AlgorithmKind::LeakyBucket => other.try_queue(limit.capacity()),

@@ -110,7 +110,7 @@ impl<'d> RateLimitFields<'d> {
 
 /// Whether a decision speaks of the limit of a meter.
 pub(crate) fn binds(meter: &Meter, decision: &Decision) -> bool {
-    meter.name() == decision.rule() && meter.capacity() == decision.limit()
+    meter.name() == decision.rule() && meter.capacity() == decision.capacity()
 }
 
 /// What a caller is told of the limit that binds.
@@ -197,7 +197,7 @@ impl Standing<'_> {
     /// What the older styles have to say.
     fn write_elder(&self, style: HeaderStyle, fields: &mut Elder) {
         let decision = self.decision;
-        let (limit, remaining) = (decision.limit().min(MAX_INTEGER), decision.remaining().min(MAX_INTEGER));
+        let (limit, remaining) = (decision.capacity().min(MAX_INTEGER), decision.remaining().min(MAX_INTEGER));
         let mut add = |name: HeaderName, value: HeaderValue| fields.push((name, value));
         match style {
             HeaderStyle::Draft10 => {}
@@ -225,7 +225,7 @@ impl Standing<'_> {
 
     fn old_policy(&self) -> Option<HeaderValue> {
         let mut line = Line::new();
-        line.number(self.decision.limit());
+        line.number(self.decision.capacity());
         if let Some(limit) = self.limit {
             line.text(";w=").number(window(limit));
         }

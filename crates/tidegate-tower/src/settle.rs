@@ -13,7 +13,7 @@ pub enum Settlement {
     /// It is given back, unless the store was away and somebody stood in for it.
     Refund,
     /// So much more is charged, as far as there is any left: a limit has no
-    /// debts. Rules that [always](tidegate::Rule::always) cost the same are not
+    /// debts. Rules that [always](tidegate::Rule::fixed_cost) cost the same are not
     /// charged again.
     Charge(u64),
 }

@@ -73,7 +73,7 @@ mod acquire {
     #[tokio::test]
     async fn who_leaves_has_charged_nothing_and_who_waits_too_long_is_told() {
         let (limiter, clock) = limiter(Limit::per_second(1));
-        assert!(limiter.is_allowed(""));
+        assert!(limiter.allow(""));
         let served = Arc::new(AtomicUsize::new(0));
         let mut service = service(&AcquireLayer::new(limiter.clone()).patience(2 * SECOND), &served);
         let mut dropped = Box::pin(service.ready().await.expect("ready").call("dropped"));
@@ -82,10 +82,10 @@ mod acquire {
         clock.advance(SECOND);
         assert_eq!(limiter.peek("").expect("an answer").remaining(), 1);
         let (slow, _) = super::limiter(Limit::per_hour(1));
-        assert!(slow.is_allowed(""));
+        assert!(slow.allow(""));
         let mut hopeless = super::acquire::service(&AcquireLayer::new(slow).patience(SECOND), &served);
         let error = hopeless.ready().await.expect("ready").call("hopeless").await.expect_err("an error");
-        assert!(matches!(error.downcast_ref(), Some(AcquireError::OutOfPatience { .. })), "{error}");
+        assert!(matches!(error.downcast_ref(), Some(AcquireError::Timeout { .. })), "{error}");
         assert_eq!(served.load(Ordering::Relaxed), 0);
     }
 
@@ -103,7 +103,7 @@ mod acquire {
         for call in calls.split_off(3) {
             assert!(call.is_finished(), "told at once");
             let error = call.await.expect("no panic").expect_err("two seconds are not enough");
-            assert!(matches!(error.downcast_ref(), Some(AcquireError::OutOfPatience { .. })), "{error}");
+            assert!(matches!(error.downcast_ref(), Some(AcquireError::Timeout { .. })), "{error}");
         }
         for second in 1..=3 {
             settled().await;

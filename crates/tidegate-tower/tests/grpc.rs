@@ -49,7 +49,7 @@ async fn a_refusal_is_resource_exhausted_with_the_time_to_wait() {
 
 #[tokio::test]
 async fn a_cost_that_can_never_pass_is_the_callers_fault() {
-    let policy = Policy::new().rule(tidegate::Rule::new("costly", Limit::per_hour(2)).always(3).key(["path"]));
+    let policy = Policy::new().rule(tidegate::Rule::new("costly", Limit::per_hour(2)).fixed_cost(3).key(["path"]));
     let status = check(&mut client(Limiter::new(policy)).await).await.expect_err("refused");
     assert_eq!(status.code(), Code::InvalidArgument);
 }

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{COUNT} per {PERIOD:?}; the edge of a window is at 10 s\n");
     println!("{:<17}{:>10}{:>10}{:>14}{:>18}", "", "at 9.9 s", "at 10 s", "11 to 20 s", "most in any 10 s");
     for algorithm in AlgorithmKind::ALL {
-        let admitted = admitted(Limit::from(algorithm, COUNT, PERIOD)?)?;
+        let admitted = admitted(Limit::try_new(algorithm, COUNT, PERIOD)?)?;
         let between = |from, to| admitted.iter().filter(|at| (from..to).contains(*at)).count();
         let most = admitted.iter().map(|from| between(*from, from + 10_000)).max().unwrap_or(0);
         let (before, after, steady) = (between(0, 10_000), between(10_000, 11_000), between(11_000, 21_000));
@@ -30,7 +30,7 @@ fn admitted(limit: Limit) -> Result<Vec<u64>, Box<dyn Error>> {
     let traffic = [9_900; 12].into_iter().chain([10_000; 12]).chain((11..=20).map(|second| second * 1_000));
     let passes = |at: &u64| {
         clock.set(Micros::new(at * 1_000));
-        limiter.is_allowed("alice")
+        limiter.allow("alice")
     };
     Ok(traffic.filter(passes).collect())
 }

@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::builder(policy).observer(counts.clone()).observer(refusals.clone()).build()?;
 
     for _ in 0..7 {
-        limiter.is_allowed("alice");
-        limiter.is_allowed(Request::new(("bob", "upload")).cost(5));
+        limiter.allow("alice");
+        limiter.allow(Request::new(("bob", "upload")).cost(5));
     }
     // A peek is observed as well, and counted by neither.
     let bob = limiter.peek(("bob", "upload"))?;

@@ -14,9 +14,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let before = Limiter::new(limit);
     for _ in 0..3 {
-        assert!(before.is_allowed("alice"));
+        assert!(before.allow("alice"));
     }
-    assert!(before.is_allowed("bob"));
+    assert!(before.allow("bob"));
     before.store().snapshot(BufWriter::new(File::create(&path)?))?;
     println!("before: {} keys, alice has {} left", before.store().count_keys(), before.peek("alice")?.remaining());
     println!("snapshot: {} bytes", fs::metadata(&path)?.len());

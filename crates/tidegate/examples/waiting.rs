@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let came = start.elapsed();
                 let outcome = match limiter.acquire_blocking("printer", patience) {
                     Ok(_) => "admitted".to_owned(),
-                    Err(AcquireError::OutOfPatience { patience }) => format!("gave up after {patience:?}"),
+                    Err(AcquireError::Timeout { timeout }) => format!("gave up after {timeout:?}"),
                     Err(error) => format!("no answer: {error}"),
                 };
                 let (came, went) = (came.as_millis(), start.elapsed().as_millis());

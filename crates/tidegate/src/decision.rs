@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::kernel::Verdict;
+use crate::limit::Limit;
 use crate::name::Name;
 use crate::time::Micros;
 
@@ -18,33 +19,34 @@ use crate::time::Micros;
 #[must_use = "a decision that nobody looks at limits nothing"]
 pub struct Decision {
     rule: Name,
-    limit: u64,
+    limit: Option<Limit>,
+    capacity: u64,
     verdict: Verdict,
 }
 
 impl Decision {
     #[inline]
-    pub(crate) fn new(rule: Name, limit: u64, verdict: Verdict) -> Decision {
-        Decision { rule, limit, verdict }
+    pub(crate) fn new(rule: Name, limit: Option<Limit>, capacity: u64, verdict: Verdict) -> Decision {
+        Decision { rule, limit, capacity, verdict }
     }
 
     /// No rule has anything to say.
     pub(crate) fn unlimited() -> Decision {
         let verdict = Verdict { allowed: true, remaining: u64::MAX, ..Verdict::default() };
-        Decision { rule: Name::literal("unlimited"), limit: u64::MAX, verdict }
+        Decision { rule: Name::literal("unlimited"), limit: None, capacity: u64::MAX, verdict }
     }
 
     /// A rule lets nothing pass, however long one waits.
     pub(crate) fn blocked(rule: Name) -> Decision {
         let verdict = Verdict { retry_after: Micros::MAX, reset_after: Micros::MAX, ..Verdict::default() };
-        Decision { rule, limit: 0, verdict }
+        Decision { rule, limit: None, capacity: 0, verdict }
     }
 
     /// See [`Verdict::field_by_field`].
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Decision {
-        let Decision { rule, limit, verdict } = self;
-        Decision { rule, limit, verdict: verdict.field_by_field() }
+        let Decision { rule, limit, capacity, verdict } = self;
+        Decision { rule, limit, capacity, verdict: verdict.field_by_field() }
     }
 
     /// Whether the request may pass.
@@ -54,16 +56,24 @@ impl Decision {
         self.verdict.allowed
     }
 
-    /// The most that could ever pass at once under the binding limit.
+    /// The limit that binds; none if the request is unlimited or blocked, or if
+    /// the limit is a custom kernel or [warms up](crate::Meter::warm_up).
     #[must_use]
     #[inline]
-    pub fn limit(&self) -> u64 {
+    pub fn limit(&self) -> Option<Limit> {
         self.limit
+    }
+
+    /// The most that could ever be admitted at once under the binding limit.
+    #[must_use]
+    #[inline]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     /// How many more requests of cost 1 would pass at this instant: rounded
     /// down, the least of all limits. A rule that charges [several
-    /// times](crate::Rule::times) the cost, or [always](crate::Rule::always) the
+    /// times](crate::Rule::cost_multiplier) the cost, or [always](crate::Rule::fixed_cost) the
     /// same, counts what it charges: so many times fewer pass.
     #[must_use]
     #[inline]
@@ -79,17 +89,17 @@ impl Decision {
         self.verdict.retry_after.to_duration()
     }
 
-    /// Whether no rule limits the request: it is allowed, and the limit and
+    /// Whether no rule limits the request: it is allowed, and its capacity and
     /// what remains of it are [`u64::MAX`].
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
-        self.limit == u64::MAX
+        self.capacity == u64::MAX
     }
 
     /// Whether the request is refused for good: no waiting will help.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.limit == 0
+        self.capacity == 0
     }
 
     /// How long until the key is as if it had never been used.
@@ -163,7 +173,7 @@ mod tests {
     use super::*;
 
     fn decision(rule: &'static str, verdict: Verdict) -> Decision {
-        Decision::new(Name::literal(rule), 10, verdict)
+        Decision::new(Name::literal(rule), None, 10, verdict)
     }
 
     fn allowed(remaining: u64, delay: u64) -> Verdict {

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `alice` passes twice and is then told to wait for half a second; `bob` has a
-//! limit of his own. [`Limiter::is_allowed`] gives only the bool. A [`Limiter`]
+//! limit of his own. [`Limiter::allow`] gives only the bool. A [`Limiter`]
 //! is cheap to clone and can be used from any number of threads and tasks.
 //! [`check`](Limiter::check) never waits; [`check_async`](Limiter::check_async)
 //! is the same for stores that have to.
@@ -206,11 +206,11 @@
 //! use tidegate::{Limit, Limiter};
 //!
 //! let limiter = Limiter::new(Limit::per_second(1));
-//! assert!(limiter.is_allowed(("alice", "POST /orders")));
-//! assert!(limiter.is_allowed(("alice", "GET /orders")));
-//! assert!(limiter.is_allowed(Ipv4Addr::new(192, 0, 2, 7)));
-//! assert!(limiter.is_allowed(42_u64));
-//! assert!(limiter.is_allowed(()));
+//! assert!(limiter.allow(("alice", "POST /orders")));
+//! assert!(limiter.allow(("alice", "GET /orders")));
+//! assert!(limiter.allow(Ipv4Addr::new(192, 0, 2, 7)));
+//! assert!(limiter.allow(42_u64));
+//! assert!(limiter.allow(()));
 //! ```
 //!
 //! # Waiting
@@ -236,9 +236,9 @@
 //! }
 //!
 //! let limiter = Limiter::new(Limit::per_hour(1));
-//! assert!(limiter.is_allowed("alice"));
+//! assert!(limiter.allow("alice"));
 //! let hopeless = limiter.acquire_blocking("alice", patience); // fails at once: an hour is too long
-//! assert!(matches!(hopeless, Err(AcquireError::OutOfPatience { .. })));
+//! assert!(matches!(hopeless, Err(AcquireError::Timeout { .. })));
 //! # Ok::<(), AcquireError>(())
 //! ```
 //!
@@ -259,11 +259,11 @@
 //! let clock = ManualClock::default();
 //! let store = MemoryStore::builder().clock(clock.clone()).build()?;
 //! let limiter = Limiter::with_store(Limit::per_minute(1), store)?;
-//! assert!(limiter.is_allowed("alice") && !limiter.is_allowed("alice"));
+//! assert!(limiter.allow("alice") && !limiter.allow("alice"));
 //! clock.advance(Duration::from_secs(60) - Duration::from_micros(1));
-//! assert!(!limiter.is_allowed("alice"));
+//! assert!(!limiter.allow("alice"));
 //! clock.advance(Duration::from_micros(1));
-//! assert!(limiter.is_allowed("alice"));
+//! assert!(limiter.allow("alice"));
 //! # Ok::<(), tidegate::ConfigError>(())
 //! ```
 //!
@@ -337,12 +337,12 @@
 //!
 //! let limit = Limit::per_hour(1);
 //! let before = Limiter::new(limit);
-//! assert!(before.is_allowed("alice"));
+//! assert!(before.allow("alice"));
 //! let mut bytes = Vec::new();
 //! before.store().snapshot(&mut bytes)?;
 //!
 //! let after = Limiter::with_store(limit, MemoryStore::builder().restore(&*bytes)?)?;
-//! assert!(!after.is_allowed("alice") && after.is_allowed("bob"));
+//! assert!(!after.allow("alice") && after.allow("bob"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -406,7 +406,7 @@ pub use algorithm::AlgorithmKind;
 pub use decision::Decision;
 pub use error::ConfigError;
 pub use limit::Limit;
-pub use limiter::{AcquireError, Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, Limiter};
+pub use limiter::{AcquireError, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, Limiter, LimiterBuilder};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer};
 pub use policy::{Condition, Explanation, KeyAttribute, Missing, Network, Policy, Rule, RuleExplanation, Say, Setting};

@@ -143,7 +143,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_token_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::from(AlgorithmKind::TokenBucket, count, period)
+        Limit::try_new(AlgorithmKind::TokenBucket, count, period)
     }
 
     /// [`leaky_bucket`](Limit::leaky_bucket) for numbers that are not literals.
@@ -151,7 +151,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_leaky_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::from(AlgorithmKind::LeakyBucket, count, period)
+        Limit::try_new(AlgorithmKind::LeakyBucket, count, period)
     }
 
     /// [`fixed_window`](Limit::fixed_window) for numbers that are not literals.
@@ -159,7 +159,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_fixed_window(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::from(AlgorithmKind::FixedWindow, count, period)
+        Limit::try_new(AlgorithmKind::FixedWindow, count, period)
     }
 
     /// [`sliding_log`](Limit::sliding_log) for numbers that are not literals.
@@ -167,7 +167,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_sliding_log(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::from(AlgorithmKind::SlidingLog, count, period)
+        Limit::try_new(AlgorithmKind::SlidingLog, count, period)
     }
 
     /// [`sliding_counter`](Limit::sliding_counter) for numbers that are not literals.
@@ -175,7 +175,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_sliding_counter(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::from(AlgorithmKind::SlidingCounter, count, period)
+        Limit::try_new(AlgorithmKind::SlidingCounter, count, period)
     }
 
     /// The factory: a limit of an algorithm chosen at run time.
@@ -185,7 +185,7 @@ impl Limit {
     /// use tidegate::{AlgorithmKind, Limit};
     ///
     /// for algorithm in AlgorithmKind::ALL {
-    ///     let limit = Limit::from(algorithm, 100, Duration::from_secs(60))?;
+    ///     let limit = Limit::try_new(algorithm, 100, Duration::from_secs(60))?;
     ///     assert_eq!(limit.capacity(), 100);
     /// }
     /// # Ok::<(), tidegate::ConfigError>(())
@@ -193,7 +193,7 @@ impl Limit {
     ///
     /// # Errors
     /// If a number is zero or out of bounds.
-    pub fn from(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, ConfigError> {
+    pub fn try_new(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, ConfigError> {
         Ok(Limit::checked(algorithm, count, period)?)
     }
 
@@ -482,23 +482,23 @@ mod tests {
         let too_long = longest + Duration::from_micros(1);
         for algorithm in AlgorithmKind::ALL {
             for (count, period) in [(1, Duration::from_micros(1)), (MOST, SECOND), (MOST, longest), (1, longest)] {
-                assert!(Limit::from(algorithm, count, period).is_ok(), "{algorithm:?} {count} {period:?}");
+                assert!(Limit::try_new(algorithm, count, period).is_ok(), "{algorithm:?} {count} {period:?}");
             }
             let zero = |field| Err(ConfigError::Zero { field });
             let large = |field, value, bound| Err(ConfigError::TooLarge { field, value, bound });
             let (period, bound) = ("period in microseconds", 315_360_000_000_000);
-            assert_eq!(Limit::from(algorithm, 0, SECOND), zero("count"));
-            assert_eq!(Limit::from(algorithm, MOST + 1, SECOND), large("count", u128::from(MOST) + 1, MOST));
-            assert_eq!(Limit::from(algorithm, 1, Duration::ZERO), zero(period));
-            assert_eq!(Limit::from(algorithm, 1, Duration::from_nanos(999)), zero(period));
-            assert_eq!(Limit::from(algorithm, 1, too_long), large(period, u128::from(bound) + 1, bound));
+            assert_eq!(Limit::try_new(algorithm, 0, SECOND), zero("count"));
+            assert_eq!(Limit::try_new(algorithm, MOST + 1, SECOND), large("count", u128::from(MOST) + 1, MOST));
+            assert_eq!(Limit::try_new(algorithm, 1, Duration::ZERO), zero(period));
+            assert_eq!(Limit::try_new(algorithm, 1, Duration::from_nanos(999)), zero(period));
+            assert_eq!(Limit::try_new(algorithm, 1, too_long), large(period, u128::from(bound) + 1, bound));
         }
     }
 
     #[test]
     fn only_its_own_settings_apply_to_an_algorithm() {
         for algorithm in AlgorithmKind::ALL {
-            let limit = Limit::from(algorithm, 1_000_000_000, SECOND).expect("a limit");
+            let limit = Limit::try_new(algorithm, 1_000_000_000, SECOND).expect("a limit");
             let other = |field, instead| ConfigError::NotApplicable { field, algorithm, instead };
             let bursts = limit.try_burst(MOST).map(|limit| limit.capacity());
             let queues = limit.try_queue(MOST).map(|limit| limit.capacity());

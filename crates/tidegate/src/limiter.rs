@@ -9,7 +9,7 @@ mod many;
 use std::sync::Arc;
 
 pub use acquire::AcquireError;
-pub use builder::{Builder, DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS};
+pub use builder::{DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, LimiterBuilder};
 
 use self::acquire::Waiters;
 use self::current::Policies;
@@ -34,7 +34,7 @@ use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
 /// assert_eq!(limiter.check("alice")?.remaining(), 0);
 /// let refusal = limiter.check("alice")?;
 /// assert!(!refusal.is_allowed() && !refusal.retry_after().is_zero());
-/// assert!(limiter.is_allowed("bob"));
+/// assert!(limiter.allow("bob"));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
 pub struct Limiter<S = MemoryStore> {
@@ -70,8 +70,8 @@ impl Limiter {
     }
 
     /// Begins a limiter with other settings than the default ones.
-    pub fn builder(policy: impl Into<Policy>) -> Builder<MemoryStore> {
-        Builder::new(policy.into(), MemoryStore::default)
+    pub fn builder(policy: impl Into<Policy>) -> LimiterBuilder<MemoryStore> {
+        LimiterBuilder::of(policy.into(), MemoryStore::default)
     }
 }
 
@@ -79,9 +79,9 @@ impl<S: Store> Limiter<S> {
     /// A limiter on a store of your choice.
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// As [`LimiterBuilder::build`].
     pub fn with_store(policy: impl Into<Policy>, store: S) -> Result<Limiter<S>, ConfigError> {
-        Builder::new(policy.into(), || store).build()
+        LimiterBuilder::of(policy.into(), || store).build()
     }
 
     /// The store.
@@ -254,7 +254,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// The bool that people ask for first: whether the request was admitted.
     /// No answer, and a cost that can never pass, count as refused.
     #[inline]
-    pub fn is_allowed<'a>(&self, request: impl Into<Request<'a>>) -> bool {
+    pub fn allow<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
         if let Some(meter) = inner.policies.fast().filter(|_| request.is_plain()) {

@@ -109,8 +109,8 @@ impl<O: Observer> Observer for Arc<O> {
 ///
 /// let counts = Arc::new(CountingObserver::default());
 /// let limiter = Limiter::builder(Limit::per_minute(1)).observer(counts.clone()).build()?;
-/// limiter.is_allowed("alice");
-/// limiter.is_allowed("alice");
+/// limiter.allow("alice");
+/// limiter.allow("alice");
 /// assert_eq!((counts.allowed(), counts.refused()), (1, 1));
 /// # Ok::<(), tidegate::ConfigError>(())
 /// ```
@@ -203,8 +203,8 @@ mod tests {
         let store = || store().expect("valid settings");
         let limiter = Limiter::builder(policy).store(store()).observer(Arc::clone(&limits));
         let limiter = limiter.build().expect("a good policy");
-        assert!(limiter.is_allowed(Request::user("alice").with("plan", "pro")));
-        assert!(limiter.is_allowed(Request::user("bob")));
+        assert!(limiter.allow(Request::user("alice").with("plan", "pro")));
+        assert!(limiter.allow(Request::user("bob")));
         let expected = ["1/min", "3/s", "1/h", "3/s"].map(|words| Some(words.to_owned()));
         assert_eq!(*limits.0.lock().expect("no test panics with it"), expected);
         let limiter = Limiter::builder(Limit::per_day(7)).store(store()).observer(Arc::clone(&limits));
@@ -221,8 +221,8 @@ mod tests {
             .rule(Rule::new("users", Limit::per_hour(5)).key(["user"]));
         let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
         let limiter = Limiter::builder(policy).store(store).observer(Arc::clone(&keys)).build().expect("a good policy");
-        assert!(limiter.is_allowed(Request::user("alice").with("ip", "192.0.2.1")));
-        assert!(!limiter.is_allowed(Request::user("bob").with("ip", "192.0.2.1")));
+        assert!(limiter.allow(Request::user("alice").with("ip", "192.0.2.1")));
+        assert!(!limiter.allow(Request::user("bob").with("ip", "192.0.2.1")));
         assert_eq!(*keys.0.lock().expect("no test panics with it"), ["192.0.2.1", "192.0.2.1"]);
     }
 
@@ -234,10 +234,10 @@ mod tests {
         let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
         let limiter = Limiter::builder(policy).store(store).observer(Arc::clone(&keys)).observer(Arc::clone(&counts));
         let limiter = limiter.build().expect("a good policy");
-        assert!(limiter.is_allowed("alice"));
-        assert!(limiter.is_allowed(Request::new("alice").cost(4).in_addition()));
-        assert!(!limiter.is_allowed(Request::new("alice").in_addition()));
-        assert!(!limiter.is_allowed("alice"));
+        assert!(limiter.allow("alice"));
+        assert!(limiter.allow(Request::new("alice").cost(4).in_addition()));
+        assert!(!limiter.allow(Request::new("alice").in_addition()));
+        assert!(!limiter.allow("alice"));
         assert_eq!((counts.allowed(), counts.refused()), (1, 1));
         assert_eq!(keys.0.lock().expect("no test panics with it").len(), 8, "all of them are told, and their shadows");
     }

@@ -16,9 +16,9 @@ use crate::fnv::Fnv;
 /// use tidegate::{Limit, Limiter, Request};
 ///
 /// let limiter = Limiter::new(Limit::per_minute(100));
-/// assert!(limiter.is_allowed("alice"));
-/// assert!(limiter.is_allowed(("alice", "POST /orders")));
-/// assert!(limiter.is_allowed(Request::new("alice").cost(5)));
+/// assert!(limiter.allow("alice"));
+/// assert!(limiter.allow(("alice", "POST /orders")));
+/// assert!(limiter.allow(Request::new("alice").cost(5)));
 /// ```
 ///
 /// Where a policy has [rules](crate::Rule), a request also has attributes, by
@@ -30,7 +30,7 @@ use crate::fnv::Fnv;
 /// let policy = Policy::new().rule(Rule::new("orders", Limit::per_minute(1)).key(["user", "endpoint"]));
 /// let limiter = Limiter::new(policy);
 /// let order = Request::user("alice").with("endpoint", "POST /orders");
-/// assert!(limiter.is_allowed(order.clone()) && !limiter.is_allowed(order));
+/// assert!(limiter.allow(order.clone()) && !limiter.allow(order));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -117,7 +117,7 @@ impl<'a> Request<'a> {
     }
 
     /// Asks for the cost in addition to what the same request was charged
-    /// before: rules that [always](crate::Rule::always) charge the same have
+    /// before: rules that [always](crate::Rule::fixed_cost) charge the same have
     /// had it, and are charged nothing.
     #[must_use]
     pub fn in_addition(mut self) -> Request<'a> {

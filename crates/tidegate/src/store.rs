@@ -156,7 +156,7 @@ impl<'a> Check<'a> {
 
     #[inline]
     pub(crate) fn decision(&self, verdict: Verdict) -> Decision {
-        Decision::new(self.meter.name(), self.meter.capacity(), verdict)
+        self.meter.decision(verdict)
     }
 }
 

@@ -48,7 +48,7 @@ fn a_missing_key_attribute_is_an_error_that_names_rule_and_attribute_and_charges
             assert!(lacks(&error, "users", "user"), "{error}");
             assert!(!error.is_unavailable() && error.reason() == "missing-attribute");
         }
-        assert!(!limiter.is_allowed(request.clone()));
+        assert!(!limiter.allow(request.clone()));
         let explanation = limiter.explain(request).expect("an explanation");
         let users = &explanation.rules[1];
         assert!(matches!(&users.say, Say::MissingAttribute { attribute } if attribute == "user"), "{explanation}");
@@ -63,9 +63,9 @@ fn the_first_attribute_that_is_there_makes_the_key() {
     let rule = Rule::new("callers", ONE).key([KeyAttribute::new("user").or("ip"), "path".into()]);
     let limiter = limiter(rule);
     let of = |name: &'static str, value: &'static str| Request::new("").with("path", "/").with(name, value);
-    assert!(limiter.is_allowed(of("user", "192.0.2.1")) && limiter.is_allowed(of("ip", "192.0.2.1")), "two keys");
-    assert!(!limiter.is_allowed(of("ip", "::ffff:192.0.2.1")), "one address");
-    assert!(!limiter.is_allowed(of("user", "192.0.2.1").with("ip", "192.0.2.7")), "the user comes first");
+    assert!(limiter.allow(of("user", "192.0.2.1")) && limiter.allow(of("ip", "192.0.2.1")), "two keys");
+    assert!(!limiter.allow(of("ip", "::ffff:192.0.2.1")), "one address");
+    assert!(!limiter.allow(of("user", "192.0.2.1").with("ip", "192.0.2.7")), "the user comes first");
     let error = limiter.check(of("tenant", "acme")).expect_err("neither is there");
     assert!(lacks(&error, "callers", "user or ip"), "{error}");
     let without_path = Request::new("").with("user", "alice");
@@ -75,13 +75,13 @@ fn the_first_attribute_that_is_there_makes_the_key() {
 #[test]
 fn a_request_without_a_key_lacks_it_for_a_rule_that_counts_by_it() {
     let plain = limiter(ONE);
-    assert!(plain.is_allowed(Request::new(())) && !plain.is_allowed(Request::new(())), "no key is one limit for all");
+    assert!(plain.allow(Request::new(())) && !plain.allow(Request::new(())), "no key is one limit for all");
     let error = plain.check(Request::without_key().with("user", "alice")).expect_err("no key");
     assert!(lacks(&error, "1/h", "key"), "{error}");
     let error = plain.check_many([Request::without_key()]).expect_err("no key");
     assert!(lacks(&error, "1/h", "key"), "{error}");
     let keyed = limiter(Rule::new("users", ONE).key(["user"]));
-    assert!(keyed.is_allowed(Request::without_key().with("user", "alice")), "nothing counts by the key");
+    assert!(keyed.allow(Request::without_key().with("user", "alice")), "nothing counts by the key");
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_partial_request_skips_what_would_be_an_error_and_nothing_else() {
     let limiter = limiter(policy);
     let partial = || Request::new("").with("path", "/").partial();
     assert_eq!(limiter.check(partial()).expect("an answer").rule(), "shared");
-    assert!(limiter.is_allowed(partial()) && !limiter.is_allowed(partial()));
+    assert!(limiter.allow(partial()) && !limiter.allow(partial()));
     let whole = partial().with("user", "alice").with("tenant", "acme");
-    assert!(limiter.is_allowed(whole.clone()) && !limiter.is_allowed(whole));
+    assert!(limiter.allow(whole.clone()) && !limiter.allow(whole));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn text_that_is_no_address_is_an_error_where_an_address_is_meant() {
             assert!(named && !error.is_unavailable(), "{error}");
             assert!(limiter.explain(Request::new("").with(name, value)).is_err());
         }
-        assert!(text.is_allowed(Request::new("").with("peer", value)), "another attribute is any text");
+        assert!(text.allow(Request::new("").with("peer", value)), "another attribute is any text");
     }
 }
 
@@ -176,14 +176,14 @@ fn a_policy_whose_address_can_never_match_is_refused() {
 #[test]
 fn a_missing_attribute_is_shared_or_skipped_and_never_taken_for_a_value() {
     let shared = limiter(Rule::new("rule", ONE).key(["user", "path"]).missing(Missing::Shared));
-    assert!(shared.is_allowed(Request::new("").with("path", "/")));
-    assert!(!shared.is_allowed(Request::new("other").with("path", "/")), "requests without a user share a key");
+    assert!(shared.allow(Request::new("").with("path", "/")));
+    assert!(!shared.allow(Request::new("other").with("path", "/")), "requests without a user share a key");
     for user in ["", "-", "(no user)", "no user", "anonymous"] {
-        assert!(shared.is_allowed(Request::user(user).with("path", "/")), "{user:?} is a value");
+        assert!(shared.allow(Request::user(user).with("path", "/")), "{user:?} is a value");
     }
-    assert!(shared.is_allowed(Request::user("/")), "another missing attribute is another key");
+    assert!(shared.allow(Request::user("/")), "another missing attribute is another key");
     let skipped = limiter(Rule::new("rule", ONE).key(["user"]).missing(Missing::Skip));
-    assert!((0..5).all(|_| skipped.is_allowed(Request::new("").with("path", "/"))));
+    assert!((0..5).all(|_| skipped.allow(Request::new("").with("path", "/"))));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_skipped_rule_leaves_the_request_to_the_default_rule() {
     let anonymous = || Request::new("").with("path", "/");
     let explanation = limiter.explain(anonymous()).expect("an answer");
     assert_eq!(explanation.decision.rule(), "others", "{explanation}");
-    assert!(limiter.is_allowed(anonymous()) && !limiter.is_allowed(anonymous()), "it is one of the others");
+    assert!(limiter.allow(anonymous()) && !limiter.allow(anonymous()), "it is one of the others");
 }
 
 #[test]
@@ -215,23 +215,23 @@ fn a_skipped_rule_does_not_block() {
 fn an_ip_counts_by_its_network_and_case_is_kept_unless_told() {
     let by_ip = limiter(Rule::new("rule", ONE).key(["ip"]));
     let from = |ip: &str| Request::new("").with("ip", ip.parse::<IpAddr>().expect("an address"));
-    assert!(by_ip.is_allowed(from("2001:db8::1")) && !by_ip.is_allowed(from("2001:db8::2")), "one /64");
-    assert!(by_ip.is_allowed(from("2001:db8:0:1::1")));
-    assert!(!by_ip.is_allowed(from("2001:db8::8000:0:0:1")), "the 65th bit is not part of the key");
-    assert!(by_ip.is_allowed(from("192.0.2.1")) && by_ip.is_allowed(from("192.0.2.2")));
-    assert!(by_ip.is_allowed(from("192.0.2.3")), "all bits count");
-    assert!(!by_ip.is_allowed(from("::ffff:192.0.2.1")), "an IPv4-mapped address is the IPv4 address");
+    assert!(by_ip.allow(from("2001:db8::1")) && !by_ip.allow(from("2001:db8::2")), "one /64");
+    assert!(by_ip.allow(from("2001:db8:0:1::1")));
+    assert!(!by_ip.allow(from("2001:db8::8000:0:0:1")), "the 65th bit is not part of the key");
+    assert!(by_ip.allow(from("192.0.2.1")) && by_ip.allow(from("192.0.2.2")));
+    assert!(by_ip.allow(from("192.0.2.3")), "all bits count");
+    assert!(!by_ip.allow(from("::ffff:192.0.2.1")), "an IPv4-mapped address is the IPv4 address");
     let wider = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(24, 48)]));
-    assert!(wider.is_allowed(Request::new("").with("ip", "192.0.2.1")));
-    assert!(!wider.is_allowed(Request::new("").with("ip", "192.0.2.99")), "given as text, too");
-    assert!(wider.is_allowed(from("2001:db8:7::1")) && !wider.is_allowed(from("2001:db8:7:1::1")), "one /48");
-    assert!(wider.is_allowed(from("2001:db8:6::1")));
+    assert!(wider.allow(Request::new("").with("ip", "192.0.2.1")));
+    assert!(!wider.allow(Request::new("").with("ip", "192.0.2.99")), "given as text, too");
+    assert!(wider.allow(from("2001:db8:7::1")) && !wider.allow(from("2001:db8:7:1::1")), "one /48");
+    assert!(wider.allow(from("2001:db8:6::1")));
     let whole = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("ip").by_network(32, 128)]));
-    assert!(["192.0.2.2", "192.0.2.3", "2001:db8::2", "2001:db8::3"].into_iter().all(|ip| whole.is_allowed(from(ip))));
+    assert!(["192.0.2.2", "192.0.2.3", "2001:db8::2", "2001:db8::3"].into_iter().all(|ip| whole.allow(from(ip))));
     let exact = limiter(Rule::new("rule", ONE).key(["user"]));
-    assert!(exact.is_allowed(Request::user("Alice")) && exact.is_allowed(Request::user("alice")));
+    assert!(exact.allow(Request::user("Alice")) && exact.allow(Request::user("alice")));
     let folded = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("user").ignoring_case()]));
-    assert!(folded.is_allowed(Request::user("ÄLICE")) && !folded.is_allowed(Request::user("älice")));
+    assert!(folded.allow(Request::user("ÄLICE")) && !folded.allow(Request::user("älice")));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn ipv4_mapped_addresses_are_the_ipv4_address_in_conditions_overrides_and_lists(
     for prefix in ["", "::ffff:"] {
         let limit = |address: &str| {
             let address: IpAddr = format!("{prefix}{address}").parse().expect("an address");
-            limiter.check(Request::new("").with("ip", address)).expect("an answer").limit()
+            limiter.check(Request::new("").with("ip", address)).expect("an answer").capacity()
         };
         let limits = ["192.0.2.1", "192.0.2.9", "192.0.2.2", "192.0.3.1", "198.51.100.1"].map(limit);
         assert_eq!(limits, [0, 0, 5, 7, u64::MAX], "{prefix}");
@@ -279,9 +279,9 @@ proptest! {
         for address in [IpAddr::from(v4), IpAddr::from(v6)] {
             let limiter = limiter(Rule::new("rule", Limit::per_hour(2)).key(["ip"]));
             let [one, other] = styles.map(|style| spelled(address, style));
-            prop_assert!(limiter.is_allowed(Request::new("").with("ip", &*one)), "{}", one);
-            prop_assert!(limiter.is_allowed(Request::new("").with("ip", &*other)), "{}", other);
-            prop_assert!(!limiter.is_allowed(Request::new("").with("ip", address)), "{} {}", one, other);
+            prop_assert!(limiter.allow(Request::new("").with("ip", &*one)), "{}", one);
+            prop_assert!(limiter.allow(Request::new("").with("ip", &*other)), "{}", other);
+            prop_assert!(!limiter.allow(Request::new("").with("ip", address)), "{} {}", one, other);
         }
     }
 }

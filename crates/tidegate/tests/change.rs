@@ -107,7 +107,7 @@ fn debt_is_counted_in_units_and_not_in_time() {
     let (limiter, clock) = limiter(limit("1/h burst 100"));
     assert!(limiter.check(Request::new("alice").cost(100)).is_ok_and(|d| d.is_allowed()));
     limiter.set_policy(limit("100/s")).expect("a valid policy");
-    assert!(!limiter.is_allowed("alice"));
+    assert!(!limiter.allow("alice"));
     clock.advance(SECOND);
     assert_eq!(peek(&limiter, "alice").remaining(), 100, "a second drains all of it now, not a hundred hours");
 }
@@ -116,11 +116,11 @@ fn debt_is_counted_in_units_and_not_in_time() {
 fn lowering_takes_effect_at_once_and_raising_gives_only_what_is_more() {
     let (limiter, _) = limiter(Policy::new().limit("api", limit("100/h")));
     for _ in 0..40 {
-        assert!(limiter.is_allowed("alice"));
+        assert!(limiter.allow("alice"));
     }
     let set = |words| limiter.set_policy(Policy::new().limit("api", limit(words))).expect("a valid policy");
     set("30/h");
-    assert!(!limiter.is_allowed("alice"));
+    assert!(!limiter.allow("alice"));
     set("100/h");
     assert_eq!(peek(&limiter, "alice").remaining(), 60, "what did not fit into the lower limit is not forgiven");
     set("200/h");
@@ -131,10 +131,10 @@ fn lowering_takes_effect_at_once_and_raising_gives_only_what_is_more() {
 fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
     for words in ["10/h", "leaky 10/h", "fixed 10/h", "sliding 10/h", "sliding-log 10/h"] {
         let (limiter, _) = limiter(limit(words));
-        assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+        assert!(limiter.allow(Request::new("alice").cost(10)));
         limiter.set_policy(limit(&words.replace("10", "4"))).expect("a valid policy");
         assert_eq!(limiter.reset("alice").expect("an answer").remaining(), 4, "{words}");
-        assert!(limiter.is_allowed(Request::new("alice").cost(4)), "{words}: it came back");
+        assert!(limiter.allow(Request::new("alice").cost(4)), "{words}: it came back");
     }
 }
 
@@ -164,7 +164,7 @@ fn the_same_policy_again_changes_nothing() {
 #[test]
 fn a_policy_that_is_no_good_changes_nothing() {
     let (limiter, _) = limiter(limit("10/h"));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     assert_eq!(limiter.set_policy(Policy::new()), Err(ConfigError::EmptyPolicy));
     assert_eq!(peek(&limiter, "alice").remaining(), 9);
 }
@@ -202,7 +202,7 @@ fn a_place_of_ones_own_succeeds_a_tier_and_is_succeeded_by_it() {
     let rule = || Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("100/h"));
     let (limiter, _) = limiter(rule());
     let alice = || Request::user("alice").with("plan", "pro");
-    assert!(limiter.is_allowed(alice().cost(30)));
+    assert!(limiter.allow(alice().cost(30)));
     limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
     assert_eq!(limiter.check(alice()).expect("an answer").remaining(), 19);
     limiter.set_policy(rule()).expect("a valid policy");
@@ -219,10 +219,10 @@ fn a_limit_that_still_applies_to_a_key_keeps_what_it_counted() {
     let rule = || Rule::new("api", limit("10/h")).key(["tenant"]);
     let (limiter, _) = limiter(rule());
     let by = |user| Request::user(user).with("tenant", "acme");
-    assert!(limiter.is_allowed(by("bob").cost(10)));
+    assert!(limiter.allow(by("bob").cost(10)));
     limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
-    assert!(limiter.is_allowed(by("alice")));
-    assert!(!limiter.is_allowed(by("bob")), "the tenant has used its limit up");
+    assert!(limiter.allow(by("alice")));
+    assert!(!limiter.allow(by("bob")), "the tenant has used its limit up");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_rule_that_was_gone_for_a_while_counts_what_was_used_in_all_its_places() {
     ] {
         let words = format!("{before:?} and {after:?}");
         let (limiter, _) = limiter(before);
-        assert!(limiter.is_allowed(Request::user("bob").cost(8)));
+        assert!(limiter.allow(Request::user("bob").cost(8)));
         limiter.set_policy(Policy::new().limit("other", limit("1000/h"))).expect("a valid policy");
         limiter.set_policy(after).expect("a valid policy");
         let bob = limiter.peek(Request::user("bob")).expect("an answer");
@@ -277,7 +277,7 @@ fn use_goes_through_several_changes_without_a_touch() {
 #[test]
 fn too_many_changes_at_once_are_refused_and_nothing_is_lost() {
     let (limiter, clock) = limiter(Policy::new().limit("api", limit("10/h")));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let set = |count| limiter.set_policy(Policy::new().limit("api", Limit::per_hour(count)));
     let refused = (11..100).find_map(|count| set(count).err());
     assert!(matches!(refused, Some(ConfigError::TooManyChanges { rule: "api", .. })), "{refused:?}");
@@ -296,7 +296,7 @@ fn very_many_overrides_are_removed_at_once() {
         })
     };
     let (limiter, _) = limiter(with(&users));
-    assert!(limiter.is_allowed(Request::user("user0").cost(4)));
+    assert!(limiter.allow(Request::user("user0").cost(4)));
     limiter.set_policy(with(&[])).expect("a valid policy");
     assert_eq!(limiter.peek(Request::user("user0")).expect("an answer").remaining(), 6);
     assert_eq!(limiter.peek(Request::user("user1")).expect("an answer").remaining(), 10);
@@ -315,7 +315,7 @@ fn one_of_very_many_overrides_is_changed_in_time() {
     };
     let (limiter, _) = limiter(with(20));
     let last = || Request::user("99999");
-    assert!(limiter.is_allowed(last().cost(8)));
+    assert!(limiter.allow(last().cost(8)));
     limiter.set_policy(with(30)).expect("a valid policy");
     assert_eq!(limiter.peek(last()).expect("an answer").remaining(), 22);
 }
@@ -328,9 +328,9 @@ fn keys_that_share_a_state_for_lack_of_room_are_not_reset() {
     let keys: Vec<String> = (0..200).map(|number| number.to_string()).collect();
     let mut used = Vec::new();
     for key in &keys {
-        if limiter.is_allowed(&**key) {
+        if limiter.allow(&**key) {
             used.push(key);
-            while limiter.is_allowed(&**key) {}
+            while limiter.allow(&**key) {}
         }
     }
     limiter.set_policy(limit("12/h")).expect("a valid policy");
@@ -354,7 +354,7 @@ fn nothing_is_minted_or_lost_in_a_storm_of_changes() {
                 let mut random = Random::new(thread);
                 while !done.load(Ordering::Relaxed) {
                     let key = random.within(0..=3) as usize;
-                    if limiter.is_allowed(["a", "b", "c", "d"][key]) {
+                    if limiter.allow(["a", "b", "c", "d"][key]) {
                         admitted[key].fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -385,7 +385,7 @@ fn nobody_is_admitted_beside_a_policy_that_took_over_meanwhile() {
                 scope.spawn(|| {
                     let mut refused = 0;
                     while refused < 100 {
-                        match limiter.is_allowed("alice") {
+                        match limiter.allow("alice") {
                             true => _ = admitted.fetch_add(1, Ordering::Relaxed),
                             false => refused += 1,
                         }

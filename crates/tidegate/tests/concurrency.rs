@@ -54,7 +54,7 @@ fn one_key_admits_exactly_its_capacity() {
     let capacity = THREADS as u64 * ROUNDS / 3;
     for limit in every_kind(capacity) {
         let (limiter, _clock) = limiter(limit);
-        let admitted = race(|_, _| u64::from(limiter.is_allowed("everyone")));
+        let admitted = race(|_, _| u64::from(limiter.allow("everyone")));
         assert_eq!(admitted, capacity, "{limit}");
     }
 }
@@ -66,7 +66,7 @@ fn costs_add_up_to_no_more_than_the_capacity() {
         let (limiter, _clock) = limiter(limit);
         let admitted = race(|thread, round| {
             let cost = 1 + (thread as u64 + round) % 3;
-            if limiter.is_allowed(Request::new("everyone").cost(cost)) { cost } else { 0 }
+            if limiter.allow(Request::new("everyone").cost(cost)) { cost } else { 0 }
         });
         // Costs of one went on to the end, so nothing is left over.
         assert_eq!(admitted, capacity, "{limit}");
@@ -82,7 +82,7 @@ fn each_of_many_keys_admits_exactly_its_capacity() {
         let (limiter, _clock) = limiter(limit);
         let admitted = race(|thread, round| {
             let key = &names[(round as usize * 7 + thread * 13) % keys];
-            u64::from(limiter.is_allowed(key))
+            u64::from(limiter.allow(key))
         });
         assert_eq!(admitted, keys as u64 * capacity, "{limit}");
     }
@@ -96,7 +96,7 @@ fn several_limits_admit_what_the_tightest_does_and_charge_no_more() {
         .limit("loose", Limit::sliding_counter(tight * 2, Duration::from_secs(3_600)))
         .limit("log", Limit::sliding_log(tight * 3, Duration::from_secs(3_600)));
     let (limiter, _clock) = limiter(policy);
-    let admitted = race(|_, _| u64::from(limiter.is_allowed("everyone")));
+    let admitted = race(|_, _| u64::from(limiter.allow("everyone")));
     assert_eq!(admitted, tight);
     let peek = limiter.peek("everyone").expect("the memory store answers");
     assert_eq!((peek.rule().as_str(), peek.remaining()), ("tight", 0));
@@ -107,7 +107,7 @@ fn what_is_refunded_can_be_taken_again_and_no_more() {
     let capacity = 50;
     let (limiter, _clock) = limiter(Limit::per_hour(capacity));
     let kept = race(|thread, round| {
-        if !limiter.is_allowed("everyone") {
+        if !limiter.allow("everyone") {
             return 0;
         }
         // Every other admission is given back.
@@ -127,7 +127,7 @@ fn batches_and_single_checks_share_one_count() {
     let (limiter, _clock) = limiter(Limit::per_hour(capacity));
     let admitted = race(|thread, _| {
         if thread % 2 == 0 {
-            return u64::from(limiter.is_allowed("everyone"));
+            return u64::from(limiter.allow("everyone"));
         }
         let decisions = limiter.check_many(["everyone"; 3]).expect("the memory store answers");
         decisions.iter().filter(|decision| decision.is_allowed()).count() as u64

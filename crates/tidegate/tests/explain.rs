@@ -22,7 +22,7 @@ fn policy() -> Policy {
             Rule::new("uploads", Limit::per_hour(4))
                 .when("method", equals("PUT"))
                 .key(["user"])
-                .times(2)
+                .cost_multiplier(2)
                 .override_for("user", "root", Setting::Unlimited)
                 .override_for("user", "mallory", Setting::Blocked),
         )
@@ -38,7 +38,7 @@ fn explained(limiter: &Limiter, request: Request<'_>) -> String {
 fn every_rule_says_whether_it_applies_and_what_follows() {
     let limiter = limiter(policy());
     let order = Request::user("alice").with("method", "POST").with("tenant", "acme");
-    assert!(limiter.is_allowed(order.clone()));
+    assert!(limiter.allow(order.clone()));
     let words = "\
 allowed: 9 left by \"orders\"
   orders: 10/min by user for \"alice\" allows a cost of 1, 9 left  <- binds
@@ -50,7 +50,7 @@ allowed: 9 left by \"orders\"
     assert_eq!(explained(&limiter, order.clone()), words);
     assert_eq!(explained(&limiter, order), words, "it takes nothing");
     let upload = |user| Request::user(user).with("method", "PUT");
-    assert!(limiter.is_allowed(upload("alice").cost(2)));
+    assert!(limiter.allow(upload("alice").cost(2)));
     assert_eq!(
         explained(&limiter, upload("alice")),
         "\
@@ -80,7 +80,7 @@ fn a_limit_that_a_tier_or_an_override_chose_says_so() {
         .override_matching("tenant", "acme-*", Limit::per_hour(3));
     let limiter = limiter(Policy::new().rule(rule));
     let alice = || Request::user("alice");
-    assert!(limiter.is_allowed(alice()) && !limiter.is_allowed(alice()));
+    assert!(limiter.allow(alice()) && !limiter.allow(alice()));
     for (request, says) in [
         (alice(), "refuses a cost of 1, again in 3600s  <- binds"),
         // The rule's own limit again, so the same state.

@@ -197,7 +197,7 @@ fn a_rule_that_comes_back_counts_what_any_pattern_counted() {
     // No order of a hash may decide.
     for _ in 0..20 {
         let (limiter, _) = limiter(patterns());
-        assert!(limiter.is_allowed(Request::user("alice").cost(8)));
+        assert!(limiter.allow(Request::user("alice").cost(8)));
         set(&limiter, Policy::new().limit("other", Limit::per_hour(1)));
         set(&limiter, with(10, "alice", 100));
         assert_eq!(limiter.peek(Request::user("alice")).expect("an answer").remaining(), 92);

@@ -48,7 +48,7 @@ fn no_more_ids_are_kept_than_fit() {
     let limiter = limiter(Limit::per_hour(1_000_000));
     let ids: Vec<String> = (0..200_000).map(|number| number.to_string()).collect();
     for id in &ids {
-        assert!(limiter.is_allowed(Request::new("alice").id(id)));
+        assert!(limiter.allow(Request::new("alice").id(id)));
     }
     let known = ids
         .iter()
@@ -64,7 +64,7 @@ fn a_flood_of_ids_by_one_key_forgets_no_id_of_another() {
     let order = || limiter.check(Request::new("alice").id("order 7")).expect("an answer");
     assert!(!order().is_repeated());
     for number in 0..400_000 {
-        assert!(limiter.is_allowed(Request::new("mallory").id(&number.to_string())));
+        assert!(limiter.allow(Request::new("mallory").id(&number.to_string())));
     }
     assert!(order().is_repeated(), "charged once");
 }
@@ -84,7 +84,7 @@ fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
     let policy = Policy::new().rule(Rule::new("user", Limit::per_hour(10)).key(["user"]));
     let limiter = limiter(policy);
     let order = || Request::user("alice").with("path", "/orders").id("a");
-    assert!(limiter.is_allowed(order()));
+    assert!(limiter.allow(order()));
     for other in [order().cost(2), order().with("path", "/returns"), order().with("more", "yes"), order().rule("user")]
     {
         let error = limiter.check(other).err();
@@ -126,7 +126,7 @@ fn whatever_differs_makes_it_another_request() {
     for (index, first) in requests.iter().enumerate() {
         let id = index.to_string();
         assert!(!limiter.check(first.clone().cost(0)).expect("an answer").is_repeated());
-        assert!(limiter.reset(first.clone()).is_ok() && limiter.is_allowed(first.clone().id(&id)), "{first:?}");
+        assert!(limiter.reset(first.clone()).is_ok() && limiter.allow(first.clone().id(&id)), "{first:?}");
         for (other_index, other) in requests.iter().enumerate() {
             match limiter.check(other.clone().id(&id)) {
                 Ok(decision) => assert!(decision.is_repeated() && index == other_index, "{first:?} {other:?}"),
@@ -150,7 +150,7 @@ fn a_request_that_takes_nothing_needs_no_id() {
 fn a_changed_limit_does_not_charge_again() {
     let limiter = limiter(Policy::new().limit("api", Limit::per_hour(10)));
     let request = || Request::new("alice").cost(4).id("a");
-    assert!(limiter.is_allowed(request()));
+    assert!(limiter.allow(request()));
     limiter.set_policy(Policy::new().limit("api", Limit::per_hour(20))).expect("a valid policy");
     let again = limiter.check(request()).expect("an answer");
     assert!(again.is_allowed() && again.is_repeated());
@@ -179,7 +179,7 @@ fn shadows_and_observers_count_a_request_once() {
         .build()
         .expect("a valid policy");
     for _ in 0..3 {
-        assert!(limiter.is_allowed(Request::new("alice").id("a")));
+        assert!(limiter.allow(Request::new("alice").id("a")));
     }
     assert_eq!((observer.allowed(), observer.repeated()), (1, 2));
     assert_eq!(shadow_charges.0.load(Ordering::Relaxed), 1);
@@ -187,7 +187,7 @@ fn shadows_and_observers_count_a_request_once() {
 
 #[test]
 fn a_limit_that_is_charged_nothing_does_not_hide_the_id_from_the_others() {
-    let free = || Rule::new("free", Limit::per_hour(10)).always(0);
+    let free = || Rule::new("free", Limit::per_hour(10)).fixed_cost(0);
     let paid = || Rule::new("paid", Limit::per_hour(10));
     for policy in [Policy::new().rule(free()).rule(paid()), Policy::new().rule(paid()).rule(free())] {
         let limiter = limiter(policy);

@@ -113,7 +113,7 @@ fn sharing_never_lets_a_newcomer_exceed_its_limit() {
     let mut everyone_asks_four_times = || {
         for _ in 0..4 {
             for (count, key) in admitted.iter_mut().zip(&newcomers) {
-                *count += u32::from(limiter.is_allowed(key));
+                *count += u32::from(limiter.allow(key));
             }
         }
         admitted.clone()

@@ -91,12 +91,12 @@ fn checks_of_a_long_log_cost_no_more_than_those_of_a_short_one() {
         let first = limiter(policy.clone(), store);
         for _ in 0..ENTRIES {
             clock.advance(Duration::from_micros(2));
-            assert!(first.is_allowed("alice"));
+            assert!(first.allow("alice"));
         }
         let ask = |limiter: &Limiter| {
             for _ in 0..CHECKS {
-                assert!(!limiter.is_allowed(Request::new("alice").cost(cost)));
-                assert!(!limiter.is_allowed(Request::new("alice").cost(cost).rule("log")));
+                assert!(!limiter.allow(Request::new("alice").cost(cost)));
+                assert!(!limiter.allow(Request::new("alice").cost(cost).rule("log")));
                 assert_eq!(limiter.peek(Request::new("alice").cost(cost)).expect("an answer").remaining(), 0);
             }
         };
@@ -111,7 +111,7 @@ fn checks_of_a_long_log_cost_no_more_than_those_of_a_short_one() {
         restored.set_policy(Policy::from(Rule::new("log", log(ENTRIES + 1)))).expect("a valid policy");
         let look = || assert!(restored.peek("alice").expect("an answer").remaining() <= 1);
         (0..10).for_each(|_| look());
-        assert!(!restored.is_allowed(Request::new("alice").cost(2)));
+        assert!(!restored.allow(Request::new("alice").cost(2)));
         (0..CHECKS).for_each(|_| look());
     }
 }

@@ -36,7 +36,7 @@ fn bounds_are_checked_when_the_store_is_built() {
 fn a_key_is_forgotten_when_nothing_of_it_matters_any_more() {
     let clock = ManualClock::at(START);
     let limiter = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     assert_eq!(limiter.store().count_keys(), 5);
     clock.advance(Duration::from_secs(3));
     assert_eq!(limiter.store().count_keys(), 3, "the buckets are full again");
@@ -56,10 +56,10 @@ fn the_store_holds_as_many_keys_as_it_was_made_for() {
         let keys = 200_000;
         let store = MemoryStore::builder().max_keys(keys).overflow(Overflow::Refuse).clock(clock.clone());
         let limiter = Limiter::with_store(limit, store.build().expect("valid settings")).expect("a valid policy");
-        let seated = (0..keys as u64).filter(|key| limiter.is_allowed(*key)).count();
+        let seated = (0..keys as u64).filter(|key| limiter.allow(*key)).count();
         assert!(seated * 1_000 >= keys * 999, "{limit}: {seated} of {keys} found room");
         assert_eq!(limiter.store().count_keys(), seated);
-        let again = (0..keys as u64).filter(|key| limiter.is_allowed(*key)).count();
+        let again = (0..keys as u64).filter(|key| limiter.allow(*key)).count();
         assert_eq!(again, 0, "{limit}: every key is remembered");
     }
 }
@@ -71,10 +71,10 @@ fn the_oldest_make_room_if_they_are_to() {
     let limiter = Limiter::with_store(Limit::per_hour(1), builder.build().expect("valid")).expect("a valid policy");
     for key in 0..10_000_u64 {
         clock.advance(Duration::from_millis(1));
-        assert!(limiter.is_allowed(key));
+        assert!(limiter.allow(key));
     }
-    assert!(!limiter.is_allowed(9_999), "the latest is still known");
-    assert!(limiter.is_allowed(0), "the first is not");
+    assert!(!limiter.allow(9_999), "the latest is still known");
+    assert!(limiter.allow(0), "the first is not");
     assert!(limiter.store().overflowed() > 9_000, "and that is counted");
 }
 
@@ -89,29 +89,29 @@ fn no_key_can_be_chosen_to_fall_on_another_rules_or_another_shape() {
     let shared = std::sync::Arc::new(store(&clock));
     let a = Limiter::with_store(policy("a"), shared.clone()).expect("a valid policy");
     let b = Limiter::with_store(policy("b"), shared.clone()).expect("a valid policy");
-    assert!(a.is_allowed("0123456789abcdef"));
-    assert!(b.is_allowed("0123456789abcdef"), "the same key under another rule");
+    assert!(a.allow("0123456789abcdef"));
+    assert!(b.allow("0123456789abcdef"), "the same key under another rule");
     // A composite key and a single one whose bytes differ from it in a bit.
-    assert!(a.is_allowed(("abcdefg", "hijklmn")));
+    assert!(a.allow(("abcdefg", "hijklmn")));
     for (index, bit) in (0..16).flat_map(|index| (0..8).map(move |bit| (index, bit))) {
         let mut bytes = *b"\x07abcdefg\x07hijklmn";
         bytes[index] ^= 1 << bit;
-        assert!(a.is_allowed(&bytes[..]), "byte {index}, bit {bit}");
+        assert!(a.allow(&bytes[..]), "byte {index}, bit {bit}");
     }
-    assert!(a.is_allowed(&b"\x07abcdefg\x07hijklmn"[..]), "the very same bytes in one part");
+    assert!(a.allow(&b"\x07abcdefg\x07hijklmn"[..]), "the very same bytes in one part");
 }
 
 #[test]
 fn keys_are_listed_only_where_that_is_wanted() {
     let clock = ManualClock::at(START);
     let unlisted = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
-    assert!(unlisted.is_allowed("alice"));
+    assert!(unlisted.allow("alice"));
     assert!(unlisted.store().keys().is_empty());
 
     let listing = MemoryStore::builder().max_keys(20_000).list_keys().clock(clock.clone());
     let listed = Limiter::with_store(policy(), listing.build().expect("valid settings")).expect("a valid policy");
     for key in 0..900_u64 {
-        assert!(listed.is_allowed(("user", key)));
+        assert!(listed.allow(("user", key)));
     }
     let mut keys = listed.store().keys();
     assert_eq!(keys.len(), 5 * 900);
@@ -136,7 +136,7 @@ fn a_restored_store_goes_on_where_the_old_one_stopped() {
     let before = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
     for key in 0..500_u64 {
         for _ in 0..key % 30 {
-            assert!(before.is_allowed(key));
+            assert!(before.allow(key));
         }
     }
     let mut bytes = Vec::new();
@@ -190,14 +190,14 @@ fn a_store_that_is_full_finds_room_for_the_same_keys_after_a_restart() {
             let builder = || MemoryStore::builder().max_keys(5_000).overflow(Overflow::Refuse).clock(clock.clone());
             let full = builder().build().expect("valid settings");
             let before = Limiter::with_store(limit, full).expect("a valid policy");
-            let seated: Vec<u64> = (0..keys).filter(|key| before.is_allowed(*key)).collect();
+            let seated: Vec<u64> = (0..keys).filter(|key| before.allow(*key)).collect();
             assert_eq!(before.store().count_keys(), seated.len());
             let mut bytes = Vec::new();
             before.store().snapshot(&mut bytes).expect("memory can be written");
             let restored = builder().restore(&bytes[..]).unwrap_or_else(|error| panic!("{limit}, {keys}: {error}"));
             assert_eq!(restored.count_keys(), seated.len(), "{limit}");
             let after = Limiter::with_store(limit, restored).expect("a valid policy");
-            assert!(!seated.iter().any(|key| after.is_allowed(*key)), "{limit}: a key was forgotten");
+            assert!(!seated.iter().any(|key| after.allow(*key)), "{limit}: a key was forgotten");
             let evicting = builder().overflow(Overflow::EvictOldest).restore(&bytes[..]).expect("there is room");
             assert_eq!((evicting.count_keys(), evicting.overflowed()), (seated.len(), 0), "{limit}");
         }
@@ -209,7 +209,7 @@ fn a_damaged_snapshot_is_refused_whole() {
     let clock = ManualClock::at(START);
     let limiter = Limiter::with_store(policy(), store(&clock)).expect("a valid policy");
     for key in 0..20_u64 {
-        assert!(limiter.is_allowed(key));
+        assert!(limiter.allow(key));
     }
     let mut whole = Vec::new();
     limiter.store().snapshot(&mut whole).expect("memory can be written");
@@ -242,7 +242,7 @@ fn a_clock_that_goes_back_revives_no_forgotten_key_with_a_full_bucket() {
         // those that are forgotten at the later one.
         for round in 0..200_u64 {
             clock.set(START);
-            admitted += u32::from(limiter.is_allowed("alice"));
+            admitted += u32::from(limiter.allow("alice"));
             clock.set(START.saturating_add(Micros::new(horizon * 1_000_000)));
             for stranger in 0..8 {
                 let _ = limiter.check((round, stranger)).expect("the memory store answers");

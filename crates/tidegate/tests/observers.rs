@@ -45,8 +45,8 @@ fn limiter(policy: impl Into<Policy>) -> (Limiter, Arc<Notes>, Arc<CountingObser
 fn every_observer_is_told_of_every_decision_even_after_one_that_panics() {
     let policy = Policy::new().limit("tight", Limit::per_second(1)).limit("loose", Limit::per_minute(100));
     let (limiter, notes, counts) = limiter(policy);
-    assert!(limiter.is_allowed(("alice", "GET /")));
-    assert!(!limiter.is_allowed(("alice", "GET /")));
+    assert!(limiter.allow(("alice", "GET /")));
+    assert!(!limiter.allow(("alice", "GET /")));
     assert!(limiter.peek("bob").is_ok_and(|decision| decision.is_allowed()));
     assert!(limiter.refund(Request::new("bob").cost(1)).is_ok());
     assert!(limiter.reset("bob").is_ok());
@@ -63,10 +63,10 @@ fn every_observer_is_told_of_every_decision_even_after_one_that_panics() {
 
 #[test]
 fn what_a_request_costs_is_the_same_for_rules_that_decide_and_rules_that_watch() {
-    let rule = || Rule::new("decides", Limit::per_hour(100)).times(10);
-    let watches = Rule::new("watches", Limit::per_hour(100)).times(10).shadow();
+    let rule = || Rule::new("decides", Limit::per_hour(100)).cost_multiplier(10);
+    let watches = Rule::new("watches", Limit::per_hour(100)).cost_multiplier(10).shadow();
     let (limiter, notes, _) = limiter(Policy::new().rule(rule().candidate(Limit::per_hour(50))).rule(watches));
-    assert!(limiter.is_allowed(Request::new("alice").cost(2)));
+    assert!(limiter.allow(Request::new("alice").cost(2)));
     let expected =
         ["decides", "decides (candidate)", "watches"].map(|rule| format!("7us Charge alice cost 2: allowed by {rule}"));
     assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
@@ -93,9 +93,9 @@ fn whoever_is_blocked_is_told_by_the_key_of_the_rule_that_blocks() {
         .deny("ip", Condition::Equals("192.0.2.9".into()));
     let (limiter, notes, _) = limiter(policy);
     let from = |ip: &'static str| Request::new(()).with("user", "mallory").with("ip", ip);
-    assert!(!limiter.is_allowed(from("192.0.2.1")));
+    assert!(!limiter.allow(from("192.0.2.1")));
     // Where a list decides, no rule has a key.
-    assert!(!limiter.is_allowed(from("192.0.2.9")));
+    assert!(!limiter.allow(from("192.0.2.9")));
     let expected = ["7us Charge mallory cost 1: refused by users", "7us Charge  cost 1: refused by denied"];
     assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
 }
@@ -103,7 +103,7 @@ fn whoever_is_blocked_is_told_by_the_key_of_the_rule_that_blocks() {
 #[test]
 fn one_limit_alone_is_observed_too() {
     let (limiter, notes, counts) = limiter(Limit::per_second(1));
-    assert!(limiter.check("alice").is_ok_and(|decision| decision.is_allowed()) && !limiter.is_allowed("alice"));
+    assert!(limiter.check("alice").is_ok_and(|decision| decision.is_allowed()) && !limiter.allow("alice"));
     assert!(limiter.peek("bob").is_ok());
     let expected = [
         "7us Charge alice cost 1: allowed by 1/s",

@@ -58,19 +58,19 @@ fn a_charge_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
     for policy in POLICIES {
         for charge in CHARGES {
             let (limiter, meddler) = limiter(policy(10));
-            assert!(limiter.is_allowed(alice(4)));
+            assert!(limiter.allow(alice(4)));
             // From the policy of the beginning, and from one that came later.
             for (count, used) in [(20, 9), (30, 14)] {
-                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.is_allowed(alice(3))));
+                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.allow(alice(3))));
                 let decision = charge(&limiter, alice(2)).expect("an answer");
-                assert_eq!((decision.is_allowed(), decision.limit()), (true, count));
+                assert_eq!((decision.is_allowed(), decision.capacity()), (true, count));
                 assert_eq!((decision.remaining(), peek(&limiter, "alice").remaining()), (count - used, count - used));
             }
         }
         let (limiter, meddler) = limiter(policy(10));
         for (count, used) in [(20, 5), (30, 10)] {
-            change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.is_allowed(alice(3))));
-            assert!(limiter.is_allowed(alice(2)) && meddler.is_done());
+            change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.allow(alice(3))));
+            assert!(limiter.allow(alice(2)) && meddler.is_done());
             assert_eq!(peek(&limiter, "alice").remaining(), count - used);
         }
     }
@@ -81,8 +81,8 @@ fn the_policy_that_takes_over_has_the_last_word() {
     for policy in POLICIES {
         let (limiter, meddler) = limiter(policy(10));
         for (count, used) in [(5, 5), (6, 6)] {
-            change(&meddler, &limiter, policy(count), |limiter| while limiter.is_allowed("alice") {});
-            assert!(!limiter.is_allowed(alice(2)) && meddler.is_done());
+            change(&meddler, &limiter, policy(count), |limiter| while limiter.allow("alice") {});
+            assert!(!limiter.allow(alice(2)) && meddler.is_done());
             limiter.set_policy(policy(20)).expect("a valid policy");
             assert_eq!(peek(&limiter, "alice").remaining(), 20 - used, "nothing is left of what was charged");
             limiter.set_policy(policy(count)).expect("a valid policy");
@@ -96,18 +96,18 @@ fn a_refusal_stands_that_a_change_overtakes() {
         for charge in CHARGES {
             let (limiter, meddler) = limiter(policy(10));
             for count in [20, 30] {
-                assert!(limiter.is_allowed(alice(10)));
+                assert!(limiter.allow(alice(10)));
                 change(&meddler, &limiter, policy(count), |_| ());
                 let decision = charge(&limiter, alice(1)).expect("an answer");
-                assert_eq!((decision.is_allowed(), decision.limit()), (false, count - 10));
+                assert_eq!((decision.is_allowed(), decision.capacity()), (false, count - 10));
                 assert_eq!(peek(&limiter, "alice").remaining(), 10);
             }
         }
         let (limiter, meddler) = limiter(policy(10));
         for count in [20, 30] {
-            assert!(limiter.is_allowed(alice(10)));
+            assert!(limiter.allow(alice(10)));
             change(&meddler, &limiter, policy(count), |_| ());
-            assert!(!limiter.is_allowed("alice") && meddler.is_done());
+            assert!(!limiter.allow("alice") && meddler.is_done());
         }
     }
 }
@@ -119,11 +119,11 @@ fn whoever_only_looks_is_shown_the_new_policy_and_takes_nothing() {
     for policy in POLICIES {
         for look in peeks {
             let (limiter, meddler) = limiter(policy(10));
-            assert!(limiter.is_allowed(alice(4)));
+            assert!(limiter.allow(alice(4)));
             for (count, more, used) in [(20, 0, 4), (30, 3, 7), (40, 3, 10)] {
-                change(&meddler, &limiter, policy(count), move |limiter| assert!(limiter.is_allowed(alice(more))));
+                change(&meddler, &limiter, policy(count), move |limiter| assert!(limiter.allow(alice(more))));
                 let decision = look(&limiter, alice(2)).expect("an answer");
-                assert_eq!((decision.limit(), decision.remaining()), (count, count - used));
+                assert_eq!((decision.capacity(), decision.remaining()), (count, count - used));
                 assert_eq!(peek(&limiter, "alice").remaining(), count - used);
             }
         }
@@ -137,11 +137,11 @@ fn what_is_given_back_while_the_policy_changes_is_given_back_once() {
     for policy in POLICIES {
         for refund in refunds {
             let (limiter, meddler) = limiter(policy(10));
-            assert!(limiter.is_allowed(alice(6)));
+            assert!(limiter.allow(alice(6)));
             for (count, used) in [(20, 5), (30, 4)] {
                 change(&meddler, &limiter, policy(count), |_| ());
                 let decision = refund(&limiter, alice(1)).expect("an answer");
-                assert_eq!((decision.limit(), decision.remaining()), (count - 10, count - 10 - used));
+                assert_eq!((decision.capacity(), decision.remaining()), (count - 10, count - 10 - used));
                 assert_eq!(peek(&limiter, "alice").remaining(), count - used);
             }
         }
@@ -156,8 +156,8 @@ fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
         for reset in resets {
             let (limiter, meddler) = limiter(policy(10));
             for count in [20, 30] {
-                assert!(limiter.is_allowed(alice(10)));
-                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.is_allowed("alice")));
+                assert!(limiter.allow(alice(10)));
+                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.allow("alice")));
                 assert_eq!(reset(&limiter, alice(1)).expect("an answer").remaining(), count);
                 assert_eq!(peek(&limiter, "alice").remaining(), count);
             }
@@ -173,7 +173,7 @@ fn a_request_with_an_id_is_charged_once_though_a_change_overtakes_it() {
             change(&meddler, &limiter, policy(20), |_| ());
             let order = || alice(2).id("order-17");
             let decision = charge(&limiter, order()).expect("an answer");
-            assert_eq!((decision.limit(), decision.remaining(), decision.is_repeated()), (10, 8, false));
+            assert_eq!((decision.capacity(), decision.remaining(), decision.is_repeated()), (10, 8, false));
             assert_eq!(peek(&limiter, "alice").remaining(), 18);
             let again = charge(&limiter, order()).expect("an answer");
             assert!(again.is_allowed() && again.is_repeated());
@@ -285,7 +285,7 @@ fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
     let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
     let limiter = Limiter::builder(limit("100/h")).store(store).on_failure(FailureMode::Open).build();
     let limiter = limiter.expect("a valid policy");
-    assert!(limiter.is_allowed(Request::new("alice").cost(50)));
+    assert!(limiter.allow(Request::new("alice").cost(50)));
     for (count, used) in [(200, 51), (300, 52)] {
         let changing = limiter.clone();
         let change = move || changing.set_policy(Limit::per_hour(count)).expect("a valid policy");
@@ -317,6 +317,6 @@ fn whoever_asks_for_a_word_is_refused_while_the_store_is_away() {
         let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
         let limiter = Limiter::with_store(policy(10), store).expect("a valid policy");
         *meanwhile.lock().expect("nobody panics") = Some(Box::new(|| ()));
-        assert!(!limiter.is_allowed("alice") && limiter.is_allowed("alice"));
+        assert!(!limiter.allow("alice") && limiter.allow("alice"));
     }
 }

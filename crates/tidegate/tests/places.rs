@@ -30,12 +30,12 @@ fn a_limit_that_still_applies_elsewhere_keeps_what_it_counted() {
     let by = |user| Request::user(user).with("tenant", "acme");
     for (former, other, most) in [("10/h", "carol", 10), ("20/h", "bob", 20)] {
         let limiter = limiter(with(former));
-        assert!(limiter.is_allowed(by(other)));
+        assert!(limiter.allow(by(other)));
         limiter.set_policy(with("50/h")).expect("a valid policy");
         let mut admitted = 1;
         for _ in 0..5 {
-            assert!(limiter.is_allowed(by("alice")));
-            admitted += (0..30).filter(|_| limiter.is_allowed(by(other))).count();
+            assert!(limiter.allow(by("alice")));
+            admitted += (0..30).filter(|_| limiter.allow(by(other))).count();
         }
         assert_eq!(admitted, most, "by {other}");
         // When it applies nowhere any more, what was used of it goes to its place.
@@ -57,11 +57,11 @@ fn each_of_many_limits_that_become_one_keeps_what_was_used() {
         })
     };
     let limiter = limiter(with(None));
-    assert!(limiter.is_allowed(Request::user("5").cost(30)) && limiter.is_allowed(Request::user("7").cost(50)));
+    assert!(limiter.allow(Request::user("5").cost(30)) && limiter.allow(Request::user("7").cost(50)));
     limiter.set_policy(with(Some("200/h"))).expect("a valid policy");
     let left = |user| limiter.peek(Request::user(user)).expect("an answer").remaining();
     assert_eq!([left("5"), left("7"), left("9")], [170, 150, 200]);
-    assert!(limiter.is_allowed(Request::user("5").cost(170)) && !limiter.is_allowed(Request::user("5")));
+    assert!(limiter.allow(Request::user("5").cost(170)) && !limiter.allow(Request::user("5")));
     // The one that they have become is changed once more.
     limiter.set_policy(with(Some("300/h"))).expect("a valid policy");
     assert_eq!([left("5"), left("7"), left("9")], [100, 250, 300]);
@@ -77,9 +77,9 @@ fn many_limits_are_replaced_by_one_at_once() {
         })
     };
     limiter.set_policy(with(None)).expect("a valid policy");
-    assert!(limiter.is_allowed(Request::user("7").cost(3)));
+    assert!(limiter.allow(Request::user("7").cost(3)));
     limiter.set_policy(with(Some("200/h"))).expect("a valid policy");
-    assert!(limiter.is_allowed(Request::user("5").cost(7)));
+    assert!(limiter.allow(Request::user("5").cost(7)));
     limiter.set_policy(Rule::new("api", limit("10/h")).key(["user"])).expect("a valid policy");
     let left = |user| limiter.peek(Request::user(user)).expect("an answer").remaining();
     assert_eq!([left("5"), left("7"), left("9")], [3, 7, 10]);
@@ -92,7 +92,7 @@ fn places_that_share_keys_share_what_was_used_before() {
     };
     let limiter = limiter(rule("10/h", "20/h"));
     let by = |user| Request::user(user).with("tenant", "acme");
-    assert!(limiter.is_allowed(by("alice").cost(15)) && limiter.is_allowed(by("bob").cost(8)));
+    assert!(limiter.allow(by("alice").cost(15)) && limiter.allow(by("bob").cost(8)));
     limiter.set_policy(rule("30/h", "30/h")).expect("a valid policy");
     assert_eq!(limiter.check(by("bob")).expect("an answer").remaining(), 30 - 15 - 8 - 1);
 }
@@ -108,7 +108,7 @@ fn very_many_overrides_are_put_in_the_place_of_others_in_time() {
         };
         let round = |_| {
             let limiter = limiter(with(0));
-            assert!(limiter.is_allowed(Request::user("7").cost(4)));
+            assert!(limiter.allow(Request::user("7").cost(4)));
             let next = with(count);
             let began = Instant::now();
             limiter.set_policy(next).expect("a valid policy");

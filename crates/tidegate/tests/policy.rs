@@ -65,7 +65,7 @@ fn a_refused_request_charges_nobody_in_any_order() {
         let policy = order.into_iter().fold(Policy::new(), |policy, rule| policy.rule(rules[rule].clone()));
         let limiter = limiter(policy);
         let request = || Request::new("").with("a", "x").with("b", "x").with("c", "x");
-        assert!(limiter.is_allowed(request()));
+        assert!(limiter.allow(request()));
         let refusal = limiter.check(request()).expect("an answer");
         assert!(!refusal.is_allowed() && refusal.rule() == "b");
         let left = |name| limiter.peek(Request::new("").with("a", "x").with("c", "x").rule(name)).expect("an answer");
@@ -76,7 +76,7 @@ fn a_refused_request_charges_nobody_in_any_order() {
 #[test]
 fn the_longest_wait_and_the_least_remaining_are_told() {
     let limiter = limiter(Policy::new().limit("slow", Limit::per_hour(1)).limit("fast", Limit::per_second(1)));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let refusal = limiter.check("alice").expect("an answer");
     assert_eq!((refusal.rule().as_str(), refusal.retry_after()), ("slow", Duration::from_secs(3_600)));
 }
@@ -93,7 +93,7 @@ fn exact_before_pattern_before_tier_before_default() {
         .key(["tenant"])
         .missing(Missing::Shared);
     let limiter = limiter(rule);
-    let limit = |request| limiter.check(request).expect("an answer").limit();
+    let limit = |request| limiter.check(request).expect("an answer").capacity();
     let of = |tenant| Request::new("").with("tenant", tenant).with("plan", "pro");
     assert_eq!(limit(of("acme-eu")), 5);
     assert_eq!(limit(of("acme-us")), 3);
@@ -108,10 +108,10 @@ fn exact_before_pattern_before_tier_before_default() {
 #[test]
 fn costs_are_by_rule() {
     let policy = Policy::new()
-        .rule(Rule::new("requests", Limit::per_hour(10)).always(1))
-        .rule(Rule::new("units", Limit::per_hour(100)).times(3));
+        .rule(Rule::new("requests", Limit::per_hour(10)).fixed_cost(1))
+        .rule(Rule::new("units", Limit::per_hour(100)).cost_multiplier(3));
     let limiter = limiter(policy);
-    assert!(limiter.is_allowed(Request::new("alice").cost(20)));
+    assert!(limiter.allow(Request::new("alice").cost(20)));
     let left = |rule| limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining();
     assert_eq!((left("requests"), left("units")), (9, 40));
     let outcome = limiter.check(Request::new("alice").cost(34));
@@ -125,12 +125,12 @@ fn costs_are_by_rule() {
 #[test]
 fn what_a_request_costs_in_addition_is_not_charged_where_it_always_costs_the_same() {
     let policy = Policy::new()
-        .rule(Rule::new("requests", Limit::per_hour(10)).always(10))
-        .rule(Rule::new("units", Limit::per_hour(100)).times(3));
+        .rule(Rule::new("requests", Limit::per_hour(10)).fixed_cost(10))
+        .rule(Rule::new("units", Limit::per_hour(100)).cost_multiplier(3));
     let limiter = limiter(policy);
     let left = |rule| limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining();
-    assert!(limiter.is_allowed("alice") && !limiter.is_allowed("alice"));
-    assert!(limiter.is_allowed(Request::new("alice").cost(5).in_addition()));
+    assert!(limiter.allow("alice") && !limiter.allow("alice"));
+    assert!(limiter.allow(Request::new("alice").cost(5).in_addition()));
     assert_eq!((left("requests"), left("units")), (0, 82));
     let decisions = limiter.check_many([Request::new("alice").in_addition(), Request::new("alice")]);
     assert!(decisions.expect("answers").into_iter().map(|decision| decision.is_allowed()).eq([true, false]));
@@ -146,7 +146,7 @@ fn the_rule_for_all_others_is_for_them_only() {
     let limiter = limiter(policy);
     assert_eq!(limiter.check(Request::user("alice")).expect("an answer").rule(), "known");
     assert_eq!(limiter.check(Request::new("x")).expect("an answer").rule(), "others");
-    assert!(!limiter.is_allowed(Request::new("y")), "one key for all of them");
+    assert!(!limiter.allow(Request::new("y")), "one key for all of them");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_rule_can_be_asked_for_by_its_name() {
         .limit("all", Limit::per_hour(100));
     let limiter = limiter(policy);
     assert_eq!(limiter.check(Request::new("alice").rule("login")).expect("an answer").rule(), "login");
-    assert!(!limiter.is_allowed(Request::new("alice").rule("login")));
+    assert!(!limiter.allow(Request::new("alice").rule("login")));
     assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 100, "the other was not asked");
     let error = limiter.check(Request::new("alice").rule("unknown")).expect_err("no such rule");
     assert!(matches!(&error, CheckError::UnknownRule { rule } if &**rule == "unknown"), "{error}");
@@ -171,15 +171,15 @@ fn lists_come_before_every_rule_and_deny_before_allow() {
     let from = |ip: &'static str| Request::new("x").with("ip", ip);
     let denied = limiter.check(from("192.0.2.7")).expect("an answer");
     assert!(denied.is_blocked() && denied.rule() == "denied");
-    assert!((0..5).all(|_| limiter.is_allowed(from("192.0.3.1"))));
-    assert!(limiter.is_allowed(from("198.51.100.1")) && !limiter.is_allowed(from("198.51.100.1")));
+    assert!((0..5).all(|_| limiter.allow(from("192.0.3.1"))));
+    assert!(limiter.allow(from("198.51.100.1")) && !limiter.allow(from("198.51.100.1")));
 }
 
 #[test]
 fn only_a_limit_on_all_requests_by_their_own_keys_is_the_only_one() {
     let is_only = |policy: Policy| limiter(policy).with_only_meter(|meter| assert_eq!(meter.name(), "rule")).is_some();
     let rule = || Rule::new("rule", ONE);
-    assert!(is_only(Policy::new().rule(rule())) && is_only(Policy::new().rule(rule().times(1))));
+    assert!(is_only(Policy::new().rule(rule())) && is_only(Policy::new().rule(rule().cost_multiplier(1))));
     assert!(is_only(Policy::new().rule(rule().missing(Missing::Skip))));
     let unlike = [
         rule().when("method", equals("POST")),
@@ -189,9 +189,9 @@ fn only_a_limit_on_all_requests_by_their_own_keys_is_the_only_one() {
         rule().override_matching("user", "m*", Setting::Blocked),
         rule().tier("plan", "pro", Setting::Unlimited),
         rule().tier("plan", "pro", Limit::per_hour(2)),
-        rule().times(2),
-        rule().times(0),
-        rule().always(1),
+        rule().cost_multiplier(2),
+        rule().cost_multiplier(0),
+        rule().fixed_cost(1),
         rule().shadow(),
         rule().candidate(Limit::per_hour(2)),
         Rule::new("rule", Setting::Unlimited),
@@ -215,12 +215,12 @@ fn a_request_that_one_rule_blocks_is_charged_to_no_other() {
         assert!(limiter.check(Request::user("foe")).is_ok_and(|decision| decision.is_blocked()));
         assert!(limiter.check(Request::user("foe").cost(2)).is_ok_and(|decision| decision.is_blocked()));
     }
-    assert!(limiter.is_allowed(Request::new("foe")));
+    assert!(limiter.allow(Request::new("foe")));
 }
 
 #[test]
 fn a_cost_too_large_to_tell_is_not_taken_for_a_small_one() {
-    let limiter = limiter(Rule::new("rule", ONE).times(1 << 63));
+    let limiter = limiter(Rule::new("rule", ONE).cost_multiplier(1 << 63));
     let outcome = limiter.check(Request::new("alice").cost(2));
     assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: u64::MAX, .. })), "{outcome:?}");
 }
@@ -229,17 +229,17 @@ fn a_cost_too_large_to_tell_is_not_taken_for_a_small_one() {
 fn one_list_alone_decides_as_well_as_two() {
     let from = |ip: &'static str| Request::new("x").with("ip", ip);
     let denied = limiter(Policy::new().limit("all", ONE).deny("ip", equals("192.0.2.1")));
-    assert!(!denied.is_allowed(from("192.0.2.1")) && denied.is_allowed(from("192.0.2.2")));
+    assert!(!denied.allow(from("192.0.2.1")) && denied.allow(from("192.0.2.2")));
     let allowed = limiter(Policy::new().limit("all", ONE).allow("ip", equals("192.0.2.1")));
-    assert!((0..3).all(|_| allowed.is_allowed(from("192.0.2.1"))));
-    assert!(allowed.is_allowed(from("192.0.2.2")) && !allowed.is_allowed(from("192.0.2.2")));
+    assert!((0..3).all(|_| allowed.allow(from("192.0.2.1"))));
+    assert!(allowed.allow(from("192.0.2.2")) && !allowed.allow(from("192.0.2.2")));
 }
 
 #[test]
 fn a_policy_may_be_for_all_others_only_and_the_same_limit_twice_is_one() {
     let others = limiter(Policy::new().otherwise(Rule::new("others", ONE)));
     assert!(others.has_rule("others") && !others.has_rule("other"));
-    assert!(others.is_allowed("alice") && !others.is_allowed("alice"));
+    assert!(others.allow("alice") && !others.allow("alice"));
     let twice = limiter([ONE, Limit::per_hour(2), ONE]);
     let mut names = Vec::new();
     twice.for_each_meter("alice", |meter| names.push(meter.name().as_str()));
@@ -253,7 +253,7 @@ fn every_limit_of_a_rule_warms_up() {
     let limiter = limiter(rule);
     for (plan, limit) in [("free", 9), ("pro", 99)] {
         let decision = limiter.peek(Request::new("alice").with("plan", plan)).expect("an answer");
-        assert_eq!((decision.limit(), decision.remaining()), (limit, 1));
+        assert_eq!((decision.capacity(), decision.remaining()), (limit, 1));
     }
 }
 
@@ -297,7 +297,7 @@ fn a_request_without_a_required_attribute_is_an_error_and_no_other_is() {
 fn a_cost_that_can_never_pass_is_refused_by_whoever_asks_for_a_word() {
     for policy in [Policy::new().limit("a", ONE), Policy::new().limit("a", ONE).limit("b", ONE)] {
         let limiter = limiter(policy);
-        assert!(!limiter.is_allowed(Request::new("alice").cost(2)) && limiter.is_allowed("alice"));
+        assert!(!limiter.allow(Request::new("alice").cost(2)) && limiter.allow("alice"));
     }
 }
 
@@ -311,7 +311,7 @@ fn a_rule_that_is_asked_by_name_is_asked_whatever_else_there_is() {
         let errors = [limiter.check(unknown()).map(drop), limiter.explain(unknown()).map(drop), batch];
         assert!(errors.iter().all(|error| matches!(error, Err(CheckError::UnknownRule { .. }))), "{errors:?}");
         limiter.for_each_meter(unknown(), |meter| panic!("{} has no say", meter.name()));
-        assert!(limiter.is_allowed(known()) && !limiter.is_allowed(known()));
+        assert!(limiter.allow(known()) && !limiter.allow(known()));
     }
 }
 
@@ -335,7 +335,7 @@ fn many_threads_pass_several_rules_exactly_as_often_as_the_tightest_allows() {
             .map(|user| {
                 let limiter = &limiter;
                 scope.spawn(move || {
-                    (0..500).filter(|_| limiter.is_allowed(Request::user(user).with("path", "/"))).count() as u64
+                    (0..500).filter(|_| limiter.allow(Request::user(user).with("path", "/"))).count() as u64
                 })
             })
             .into();
@@ -365,7 +365,7 @@ proptest! {
                     request = request.with(name, KeyPart::from(value));
                 }
             }
-            limiter.is_allowed(request)
+            limiter.allow(request)
         };
         prop_assert!(ask(&left));
         prop_assert_eq!(ask(&right), left != right);
@@ -378,8 +378,8 @@ proptest! {
         for (rule, key) in [("rule", "a"), ("rule", "b"), ("other", "a")] {
             let limiter = Limiter::with_store(policy(rule, key), Arc::clone(&store)).expect("a valid policy");
             let request = Request::new("").with(key, KeyPart::from(&value));
-            prop_assert!(limiter.is_allowed(request.clone()), "{} {}", rule, key);
-            prop_assert!(!limiter.is_allowed(request));
+            prop_assert!(limiter.allow(request.clone()), "{} {}", rule, key);
+            prop_assert!(!limiter.allow(request));
         }
     }
 }
@@ -395,14 +395,14 @@ fn of_several_overrides_the_first_one_counts() {
             .tier("region", "eu", Limit::per_hour(5));
         let limiter = Limiter::new(Policy::new().rule(rule.key(["user"])));
         let alice = Request::user("alice").with("tenant", "acme").with("plan", "pro").with("region", "eu");
-        assert_eq!(limiter.check(alice).expect("an answer").limit(), 2);
+        assert_eq!(limiter.check(alice).expect("an answer").capacity(), 2);
         let bob = Request::user("bob").with("plan", "pro").with("region", "eu");
-        assert_eq!(limiter.check(bob).expect("an answer").limit(), 4);
-        assert_eq!(limiter.check(Request::user("alice")).expect("an answer").limit(), 3);
-        assert_eq!(limiter.check(Request::user("bob").with("region", "eu")).expect("an answer").limit(), 5);
+        assert_eq!(limiter.check(bob).expect("an answer").capacity(), 4);
+        assert_eq!(limiter.check(Request::user("alice")).expect("an answer").capacity(), 3);
+        assert_eq!(limiter.check(Request::user("bob").with("region", "eu")).expect("an answer").capacity(), 5);
         // A value counts for its own attribute only.
         let eve = Request::user("acme").with("tenant", "alice").with("plan", "eu").with("region", "pro");
-        assert_eq!(limiter.check(eve).expect("an answer").limit(), 1);
+        assert_eq!(limiter.check(eve).expect("an answer").capacity(), 1);
     }
 }
 
@@ -418,7 +418,7 @@ fn one_of_very_many_rules_is_found_by_its_name_in_time() {
         let round = |_| {
             let began = Instant::now();
             let mut asked = names.iter().rev().cycle().take(1_000);
-            assert!(asked.all(|name| limiter.is_allowed(Request::new("alice").rule(name))));
+            assert!(asked.all(|name| limiter.allow(Request::new("alice").rule(name))));
             began.elapsed()
         };
         // The shortest of many times: whatever else the machine does only makes them longer.

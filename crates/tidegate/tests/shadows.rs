@@ -37,7 +37,7 @@ fn a_shadow_and_a_candidate_watch_and_never_refuse() {
         .rule(Rule::new("live", Limit::per_hour(6)).candidate(Limit::per_hour(4)))
         .rule(Rule::new("watch", Limit::per_hour(2)).shadow());
     let (limiter, seen) = watched(rules);
-    let admitted = (0..10).filter(|_| limiter.is_allowed("alice")).count();
+    let admitted = (0..10).filter(|_| limiter.allow("alice")).count();
     assert_eq!(admitted, 6, "only the live limit decides");
     assert_eq!(seen.allowed.load(Ordering::Relaxed), 4 + 2);
     assert_eq!(seen.refused.load(Ordering::Relaxed), 6 + 8, "the refused requests are only looked at");
@@ -50,9 +50,9 @@ fn the_rule_for_all_others_can_have_a_candidate() {
         .rule(Rule::new("api", Limit::per_hour(1)).when("path", Condition::Equals("/api".into())))
         .otherwise(rest);
     let (limiter, seen) = watched(rules);
-    assert!(limiter.is_allowed(Request::new("alice").with("path", "/api")));
+    assert!(limiter.allow(Request::new("alice").with("path", "/api")));
     assert_eq!(seen.allowed.load(Ordering::Relaxed), 0, "it is no rule for others");
-    assert_eq!((0..10).filter(|_| limiter.is_allowed("alice")).count(), 6);
+    assert_eq!((0..10).filter(|_| limiter.allow("alice")).count(), 6);
     assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 6));
     let explanation = limiter.explain("bob").expect("an answer");
     let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
@@ -65,7 +65,7 @@ fn a_candidate_watches_those_too_who_ask_its_rule_by_name() {
         .rule(Rule::new("live", Limit::per_hour(6)).candidate(Limit::per_hour(4)))
         .rule(Rule::new("watch", Limit::per_hour(2)).shadow());
     let (limiter, seen) = watched(rules);
-    assert_eq!((0..5).filter(|_| limiter.is_allowed(Request::new("alice").rule("live"))).count(), 5);
+    assert_eq!((0..5).filter(|_| limiter.allow(Request::new("alice").rule("live"))).count(), 5);
     assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 1));
     let explanation = limiter.explain(Request::new("bob").rule("live")).expect("an answer");
     let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));

@@ -68,7 +68,7 @@ impl Waiting {
 #[test]
 fn waiters_are_admitted_in_the_order_of_their_arrival() {
     let (limiter, clock) = limiter(Limit::per_second(1));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let mut waiters: Vec<Waiting> = (0..5).map(|_| Waiting::new(&limiter, "alice".into(), LONG)).collect();
     for waiter in &mut waiters {
         assert!(waiter.poll().is_none());
@@ -88,7 +88,7 @@ fn waiters_are_admitted_in_the_order_of_their_arrival() {
 #[test]
 fn a_small_request_does_not_overtake_a_large_one() {
     let (limiter, clock) = limiter(Limit::per_second(10));
-    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+    assert!(limiter.allow(Request::new("alice").cost(10)));
     let mut large = Waiting::new(&limiter, Request::new("alice").cost(10), LONG);
     let mut small = Waiting::new(&limiter, Request::new("alice").cost(1), LONG);
     assert!(large.poll().is_none() && small.poll().is_none());
@@ -107,7 +107,7 @@ fn whoever_gives_up_leaves_nothing_behind_and_wakes_the_next() {
     for polls in 0..3 {
         for leaver in 0..2 {
             let (limiter, clock) = limiter(Limit::per_second(1));
-            assert!(limiter.is_allowed("alice"));
+            assert!(limiter.allow("alice"));
             let mut waiters: Vec<Waiting> = (0..3).map(|_| Waiting::new(&limiter, "alice".into(), LONG)).collect();
             for _ in 0..polls {
                 for waiter in &mut waiters {
@@ -134,7 +134,7 @@ fn whoever_gives_up_leaves_nothing_behind_and_wakes_the_next() {
 #[test]
 fn patience_that_cannot_suffice_is_not_tried() {
     let (limiter, clock) = limiter(Limit::per_second(1));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let outcome = Waiting::new(&limiter, "alice".into(), Duration::from_millis(999)).poll();
     let error = outcome.expect("it ends at once").expect_err("a second would be needed");
     assert_eq!(error.to_string(), "not admitted within 999ms: ask again later or allow more time");
@@ -174,31 +174,31 @@ fn patience_ends_while_the_store_answers_too() {
     // Told to come back after a second, when three have passed.
     let mut second = pin!(limiter.acquire("alice", SECOND));
     let outcome = second.as_mut().poll(&mut context);
-    assert!(matches!(outcome, Poll::Ready(Err(AcquireError::OutOfPatience { .. }))), "{outcome:?}");
+    assert!(matches!(outcome, Poll::Ready(Err(AcquireError::Timeout { .. }))), "{outcome:?}");
 }
 
 #[test]
 fn patience_ends_in_the_queue_too() {
     let (limiter, clock) = limiter(Limit::token_bucket(1, Duration::from_secs(100)));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let mut first = Waiting::new(&limiter, "alice".into(), LONG);
     let mut second = Waiting::new(&limiter, "alice".into(), SECOND);
     assert!(first.poll().is_none() && second.poll().is_none());
     clock.advance(SECOND);
     assert!(second.times_woken() > 0, "its alarm rang");
-    assert!(matches!(second.poll(), Some(Err(AcquireError::OutOfPatience { .. }))));
+    assert!(matches!(second.poll(), Some(Err(AcquireError::Timeout { .. }))));
     assert!(first.poll().is_none());
 }
 
 #[test]
 fn whoever_runs_out_of_patience_in_the_queue_is_not_admitted_on_leaving() {
     let (limiter, clock) = limiter(Limit::per_second(10));
-    assert!(limiter.is_allowed(Request::new("alice").cost(10)));
+    assert!(limiter.allow(Request::new("alice").cost(10)));
     let mut large = Waiting::new(&limiter, Request::new("alice").cost(10), LONG);
     let mut small = Waiting::new(&limiter, "alice".into(), SECOND / 2);
     assert!(large.poll().is_none() && small.poll().is_none());
     clock.advance(SECOND / 2);
-    assert!(matches!(small.poll(), Some(Err(AcquireError::OutOfPatience { .. }))), "there would be room for it");
+    assert!(matches!(small.poll(), Some(Err(AcquireError::Timeout { .. }))), "there would be room for it");
     clock.advance(SECOND / 2);
     assert!(large.poll().is_some_and(|outcome| outcome.is_ok()), "nothing was charged before");
 }
@@ -235,7 +235,7 @@ fn whoever_waits_for_ever_needs_no_alarm_in_the_queue() {
     let alarms = Alarms::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(alarms.clone()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let mut first = Waiting::new(&limiter, "alice".into(), Duration::MAX);
     let mut second = Waiting::new(&limiter, "alice".into(), Micros::LATEST.to_duration());
     let mut third = Waiting::new(&limiter, "alice".into(), LONG);
@@ -250,7 +250,7 @@ fn nobody_waits_for_what_is_blocked_however_patient() {
     limiter.set_policy(rule).expect("a valid policy");
     for patience in [Duration::ZERO, LONG, Duration::MAX] {
         let outcome = Waiting::new(&limiter, Request::user("mallory"), patience).poll();
-        assert!(matches!(outcome, Some(Err(AcquireError::OutOfPatience { .. }))), "{patience:?}: {outcome:?}");
+        assert!(matches!(outcome, Some(Err(AcquireError::Timeout { .. }))), "{patience:?}: {outcome:?}");
     }
 }
 
@@ -264,7 +264,7 @@ fn what_can_never_pass_is_an_error_not_a_wait() {
 #[test]
 fn keys_do_not_wait_for_each_other() {
     let (limiter, _clock) = limiter(Limit::per_second(1));
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let mut alice = Waiting::new(&limiter, "alice".into(), LONG);
     assert!(alice.poll().is_none());
     assert!(Waiting::new(&limiter, "bob".into(), LONG).poll().is_some_and(|outcome| outcome.is_ok()));
@@ -301,7 +301,7 @@ fn a_waiter_has_one_alarm_however_often_it_is_polled() {
     let alarms = Alarms::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(alarms.clone()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
-    assert!(limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice"));
     let mut first = Waiting::new(&limiter, "alice".into(), LONG);
     let mut second = Waiting::new(&limiter, "alice".into(), LONG);
     // An alarm may ring early: then there is another one, and still only one.
@@ -325,7 +325,7 @@ fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
     let rule = Rule::new("addresses", Limit::per_second(1)).key(["ip"]);
     let limiter = Limiter::with_store(rule, store).expect("a valid policy");
     let request = |ip: &'static str| Request::new(()).with("ip", ip);
-    assert!(limiter.is_allowed(request("192.0.2.1")));
+    assert!(limiter.allow(request("192.0.2.1")));
     let mut first = Waiting::new(&limiter, request("192.0.2.1"), LONG);
     let mut second = Waiting::new(&limiter, request("192.0.2.1"), LONG);
     assert!(first.poll().is_none() && second.poll().is_none());
@@ -347,7 +347,7 @@ fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
     ];
     for change in change {
         let (limiter, _clock) = limiter(Limit::per_hour(1));
-        assert!(limiter.is_allowed("alice"));
+        assert!(limiter.allow("alice"));
         let mut first = Waiting::new(&limiter, "alice".into(), 10 * LONG);
         let mut second = Waiting::new(&limiter, "alice".into(), 10 * LONG);
         assert!(first.poll().is_none() && second.poll().is_none());
@@ -357,7 +357,7 @@ fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
         assert!(first.poll().is_some_and(|outcome| outcome.is_ok()), "it is admitted at once");
         // Also where nobody else waits.
         drop(second);
-        while limiter.is_allowed("alice") {}
+        while limiter.allow("alice") {}
         let mut alone = Waiting::new(&limiter, "alice".into(), 10 * LONG);
         assert!(alone.poll().is_none());
         assert!(limiter.reset("alice").is_ok() && alone.times_woken() == 1);
@@ -371,7 +371,7 @@ fn whoever_brings_a_key_waits_for_all_others_of_it() {
     let rule = Rule::new("addresses", Limit::per_second(1)).key(["ip"]);
     let limiter = Limiter::with_store(rule, store).expect("a valid policy");
     let request = |ip: &'static str| Request::new("alice").with("ip", ip);
-    assert!(limiter.is_allowed(request("192.0.2.1")));
+    assert!(limiter.allow(request("192.0.2.1")));
     let mut first = Waiting::new(&limiter, request("192.0.2.1"), LONG);
     let mut second = Waiting::new(&limiter, request("192.0.2.2"), LONG);
     assert!(first.poll().is_none() && second.poll().is_none(), "in the order of arrival");

@@ -20,7 +20,7 @@ fn limit() -> impl Strategy<Value = Limit> {
     let setting = prop::option::of(number(Limit::MAX_COUNT));
     let all = (algorithm, number(Limit::MAX_COUNT), period, setting);
     all.prop_filter_map("a bucket must not take a lifetime to refill", |(algorithm, count, period, setting)| {
-        let limit = Limit::from(algorithm, count, Duration::from_micros(period)).ok()?;
+        let limit = Limit::try_new(algorithm, count, Duration::from_micros(period)).ok()?;
         match (algorithm, setting) {
             (AlgorithmKind::TokenBucket, Some(burst)) => limit.try_burst(burst).ok(),
             (AlgorithmKind::LeakyBucket, Some(queue)) => limit.try_queue(queue).ok(),

@@ -123,7 +123,7 @@ fn on(store: tidegate::store::memory::Builder, terms: Terms) -> Limiter {
 impl Contestant for Tidegate {
     #[inline]
     fn check(&self, key: &String) -> bool {
-        self.0.is_allowed(key)
+        self.0.allow(key)
     }
 }
 
@@ -151,7 +151,7 @@ impl Contestant for TidegateBatch {
 impl Contestant for TidegateDirect {
     #[inline]
     fn check(&self, _key: &String) -> bool {
-        self.0.is_allowed(())
+        self.0.allow(())
     }
 }
 

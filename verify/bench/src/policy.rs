@@ -28,14 +28,12 @@ pub(crate) fn policy(session: &mut Session) {
         let request = || Request::user("alice").with("path", "/api/7/orders").with("tenant", "tenant13");
         assert_eq!(limiter.explain(request()).map(|said| said.to_string().matches("left\n").count()).ok(), Some(2));
         let turns = vec![
-            Turn { name: POLICY, run: Box::new(|| timed(|| assert!(limiter.is_allowed(black_box(request()))))) },
+            Turn { name: POLICY, run: Box::new(|| timed(|| assert!(limiter.allow(black_box(request()))))) },
             Turn {
                 name: DIRECT,
-                run: Box::new(|| {
-                    timed(|| assert!(direct.iter().all(|limiter| limiter.is_allowed(black_box("alice")))))
-                }),
+                run: Box::new(|| timed(|| assert!(direct.iter().all(|limiter| limiter.allow(black_box("alice")))))),
             },
-            Turn { name: LIMITS, run: Box::new(|| timed(|| assert!(three.is_allowed(black_box("alice"))))) },
+            Turn { name: LIMITS, run: Box::new(|| timed(|| assert!(three.allow(black_box("alice"))))) },
         ];
         let goals = vec![Goal::AtMostTimes { ours: POLICY, theirs: DIRECT, times: 3.0 }];
         session.add(Table::of_checks(name, race(session.pace.rounds, turns), goals));

@@ -294,7 +294,7 @@ impl Line {
                 assert_eq!(self.twin.check(request()).ok(), Some(*decision), "the twin is asked for the same");
                 self.tally.admitted += 1;
             }
-            Err(AcquireError::OutOfPatience { .. }) => {
+            Err(AcquireError::Timeout { .. }) => {
                 // Only the first in line has asked.
                 let told = is_first.then(|| self.twin.check(request()).expect("it can be"));
                 let in_vain =

@@ -141,7 +141,7 @@ async fn recover(world: &Arc<World>, processes: &Processes) {
     for limiter in processes.limiters() {
         for key in keys.clone() {
             let whole = |decision: &tidegate::Decision| {
-                decision.is_allowed() && !decision.is_degraded() && decision.remaining() == decision.limit()
+                decision.is_allowed() && !decision.is_degraded() && decision.remaining() == decision.capacity()
             };
             let decision = limiter.peek_async(key).await;
             if !decision.as_ref().is_ok_and(whole) {

@@ -273,8 +273,8 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
     }
     rule = match file.cost {
         None => rule,
-        Some(Cost::Times(times)) => rule.times(times),
-        Some(Cost::Always(cost)) => rule.always(cost),
+        Some(Cost::Times(times)) => rule.cost_multiplier(times),
+        Some(Cost::Always(cost)) => rule.fixed_cost(cost),
     };
     if file.shadow {
         rule = rule.shadow();

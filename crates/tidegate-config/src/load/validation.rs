@@ -42,7 +42,7 @@ impl Validation {
     }
 
     /// The largest count of a sliding log, as of
-    /// [`Builder::max_log_entries`](tidegate::Builder::max_log_entries).
+    /// [`Builder::max_log_entries`](tidegate::LimiterBuilder::max_log_entries).
     pub fn max_log_entries(mut self, entries: u64) -> Validation {
         self.max_log_entries = entries;
         self

@@ -393,7 +393,7 @@ fn a_limiter_follows_its_file_and_keeps_what_was_used() {
         .start()
         .unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(told.recv(), Ok(Told::Applied));
-    assert!((0..6).all(|_| limiter.is_allowed("alice")));
+    assert!((0..6).all(|_| limiter.allow("alice")));
     let until = |wanted: fn(&Told) -> bool| while !wanted(&told.recv_timeout(GUARD).expect("to be told")) {};
     folder.replace("policy.toml", "[rules.all]\nlimit = 'many'\n");
     until(|told| matches!(told, Told::Refused(_)));
@@ -401,7 +401,7 @@ fn a_limiter_follows_its_file_and_keeps_what_was_used() {
     folder.replace("policy.toml", &policy(7));
     until(|told| *told == Told::Applied);
     assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 1, "what was used is kept");
-    assert!(limiter.is_allowed("alice") && !limiter.is_allowed("alice"));
+    assert!(limiter.allow("alice") && !limiter.allow("alice"));
     drop(watch);
 }
 

@@ -34,7 +34,7 @@ impl From<&Decision> for Answer {
         Answer {
             allowed: decision.is_allowed(),
             rule: decision.rule().as_str(),
-            limit: limited(decision.limit()),
+            limit: limited(decision.capacity()),
             remaining: limited(decision.remaining()),
             retry_after_us: ends(decision.retry_after()),
             reset_after_us: ends(decision.reset_after()),

@@ -115,7 +115,7 @@ impl Problem {
             AcquireError::Check(error) => Some(Problem::Check(error)),
             AcquireError::TooManyWaiters { bound } => Some(Problem::TooManyWaiters { bound }),
             // The one way to end without admission and without a problem.
-            AcquireError::OutOfPatience { .. } | _ => None,
+            AcquireError::Timeout { .. } | _ => None,
         }
     }
 

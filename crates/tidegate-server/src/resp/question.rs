@@ -201,7 +201,7 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
     // What no rule limits has no limit, and who is blocked has no time to wait for.
     let limited = !decision.is_unlimited();
     let waits = !decision.is_blocked();
-    integer("limit", limited.then(|| signed(decision.limit())));
+    integer("limit", limited.then(|| signed(decision.capacity())));
     integer("remaining", limited.then(|| signed(decision.remaining())));
     integer("retry_after_us", waits.then(|| micros(decision.retry_after())));
     integer("reset_after_us", waits.then(|| micros(decision.reset_after())));

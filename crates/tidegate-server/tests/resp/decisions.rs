@@ -112,7 +112,7 @@ fn fields(decision: &Decision) -> Vec<(String, Reply)> {
     let fields = [
         ("allowed", Reply::Integer(i64::from(decision.is_allowed()))),
         ("rule", text(decision.rule().as_str())),
-        ("limit", number(decision.limit())),
+        ("limit", number(decision.capacity())),
         ("remaining", number(decision.remaining())),
         ("retry_after_us", micros(decision.retry_after())),
         ("reset_after_us", micros(decision.reset_after())),

@@ -176,7 +176,10 @@ fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: Decis
         return;
     }
     let limit = status.current_limit.as_ref().unwrap();
-    assert_eq!((limit.name.as_str(), u64::from(limit.requests_per_unit)), (decision.rule().as_str(), decision.limit()));
+    assert_eq!(
+        (limit.name.as_str(), u64::from(limit.requests_per_unit)),
+        (decision.rule().as_str(), decision.capacity())
+    );
     assert_eq!(u64::from(status.limit_remaining), decision.remaining(), "{step}");
     let expected = match (passes, decision.is_blocked()) {
         (true, _) => Some(decision.reset_after()),

@@ -31,7 +31,7 @@ pub(super) fn limit(random: &mut Random, algorithms: &[AlgorithmKind]) -> Limit 
             false => (count(random), period(random)),
         };
         let period = Duration::from_micros(period);
-        let limit = Limit::from(algorithm, count, period).expect("count and period are within bounds");
+        let limit = Limit::try_new(algorithm, count, period).expect("count and period are within bounds");
         let limit = match algorithm {
             AlgorithmKind::TokenBucket if random.percent(50) => limit.try_burst(self::count(random)),
             AlgorithmKind::LeakyBucket if random.percent(50) => limit.try_queue(self::count(random)),

@@ -110,7 +110,7 @@ async fn a_call_of_grpc_has_failed_if_its_own_status_says_so() {
 async fn a_rule_that_always_costs_the_same_is_charged_once() {
     let (limiter, _) = limiter(
         Policy::new()
-            .rule(Rule::new("requests", Limit::per_hour(10)).always(2))
+            .rule(Rule::new("requests", Limit::per_hour(10)).fixed_cost(2))
             .rule(Rule::new("units", Limit::per_hour(1_000))),
     );
     // The body has 100 bytes: four units in all.
@@ -123,10 +123,10 @@ async fn a_rule_that_always_costs_the_same_is_charged_once() {
 
 #[tokio::test]
 async fn what_costs_several_times_as_much_is_charged_as_far_as_there_is_any() {
-    let (limiter, _) = limiter(Policy::new().rule(Rule::new("dear", Limit::per_hour(1_000)).times(10)));
+    let (limiter, _) = limiter(Policy::new().rule(Rule::new("dear", Limit::per_hour(1_000)).cost_multiplier(10)));
     let layer = RateLimitLayer::new(limiter.clone()).settle(|_| settle::Settlement::Charge(999));
     for (address, used) in [(ALICE, 0), (BOB, 51), ("192.0.2.3", 98), ("192.0.2.4", 99)] {
-        assert!(limiter.is_allowed(tidegate::Request::new(address).cost(used)));
+        assert!(limiter.allow(tidegate::Request::new(address).cost(used)));
         assert_eq!(ask(&layer, from(address), 200).await.status(), 200);
         assert_eq!(limiter.peek(address).expect("an answer").remaining(), 0, "{used} were used before");
     }
@@ -138,7 +138,7 @@ async fn a_response_that_took_the_rest_tells_when_the_next_unit_comes() {
     let layer = RateLimitLayer::new(limiter.clone()).settle(settle::by_size(10));
     for used in [9, 0] {
         assert!(limiter.reset(ALICE).is_ok());
-        assert!(limiter.is_allowed(tidegate::Request::new(ALICE).cost(used)));
+        assert!(limiter.allow(tidegate::Request::new(ALICE).cost(used)));
         let response = ask(&layer, from(ALICE), 200).await;
         assert_eq!(response.headers()["ratelimit"], "\"10/min\";r=0;t=6", "{used} were used before");
     }

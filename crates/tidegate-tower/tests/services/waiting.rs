@@ -66,7 +66,7 @@ async fn a_request_dropped_while_it_is_held_back_is_not_served() {
     let (limiter, clock) = limiter(Limit::leaky_bucket(1, Duration::from_secs(1)).queue(3));
     let (mock, mut handle) = mock::pair::<Request<String>, Response<String>>();
     let mut service = RateLimitLayer::new(limiter.clone()).layer(mock);
-    assert!(limiter.is_allowed(ALICE));
+    assert!(limiter.allow(ALICE));
     let mut held = service.ready().await.expect("ready").call(from(ALICE));
     assert!((&mut held).now_or_never().is_none());
     drop(held);

@@ -173,7 +173,7 @@ mod tests {
     fn of_a_stand_in_only_the_whole_is_known() {
         let verdict =
             Verdict { allowed: true, remaining: 1, reset_after: Micros::new(8_000_000), ..Verdict::default() };
-        let decision = |degraded| Decision::new(Name::literal("rule"), 5, Verdict { degraded, ..verdict });
+        let decision = |degraded| Decision::new(Name::literal("rule"), None, 5, Verdict { degraded, ..verdict });
         let limit = limit("30/min burst 5");
         assert_eq!(limit.more_after(&decision(false)), Duration::from_secs(2));
         assert_eq!(limit.more_after(&decision(true)), Duration::from_secs(8));

@@ -102,7 +102,7 @@ impl<'t> Parser<'t> {
     fn limit(&mut self) -> Result<Limit, ConfigError> {
         let algorithm = self.algorithm()?;
         let (count, period) = self.rate()?;
-        let limit = Limit::from(algorithm, count, period)?;
+        let limit = Limit::try_new(algorithm, count, period)?;
         let limit = match self.words.next() {
             None => limit,
             Some("burst") => limit.try_burst(self.number("a number after burst", None)?)?,

@@ -26,10 +26,10 @@ use crate::time::{Clock, Micros};
 #[non_exhaustive]
 pub enum AcquireError {
     /// The request could not be admitted in time; nothing was charged.
-    #[error("not admitted within {patience:?}: ask again later or allow more time")]
-    OutOfPatience {
+    #[error("not admitted within {timeout:?}: ask again later or allow more time")]
+    Timeout {
         /// How long the caller was ready to wait.
-        patience: Duration,
+        timeout: Duration,
     },
     /// Too many are waiting already.
     #[error("{bound} callers are waiting already: shed this one")]
@@ -44,7 +44,7 @@ pub enum AcquireError {
 
 impl<S: Store> Limiter<S> {
     /// Waits until the request is admitted, in the order of arrival for each
-    /// key, for at most `patience`. Requests without a key of their own wait
+    /// key, for at most `timeout`. Requests without a key of their own wait
     /// for those that meet the same limits.
     ///
     /// Whoever is first in line asks when it was told to, or sooner if this
@@ -57,25 +57,25 @@ impl<S: Store> Limiter<S> {
     ///
     /// It needs no particular runtime. A caller that waits takes about 750 bytes:
     /// at most 544 of this future, most of them the request, and the rest for its
-    /// place in the queue and its alarm. [`max_waiters`](super::Builder::max_waiters) is the bound on them.
+    /// place in the queue and its alarm. [`max_waiters`](super::LimiterBuilder::max_waiters) is the bound on them.
     ///
     /// # Errors
-    /// [`AcquireError::OutOfPatience`], or whatever else kept the request
+    /// [`AcquireError::Timeout`], or whatever else kept the request
     /// from being admitted; nothing was charged.
     pub fn acquire<'a>(
         &self,
         request: impl Into<Request<'a>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<Decision, AcquireError>> {
         let request = request.into();
         // A block, not a function: a function would keep its arguments twice.
         async move {
             let clock = self.store().clock();
-            let deadline = clock.now().saturating_add(Micros::from_duration(patience));
-            let out_of_patience = || AcquireError::OutOfPatience { patience };
+            let deadline = clock.now().saturating_add(Micros::from_duration(timeout));
+            let timed_out = || AcquireError::Timeout { timeout };
             let ticket = self.inner.waiters.join(self.queue_of(&request))?;
             if !ticket.comes_up_before(deadline, clock).await {
-                return Err(out_of_patience());
+                return Err(timed_out());
             }
             loop {
                 // Read before asking: at worst we come back a little early and
@@ -89,7 +89,7 @@ impl<S: Store> Limiter<S> {
                 let next_try = asked.saturating_add(decision.wait());
                 // The answer itself may have taken longer than there was patience.
                 if decision.is_blocked() || next_try.max(clock.now()) > deadline {
-                    return Err(out_of_patience());
+                    return Err(timed_out());
                 }
                 ticket.sleep_until(next_try, clock).await;
             }
@@ -125,9 +125,9 @@ impl<S: Store> Limiter<S> {
     pub fn acquire_blocking<'a>(
         &self,
         request: impl Into<Request<'a>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Decision, AcquireError> {
-        blocking::block_on(self.acquire(request, patience))
+        blocking::block_on(self.acquire(request, timeout))
     }
 }
 
@@ -429,7 +429,7 @@ mod schedules {
             let clock = ManualClock::default();
             let store = MemoryStore::builder().max_keys(1).clock(clock.clone()).build().expect("valid settings");
             let limiter = Limiter::with_store(Limit::per_second(1).burst(2), store).expect("a valid policy");
-            assert!(limiter.is_allowed(Request::new("alice").cost(2)));
+            assert!(limiter.allow(Request::new("alice").cost(2)));
             let waiters: Vec<_> = (0..2)
                 .map(|_| {
                     let limiter = limiter.clone();
@@ -439,7 +439,7 @@ mod schedules {
             clock.set(Micros::new(1_000_000));
             clock.set(Micros::new(2_000_000));
             assert!(waiters.into_iter().all(|waiter| waiter.join().expect("the waiter ends")));
-            assert!(!limiter.is_allowed("alice"), "both were charged");
+            assert!(!limiter.allow("alice"), "both were charged");
         });
     }
 
@@ -472,7 +472,7 @@ mod schedules {
             let clock = ManualClock::default();
             let store = MemoryStore::builder().max_keys(1).clock(clock.clone()).build().expect("valid settings");
             let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
-            assert!(limiter.is_allowed("alice"));
+            assert!(limiter.allow("alice"));
             let leaver = limiter.clone();
             let mut leaver = Box::pin(async move { leaver.acquire("alice", Duration::from_secs(10)).await });
             let poll = leaver.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -485,9 +485,9 @@ mod schedules {
             clock.set(Micros::new(1_000_000));
             leaving.join().expect("it leaves");
             assert!(next.join().expect("the waiter ends"), "it is admitted");
-            assert!(!limiter.is_allowed("alice"), "one of them was charged");
+            assert!(!limiter.allow("alice"), "one of them was charged");
             clock.set(Micros::new(2_000_000));
-            assert!(limiter.is_allowed("alice"), "and the other was not");
+            assert!(limiter.allow("alice"), "and the other was not");
         });
     }
 
@@ -498,7 +498,7 @@ mod schedules {
             let store = MemoryStore::builder().max_keys(1).clock(ManualClock::default()).build();
             let limiter = Limiter::with_store(Limit::per_second(1), store.expect("valid settings"));
             let limiter = limiter.expect("a valid policy");
-            assert!(limiter.is_allowed("alice"));
+            assert!(limiter.allow("alice"));
             let waiter = thread::spawn({
                 let limiter = limiter.clone();
                 move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok()
@@ -518,10 +518,10 @@ mod schedules {
             let limiter = limiter.expect("a valid policy");
             let asking = thread::spawn({
                 let limiter = limiter.clone();
-                move || limiter.is_allowed("alice")
+                move || limiter.allow("alice")
             });
             limiter.set_policy(Limit::per_second(2)).expect("a valid policy");
-            let mine = limiter.is_allowed("alice");
+            let mine = limiter.allow("alice");
             let other = asking.join().expect("the thread ends");
             assert!(mine, "there is room for both in the new limit");
             let left = limiter.peek("alice").expect("an answer").remaining();

@@ -133,7 +133,7 @@ impl<S: Store> Limiter<S> {
             // Where the store was not needed, the observers get its time all the same.
             let at = decided.unwrap_or_else(|| self.store().clock().now());
             let rule = decision.rule();
-            let (key, limit) = (resolution.key_of(rule).unwrap_or(&request.key), resolution.limit_of(rule));
+            let (key, limit) = (resolution.key_of(rule).unwrap_or(&request.key), decision.limit());
             let &Request { cost, in_addition, .. } = request;
             observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: false });
         }
@@ -313,7 +313,7 @@ impl<'a> Round<'a> {
         let mut decisions: SmallVec<[_; 1]> =
             self.resolved.iter().map(|line| line.as_ref().ok().and_then(blocked)).collect();
         for ((index, applied), verdict) in self.limits().zip(&self.said) {
-            let decision = Decision::new(applied.meter.name(), applied.meter.capacity(), *verdict);
+            let decision = applied.meter.decision(*verdict);
             decisions[index] = Some(decisions[index].map_or(decision, |other: Decision| other.and(decision)));
         }
         decisions

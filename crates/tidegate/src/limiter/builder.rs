@@ -22,7 +22,7 @@ pub const DEFAULT_MAX_WAITERS: u64 = 100_000;
 
 /// Settings of a [`Limiter`].
 #[must_use = "a builder does nothing until it is built"]
-pub struct Builder<S = MemoryStore> {
+pub struct LimiterBuilder<S = MemoryStore> {
     policy: Policy,
     /// Makes the store when the limiter is made, so that a default one is not
     /// made and replaced.
@@ -34,9 +34,9 @@ pub struct Builder<S = MemoryStore> {
     places: Arc<Places>,
 }
 
-impl<S: Store> Builder<S> {
-    pub(super) fn new(policy: Policy, store: impl FnOnce() -> S + Send + 'static) -> Builder<S> {
-        Builder {
+impl<S: Store> LimiterBuilder<S> {
+    pub(super) fn of(policy: Policy, store: impl FnOnce() -> S + Send + 'static) -> LimiterBuilder<S> {
+        LimiterBuilder {
             policy,
             store: Box::new(store),
             observers: Observers::default(),
@@ -48,27 +48,35 @@ impl<S: Store> Builder<S> {
     }
 
     /// Where the states are kept.
-    pub fn store<T: Store>(self, store: T) -> Builder<T> {
-        let Builder { policy, store: _, observers, on_failure, local_store, max_log_entries, places } = self;
-        Builder { policy, store: Box::new(|| store), observers, on_failure, local_store, max_log_entries, places }
+    pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
+        let LimiterBuilder { policy, store: _, observers, on_failure, local_store, max_log_entries, places } = self;
+        LimiterBuilder {
+            policy,
+            store: Box::new(|| store),
+            observers,
+            on_failure,
+            local_store,
+            max_log_entries,
+            places,
+        }
     }
 
     /// Who answers when the store cannot, for every limit that does not say
     /// so [itself](crate::Meter::on_failure). Without this, the caller gets the error.
-    pub fn on_failure(mut self, mode: FailureMode) -> Builder<S> {
+    pub fn on_failure(mut self, mode: FailureMode) -> LimiterBuilder<S> {
         self.on_failure = Some(mode);
         self
     }
 
     /// The store of those limits that fail to [local](FailureMode::Local)
     /// ones, if it should not be one of 100,000 keys that is this limiter's own.
-    pub fn local_store(mut self, store: impl Into<Arc<MemoryStore>>) -> Builder<S> {
+    pub fn local_store(mut self, store: impl Into<Arc<MemoryStore>>) -> LimiterBuilder<S> {
         self.local_store = Some(store.into());
         self
     }
 
     /// Adds an observer, to be told of every decision.
-    pub fn observer(mut self, observer: impl Observer) -> Builder<S> {
+    pub fn observer(mut self, observer: impl Observer) -> LimiterBuilder<S> {
         self.observers.add(observer);
         self
     }
@@ -76,23 +84,23 @@ impl<S: Store> Builder<S> {
     /// The largest count of a sliding log, which keeps as many entries for a key:
     /// [`DEFAULT_MAX_LOG_ENTRIES`] unless set. A policy with a larger one is
     /// refused, when the limiter is built and when its policy is changed.
-    pub fn max_log_entries(mut self, entries: u64) -> Builder<S> {
+    pub fn max_log_entries(mut self, entries: u64) -> LimiterBuilder<S> {
         self.max_log_entries = entries;
         self
     }
 
     /// How many callers may [wait](Limiter::acquire) at a time, over all keys:
     /// [`DEFAULT_MAX_WAITERS`] unless set. One more is refused at once.
-    pub fn max_waiters(mut self, callers: u64) -> Builder<S> {
+    pub fn max_waiters(mut self, callers: u64) -> LimiterBuilder<S> {
         self.places = Places::new(callers);
         self
     }
 
     /// Takes the bounds of another limiter: its
-    /// [`max_log_entries`](Builder::max_log_entries), and its
-    /// [`max_waiters`](Builder::max_waiters), which then bounds the callers that
+    /// [`max_log_entries`](LimiterBuilder::max_log_entries), and its
+    /// [`max_waiters`](LimiterBuilder::max_waiters), which then bounds the callers that
     /// wait for either.
-    pub fn within_bounds_of<T>(mut self, other: &Limiter<T>) -> Builder<S> {
+    pub fn within_bounds_of<T>(mut self, other: &Limiter<T>) -> LimiterBuilder<S> {
         self.max_log_entries = other.inner.policies.max_log_entries();
         self.places = other.inner.waiters.places();
         self
@@ -102,9 +110,9 @@ impl<S: Store> Builder<S> {
     ///
     /// # Errors
     /// If the policy is empty, has two rules of one name, or a sliding log of
-    /// more than [`max_log_entries`](Builder::max_log_entries).
+    /// more than [`max_log_entries`](LimiterBuilder::max_log_entries).
     pub fn build(self) -> Result<Limiter<S>, ConfigError> {
-        let Builder { policy, store, observers, on_failure, local_store, max_log_entries, places } = self;
+        let LimiterBuilder { policy, store, observers, on_failure, local_store, max_log_entries, places } = self;
         let store = Fallback::new(store()).on_failure(on_failure);
         let store = match local_store {
             Some(local) => store.local_store(local),

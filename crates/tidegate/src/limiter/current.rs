@@ -191,12 +191,12 @@ impl<S: Store> Limiter<S> {
     ///
     /// let limiter = Limiter::new(Limit::per_day(10));
     /// for _ in 0..8 {
-    ///     assert!(limiter.is_allowed("alice"));
+    ///     assert!(limiter.allow("alice"));
     /// }
     /// limiter.set_policy(Limit::per_day(20))?;
     /// assert_eq!(limiter.peek("alice")?.remaining(), 12);
     /// limiter.set_policy(Limit::per_day(5))?;
-    /// assert!(!limiter.is_allowed("alice"));
+    /// assert!(!limiter.allow("alice"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

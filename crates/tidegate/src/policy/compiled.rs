@@ -13,7 +13,6 @@ use super::index::Index;
 use super::rule::{Missing, Mode, RuleCost};
 use super::values::{Attribute, Attributes, Values};
 use crate::kernel::Verb;
-use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::{Key, Request};
 use crate::store::{Check, CheckError, Former, Meter};
@@ -58,11 +57,6 @@ impl<'r> Resolution<'_, 'r> {
             return self.blocked.as_ref();
         }
         self.applied(rule).map(|applied| &applied.key)
-    }
-
-    /// A rule's limit, if it is to be passed.
-    pub(crate) fn limit_of(&self, rule: Name) -> Option<Limit> {
-        self.applied(rule).filter(|_| self.blocked_by != Some(rule)).and_then(|applied| applied.meter.limit())
     }
 
     fn applied(&self, rule: Name) -> Option<&Applied<'_, 'r>> {

@@ -120,8 +120,8 @@ impl KeyAttribute {
     /// let rule = Rule::new("callers", Limit::per_hour(1)).key([KeyAttribute::new("user").or("ip")]);
     /// let limiter = Limiter::new(rule);
     /// let anonymous = |ip| Request::new(()).with("ip", ip);
-    /// assert!(limiter.is_allowed(Request::user("alice")) && limiter.is_allowed(anonymous("192.0.2.1")));
-    /// assert!(!limiter.is_allowed(anonymous("192.0.2.1")));
+    /// assert!(limiter.allow(Request::user("alice")) && limiter.allow(anonymous("192.0.2.1")));
+    /// assert!(!limiter.allow(anonymous("192.0.2.1")));
     /// ```
     #[must_use]
     pub fn or(mut self, name: impl Into<String>) -> KeyAttribute {
@@ -277,14 +277,14 @@ impl Rule {
     }
 
     /// Charges so many times the request's cost.
-    pub fn times(mut self, times: u64) -> Rule {
+    pub fn cost_multiplier(mut self, times: u64) -> Rule {
         self.cost = RuleCost::Times(times);
         self
     }
 
     /// Charges this, whatever the request costs; what it costs
     /// [in addition](crate::Request::in_addition) is not charged.
-    pub fn always(mut self, cost: u64) -> Rule {
+    pub fn fixed_cost(mut self, cost: u64) -> Rule {
         self.cost = RuleCost::Always(cost);
         self
     }
@@ -324,7 +324,7 @@ impl Rule {
     /// let climb = WarmUp::new(10, Duration::from_secs(600))?;
     /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(100)).warm_up(climb));
     /// let decision = limiter.peek("somebody new").expect("an answer");
-    /// assert_eq!((decision.limit(), decision.remaining()), (100, 10));
+    /// assert_eq!((decision.capacity(), decision.remaining()), (100, 10));
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
     pub fn warm_up(mut self, warm_up: WarmUp) -> Rule {

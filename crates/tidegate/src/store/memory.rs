@@ -52,10 +52,10 @@ use crate::time::{Clock, Micros, SystemClock};
 /// let clock = ManualClock::default();
 /// let store = MemoryStore::builder().max_keys(10_000).clock(clock.clone()).build()?;
 /// let limiter = Limiter::with_store(Limit::per_second(1), store)?;
-/// assert!(limiter.is_allowed("alice"));
-/// assert!(!limiter.is_allowed("alice"));
+/// assert!(limiter.allow("alice"));
+/// assert!(!limiter.allow("alice"));
 /// clock.advance(std::time::Duration::from_secs(1));
-/// assert!(limiter.is_allowed("alice"));
+/// assert!(limiter.allow("alice"));
 /// # Ok::<(), tidegate::ConfigError>(())
 /// ```
 ///

@@ -8,9 +8,10 @@ use super::erased::erase;
 use super::failure_mode::FailureMode;
 use super::meter_kernel::MeterKernel;
 use crate::algorithm::AlgorithmKind;
+use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::fnv::Fnv;
-use crate::kernel::{Kernel, LEAST_GRACE, LimitKernel};
+use crate::kernel::{Kernel, LEAST_GRACE, LimitKernel, Verdict};
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::time::Micros;
@@ -150,6 +151,12 @@ impl Meter {
     pub fn on_failure(mut self, mode: FailureMode) -> Meter {
         self.on_failure = Some(mode);
         self
+    }
+
+    /// A verdict on this limit, as a decision.
+    #[inline]
+    pub(crate) fn decision(&self, verdict: Verdict) -> Decision {
+        Decision::new(self.name, self.limit(), self.capacity, verdict)
     }
 
     /// The name that decisions carry.

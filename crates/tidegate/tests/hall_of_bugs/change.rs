@@ -53,12 +53,12 @@ fn row_65_a_reload_fills_nothing() {
 fn row_66_a_change_is_seen_by_the_next_check() {
     let (limiter, _) = limiter(named(Limit::per_hour(100)));
     for key in 0..1_000_u64 {
-        assert!(limiter.is_allowed(key));
+        assert!(limiter.allow(key));
     }
     limiter.set_policy(named(Limit::per_hour(3))).expect("a valid policy");
     for key in 0..1_000_u64 {
         let decision = limiter.check(key).expect("an answer");
-        assert_eq!((decision.limit(), decision.remaining()), (3, 1), "{key}");
+        assert_eq!((decision.capacity(), decision.remaining()), (3, 1), "{key}");
     }
 }
 
@@ -87,7 +87,7 @@ fn row_68_a_million_keys_take_no_more_room_than_a_thousand() {
     let store = MemoryStore::builder().max_keys(1_000).clock(clock).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
     for key in 0..1_000_000_u64 {
-        limiter.is_allowed(key);
+        limiter.allow(key);
     }
     assert!(limiter.store().count_keys() < 4_000, "{} and the shared ones", limiter.store().count_keys());
     assert!(limiter.store().overflowed() > 900_000);
@@ -102,11 +102,11 @@ fn row_69_a_full_store_harms_neither_old_keys_nor_new_ones() {
     let limiter = Limiter::with_store(Limit::per_hour(3), store).expect("a valid policy");
     assert_eq!(passes(&limiter, 5), 3);
     let newcomers: Vec<u64> = (0..2_000).collect();
-    let admitted = newcomers.iter().filter(|key| limiter.is_allowed(**key)).count();
+    let admitted = newcomers.iter().filter(|key| limiter.allow(**key)).count();
     assert!(admitted > 500, "newcomers are served: {admitted}");
     assert_eq!(passes(&limiter, 5), 0, "whoever was limited still is");
     for key in newcomers.iter().take(50) {
-        let more = (0..9).filter(|_| limiter.is_allowed(*key)).count();
+        let more = (0..9).filter(|_| limiter.allow(*key)).count();
         assert!(more <= 3, "and nobody gets more than the limit");
     }
 }
@@ -123,7 +123,7 @@ fn row_70_a_full_store_is_not_searched() {
             let store = MemoryStore::builder().max_keys(keys).overflow(overflow).clock(clock).build();
             let limiter = Limiter::with_store(limit(words), store.expect("valid settings")).expect("a valid policy");
             let mut newcomers = 0_u64..;
-            let mut insert = |count| newcomers.by_ref().take(count).for_each(|key| _ = limiter.is_allowed(key));
+            let mut insert = |count| newcomers.by_ref().take(count).for_each(|key| _ = limiter.allow(key));
             insert(2 * keys);
             quickest(|| insert(100))
         };
@@ -160,7 +160,7 @@ fn row_71_each_key_is_forgotten_by_its_own_limit() {
             clock.advance(Duration::from_secs(1));
             // Others come and go, whose states are swept.
             for key in 0..100_u64 {
-                limiter.is_allowed(second * 1_000 + key);
+                limiter.allow(second * 1_000 + key);
             }
         }
         assert_eq!(passes(&limiter, 9), 1, "{kind}: four of the hour are used");

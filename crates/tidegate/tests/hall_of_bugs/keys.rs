@@ -20,12 +20,12 @@ fn resident() -> u64 {
 fn row_72_long_keys_are_not_kept() {
     let (limiter, _) = limiter(Limit::per_hour(1));
     let mut key = vec![b'x'; 1 << 20];
-    assert!(limiter.is_allowed(key.as_slice()));
+    assert!(limiter.allow(key.as_slice()));
     let before = resident();
     for number in 0..500_u32 {
         key[..4].copy_from_slice(&number.to_le_bytes());
-        assert!(limiter.is_allowed(key.as_slice()), "another key");
-        assert!(!limiter.is_allowed(key.as_slice()), "and it is known");
+        assert!(limiter.allow(key.as_slice()), "another key");
+        assert!(!limiter.allow(key.as_slice()), "and it is known");
     }
     let grown = resident().saturating_sub(before);
     // Other tests run beside this one, and a sanitizer keeps what was freed for a while.
@@ -39,10 +39,10 @@ fn row_73_parts_of_a_key_are_not_mixed_up() {
     let (limiter, _) = limiter(Limit::per_hour(1));
     let pairs = [("a:b", "c"), ("a", "b:c"), ("a:b:c", ""), ("", "a:b:c"), ("a", "b"), ("ab", ""), ("", "ab")];
     for pair in pairs {
-        assert!(limiter.is_allowed(pair), "{pair:?}");
+        assert!(limiter.allow(pair), "{pair:?}");
     }
-    assert!(pairs.iter().all(|pair| !limiter.is_allowed(*pair)));
-    assert!(limiter.is_allowed("a:b:c") && limiter.is_allowed("ab"), "and one part is not two");
+    assert!(pairs.iter().all(|pair| !limiter.allow(*pair)));
+    assert!(limiter.allow("a:b:c") && limiter.allow("ab"), "and one part is not two");
 }
 
 /// ashita-ai/tessera#185: keys were cut off, so that all tenants shared one.
@@ -52,7 +52,7 @@ fn row_74_long_keys_differ_in_their_last_byte() {
     for length in [31, 63, 64, 65, 255, 4_096] {
         let prefix = "k".repeat(length);
         for last in ["a", "b", "ab", ""] {
-            assert!(limiter.is_allowed(format!("{prefix}{last}").as_str()), "{length} and {last:?}");
+            assert!(limiter.allow(format!("{prefix}{last}").as_str()), "{length} and {last:?}");
         }
     }
 }
@@ -65,7 +65,7 @@ fn row_75_spellings_that_mean_the_same_are_one_key_where_told() {
     let rule = Rule::new("login", Limit::per_hour(1)).key([KeyAttribute::new("email").ignoring_case()]);
     let (limiter, _) = limiter(Policy::new().rule(rule));
     let spellings = ["Alice@Example.com", "alice@example.com", "ALICE@EXAMPLE.COM", "aLiCe@example.com"];
-    let admitted = spellings.iter().filter(|email| limiter.is_allowed(Request::new("").with("email", **email)));
+    let admitted = spellings.iter().filter(|email| limiter.allow(Request::new("").with("email", **email)));
     assert_eq!(admitted.count(), 1);
 }
 
@@ -76,7 +76,7 @@ fn row_75_spellings_that_mean_the_same_are_one_key_where_told() {
 fn row_76_a_network_is_one_caller() {
     let rule = Rule::new("client", Limit::per_hour(1)).key([KeyAttribute::new("ip").by_network(32, 64)]);
     let (limiter, _) = limiter(Policy::new().rule(rule));
-    let asks = |address: &str| limiter.is_allowed(Request::new("").with("ip", address));
+    let asks = |address: &str| limiter.allow(Request::new("").with("ip", address));
     let admitted = (0..10_000_u32).filter(|host| asks(&format!("2001:db8::{:x}:{:x}", host >> 8, host & 0xff)));
     assert_eq!(admitted.count(), 1, "ten thousand addresses of one network");
     assert!(asks("2001:db8:0:1::1"), "and one of another");
@@ -95,12 +95,12 @@ fn row_78_a_missing_attribute_is_not_a_value() {
     let without = || Request::new("alice").with("user", "alice");
     assert!(make(Missing::Error).check(without()).is_err());
     let shares = make(Missing::Shared);
-    assert!(shares.is_allowed(without()) && !shares.is_allowed(without()), "one limit for all without");
+    assert!(shares.allow(without()) && !shares.allow(without()), "one limit for all without");
     for no_address in ["", "unknown", "null"] {
         assert!(shares.check(Request::new("bob").with("ip", no_address)).is_err(), "{no_address:?} is no address");
     }
     let skips = make(Missing::Skip);
-    assert!((0..10).all(|_| skips.is_allowed(without())), "if the rule is told to be skipped");
+    assert!((0..10).all(|_| skips.allow(without())), "if the rule is told to be skipped");
 }
 
 /// redis/redis#663, firedancer-io/firedancer#4830: keys could be chosen to fall
@@ -110,7 +110,7 @@ fn row_81_nobody_knows_where_a_key_falls() {
     let refused_by_one_store = || -> BTreeSet<u64> {
         let store = MemoryStore::builder().max_keys(1_000).overflow(Overflow::Refuse).build().expect("valid settings");
         let limiter = Limiter::with_store(limit("1/h"), store).expect("a valid policy");
-        (0..3_000_u64).filter(|key| !limiter.is_allowed(*key)).collect()
+        (0..3_000_u64).filter(|key| !limiter.allow(*key)).collect()
     };
     let (one, other) = (refused_by_one_store(), refused_by_one_store());
     assert!(one.len() > 500 && other.len() > 500, "both were full");

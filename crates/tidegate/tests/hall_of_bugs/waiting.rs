@@ -292,7 +292,7 @@ fn row_42_a_store_under_churn_stays_as_large_as_it_is() {
                 let (limiter, clock) = (&limiter, &clock);
                 scope.spawn(move || {
                     for number in 0..20_000 {
-                        limiter.is_allowed(thread * 1_000_000 + number);
+                        limiter.allow(thread * 1_000_000 + number);
                         if number % 1_000 == 0 {
                             clock.advance(Duration::from_millis(50));
                         }

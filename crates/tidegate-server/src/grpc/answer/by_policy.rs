@@ -234,7 +234,7 @@ impl Say {
                 limit: Some(Shown {
                     rule: Some(decision.rule()),
                     name: Some(decision.rule().as_str().into()),
-                    capacity: decision.limit(),
+                    capacity: decision.capacity(),
                     period,
                 }),
                 remaining: decision.remaining(),

@@ -150,7 +150,7 @@ fn what_the_caller_did_wrong_has_no_stand_in() {
     let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
     let builder = Limiter::builder(Limit::per_second(5)).store(store);
     let limiter = builder.on_failure(FailureMode::Open).build().expect("a valid policy");
-    assert!(limiter.is_allowed(Request::new("alice").id("a")));
+    assert!(limiter.allow(Request::new("alice").id("a")));
     let reused = limiter.check(Request::new("alice").cost(2).id("a"));
     assert!(matches!(reused, Err(CheckError::IdReused { .. })), "{reused:?}");
 }
