@@ -138,6 +138,38 @@ impl Limit {
         valid(Limit::checked(AlgorithmKind::SlidingCounter, count, period))
     }
 
+    /// [`per_second`](Limit::per_second) of a number that comes from elsewhere.
+    ///
+    /// # Errors
+    /// If the number is out of bounds.
+    pub fn try_per_second(count: u64) -> Result<Limit, ConfigError> {
+        Limit::try_token_bucket(count, Duration::from_secs(1))
+    }
+
+    /// [`per_minute`](Limit::per_minute) of a number that comes from elsewhere.
+    ///
+    /// # Errors
+    /// If the number is out of bounds.
+    pub fn try_per_minute(count: u64) -> Result<Limit, ConfigError> {
+        Limit::try_token_bucket(count, Duration::from_secs(60))
+    }
+
+    /// [`per_hour`](Limit::per_hour) of a number that comes from elsewhere.
+    ///
+    /// # Errors
+    /// If the number is out of bounds.
+    pub fn try_per_hour(count: u64) -> Result<Limit, ConfigError> {
+        Limit::try_token_bucket(count, Duration::from_secs(3_600))
+    }
+
+    /// [`per_day`](Limit::per_day) of a number that comes from elsewhere.
+    ///
+    /// # Errors
+    /// If the number is out of bounds.
+    pub fn try_per_day(count: u64) -> Result<Limit, ConfigError> {
+        Limit::try_token_bucket(count, Duration::from_secs(86_400))
+    }
+
     /// [`token_bucket`](Limit::token_bucket) for numbers that are not literals.
     ///
     /// # Errors

@@ -101,3 +101,20 @@ fn a_key_is_shown_to_people_by_its_parts() {
     assert_eq!(Key::from(()).to_string(), "");
     assert_eq!(format!("{:?}", Key::from(&b"\xff\n"[..])), "Key(\\xff\\n)");
 }
+
+#[test]
+fn a_number_of_any_width_is_its_digits_and_sixteen_bytes_are_themselves() {
+    let text: std::sync::Arc<str> = "-7".into();
+    for key in
+        [Key::from(-7_i8), Key::from(-7_i16), Key::from(-7), Key::from(-7_i64), Key::from(-7_isize), Key::from(&text)]
+    {
+        assert_eq!(key, Key::from("-7"));
+    }
+    for key in [Key::from(7_u8), Key::from(7_u16), Key::from(7_u32), Key::from(7_u64), Key::from(7_usize), Key::from(7)]
+    {
+        assert_eq!(key, Key::from("7"));
+    }
+    assert_eq!(Key::from(i64::MIN), Key::from("-9223372036854775808"));
+    assert_eq!(Key::from(*b"0123456789abcdef"), Key::from("0123456789abcdef"));
+    assert_eq!(Key::from((*b"0123456789abcdef", -1, &text)), Key::from(("0123456789abcdef", "-1", "-7")));
+}

@@ -3,8 +3,9 @@
 //! ```text
 //! [algorithm] COUNT/[NUMBER]UNIT [burst N | queue N | from-first]
 //! ```
-//! The algorithm is `token-bucket` unless named. Printing gives the shortest
-//! words that parse back to the same limit.
+//! The algorithm is `token-bucket` unless named. `per` and spaces may stand for
+//! the slash, and `k` and `M` for thousands and millions. Printing gives the
+//! shortest words that parse back to the same limit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,7 +90,29 @@ impl FromStr for Limit {
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
     fn from_str(text: &str) -> Result<Limit, ConfigError> {
-        Parser { text, words: text.split_whitespace().peekable() }.limit()
+        Limit::parse(text)
+    }
+}
+
+impl Limit {
+    /// A limit from words.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// for words in ["5/min", "5 / min", "5 per minute"] {
+    ///     assert_eq!(Limit::parse(words)?, Limit::per_minute(5));
+    /// }
+    /// assert_eq!(Limit::parse("2k/s burst 1M")?, Limit::per_second(2_000).burst(1_000_000));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the words are no limit, or its numbers are out of bounds.
+    pub fn parse(text: &str) -> Result<Limit, ConfigError> {
+        let slashed = text.split_whitespace().map(|word| if word == "per" { "/" } else { word });
+        let joined = slashed.collect::<Vec<_>>().join(" ").replace(" / ", "/").replace("/ ", "/").replace(" /", "/");
+        Parser { text, words: joined.split_whitespace().peekable() }.limit()
     }
 }
 
@@ -151,12 +174,17 @@ impl<'t> Parser<'t> {
     /// A number: `word`, or else the next one.
     fn number(&mut self, expected: &'static str, word: Option<&'t str>) -> Result<u64, ConfigError> {
         let word = word.or_else(|| self.words.next()).unwrap_or_default();
-        let digits: String = word.chars().filter(|digit| *digit != '_').collect();
+        let (number, times) = match word.strip_suffix(['k', 'M']) {
+            Some(number) if word.ends_with('k') => (number, 1_000),
+            Some(number) => (number, 1_000_000),
+            None => (word, 1),
+        };
+        let digits: String = number.chars().filter(|digit| *digit != '_').collect();
         if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(self.unreadable(expected, word));
         }
         // Only overflow is left: refuse it like any other number too large.
-        Ok(digits.parse().unwrap_or(u64::MAX))
+        Ok(digits.parse().unwrap_or(u64::MAX).saturating_mul(times))
     }
 
     fn unreadable(&self, expected: &'static str, found: &str) -> ConfigError {

@@ -60,7 +60,7 @@ pub(super) fn address(value: KeyPart<'_>) -> Option<IpAddr> {
     match value {
         KeyPart::Address(address) => Some(address),
         KeyPart::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
-        KeyPart::Number(_) => None,
+        KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) => None,
     }
 }
 

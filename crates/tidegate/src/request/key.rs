@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// Whose limit is asked for.
 ///
@@ -106,7 +107,7 @@ impl<'a> Key<'a> {
     pub(crate) fn part(part: KeyPart<'a>) -> Key<'a> {
         match part {
             KeyPart::Bytes(bytes) => Key::borrowed(bytes),
-            KeyPart::Number(_) | KeyPart::Address(_) => Key::written(part),
+            KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) | KeyPart::Address(_) => Key::written(part),
         }
     }
 
@@ -180,6 +181,10 @@ pub enum KeyPart<'a> {
     Bytes(&'a [u8]),
     /// A number: the same as its decimal text.
     Number(u64),
+    /// A negative number: the same as its decimal text.
+    Negative(i64),
+    /// Sixteen bytes, such as those of a UUID, as they are.
+    Uuid([u8; 16]),
     /// An address: the same as its text.
     Address(IpAddr),
 }
@@ -191,7 +196,7 @@ impl<'a> KeyPart<'a> {
     {
         match self {
             KeyPart::Bytes(bytes) => bytes,
-            KeyPart::Number(_) | KeyPart::Address(_) => {
+            KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) | KeyPart::Address(_) => {
                 self.write_text(text);
                 text.written()
             }
@@ -202,7 +207,7 @@ impl<'a> KeyPart<'a> {
     pub(crate) fn canonical(self) -> KeyPart<'a> {
         match self {
             KeyPart::Address(address) => KeyPart::Address(address.to_canonical()),
-            KeyPart::Bytes(_) | KeyPart::Number(_) => self,
+            KeyPart::Bytes(_) | KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) => self,
         }
     }
 
@@ -210,7 +215,9 @@ impl<'a> KeyPart<'a> {
     pub(crate) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             KeyPart::Bytes(bytes) => look(bytes),
-            KeyPart::Number(_) | KeyPart::Address(_) => look(self.bytes(&mut Writer::default())),
+            KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) | KeyPart::Address(_) => {
+                look(self.bytes(&mut Writer::default()))
+            }
         }
     }
 
@@ -222,7 +229,12 @@ impl<'a> KeyPart<'a> {
                 writer.push(bytes);
                 Ok(())
             }
+            KeyPart::Uuid(bytes) => {
+                writer.push(&bytes);
+                Ok(())
+            }
             KeyPart::Number(number) => write!(writer, "{number}"),
+            KeyPart::Negative(number) => write!(writer, "{number}"),
             KeyPart::Address(address) => write!(writer, "{address}"),
         };
     }
@@ -289,14 +301,53 @@ impl<'a> From<&'a [u8]> for KeyPart<'a> {
         KeyPart::Bytes(bytes)
     }
 }
-impl From<u64> for KeyPart<'_> {
-    fn from(number: u64) -> Self {
-        KeyPart::Number(number)
-    }
-}
 impl From<IpAddr> for KeyPart<'_> {
     fn from(address: IpAddr) -> Self {
         KeyPart::Address(address)
+    }
+}
+
+/// Numbers are their digits: `42_u8` and `"42"` are one key.
+macro_rules! number {
+    ($part:expr, $($number:ty),+) => {$(
+        impl From<$number> for KeyPart<'_> {
+            fn from(number: $number) -> Self {
+                $part(number as _)
+            }
+        }
+        impl From<$number> for Key<'_> {
+            fn from(number: $number) -> Self {
+                Key::written(number.into())
+            }
+        }
+    )+};
+}
+
+number!(KeyPart::Number, u8, u16, u32, u64, usize);
+number!(signed, i8, i16, i32, i64, isize);
+
+fn signed(number: i64) -> KeyPart<'static> {
+    u64::try_from(number).map_or(KeyPart::Negative(number), KeyPart::Number)
+}
+
+impl From<[u8; 16]> for KeyPart<'_> {
+    fn from(bytes: [u8; 16]) -> Self {
+        KeyPart::Uuid(bytes)
+    }
+}
+impl From<[u8; 16]> for Key<'_> {
+    fn from(bytes: [u8; 16]) -> Self {
+        Key::written(bytes.into())
+    }
+}
+impl<'a> From<&'a Arc<str>> for KeyPart<'a> {
+    fn from(text: &'a Arc<str>) -> Self {
+        KeyPart::Bytes(text.as_bytes())
+    }
+}
+impl<'a> From<&'a Arc<str>> for Key<'a> {
+    fn from(text: &'a Arc<str>) -> Self {
+        Key::borrowed(text.as_bytes())
     }
 }
 
@@ -321,11 +372,6 @@ impl<'a> From<&'a [u8]> for Key<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
         Key::borrowed(bytes)
-    }
-}
-impl From<u64> for Key<'_> {
-    fn from(number: u64) -> Self {
-        Key::written(number.into())
     }
 }
 impl From<IpAddr> for Key<'_> {
