@@ -6,7 +6,7 @@
 //! comes back without a thread and without a pause.
 
 use super::labels::{Label, Listed};
-use super::overflow::{Full, Overflow, Visit};
+use super::overflow::{Full, Overflow};
 use crate::store::{AnyState, HeapKernel};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock};
 use crate::time::Micros;
@@ -54,41 +54,6 @@ impl Heap {
 
     pub(super) fn lock(&self, bucket: usize) -> MutexGuard<'_, Bucket> {
         lock(&self.buckets[bucket])
-    }
-
-    /// Lets `visit` decide on the state of a key.
-    pub(super) fn visit<V: Visit<AnyState>>(
-        &self,
-        fingerprint: u64,
-        kernel: &HeapKernel,
-        now: Micros,
-        mut visit: V,
-    ) -> V::Answer {
-        let mut bucket = self.lock(self.bucket(fingerprint));
-        if let Some(entry) = Heap::find(&mut bucket, fingerprint) {
-            let (answer, changed) = visit.step(entry.decoded(kernel), now);
-            if changed {
-                entry.until = kernel.forget_at(&entry.state);
-                entry.kernel.get_or_insert_with(|| kernel.clone());
-            }
-            return answer;
-        }
-        let at = self.recall(now);
-        let mut state = visit.fresh(at);
-        let (answer, changed) = visit.step(&mut state, at);
-        if !changed || !visit.takes_room(at) {
-            return answer;
-        }
-        // Whether others matter is for the clock to say.
-        match self.make_room(&mut bucket, now) {
-            Ok(()) => {
-                bucket.push(Entry::new(fingerprint, kernel, state, visit.label()));
-                drop(bucket);
-                self.sweep(now);
-                answer
-            }
-            Err(full) => visit.without_room(full, at),
-        }
     }
 
     pub(super) fn find(bucket: &mut Bucket, fingerprint: u64) -> Option<&mut Entry> {
@@ -180,6 +145,12 @@ impl Entry {
         self.kernel.get_or_insert_with(|| kernel.clone());
     }
 
+    /// Notes until when a state matters that was changed in its place.
+    pub(super) fn renew(&mut self, kernel: &HeapKernel) {
+        self.until = kernel.forget_at(&self.state);
+        self.kernel.get_or_insert_with(|| kernel.clone());
+    }
+
     /// Takes the state out, to be [set](Entry::set) again under the same lock.
     pub(super) fn take(&mut self, kernel: &HeapKernel) -> AnyState {
         std::mem::take(self.decoded(kernel))
@@ -187,7 +158,7 @@ impl Entry {
 
     /// The state; one of a snapshot is decoded once, and not for every check
     /// that changes nothing.
-    fn decoded(&mut self, kernel: &HeapKernel) -> &mut AnyState {
+    pub(super) fn decoded(&mut self, kernel: &HeapKernel) -> &mut AnyState {
         if let AnyState::Encoded(bytes) = &self.state {
             self.state = kernel.decode(bytes).unwrap_or_default();
             self.kernel.get_or_insert_with(|| kernel.clone());
@@ -218,48 +189,45 @@ impl Entry {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::kernel::{Verb, Verdict};
     use crate::limit::Limit;
     use crate::name::Name;
-    use crate::store::{Meter, MeterKernel};
+    use crate::request::Key;
+    use crate::store::memory::MemoryStore;
+    use crate::store::memory::single::Single;
+    use crate::store::{Check, Meter, MeterKernel};
 
     const HOUR: u64 = 3_600_000_000;
 
     /// A log that holds one instant for an hour.
+    fn meter() -> Meter {
+        Meter::new(Name::literal("log"), Limit::sliding_log(1, std::time::Duration::from_secs(3_600)))
+    }
+
     fn kernel() -> HeapKernel {
-        let meter = Meter::new(Name::literal("log"), Limit::sliding_log(1, std::time::Duration::from_secs(3_600)));
-        match meter.kernel() {
+        match meter().kernel() {
             MeterKernel::Heap(kernel) => kernel.clone(),
             MeterKernel::Bucket(_) | MeterKernel::Window(_) => unreachable!("logs live on the heap"),
         }
     }
 
-    /// Charges one unit, or says when there will be room.
-    struct Charge(HeapKernel);
-
-    impl Visit<AnyState> for Charge {
-        type Answer = Result<bool, Micros>;
-
-        fn step(&mut self, state: &mut AnyState, at: Micros) -> (Self::Answer, bool) {
-            let (verdict, changed) = crate::kernel::decide(&*self.0, state, at, crate::kernel::Verb::Charge, 1);
-            (Ok(verdict.allowed), changed)
-        }
-
-        fn fresh(&mut self, _: Micros) -> AnyState {
-            AnyState::Fresh
-        }
-
-        fn label(&self) -> Option<Label<'_>> {
-            None
-        }
-
-        fn without_room(&mut self, full: Full, _: Micros) -> Self::Answer {
-            Err(full.until)
-        }
-    }
-
     impl Heap {
+        /// Charges one unit, or says when there will be room.
         fn charge(&self, now: u64, fingerprint: u64) -> Result<bool, Micros> {
-            self.visit(fingerprint, &kernel(), Micros::new(now), Charge(kernel()))
+            let verdict = self.ask(Verb::Charge, now, fingerprint);
+            if verdict.degraded {
+                Err(Micros::new(now).saturating_add(verdict.retry_after))
+            } else {
+                Ok(verdict.allowed)
+            }
+        }
+
+        fn ask(&self, verb: Verb, now: u64, fingerprint: u64) -> Verdict {
+            let builder = MemoryStore::builder().max_keys(1).overflow(Overflow::Refuse);
+            let store = builder.build().expect("valid settings");
+            let (meter, key) = (meter(), Key::from("key"));
+            let check = Check::new(&meter, &key, verb, 1).expect("a cost of one");
+            Single { store: &store, check, fingerprint, now: Micros::new(now) }.decide_on_heap(self, &kernel())
         }
 
         fn count(&self, now: u64) -> usize {
@@ -307,31 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_takes_no_room() {
-        struct Look;
-
-        impl Visit<AnyState> for Look {
-            type Answer = ();
-
-            fn step(&mut self, _: &mut AnyState, _: Micros) -> ((), bool) {
-                ((), false)
-            }
-
-            fn fresh(&mut self, _: Micros) -> AnyState {
-                AnyState::Fresh
-            }
-
-            fn label(&self) -> Option<Label<'_>> {
-                None
-            }
-
-            fn without_room(&mut self, _: Full, _: Micros) {
-                unreachable!("nothing is written")
-            }
-        }
-
+    fn a_peek_takes_no_room() {
         let heap = Heap::new(32, Overflow::Refuse);
-        heap.visit(3 << 62, &kernel(), Micros::new(100), Look);
+        assert!(heap.ask(Verb::Peek, 100, 3 << 62).allowed);
         assert!(heap.lock(3).is_empty());
     }
 

@@ -5,10 +5,15 @@
 //! would move, and moves nothing.
 
 use super::MemoryStore;
-use super::several::{Seat, Turn};
+use super::turn::{Seat, Turn};
 use crate::kernel::{self, Kernel, Verb};
 use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
+
+/// Whether the limit of a check came in the place of others.
+pub(super) fn has_predecessors(check: &Check<'_>) -> bool {
+    !check.meter().predecessors().is_empty()
+}
 
 impl MemoryStore {
     /// Adds a turn for each predecessor that still matters.
