@@ -217,36 +217,37 @@ impl SharedState<'_> {
         }
     }
 
+    fn entry(&self) -> Option<&Entry> {
+        match &self.shard {
+            Guard::Own(shard) => shard.get(&self.place),
+            Guard::Lent(shard) => shard.get(&self.place),
+        }
+    }
+
     /// A [copy](Kernel::copy) of the state: a long log stays short here, and
     /// no check waits for all of it to be copied.
-    pub(super) fn copy(&mut self, kernel: &MeterKernel, now: Micros) -> MeterState {
-        let place = self.place;
-        self.shard().get(&place).map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
+    pub(super) fn copy(&self, kernel: &MeterKernel, now: Micros) -> MeterState {
+        self.entry().map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
     }
 
     /// Whether the key has used it.
-    pub(super) fn is_used(&mut self) -> bool {
-        let (place, fingerprint) = (self.place, self.fingerprint);
-        self.shard().get(&place).is_some_and(|entry| entry.users.includes(fingerprint))
+    pub(super) fn is_used(&self) -> bool {
+        self.entry().is_some_and(|entry| entry.users.includes(self.fingerprint))
     }
 
     /// Whether the key may give back what it used, or forget it: not if it may
-    /// have been the others who did.
-    pub(super) fn is_surely_used(&mut self) -> bool {
-        let place = self.place;
-        let is_known = |entry: &Entry| matches!(entry.users, Users::Known(_));
-        self.is_used() && self.shard().get(&place).is_some_and(is_known)
+    /// have been other keys that did.
+    fn is_surely_used(&self) -> bool {
+        self.is_used() && self.entry().is_some_and(|entry| matches!(entry.users, Users::Known(_)))
     }
 
     /// What the key starts with that finds room: the state, if it has used it.
-    pub(super) fn inherited(&mut self, kernel: &MeterKernel, now: Micros) -> MeterState {
-        let (place, fingerprint) = (self.place, self.fingerprint);
-        let used = self.shard().get(&place).filter(|entry| entry.users.includes(fingerprint));
-        used.map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
+    pub(super) fn inherited(&self, kernel: &MeterKernel, now: Micros) -> MeterState {
+        if self.is_used() { self.copy(kernel, now) } else { MeterState::Fresh }
     }
 
     /// Makes sure that the state can be replaced.
-    pub(super) fn make_room(&mut self, now: Micros) -> Result<(), Full> {
+    fn make_room(&mut self, now: Micros) -> Result<(), Full> {
         let place = self.place;
         let shard = self.shard();
         if shard.len() >= MOST && !shard.contains_key(&place) {

@@ -83,8 +83,8 @@ impl MemoryStore {
     /// Charges all or none; `None` if that is not simple, and nothing has changed.
     pub(super) fn charge_all(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Option<Micros> {
         match checks.len() {
-            ..=USUAL_CHARGES => self.charge_up_to::<USUAL_CHARGES>(checks, verdicts),
-            ..=MAX_CHARGES => self.charge_up_to::<MAX_CHARGES>(checks, verdicts),
+            count if count <= USUAL_CHARGES => self.charge_up_to::<USUAL_CHARGES>(checks, verdicts),
+            count if count <= MAX_CHARGES => self.charge_up_to::<MAX_CHARGES>(checks, verdicts),
             _ => None,
         }
     }

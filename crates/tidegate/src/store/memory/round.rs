@@ -149,19 +149,15 @@ impl MemoryStore {
     fn load(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>, now: Micros) {
         let kernel = turn.check.meter().kernel();
         let shelf = self.shelf(turn.shelf);
-        let mut shared = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint));
-        turn.has_used = matches!(turn.seat, Seat::Own) || shared.as_mut().is_some_and(SharedState::is_used);
+        let shared = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint));
+        turn.has_used = matches!(turn.seat, Seat::Own) || shared.as_ref().is_some_and(SharedState::is_used);
         (turn.state, turn.at) = match turn.seat {
             Seat::Own => (shelf.load(held, turn), now),
-            Seat::Missing(_) => {
-                return;
-            }
-            Seat::Claimed | Seat::Unneeded => {
-                let state = shared.map(|mut state| state.inherited(kernel, now));
-                (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
-            }
-            Seat::Shared => {
-                let state = shared.map(|mut state| state.copy(kernel, now));
+            Seat::Missing(_) => return,
+            Seat::Shared | Seat::Claimed | Seat::Unneeded => {
+                let is_shared = matches!(turn.seat, Seat::Shared);
+                let state =
+                    shared.map(|state| if is_shared { state.copy(kernel, now) } else { state.inherited(kernel, now) });
                 (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
             }
         };
@@ -202,15 +198,9 @@ impl MemoryStore {
     /// Puts back what was taken for a turn that was not [saved](Self::save):
     /// a kernel of the user's own has panicked, and is not asked again.
     fn settle(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>) {
-        let shelf = self.shelf(turn.shelf);
-        match turn.seat {
-            Seat::Own if !turn.is_loaded => {}
-            Seat::Own if turn.is_custom() => shelf.put_back(held, turn),
-            Seat::Claimed if turn.is_custom() => shelf.give_up(held, turn),
-            Seat::Shared if turn.is_custom() => {}
-            Seat::Own | Seat::Claimed | Seat::Shared | Seat::Unneeded | Seat::Missing(_) => {
-                self.save(held, shared, turn);
-            }
+        turn.changed &= !turn.is_custom();
+        if turn.is_loaded || !matches!(turn.seat, Seat::Own) {
+            self.save(held, shared, turn);
         }
     }
 }

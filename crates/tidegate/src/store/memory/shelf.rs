@@ -8,16 +8,15 @@ use super::overflow::Full;
 use super::pack::Pack;
 use super::table::{Pair, Table};
 use super::turn::Turn;
-use crate::kernel::Kernel;
 use crate::store::{AnyState, Check, MeterKernel, MeterState};
 use crate::sync::MutexGuard;
 use crate::time::Micros;
 
 impl MemoryStore {
+    /// The number of the shelf where the state of a check is kept.
     pub(super) fn shelf_of(&self, check: Check<'_>) -> usize {
         match check.meter().kernel() {
-            MeterKernel::Bucket(bucket) if bucket.is_narrow() => 0,
-            MeterKernel::Window(window) if window.is_narrow() => 0,
+            kernel if kernel.is_narrow() => 0,
             MeterKernel::Bucket(_) | MeterKernel::Window(_) => 1,
             MeterKernel::Heap(_) => 2,
         }
@@ -75,10 +74,9 @@ pub(super) trait Shelf {
     fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full>;
     /// The state in the key's slot, which is to be saved again.
     fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState;
-    /// Puts the state into the key's slot.
+    /// Puts the state into the key's slot. Of one that has not changed, the
+    /// kernel is not asked until when it matters.
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
-    /// Gives back the state that was loaded, as it is.
-    fn put_back(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
     /// Leaves the slot that was taken for a key, as if it had never been.
     fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>);
     /// The time for a key that has no slot.
@@ -135,9 +133,6 @@ where
         }
     }
 
-    /// What is loaded from a table is a copy.
-    fn put_back(&self, _: &mut Held<'_>, _: &mut Turn<'_>) {}
-
     fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
         if let Some((line, slot)) = self.slot(held, turn) {
             Self::vacate(line, slot);
@@ -185,17 +180,11 @@ impl Shelf for Heap {
 
     fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
         let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        let until = turn.check.meter().kernel().forget_at(&turn.state);
         let entry = Heap::find(bucket, turn.fingerprint);
         if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, turn.check.meter().kernel()) {
-            entry.set(kernel, std::mem::take(turn.state.heap_mut()), until);
-        }
-    }
-
-    fn put_back(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        if let Some(entry) = Heap::find(bucket, turn.fingerprint) {
-            entry.put_back(std::mem::take(turn.state.heap_mut()));
+            let state = turn.state.heap_mut();
+            let until = if turn.changed { kernel.forget_at(state) } else { entry.until() };
+            entry.set(kernel, std::mem::take(state), until);
         }
     }
 

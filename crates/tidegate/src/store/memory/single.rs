@@ -128,9 +128,9 @@ impl MemoryStore {
         now: Micros,
     ) -> Verdict {
         let single = Single { store: self, check, fingerprint, now };
-        match (check.meter().kernel(), absent_from) {
-            (MeterKernel::Bucket(bucket), Some(line)) => single.decide_further(&self.narrow, bucket, line),
-            (MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_), _) => single.decide(),
+        match check.meter().kernel() {
+            MeterKernel::Bucket(bucket) => single.decide_in(&self.narrow, bucket, absent_from),
+            MeterKernel::Window(_) | MeterKernel::Heap(_) => unreachable!("the planner charges one bucket"),
         }
     }
 
@@ -165,61 +165,41 @@ impl Single<'_> {
     fn decide(&self) -> Verdict {
         let store = self.store;
         match self.check.meter().kernel() {
-            MeterKernel::Bucket(kernel) if kernel.is_narrow() => self.decide_in(&store.narrow, kernel),
-            MeterKernel::Window(kernel) if kernel.is_narrow() => self.decide_in(&store.narrow, kernel),
-            MeterKernel::Bucket(kernel) => self.decide_in(store.wide(), kernel),
-            MeterKernel::Window(kernel) => self.decide_in(store.wide(), kernel),
+            MeterKernel::Bucket(kernel) if kernel.is_narrow() => self.decide_in(&store.narrow, kernel, None),
+            MeterKernel::Window(kernel) if kernel.is_narrow() => self.decide_in(&store.narrow, kernel, None),
+            MeterKernel::Bucket(kernel) => self.decide_in(store.wide(), kernel, None),
+            MeterKernel::Window(kernel) => self.decide_in(store.wide(), kernel, None),
             MeterKernel::Heap(kernel) => self.decide_on_heap(store.heap(), kernel),
         }
     }
 
-    fn decide_in<const STATE: usize, K: Pack<STATE>>(&self, table: &Table<STATE>, kernel: &K) -> Verdict
-    where
-        MeterKernel: Pack<STATE>,
-    {
-        let home = table.home(self.fingerprint);
-        let home_line = table.lock(home.line);
-        match Table::<STATE>::find(&home_line, home.tag) {
-            Some(slot) => self.decide_in_slot(kernel, &home_line, slot),
-            None => self.decide_further(table, kernel, home_line),
-        }
-    }
-
+    /// Decides on a state in a table, whose home line may be locked already.
     #[inline(always)]
-    fn decide_in_slot<const STATE: usize, K: Pack<STATE>>(
-        &self,
-        kernel: &K,
-        line: &LockedLine<'_>,
-        slot: usize,
-    ) -> Verdict {
-        let mut state = kernel.unpack(Table::read(line, slot));
-        let (verdict, changed) = self.step(kernel, &mut state, self.now);
-        if changed {
-            Table::write(line, slot, kernel.pack(&state));
-        }
-        verdict
-    }
-
-    /// Decides on a state that is not in the key's home line, which is locked.
-    #[inline(always)]
-    fn decide_further<'t, const STATE: usize, K: Pack<STATE>>(
+    fn decide_in<'t, const STATE: usize, K: Pack<STATE>>(
         &self,
         table: &'t Table<STATE>,
         kernel: &K,
-        home_line: LockedLine<'t>,
+        absent_from: Option<LockedLine<'t>>,
     ) -> Verdict
     where
         MeterKernel: Pack<STATE>,
     {
-        let home = table.home(self.fingerprint);
-        let found = table.look_further(home_line, home, self.now);
+        let (home, now) = (table.home(self.fingerprint), self.now);
+        let found = match absent_from {
+            Some(home_line) => table.look_further(home_line, home, now),
+            None => table.look_up(home, now),
+        };
         if let Found::Slot(line, slot) = &found {
-            return self.decide_in_slot(kernel, line, *slot);
+            let mut state = kernel.unpack(Table::read(line, *slot));
+            let (verdict, changed) = self.step(kernel, &mut state, now);
+            if changed {
+                Table::write(line, *slot, kernel.pack(&state));
+            }
+            return verdict;
         }
-        let at = table.recall(home, self.now);
         let of_kernel = |state: MeterState| kernel.unpack(self.check.meter().kernel().pack(&state));
-        self.decide_absent(kernel, at, of_kernel, |state| {
-            table.enter(&found, home, self.now, self.store.label(self.check), kernel.pack(&state))
+        self.decide_absent(kernel, table.recall(home, now), of_kernel, |state| {
+            table.enter(&found, home, now, self.store.label(self.check), kernel.pack(&state))
         })
     }
 

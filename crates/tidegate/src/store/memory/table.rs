@@ -148,6 +148,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// Finds a key and locks its lines, as far as they are needed.
+    #[inline(always)]
     pub(super) fn look_up(&self, home: Seat, now: Micros) -> Found<'_> {
         let home_line = self.lock(home.line);
         match Self::find(&home_line, home.tag) {
