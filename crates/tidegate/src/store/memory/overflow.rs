@@ -243,7 +243,8 @@ impl SharedState<'_> {
 
     /// What the key starts with that finds room: the state, if it has used it.
     pub(super) fn inherited(&self, kernel: &MeterKernel, now: Micros) -> MeterState {
-        if self.is_used() { self.copy(kernel, now) } else { MeterState::Fresh }
+        let used = self.entry().filter(|entry| entry.users.includes(self.fingerprint));
+        used.map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
     }
 
     /// Makes sure that the state can be replaced.
