@@ -134,7 +134,7 @@ fn every_new_key_sweeps_a_bucket_and_memory_comes_back() {
     assert_eq!(kept(), [(0, false), (1, true), (1, true), (2, true)]);
     assert_eq!(heap.charge(now, in_bucket(3, 3)), Ok(true));
     assert_eq!(kept(), [(0, false), (0, false), (1, true), (3, true)]);
-    // One where somebody is busy is left for the next time.
+    // A bucket that another thread has locked is left for the next time.
     let busy = heap.lock(2);
     assert_eq!(heap.charge(now, in_bucket(3, 4)), Ok(true));
     drop(busy);
@@ -144,12 +144,12 @@ fn every_new_key_sweeps_a_bucket_and_memory_comes_back() {
 }
 
 #[test]
-fn a_bucket_in_which_somebody_panicked_is_swept_like_any_other() {
+fn a_bucket_in_which_a_kernel_panicked_is_swept_like_any_other() {
     let heap = Heap::new(9, Overflow::Refuse);
     assert_eq!(heap.charge(100, 1), Ok(true));
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _bucket = heap.lock(0);
-        panic!("a kernel of somebody's own");
+        panic!("a custom kernel");
     }));
     assert!(panicked.is_err());
     for fingerprint in [u64::MAX, u64::MAX - 1] {
