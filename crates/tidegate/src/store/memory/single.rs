@@ -4,9 +4,9 @@
 //! other checks, and those that are not simple, are a [`Single`]. A
 //! [round](super::round) would decide the same, but knows neither the kernel nor
 //! the number of checks when it is compiled, and locks both lines of a key: it
-//! takes several times as many instructions. So a single check has functions of
-//! its own for the way to its state. What it does with the state (heal it, share
-//! it for lack of room, charge it) are the functions that the round uses.
+//! takes several times as many instructions. So a single check finds its state
+//! and makes room for it in its own way. Healing, the overflow rule and charging
+//! are the functions that the round uses.
 
 use super::heap::{Entry, Heap};
 use super::line_lock::LockedLine;
@@ -173,7 +173,8 @@ impl Single<'_> {
         }
     }
 
-    /// Decides on a state in a table, whose home line may be locked already.
+    /// Decides on a state in a table. `absent_from` is the key's home line,
+    /// locked, if the key is known not to be there.
     #[inline(always)]
     fn decide_in<'t, const STATE: usize, K: Pack<STATE>>(
         &self,

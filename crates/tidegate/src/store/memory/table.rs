@@ -6,9 +6,9 @@
 //!
 //! - *A state whose time has come is a free slot.* Forgetting takes no pass
 //!   and no thread: the next key that needs the slot writes over it.
-//! - *Every access locks its line*, and the home line stays locked while the
-//!   other is, so two threads can never both find a key absent. Only a refusal
-//!   can do with a [glance](Table::glance).
+//! - *Every access locks its line*, and the home line stays locked until the key
+//!   is found in the other line or has a slot, so two threads can never both find
+//!   a key absent. Only a refusal can do with a [glance](Table::glance).
 //! - *The line's number and the tag give the whole fingerprint*, so two keys
 //!   are taken for one only if all 64 bits of their keyed hashes agree.
 
