@@ -5,23 +5,26 @@
 //! before the clock is read, and a state that has become zero is a free slot.
 //! It never keeps a key's text unless keys are to be [listed](Builder::list_keys).
 
-mod few;
+mod healing;
 mod heap;
 mod ids;
 mod labels;
 mod line_lock;
 mod lines;
+mod migration;
 mod overflow;
 mod pack;
+mod plan;
+mod round;
 #[cfg(all(test, loom))]
 mod schedules;
 mod seeds;
-mod several;
+mod shelf;
 mod single;
 mod snapshot;
-mod succession;
 mod table;
 mod timepiece;
+mod turn;
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -31,7 +34,7 @@ use self::heap::Heap;
 use self::ids::{DEFAULT_IDS_FOR, Ids};
 use self::labels::Label;
 pub use self::overflow::Overflow;
-use self::overflow::{Full, Shared};
+use self::overflow::Shared;
 use self::seeds::Seeds;
 pub use self::snapshot::SnapshotError;
 use self::table::Table;
@@ -252,29 +255,9 @@ impl MemoryStore {
         self.listed.then(|| (check.meter().name(), check.key()))
     }
 
-    #[cold]
-    fn without_room(&self, check: Check<'_>, full: Full, now: Micros) -> Verdict {
-        self.overflowed.fetch_add(1, Ordering::Relaxed);
-        let allowed = self.overflow == Overflow::Allow;
-        let wait = full.until.saturating_since(now).max(Micros::new(1));
-        Verdict {
-            allowed,
-            remaining: if allowed { check.meter().capacity() - check.cost() } else { 0 },
-            retry_after: if allowed { Micros::ZERO } else { wait },
-            reset_after: if allowed { Micros::ZERO } else { wait },
-            delay: Micros::ZERO,
-            degraded: true,
-            repeated: false,
-        }
-    }
-
     #[inline]
     fn wide(&self) -> &Table<3> {
         self.wide.get_or_init(|| Box::new(Table::new(self.max_keys, self.overflow, self.listed)))
-    }
-
-    fn shared(&self) -> &Shared {
-        self.shared.get_or_init(Shared::new)
     }
 
     fn heap(&self) -> &Heap {
@@ -303,9 +286,9 @@ impl ImmediateStore for MemoryStore {
         match (checks, verdicts) {
             ([check, ..], verdicts) if check.id().is_some() => self.decide_once(checks, verdicts),
             ([check], [verdict]) => self.decide_one_now(*check, verdict),
-            (checks, verdicts) => match self.charge_few(checks, verdicts) {
+            (checks, verdicts) => match self.charge_all(checks, verdicts) {
                 Some(now) => Ok(now),
-                None => self.decide_several(checks, verdicts),
+                None => self.decide_together(checks, verdicts),
             },
         }
     }

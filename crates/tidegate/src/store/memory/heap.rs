@@ -6,7 +6,7 @@
 //! comes back without a thread and without a pause.
 
 use super::labels::{Label, Listed};
-use super::overflow::{Full, Overflow, Visit};
+use super::overflow::{Full, Overflow};
 use crate::store::{AnyState, HeapKernel};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock, try_lock};
 use crate::time::Micros;
@@ -54,41 +54,6 @@ impl Heap {
 
     pub(super) fn lock(&self, bucket: usize) -> MutexGuard<'_, Bucket> {
         lock(&self.buckets[bucket])
-    }
-
-    /// Lets `visit` decide on the state of a key.
-    pub(super) fn visit<V: Visit<AnyState>>(
-        &self,
-        fingerprint: u64,
-        kernel: &HeapKernel,
-        now: Micros,
-        mut visit: V,
-    ) -> V::Answer {
-        let mut bucket = self.lock(self.bucket(fingerprint));
-        if let Some(entry) = Heap::find(&mut bucket, fingerprint) {
-            let (answer, changed) = visit.step(entry.decoded(kernel), now);
-            if changed {
-                entry.until = kernel.forget_at(&entry.state);
-                entry.kernel.get_or_insert_with(|| kernel.clone());
-            }
-            return answer;
-        }
-        let at = self.recall(now);
-        let mut state = visit.fresh(at);
-        let (answer, changed) = visit.step(&mut state, at);
-        if !changed || !visit.takes_room(at) {
-            return answer;
-        }
-        // Whether others matter is for the clock to say.
-        match self.make_room(&mut bucket, now) {
-            Ok(()) => {
-                bucket.push(Entry::new(fingerprint, kernel, state, visit.label()));
-                drop(bucket);
-                self.sweep(now);
-                answer
-            }
-            Err(full) => visit.without_room(full, at),
-        }
     }
 
     pub(super) fn find(bucket: &mut Bucket, fingerprint: u64) -> Option<&mut Entry> {
@@ -180,6 +145,12 @@ impl Entry {
         self.kernel.get_or_insert_with(|| kernel.clone());
     }
 
+    /// Notes until when a state matters that was changed in its place.
+    pub(super) fn renew(&mut self, kernel: &HeapKernel) {
+        self.until = kernel.forget_at(&self.state);
+        self.kernel.get_or_insert_with(|| kernel.clone());
+    }
+
     /// Takes the state out, to be [set](Entry::set) again under the same lock.
     pub(super) fn take(&mut self, kernel: &HeapKernel) -> AnyState {
         std::mem::take(self.decoded(kernel))
@@ -187,18 +158,12 @@ impl Entry {
 
     /// The state; one of a snapshot is decoded once, and not for every check
     /// that changes nothing.
-    fn decoded(&mut self, kernel: &HeapKernel) -> &mut AnyState {
+    pub(super) fn decoded(&mut self, kernel: &HeapKernel) -> &mut AnyState {
         if let AnyState::Encoded(bytes) = &self.state {
             self.state = kernel.decode(bytes).unwrap_or_default();
             self.kernel.get_or_insert_with(|| kernel.clone());
         }
         &mut self.state
-    }
-
-    /// Gives back what was [taken](Entry::take), when there is nobody to ask
-    /// until when it matters.
-    pub(super) fn put_back(&mut self, state: AnyState) {
-        self.state = state;
     }
 
     pub(super) fn label(&self) -> Option<Listed> {
@@ -216,215 +181,4 @@ impl Entry {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::limit::Limit;
-    use crate::name::Name;
-    use crate::store::{Meter, MeterKernel};
-
-    const HOUR: u64 = 3_600_000_000;
-
-    /// A log that holds one instant for an hour.
-    fn kernel() -> HeapKernel {
-        let meter = Meter::new(Name::literal("log"), Limit::sliding_log(1, std::time::Duration::from_secs(3_600)));
-        match meter.kernel() {
-            MeterKernel::Heap(kernel) => kernel.clone(),
-            MeterKernel::Bucket(_) | MeterKernel::Window(_) => unreachable!("logs live on the heap"),
-        }
-    }
-
-    /// Charges one unit, or says when there will be room.
-    struct Charge(HeapKernel);
-
-    impl Visit<AnyState> for Charge {
-        type Answer = Result<bool, Micros>;
-
-        fn step(&mut self, state: &mut AnyState, at: Micros) -> (Self::Answer, bool) {
-            let (verdict, changed) = crate::kernel::decide(&*self.0, state, at, crate::kernel::Verb::Charge, 1);
-            (Ok(verdict.allowed), changed)
-        }
-
-        fn fresh(&mut self, _: Micros) -> AnyState {
-            AnyState::Fresh
-        }
-
-        fn label(&self) -> Option<Label<'_>> {
-            None
-        }
-
-        fn without_room(&mut self, full: Full, _: Micros) -> Self::Answer {
-            Err(full.until)
-        }
-    }
-
-    impl Heap {
-        fn charge(&self, now: u64, fingerprint: u64) -> Result<bool, Micros> {
-            self.visit(fingerprint, &kernel(), Micros::new(now), Charge(kernel()))
-        }
-
-        fn count(&self, now: u64) -> usize {
-            let mut count = 0;
-            self.for_each(Micros::new(now), |_| count += 1);
-            count
-        }
-    }
-
-    /// A heap of one bucket, full of keys that are forgotten one microsecond after the other.
-    fn full(overflow: Overflow) -> Heap {
-        let heap = Heap::new(1, overflow);
-        for number in 0..MOST as u64 {
-            assert_eq!(heap.charge(100 + number, number), Ok(true));
-        }
-        heap
-    }
-
-    #[test]
-    fn there_is_a_bucket_for_every_eight_keys_and_keys_are_spread_over_all() {
-        assert_eq!([1, 8, 9, 8_000].map(|keys| Heap::new(keys, Overflow::Share).buckets.len()), [1, 1, 2, 1_000]);
-        let heap = Heap::new(32, Overflow::Share);
-        assert_eq!(
-            [0, 1 << 62, 1 << 63, 3 << 62, u64::MAX].map(|fingerprint| heap.bucket(fingerprint)),
-            [0, 1, 2, 3, 3]
-        );
-    }
-
-    #[test]
-    fn a_full_bucket_says_when_the_first_key_is_forgotten_and_has_room_then() {
-        let heap = full(Overflow::Share);
-        assert_eq!(heap.charge(200, 99), Err(Micros::new(100 + HOUR)));
-        assert_eq!(heap.count(200), MOST);
-        assert_eq!(heap.charge(100 + HOUR - 1, 99), Err(Micros::new(100 + HOUR)));
-        assert_eq!(heap.charge(100 + HOUR, 99), Ok(true));
-        assert_eq!((heap.count(100 + HOUR), heap.evicted()), (MOST, 0));
-    }
-
-    #[test]
-    fn a_key_that_has_a_place_needs_no_room_and_is_decided_by_its_state() {
-        let heap = full(Overflow::Refuse);
-        assert_eq!(heap.charge(200, 0), Ok(false));
-        assert_eq!(heap.charge(100 + HOUR, 0), Ok(true));
-        assert_eq!(heap.count(119 + HOUR), 1, "and is kept for as long as its new state matters");
-    }
-
-    #[test]
-    fn who_only_looks_takes_no_room() {
-        struct Look;
-
-        impl Visit<AnyState> for Look {
-            type Answer = ();
-
-            fn step(&mut self, _: &mut AnyState, _: Micros) -> ((), bool) {
-                ((), false)
-            }
-
-            fn fresh(&mut self, _: Micros) -> AnyState {
-                AnyState::Fresh
-            }
-
-            fn label(&self) -> Option<Label<'_>> {
-                None
-            }
-
-            fn without_room(&mut self, _: Full, _: Micros) {
-                unreachable!("nothing is written")
-            }
-        }
-
-        let heap = Heap::new(32, Overflow::Refuse);
-        heap.visit(3 << 62, &kernel(), Micros::new(100), Look);
-        assert!(heap.lock(3).is_empty());
-    }
-
-    #[test]
-    fn the_first_to_be_forgotten_makes_room_where_it_is_to() {
-        let heap = full(Overflow::EvictOldest);
-        // The first one becomes the last one.
-        assert_eq!(heap.charge(100 + HOUR, 0), Ok(true));
-        assert_eq!(heap.charge(100 + HOUR, 99), Ok(true));
-        assert_eq!((heap.evicted(), heap.count(100 + HOUR)), (1, MOST));
-        assert_eq!(heap.charge(100 + HOUR, 2), Ok(false), "the third is still there");
-        assert_eq!(heap.charge(100 + HOUR, 1), Ok(true), "the second is not");
-        assert_eq!(heap.evicted(), 2);
-        assert_eq!(heap.recall(Micros::new(1)), Micros::new(1), "nothing was forgotten in time");
-    }
-
-    #[test]
-    fn what_was_forgotten_is_remembered_as_a_time() {
-        let heap = full(Overflow::Refuse);
-        let recalled = |at: u64| heap.recall(Micros::new(at)).get();
-        assert_eq!(recalled(1), 1);
-        // Two are dropped: the later one counts.
-        let latest = 101 + HOUR;
-        assert_eq!(heap.charge(latest, 99), Ok(true));
-        assert_eq!([latest - 1, latest, latest + 1].map(recalled), [latest, latest, latest + 1]);
-        assert_eq!([101, 100].map(recalled), [latest, 100], "a clock that went back by more than an hour was set");
-        // A key that was forgotten begins at that time, whatever the clock says.
-        assert_eq!(heap.charge(latest - 10, 0), Ok(true));
-        assert_eq!(heap.count(latest + HOUR - 1), 2);
-    }
-
-    #[test]
-    fn every_new_key_sweeps_a_bucket_and_memory_comes_back() {
-        let heap = Heap::new(32, Overflow::Refuse);
-        let in_bucket = |bucket: u64, number: u64| bucket << 62 | number;
-        for bucket in 0..4 {
-            assert_eq!(heap.charge(1, in_bucket(bucket, 1)), Ok(true));
-        }
-        let kept = || {
-            [0, 1, 2, 3].map(|number| {
-                let bucket = heap.lock(number);
-                (bucket.len(), bucket.capacity() > 0)
-            })
-        };
-        assert_eq!(kept(), [(1, true); 4]);
-        // Each sweeps one, in turn; the hand has gone round once.
-        let now = 1 + HOUR;
-        assert_eq!(heap.charge(now, in_bucket(3, 2)), Ok(true));
-        assert_eq!(kept(), [(0, false), (1, true), (1, true), (2, true)]);
-        assert_eq!(heap.charge(now, in_bucket(3, 3)), Ok(true));
-        assert_eq!(kept(), [(0, false), (0, false), (1, true), (3, true)]);
-        // One where somebody is busy is left for the next time.
-        let busy = heap.lock(2);
-        assert_eq!(heap.charge(now, in_bucket(3, 4)), Ok(true));
-        drop(busy);
-        assert_eq!(heap.charge(now, in_bucket(3, 5)), Ok(true));
-        assert_eq!(kept(), [(0, false), (0, false), (1, true), (4, true)]);
-        assert_eq!(heap.count(now), 4);
-    }
-
-    #[test]
-    fn a_bucket_in_which_somebody_panicked_is_swept_like_any_other() {
-        let heap = Heap::new(9, Overflow::Refuse);
-        assert_eq!(heap.charge(100, 1), Ok(true));
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _bucket = heap.lock(0);
-            panic!("a kernel of somebody's own");
-        }));
-        assert!(panicked.is_err());
-        for fingerprint in [u64::MAX, u64::MAX - 1] {
-            assert_eq!(heap.charge(200 + HOUR, fingerprint), Ok(true));
-        }
-        assert_eq!(heap.count(0), 2, "the first is forgotten");
-    }
-
-    #[test]
-    fn a_restored_key_takes_room_like_any_other() {
-        let heap = Heap::new(1, Overflow::Refuse);
-        let mut bytes = Vec::new();
-        let mut state = AnyState::Fresh;
-        kernel().charge(&mut state, Micros::new(100), 1);
-        kernel().encode(&state, &mut bytes);
-        for number in 0..MOST as u64 {
-            assert!(heap.restore(number, Micros::new(100 + HOUR), &bytes).is_ok());
-        }
-        assert!(heap.restore(99, Micros::new(100 + HOUR), &bytes).is_err_and(|full| full.until.get() == 100 + HOUR));
-        assert_eq!(heap.charge(200, 0), Ok(false), "its state is the one that was kept");
-        assert_eq!(heap.charge(100 + HOUR, 1), Ok(true));
-        heap.for_each(Micros::ZERO, |entry| {
-            let mut encoded = Vec::new();
-            entry.encode(&mut encoded);
-            assert_eq!(encoded.len(), bytes.len(), "asked for or not, it can be kept again");
-            assert!(entry.label().is_none());
-        });
-    }
-}
+mod tests;

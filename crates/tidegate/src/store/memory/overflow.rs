@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::labels::Label;
-use crate::kernel::Kernel;
-use crate::store::{Meter, MeterKernel, MeterState};
+use super::MemoryStore;
+use crate::kernel::{Kernel, Verb, Verdict};
+use crate::store::{Check, Meter, MeterKernel, MeterState};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::Micros;
 
@@ -36,28 +36,53 @@ pub(super) struct Full {
     pub(super) until: Micros,
 }
 
-/// What is done with the state of a key while it is locked.
-pub(super) trait Visit<S> {
-    type Answer;
-
-    /// Decides, at the time `at`, and says whether the state has changed. For
-    /// a key that turns out to find no room it is asked in vain.
-    fn step(&mut self, state: &mut S, at: Micros) -> (Self::Answer, bool);
-
-    /// The state of a key that has none.
-    fn fresh(&mut self, at: Micros) -> S;
-
-    /// Whether a key that has no state needs one for what was changed.
-    fn takes_room(&self, at: Micros) -> bool {
-        let _ = at;
-        true
+impl MemoryStore {
+    /// The overflow rule, for a check of a key that has no slot and finds none:
+    /// the shared state decides if there is one for it, or else
+    /// [`without_room`](Self::without_room).
+    pub(super) fn share<'s>(
+        &self,
+        shared: Option<SharedState<'s>>,
+        verb: Verb,
+        full: Full,
+        at: Micros,
+    ) -> Result<SharedState<'s>, Full> {
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+        let mut shared = shared.ok_or(full)?;
+        let may_change = verb == Verb::Charge || shared.is_surely_used();
+        shared.make_room(at)?;
+        if may_change { Ok(shared) } else { Err(full) }
     }
 
-    /// What to call the key where keys are listed.
-    fn label(&self) -> Option<Label<'_>>;
+    /// The answer to a check that neither a slot nor a shared state decides.
+    #[cold]
+    pub(super) fn without_room(&self, check: Check<'_>, full: Full, now: Micros) -> Verdict {
+        let allowed = self.overflow == Overflow::Allow;
+        let wait = full.until.saturating_since(now).max(Micros::new(1));
+        Verdict {
+            allowed,
+            remaining: if allowed { check.meter().capacity() - check.cost() } else { 0 },
+            retry_after: if allowed { Micros::ZERO } else { wait },
+            reset_after: if allowed { Micros::ZERO } else { wait },
+            delay: Micros::ZERO,
+            degraded: true,
+            repeated: false,
+        }
+    }
 
-    /// Decides for a key that has no state and finds no room for one.
-    fn without_room(&mut self, full: Full, at: Micros) -> Self::Answer;
+    /// The states that keys without room share, if the policy is to share.
+    pub(super) fn shared(&self) -> Option<&Shared> {
+        (self.overflow == Overflow::Share).then(|| self.shared.get_or_init(Shared::new))
+    }
+
+    /// Whether a key without a slot needs one for this check, if the check
+    /// changes its state. A key that has used nothing has nothing to give back
+    /// or to forget.
+    #[inline]
+    pub(super) fn takes_room(&self, check: Check<'_>, fingerprint: u64, at: Micros) -> bool {
+        let is_shared = || self.shared.get().is_some_and(|shared| shared.is_used_by(check.meter(), fingerprint, at));
+        check.verb() == Verb::Charge || is_shared()
+    }
 }
 
 /// States that new keys share while there is no room for their own.
@@ -192,36 +217,38 @@ impl SharedState<'_> {
         }
     }
 
+    fn entry(&self) -> Option<&Entry> {
+        match &self.shard {
+            Guard::Own(shard) => shard.get(&self.place),
+            Guard::Lent(shard) => shard.get(&self.place),
+        }
+    }
+
     /// A [copy](Kernel::copy) of the state: a long log stays short here, and
     /// no check waits for all of it to be copied.
-    pub(super) fn copy(&mut self, kernel: &MeterKernel, now: Micros) -> MeterState {
-        let place = self.place;
-        self.shard().get(&place).map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
+    pub(super) fn copy(&self, kernel: &MeterKernel, now: Micros) -> MeterState {
+        self.entry().map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
     }
 
     /// Whether the key has used it.
-    pub(super) fn is_used(&mut self) -> bool {
-        let (place, fingerprint) = (self.place, self.fingerprint);
-        self.shard().get(&place).is_some_and(|entry| entry.users.includes(fingerprint))
+    pub(super) fn is_used(&self) -> bool {
+        self.entry().is_some_and(|entry| entry.users.includes(self.fingerprint))
     }
 
     /// Whether the key may give back what it used, or forget it: not if it may
-    /// have been the others who did.
-    pub(super) fn is_surely_used(&mut self) -> bool {
-        let place = self.place;
-        let is_known = |entry: &Entry| matches!(entry.users, Users::Known(_));
-        self.is_used() && self.shard().get(&place).is_some_and(is_known)
+    /// have been other keys that did.
+    fn is_surely_used(&self) -> bool {
+        self.is_used() && self.entry().is_some_and(|entry| matches!(entry.users, Users::Known(_)))
     }
 
     /// What the key starts with that finds room: the state, if it has used it.
-    pub(super) fn inherited(&mut self, kernel: &MeterKernel, now: Micros) -> MeterState {
-        let (place, fingerprint) = (self.place, self.fingerprint);
-        let used = self.shard().get(&place).filter(|entry| entry.users.includes(fingerprint));
+    pub(super) fn inherited(&self, kernel: &MeterKernel, now: Micros) -> MeterState {
+        let used = self.entry().filter(|entry| entry.users.includes(self.fingerprint));
         used.map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()
     }
 
     /// Makes sure that the state can be replaced.
-    pub(super) fn make_room(&mut self, now: Micros) -> Result<(), Full> {
+    fn make_room(&mut self, now: Micros) -> Result<(), Full> {
         let place = self.place;
         let shard = self.shard();
         if shard.len() >= MOST && !shard.contains_key(&place) {

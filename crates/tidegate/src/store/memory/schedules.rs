@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::labels::Label;
 use super::line_lock::LockedLine;
 use super::lines::Lines;
-use super::overflow::{Full, Visit};
 use super::table::{FRACTION_BITS, Table};
 use super::{MemoryStore, Overflow};
 use crate::kernel::{Verb, Verdict};
@@ -186,30 +184,6 @@ fn a_refusal_without_the_lock_knows_of_every_refund_before_it() {
     });
 }
 
-/// Gives a key this state, whatever it had.
-struct Put(u64);
-
-impl Visit<[u64; 1]> for Put {
-    type Answer = ();
-
-    fn step(&mut self, state: &mut [u64; 1], _: Micros) -> ((), bool) {
-        *state = [self.0];
-        ((), true)
-    }
-
-    fn fresh(&mut self, _: Micros) -> [u64; 1] {
-        [0]
-    }
-
-    fn label(&self) -> Option<Label<'_>> {
-        None
-    }
-
-    fn without_room(&mut self, _: Full, _: Micros) {
-        unreachable!("the test makes room");
-    }
-}
-
 #[test]
 fn a_glance_never_takes_another_keys_state_for_ones_own() {
     // Five keys of one line, which has four slots: the slot of the first goes
@@ -219,7 +193,9 @@ fn a_glance_never_takes_another_keys_state_for_ones_own() {
             let table = Arc::new(Table::<1>::new(1, Overflow::Refuse, false));
             let until = |micros: u64| micros << FRACTION_BITS;
             let put = move |table: &Table<1>, now: u64, key: u64, micros: u64| {
-                table.visit(key, Micros::new(now), Put(until(micros)));
+                let (home, now) = (table.home(key), Micros::new(now));
+                let found = table.look_up(home, now);
+                assert!(table.enter(&found, home, now, None, [until(micros)]).is_ok(), "the test makes room");
             };
             for key in 1..=4 {
                 put(&table, 1, key, if key == first { 10 } else { 100 });

@@ -1,18 +1,23 @@
-//! One check at a time, which is what nearly every call is.
+//! One check at a time, which is what nearly every call is, and batches of them.
 //!
-//! The commonest of all, a charge to a bucket that sits in its home line, has
-//! a way of its own, and where charges are being refused one without a lock;
-//! everything else visits its state wherever it is kept.
+//! A charge to a narrow bucket goes to the [planner](super::plan) first. All
+//! other checks, and those that are not simple, are a [`Single`]. A
+//! [round](super::round) would decide the same, but knows neither the kernel nor
+//! the number of checks when it is compiled, and locks both lines of a key: it
+//! takes several times as many instructions. So a single check finds its state
+//! and makes room for it in its own way. Healing, the overflow rule and charging
+//! are the functions that the round uses.
 
-use super::labels::Label;
+use super::heap::{Entry, Heap};
 use super::line_lock::LockedLine;
-use super::overflow::{Full, Overflow, Visit};
+use super::migration::has_former;
+use super::overflow::Full;
 use super::pack::Pack;
-use super::table::{Approach, Seat, Table};
+use super::plan::simple_bucket;
+use super::table::{Approach, Found, Table};
 use super::{MemoryStore, seen_from};
-use crate::kernel::{self, Bucket, BucketState, Kernel, Verb, Verdict};
-use crate::store::{AnyState, Check, HeapKernel, MeterKernel, MeterState};
-use crate::sync::Ordering;
+use crate::kernel::{self, Bucket, Kernel, Verdict};
+use crate::store::{Check, HeapKernel, MeterKernel, MeterState};
 use crate::time::Micros;
 
 /// Checks whose lines are asked for together.
@@ -23,7 +28,7 @@ impl MemoryStore {
     #[inline(always)]
     pub(super) fn decide_one(&self, check: Check<'_>, verdict: &mut Verdict) -> Micros {
         let fingerprint = self.fingerprint(check);
-        if let Some(bucket) = narrow_charge(&check) {
+        if let Some(bucket) = simple_bucket(&check) {
             // The clock takes as long to read as the line to arrive, and
             // would hold it up if it were read first.
             let approach = self.narrow.approach(fingerprint);
@@ -31,24 +36,26 @@ impl MemoryStore {
             self.charge_narrow(bucket, check, fingerprint, approach, now, verdict);
             return now;
         }
-        let (decided, now) = self.decide_otherwise(check, fingerprint);
+        // It has no id anyway. But passed on as it is, the check would be in
+        // memory also where the planner decides.
+        let (decided, now) = self.decide_otherwise(check.without_id(), fingerprint);
         *verdict = decided.field_by_field();
         now
     }
 
-    /// Whether one check passes, for those who ask no more.
+    /// Whether one check is admitted, for callers that need no more.
     #[inline(always)]
     pub(super) fn admits(&self, check: Check<'_>) -> bool {
         let fingerprint = self.fingerprint(check);
-        if let Some(bucket) = narrow_charge(&check) {
+        if let Some(bucket) = simple_bucket(&check) {
             let approach = self.narrow.approach(fingerprint);
             let now = self.clock.now();
-            return match self.charge_at_home(bucket, check.cost(), approach, now) {
+            return match self.charge_one(bucket, check.cost(), approach, now) {
                 Ok((_, filled)) => filled.is_some(),
-                Err(line) => self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now).allowed,
+                Err(line) => self.charge_elsewhere(line, check.without_id(), fingerprint, now).allowed,
             };
         }
-        self.decide_otherwise(check, fingerprint).0.allowed
+        self.decide_otherwise(check.without_id(), fingerprint).0.allowed
     }
 
     /// Decides each of many for itself, all at one time.
@@ -58,7 +65,7 @@ impl MemoryStore {
             let mut fingerprints = [0; BATCH];
             for (check, fingerprint) in checks.iter().zip(&mut fingerprints) {
                 *fingerprint = self.fingerprint(*check);
-                match narrow_charge(check) {
+                match simple_bucket(check) {
                     Some(_) => {
                         self.narrow.approach(*fingerprint);
                     }
@@ -67,7 +74,7 @@ impl MemoryStore {
             }
             let now = *now.get_or_insert_with(|| self.clock.now());
             for ((check, fingerprint), verdict) in checks.iter().zip(&fingerprints).zip(verdicts) {
-                match narrow_charge(check) {
+                match simple_bucket(check) {
                     Some(bucket) => {
                         let approach = self.narrow.reach(*fingerprint);
                         self.charge_narrow(bucket, *check, *fingerprint, approach, now, verdict);
@@ -102,65 +109,28 @@ impl MemoryStore {
         now: Micros,
         verdict: &mut Verdict,
     ) {
-        match self.charge_at_home(bucket, check.cost(), approach, now) {
+        match self.charge_one(bucket, check.cost(), approach, now) {
             Ok((state, filled)) => {
                 let (admission, reading) = bucket.tell(&state, now, check.cost(), filled);
                 *verdict = Verdict::new(admission, reading);
             }
-            Err(line) => *verdict = self.charge_narrow_elsewhere(line, approach.home, check, fingerprint, now),
+            Err(line) => *verdict = self.charge_elsewhere(line, check.without_id(), fingerprint, now),
         }
     }
 
-    /// What nearly every check comes to: a charge to a bucket that sits in its
-    /// home line. The state afterwards, and the level if it passed. If it is not
-    /// that simple, the line, locked, if the bucket is not there.
-    #[inline(always)]
-    fn charge_at_home<'t>(
-        &'t self,
-        bucket: &Bucket,
-        cost: u64,
-        approach: Approach<'t>,
-        now: Micros,
-    ) -> Result<(BucketState, Option<u64>), Option<LockedLine<'t>>> {
-        // A refusal changes nothing, so it needs no lock.
-        if Table::has_refused(approach.line) {
-            if let Some(words) = self.narrow.glance(approach) {
-                let mut state = bucket.unpack(words);
-                if bucket.fill_if_room(&mut state, now, cost).is_none() && bucket.heal(&state, now).is_none() {
-                    return Ok((state, None));
-                }
-            }
-        }
-        let line = LockedLine::lock(approach.line);
-        let Some(slot) = Table::<1>::find(&line, approach.home.tag) else { return Err(Some(line)) };
-        let mut state = bucket.unpack(Table::<1>::read(&line, slot));
-        let filled = bucket.fill_if_room(&mut state, now, cost);
-        if filled.is_some() {
-            Table::<1>::write(&line, slot, bucket.pack(&state));
-        } else if bucket.heal(&state, now).is_some() {
-            return Err(None);
-        }
-        Table::note_refused(&line, filled.is_none());
-        Ok((state, filled))
-    }
-
+    /// Decides a charge that the planner has left.
     #[inline(never)]
-    fn charge_narrow_elsewhere(
+    fn charge_elsewhere(
         &self,
         absent_from: Option<LockedLine<'_>>,
-        home: Seat,
         check: Check<'_>,
         fingerprint: u64,
         now: Micros,
     ) -> Verdict {
-        match (check.meter().kernel(), absent_from) {
-            (MeterKernel::Bucket(kernel), Some(line)) => {
-                self.narrow.visit_absent(line, home, now, OneCheck { store: self, kernel, check, fingerprint, now })
-            }
-            (MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_), line) => {
-                drop(line);
-                self.decide_anywhere(check, fingerprint, now)
-            }
+        let single = Single { store: self, check, fingerprint, now };
+        match check.meter().kernel() {
+            MeterKernel::Bucket(bucket) => single.decide_in(&self.narrow, bucket, absent_from),
+            MeterKernel::Window(_) | MeterKernel::Heap(_) => unreachable!("the planner charges one bucket"),
         }
     }
 
@@ -173,170 +143,153 @@ impl MemoryStore {
 
     fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
         let mut verdict = Verdict::default();
-        if !check.former().is_empty() {
+        if has_former(&check) {
             // One check is never about one state twice.
-            let _ = self.decide_several(&[check], std::slice::from_mut(&mut verdict));
+            let _ = self.decide_together(&[check], std::slice::from_mut(&mut verdict));
             return verdict;
         }
-        self.decide_anywhere(check, fingerprint, now)
+        Single { store: self, check, fingerprint, now }.decide()
     }
+}
 
-    /// Whether a key without a state needs one for this check, if it changes
-    /// anything. Whoever has used nothing has nothing to give back or to
-    /// forget: nobody makes room for that.
-    #[inline]
-    pub(super) fn takes_room(&self, check: Check<'_>, fingerprint: u64, at: Micros) -> bool {
-        let is_shared = || self.shared.get().is_some_and(|shared| shared.is_used_by(check.meter(), fingerprint, at));
-        check.verb() == Verb::Charge || is_shared()
-    }
+/// One check without former limits.
+pub(super) struct Single<'a> {
+    pub(super) store: &'a MemoryStore,
+    pub(super) check: Check<'a>,
+    pub(super) fingerprint: u64,
+    pub(super) now: Micros,
+}
 
+impl Single<'_> {
     #[inline(never)]
-    fn decide_anywhere(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
-        match check.meter().kernel() {
-            MeterKernel::Bucket(kernel) if kernel.is_narrow() => {
-                self.narrow.visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
-            }
-            MeterKernel::Window(kernel) if kernel.is_narrow() => {
-                self.narrow.visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
-            }
-            MeterKernel::Bucket(kernel) => {
-                self.wide().visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
-            }
-            MeterKernel::Window(kernel) => {
-                self.wide().visit(fingerprint, now, OneCheck { store: self, kernel, check, fingerprint, now })
-            }
-            MeterKernel::Heap(kernel) => {
-                let visit = OneCheck { store: self, kernel, check, fingerprint, now };
-                self.heap().visit(fingerprint, kernel, now, visit)
-            }
+    fn decide(&self) -> Verdict {
+        let store = self.store;
+        match self.check.meter().kernel() {
+            MeterKernel::Bucket(kernel) if kernel.is_narrow() => self.decide_in(&store.narrow, kernel, None),
+            MeterKernel::Window(kernel) if kernel.is_narrow() => self.decide_in(&store.narrow, kernel, None),
+            MeterKernel::Bucket(kernel) => self.decide_in(store.wide(), kernel, None),
+            MeterKernel::Window(kernel) => self.decide_in(store.wide(), kernel, None),
+            MeterKernel::Heap(kernel) => self.decide_on_heap(store.heap(), kernel),
         }
     }
-}
 
-/// The bucket of a check that is a charge to one of a single word.
-#[inline(always)]
-fn narrow_charge<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
-    match check.meter().kernel() {
-        MeterKernel::Bucket(bucket) if check.is_simple() && check.is_charge() => Some(bucket),
-        MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
-    }
-}
-
-/// One check, on whatever its state is kept in.
-struct OneCheck<'a, K> {
-    store: &'a MemoryStore,
-    kernel: &'a K,
-    check: Check<'a>,
-    fingerprint: u64,
-    now: Micros,
-}
-
-impl<K> OneCheck<'_, K> {
+    /// Decides on a state in a table. `absent_from` is the key's home line,
+    /// locked, if the key is known not to be there.
     #[inline(always)]
-    fn decide<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State, at: Micros) -> (Verdict, bool) {
-        let (verb, cost) = (self.check.verb(), self.check.cost());
-        if kernel.heal(state, at).is_some() {
-            return self.decide_again(kernel, state, at);
+    fn decide_in<'t, const STATE: usize, K: Pack<STATE>>(
+        &self,
+        table: &'t Table<STATE>,
+        kernel: &K,
+        absent_from: Option<LockedLine<'t>>,
+    ) -> Verdict
+    where
+        MeterKernel: Pack<STATE>,
+    {
+        let (home, now) = (table.home(self.fingerprint), self.now);
+        let found = match absent_from {
+            Some(home_line) => table.look_further(home_line, home, now),
+            None => table.look_up(home, now),
+        };
+        if let Found::Slot(line, slot) = &found {
+            let mut state = kernel.unpack(Table::read(line, *slot));
+            let (verdict, changed) = self.step(kernel, &mut state, now);
+            if changed {
+                Table::write(line, *slot, kernel.pack(&state));
+            }
+            return verdict;
         }
-        let (verdict, changed) = kernel::decide_healed(kernel, state, at, verb, cost);
-        (seen_from(self.now, at, verdict), changed)
+        let of_kernel = |state: MeterState| kernel.unpack(self.check.meter().kernel().pack(&state));
+        self.decide_absent(kernel, table.recall(home, now), of_kernel, |state| {
+            table.enter(&found, home, now, self.store.label(self.check), kernel.pack(&state))
+        })
     }
 
-    /// Decides on a state that seems to come from the future. It may only mean
-    /// that this thread slept since it read the clock: ask again, now that the
-    /// state is locked. But not for a time before the one that the key goes by.
-    #[cold]
-    fn decide_again<S: Kernel + ?Sized>(&self, kernel: &S, state: &mut S::State, at: Micros) -> (Verdict, bool) {
-        let at = self.store.clock.now().max(at);
-        let (verdict, changed) = kernel::decide(kernel, state, at, self.check.verb(), self.check.cost());
-        (seen_from(self.now, at, verdict), changed)
-    }
-
-    /// What a new key starts with, if not with nothing: what it may have used
-    /// while there was no room for it, and with it what its companions did.
-    #[inline]
-    fn inherited(&self, at: Micros) -> Option<MeterState> {
-        let shared = self.store.shared.get().filter(|shared| shared.matters(at))?;
-        Some(shared.lock(self.check.meter(), self.fingerprint).inherited(self.check.meter().kernel(), at))
-    }
-
-    /// Decides for a key that finds no room. Its lines are locked meanwhile,
-    /// so that it cannot find room of its own before it is charged here.
-    #[cold]
-    fn spill(&self, full: Full, at: Micros) -> Verdict {
-        if self.store.overflow != Overflow::Share {
-            return self.store.without_room(self.check, full, self.now);
+    pub(super) fn decide_on_heap(&self, heap: &Heap, kernel: &HeapKernel) -> Verdict {
+        let mut bucket = heap.lock(heap.bucket(self.fingerprint));
+        if let Some(entry) = Heap::find(&mut bucket, self.fingerprint) {
+            let (verdict, changed) = self.step(&**kernel, entry.decoded(kernel), self.now);
+            if changed {
+                entry.renew(kernel);
+            }
+            return verdict;
         }
-        let mut shared = self.store.shared().lock(self.check.meter(), self.fingerprint);
-        let may_change = self.check.verb() == Verb::Charge || shared.is_surely_used();
-        if let Err(full) = shared.make_room(at).and(if may_change { Ok(()) } else { Err(full) }) {
-            return self.store.without_room(self.check, full, self.now);
-        }
-        self.store.overflowed.fetch_add(1, Ordering::Relaxed);
-        let kernel = self.check.meter().kernel();
-        let mut state = shared.copy(kernel, at);
-        let (verdict, changed) = self.decide(kernel, &mut state, at);
-        if changed {
-            shared.set(kernel, state, at);
+        let mut is_new = false;
+        let of_kernel = |mut state: MeterState| std::mem::take(state.heap_mut());
+        let verdict = self.decide_absent(&**kernel, heap.recall(self.now), of_kernel, |state| {
+            // Whether other keys still matter is for the clock to say.
+            heap.make_room(&mut bucket, self.now)?;
+            bucket.push(Entry::new(self.fingerprint, kernel, state, self.store.label(self.check)));
+            is_new = true;
+            Ok(())
+        });
+        drop(bucket);
+        if is_new {
+            heap.sweep(self.now);
         }
         verdict
     }
-}
 
-impl<const STATE: usize, K: Pack<STATE>> Visit<[u64; STATE]> for OneCheck<'_, K>
-where
-    MeterKernel: Pack<STATE>,
-{
-    type Answer = Verdict;
-
-    fn step(&mut self, words: &mut [u64; STATE], at: Micros) -> (Verdict, bool) {
-        let mut state = self.kernel.unpack(*words);
-        let (verdict, changed) = self.decide(self.kernel, &mut state, at);
-        if changed {
-            *words = self.kernel.pack(&state);
+    /// Decides for a key that has no slot, at the time `at`. What is locked for
+    /// it stays so, also while a shared state is charged: the key cannot get a
+    /// slot in between.
+    #[inline(always)]
+    fn decide_absent<K: Kernel + ?Sized>(
+        &self,
+        kernel: &K,
+        at: Micros,
+        of_kernel: impl FnOnce(MeterState) -> K::State,
+        enter: impl FnOnce(K::State) -> Result<(), Full>,
+    ) -> Verdict {
+        // What a new key may have used while there was no room for it.
+        let mut state = K::State::default();
+        if let Some(shared) = self.store.shared.get().filter(|shared| shared.matters(at)) {
+            let meter = self.check.meter();
+            state = of_kernel(shared.lock(meter, self.fingerprint).inherited(meter.kernel(), at));
         }
-        (verdict, changed)
+        let (verdict, changed) = self.step(kernel, &mut state, at);
+        if !changed || !self.store.takes_room(self.check, self.fingerprint, at) {
+            return verdict;
+        }
+        match enter(state) {
+            Ok(()) => verdict,
+            Err(full) => self.overflow(full, at),
+        }
     }
 
-    fn fresh(&mut self, at: Micros) -> [u64; STATE] {
-        // What was never used is nothing but zeros.
-        self.inherited(at).map_or([0; STATE], |state| self.check.meter().kernel().pack(&state))
+    /// Decides for a key that finds no room.
+    #[cold]
+    fn overflow(&self, full: Full, at: Micros) -> Verdict {
+        let (store, check) = (self.store, self.check);
+        let shared = store.shared().map(|shared| shared.lock(check.meter(), self.fingerprint));
+        match store.share(shared, check.verb(), full, at) {
+            Ok(mut shared) => {
+                let kernel = check.meter().kernel();
+                let mut state = shared.copy(kernel, at);
+                let (verdict, changed) = self.step(kernel, &mut state, at);
+                if changed {
+                    shared.set(kernel, state, at);
+                }
+                verdict
+            }
+            Err(full) => store.without_room(check, full, self.now),
+        }
     }
 
-    fn takes_room(&self, at: Micros) -> bool {
-        self.store.takes_room(self.check, self.fingerprint, at)
-    }
-
-    fn label(&self) -> Option<Label<'_>> {
-        self.store.label(self.check)
-    }
-
-    fn without_room(&mut self, full: Full, at: Micros) -> Verdict {
-        self.spill(full, at)
-    }
-}
-
-impl Visit<AnyState> for OneCheck<'_, HeapKernel> {
-    type Answer = Verdict;
-
-    fn step(&mut self, state: &mut AnyState, at: Micros) -> (Verdict, bool) {
-        self.decide(&**self.kernel, state, at)
-    }
-
-    fn fresh(&mut self, at: Micros) -> AnyState {
-        self.inherited(at).map(|mut state| std::mem::take(state.heap_mut())).unwrap_or_default()
-    }
-
-    fn takes_room(&self, at: Micros) -> bool {
-        self.store.takes_room(self.check, self.fingerprint, at)
-    }
-
-    fn label(&self) -> Option<Label<'_>> {
-        self.store.label(self.check)
-    }
-
-    fn without_room(&mut self, full: Full, at: Micros) -> Verdict {
-        self.spill(full, at)
+    /// Decides on a state, and says whether it has changed.
+    #[inline(always)]
+    fn step<K: Kernel + ?Sized>(&self, kernel: &K, state: &mut K::State, at: Micros) -> (Verdict, bool) {
+        let (verb, cost) = (self.check.verb(), self.check.cost());
+        match self.store.heal(kernel, state, at, self.check) {
+            None => {
+                let (verdict, changed) = kernel::decide_healed(kernel, state, at, verb, cost);
+                (seen_from(self.now, at, verdict), changed)
+            }
+            Some(mut healed) => {
+                let state = healed.seen.as_mut().unwrap_or(state);
+                let (verdict, changed) = kernel::decide_healed(kernel, state, healed.at, verb, cost);
+                (seen_from(self.now, healed.at, verdict), changed | healed.changed)
+            }
+        }
     }
 }
 

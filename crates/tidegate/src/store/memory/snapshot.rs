@@ -8,8 +8,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::labels::Label;
-use super::overflow::{Full, Visit};
+use super::overflow::Full;
 use super::table::{FRACTION_BITS, Table};
 use super::{Builder, MemoryStore, Seeds};
 use crate::error::ConfigError;
@@ -164,30 +163,8 @@ fn put_back<const STATE: usize>(
         return Ok(());
     }
     table.make_way(fingerprint);
-    table.visit(fingerprint, now, PutBack(state))
-}
-
-struct PutBack<const STATE: usize>([u64; STATE]);
-
-impl<const STATE: usize> Visit<[u64; STATE]> for PutBack<STATE> {
-    type Answer = Result<(), Full>;
-
-    fn step(&mut self, state: &mut [u64; STATE], _: Micros) -> (Self::Answer, bool) {
-        *state = self.0;
-        (Ok(()), true)
-    }
-
-    fn fresh(&mut self, _: Micros) -> [u64; STATE] {
-        [0; STATE]
-    }
-
-    fn label(&self) -> Option<Label<'_>> {
-        None
-    }
-
-    fn without_room(&mut self, full: Full, _: Micros) -> Self::Answer {
-        Err(full)
-    }
+    let home = table.home(fingerprint);
+    table.enter(&table.look_up(home, now), home, now, None, state)
 }
 
 /// Words and bytes, with a running checksum. It guards against accidents, not

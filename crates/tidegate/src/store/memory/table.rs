@@ -6,9 +6,9 @@
 //!
 //! - *A state whose time has come is a free slot.* Forgetting takes no pass
 //!   and no thread: the next key that needs the slot writes over it.
-//! - *Every access locks its line*, and the home line stays locked while the
-//!   other is, so two threads can never both find a key absent. Only a refusal
-//!   can do with a [glance](Table::glance).
+//! - *Every access locks its line*, and the home line stays locked until the key
+//!   is found in the other line or has a slot, so two threads can never both find
+//!   a key absent. Only a refusal can do with a [glance](Table::glance).
 //! - *The line's number and the tag give the whole fingerprint*, so two keys
 //!   are taken for one only if all 64 bits of their keyed hashes agree.
 
@@ -17,7 +17,7 @@ mod way;
 use super::labels::{Label, Labels, Listed};
 use super::line_lock::{Glance, LockedLine};
 use super::lines::{Lines, WORDS, prefetch};
-use super::overflow::{Full, Overflow, Visit};
+use super::overflow::{Full, Overflow};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Micros;
 
@@ -82,11 +82,22 @@ pub(super) struct Approach<'t> {
     pub(super) line: &'t [AtomicU64; WORDS],
 }
 
-/// A key's two lines, locked; `away` is missing if the key cannot be there.
+/// A key's two lines, locked.
 #[derive(Clone, Copy)]
 pub(super) struct Pair<'g, 't> {
     pub(super) home: &'g LockedLine<'t>,
-    pub(super) away: Option<&'g LockedLine<'t>>,
+    pub(super) away: &'g LockedLine<'t>,
+}
+
+/// Where a key is, and what is locked for it.
+pub(super) enum Found<'t> {
+    /// In this slot.
+    Slot(LockedLine<'t>, usize),
+    /// Nowhere, and this slot of its home line is free: what nearly every new
+    /// key comes to.
+    Free(LockedLine<'t>, usize),
+    /// Nowhere, and its home line is full, or was: its home line and the other.
+    Absent(LockedLine<'t>, LockedLine<'t>),
 }
 
 impl<const STATE: usize> Table<STATE> {
@@ -136,105 +147,63 @@ impl<const STATE: usize> Table<STATE> {
         Approach { home, line: self.lines.line(home.line) }
     }
 
-    /// Lets `visit` decide on the state of a key.
-    pub(super) fn visit<V: Visit<[u64; STATE]>>(&self, fingerprint: u64, now: Micros, visit: V) -> V::Answer {
-        let home = self.home(fingerprint);
-        self.visit_from(self.lock(home.line), home, now, visit)
-    }
-
-    /// [`visit`](Table::visit) for one who has locked the home line already.
-    pub(super) fn visit_from<V: Visit<[u64; STATE]>>(
-        &self,
-        home_line: LockedLine<'_>,
-        home: Seat,
-        now: Micros,
-        mut visit: V,
-    ) -> V::Answer {
+    /// Finds a key and locks its lines, as far as they are needed.
+    #[inline(always)]
+    pub(super) fn look_up(&self, home: Seat, now: Micros) -> Found<'_> {
+        let home_line = self.lock(home.line);
         match Self::find(&home_line, home.tag) {
-            Some(slot) => Self::visit_at(&home_line, slot, now, &mut visit),
-            None => self.visit_absent(home_line, home, now, visit),
+            Some(slot) => Found::Slot(home_line, slot),
+            None => self.look_further(home_line, home, now),
         }
     }
 
-    /// [`visit`](Table::visit) for one who has locked the home line, and found
-    /// that the key is not there.
-    pub(super) fn visit_absent<V: Visit<[u64; STATE]>>(
-        &self,
-        home_line: LockedLine<'_>,
-        home: Seat,
-        now: Micros,
-        mut visit: V,
-    ) -> V::Answer {
+    /// [`look_up`](Table::look_up) for a key that is not in its home line.
+    #[inline(always)]
+    pub(super) fn look_further<'t>(&'t self, home_line: LockedLine<'t>, home: Seat, now: Micros) -> Found<'t> {
         if !Self::has_sent_away(&home_line) {
             let (slot, until) = Self::oldest(&home_line);
             if until <= now.get() << FRACTION_BITS {
-                return self.enter_at(&home_line, slot, home, now, visit);
+                return Found::Free(home_line, slot);
             }
         }
         let (home_line, away_line) = self.lock_other(home_line, home);
-        let pair = Pair { home: &home_line, away: Some(&away_line) };
         // The home line may have been unlocked in between: look there again.
-        match self.locate(pair, home) {
-            Some((line, slot)) => Self::visit_at(line, slot, now, &mut visit),
-            None => self.enter(pair, home, now, visit),
+        match (Self::find(&home_line, home.tag), Self::find(&away_line, home.tag | AWAY)) {
+            (Some(slot), _) => Found::Slot(home_line, slot),
+            (None, Some(slot)) => Found::Slot(away_line, slot),
+            (None, None) => Found::Absent(home_line, away_line),
         }
     }
 
-    /// [`visit`](Table::visit) for a key that sits nowhere yet, and finds a free
-    /// slot in its home line: what nearly every new key comes to.
-    #[inline]
-    fn enter_at<V: Visit<[u64; STATE]>>(
+    /// Gives a key that was looked up this state, in its slot or in one that
+    /// is taken for it.
+    #[inline(always)]
+    pub(super) fn enter(
         &self,
-        home_line: &LockedLine<'_>,
-        slot: usize,
+        found: &Found<'_>,
         home: Seat,
         now: Micros,
-        mut visit: V,
-    ) -> V::Answer {
-        let at = self.recall(home, now);
-        let mut state = visit.fresh(at);
-        let (answer, changed) = visit.step(&mut state, at);
-        if changed && visit.takes_room(at) {
-            self.take(home_line, home, slot, visit.label(), now.get() << FRACTION_BITS);
-            Self::write(home_line, slot, state);
-        }
-        answer
-    }
-
-    /// [`visit`](Table::visit) for a key that sits nowhere yet.
-    fn enter<V: Visit<[u64; STATE]>>(&self, pair: Pair<'_, '_>, home: Seat, now: Micros, mut visit: V) -> V::Answer {
-        let at = self.recall(home, now);
-        let mut state = visit.fresh(at);
-        let (answer, changed) = visit.step(&mut state, at);
-        if !changed || !visit.takes_room(at) {
-            return answer;
-        }
-        // Whether others matter is for the clock to say.
-        match self.claim(pair, home, now, visit.label()) {
-            Ok((line, slot)) => {
-                Self::write(line, slot, state);
-                answer
+        label: Option<Label<'_>>,
+        state: [u64; STATE],
+    ) -> Result<(), Full> {
+        let (line, slot) = match found {
+            Found::Slot(line, slot) => (line, *slot),
+            Found::Free(line, slot) => {
+                self.take(line, home, *slot, label, now.get() << FRACTION_BITS);
+                (line, *slot)
             }
-            Err(full) => visit.without_room(full, at),
-        }
-    }
-
-    fn visit_at<V: Visit<[u64; STATE]>>(line: &LockedLine<'_>, slot: usize, now: Micros, visit: &mut V) -> V::Answer {
-        let mut state = Self::read(line, slot);
-        let (answer, changed) = visit.step(&mut state, now);
-        if changed {
-            Self::write(line, slot, state);
-        }
-        answer
+            Found::Absent(home_line, away_line) => {
+                self.claim(Pair { home: home_line, away: away_line }, home, now, label)?
+            }
+        };
+        Self::write(line, slot, state);
+        Ok(())
     }
 
     /// Where the key of `home` sits.
     pub(super) fn locate<'g, 't>(&self, pair: Pair<'g, 't>, home: Seat) -> Option<(&'g LockedLine<'t>, usize)> {
         let in_home = Self::find(pair.home, home.tag).map(|slot| (pair.home, slot));
-        in_home.or_else(|| {
-            let away = pair.away?;
-            Self::find(away, home.tag | AWAY).map(|slot| (away, slot))
-        })
+        in_home.or_else(|| Self::find(pair.away, home.tag | AWAY).map(|slot| (pair.away, slot)))
     }
 
     /// Takes a slot for the key of `home`, which sits nowhere yet: a free one
@@ -248,10 +217,9 @@ impl<const STATE: usize> Table<STATE> {
         label: Option<Label<'_>>,
     ) -> Result<(&'g LockedLine<'t>, usize), Full> {
         let free = now.get() << FRACTION_BITS;
-        let seats = [Some((pair.home, home)), pair.away.map(|line| (line, self.other(home)))];
-        let mut soonest: Option<(u64, &LockedLine<'t>, Seat, usize)> = None;
-        for (line, seat) in seats.into_iter().flatten() {
-            let (slot, until) = Self::oldest(line);
+        let seats = [(pair.home, home), (pair.away, self.other(home))];
+        let oldest = seats.map(|(line, seat)| (line, seat, Self::oldest(line)));
+        for (line, seat, (slot, until)) in oldest {
             if until <= free {
                 self.take(line, seat, slot, label, free);
                 if seat.tag & AWAY != 0 {
@@ -259,27 +227,23 @@ impl<const STATE: usize> Table<STATE> {
                 }
                 return Ok((line, slot));
             }
-            if soonest.as_ref().is_none_or(|(least, ..)| until < *least) {
-                soonest = Some((until, line, seat, slot));
-            }
         }
-        for (line, seat) in seats.into_iter().flatten() {
+        for (line, seat) in seats {
             if let Some(slot) = (0..Self::SLOTS).find(|slot| self.move_away(line, seat.line, *slot, free)) {
                 self.take(line, seat, slot, label, free);
                 Self::note_sent_away(pair.home);
                 return Ok((line, slot));
             }
         }
-        match soonest {
-            Some((_, line, seat, slot)) if self.overflow == Overflow::EvictOldest => {
-                self.evicted.fetch_add(1, Ordering::Relaxed);
-                self.take(line, seat, slot, label, free);
-                Self::note_sent_away(pair.home);
-                Ok((line, slot))
-            }
-            Some((until, ..)) => Err(Full { until: Micros::new(until.div_ceil(1 << FRACTION_BITS)) }),
-            None => unreachable!("a key has a home line"),
+        let [at_home, away] = oldest;
+        let (line, seat, (slot, until)) = if away.2.1 < at_home.2.1 { away } else { at_home };
+        if self.overflow != Overflow::EvictOldest {
+            return Err(Full { until: Micros::new(until.div_ceil(1 << FRACTION_BITS)) });
         }
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.take(line, seat, slot, label, free);
+        Self::note_sent_away(pair.home);
+        Ok((line, slot))
     }
 
     /// Puts the key's tag on a slot whose state is given up.

@@ -1,5 +1,6 @@
 //! What a store answers where no kernel does, and by which clock.
 
+use super::overflow::Full;
 use super::*;
 use crate::kernel::Verb;
 use crate::limit::Limit;
@@ -65,7 +66,9 @@ fn for_lack_of_room_a_key_waits_for_the_first_free_slot_or_passes_unlimited() {
     let check = charge(&meter, &key, 2);
     let answer = |overflow, until, now| {
         let store = store(overflow);
-        let verdict = store.without_room(check, Full { until: Micros::new(until) }, Micros::new(now));
+        let (full, now) = (Full { until: Micros::new(until) }, Micros::new(now));
+        let Err(full) = store.share(None, Verb::Charge, full, now) else { panic!("no state is shared") };
+        let verdict = store.without_room(check, full, now);
         assert_eq!(store.overflowed(), 1);
         verdict
     };

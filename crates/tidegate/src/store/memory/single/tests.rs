@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::kernel::Verb;
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
@@ -208,7 +209,7 @@ fn where_even_the_shared_states_are_too_many_newcomers_are_refused_until_one_is_
         let other = meter("others", Limit::per_minute(count));
         let mut state = MeterState::Fresh;
         other.kernel().charge(&mut state, START, count);
-        store.shared().lock(&other, fingerprint).set(other.kernel(), state, START);
+        store.shared().expect("the policy is to share").lock(&other, fingerprint).set(other.kernel(), state, START);
     }
     let other = meter("another limit", Limit::per_hour(2));
     let before = store.overflowed();

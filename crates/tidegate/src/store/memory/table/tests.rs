@@ -5,56 +5,6 @@ use super::*;
 use crate::name::Name;
 use crate::request::Key;
 
-/// Gives a key this state, whatever it had.
-struct Put<'a, const STATE: usize> {
-    state: [u64; STATE],
-    label: Option<Label<'a>>,
-}
-
-impl<const STATE: usize> Visit<[u64; STATE]> for Put<'_, STATE> {
-    type Answer = Result<(), Full>;
-
-    fn step(&mut self, state: &mut [u64; STATE], _: Micros) -> (Self::Answer, bool) {
-        *state = self.state;
-        (Ok(()), true)
-    }
-
-    fn fresh(&mut self, _: Micros) -> [u64; STATE] {
-        [0; STATE]
-    }
-
-    fn label(&self) -> Option<Label<'_>> {
-        self.label
-    }
-
-    fn without_room(&mut self, full: Full, _: Micros) -> Self::Answer {
-        Err(full)
-    }
-}
-
-/// Only looks at the state of a key, which is zero if it has none.
-struct Look;
-
-impl<const STATE: usize> Visit<[u64; STATE]> for Look {
-    type Answer = [u64; STATE];
-
-    fn step(&mut self, state: &mut [u64; STATE], _: Micros) -> (Self::Answer, bool) {
-        (*state, false)
-    }
-
-    fn fresh(&mut self, _: Micros) -> [u64; STATE] {
-        [0; STATE]
-    }
-
-    fn label(&self) -> Option<Label<'_>> {
-        None
-    }
-
-    fn without_room(&mut self, _: Full, _: Micros) -> Self::Answer {
-        unreachable!("nothing is written")
-    }
-}
-
 /// Four lines, the fewest there are.
 fn small<const STATE: usize>(overflow: Overflow) -> Table<STATE> {
     Table::new(1, overflow, false)
@@ -77,12 +27,20 @@ fn state<const STATE: usize>(fingerprint: u64, micros: u64) -> [u64; STATE] {
 impl<const STATE: usize> Table<STATE> {
     /// Gives a key a state until `micros`; or says when there will be room.
     fn put(&self, now: u64, fingerprint: u64, micros: u64) -> Result<(), u64> {
-        let put = Put { state: state(fingerprint, micros), label: None };
-        self.visit(fingerprint, Micros::new(now), put).map_err(|full| full.until.get())
+        self.put_words(now, fingerprint, state(fingerprint, micros), None)
     }
 
+    fn put_words(&self, now: u64, fingerprint: u64, state: [u64; STATE], label: Option<Label<'_>>) -> Result<(), u64> {
+        let (home, now) = (self.home(fingerprint), Micros::new(now));
+        self.enter(&self.look_up(home, now), home, now, label, state).map_err(|full| full.until.get())
+    }
+
+    /// The state of a key, which is zero if it has none.
     fn state_of(&self, now: u64, fingerprint: u64) -> [u64; STATE] {
-        self.visit(fingerprint, Micros::new(now), Look)
+        match self.look_up(self.home(fingerprint), Micros::new(now)) {
+            Found::Slot(line, slot) => Self::read(&line, slot),
+            Found::Free(..) | Found::Absent(..) => [0; STATE],
+        }
     }
 
     fn assert_holds(&self, now: u64, keys: &[(u64, u64)]) {
@@ -253,7 +211,7 @@ fn a_newcomer_without_room_is_told_the_very_microsecond_of_the_first_free_slot()
             let table = small::<1>(Overflow::Refuse);
             let _ = [0, 1].map(|full| table.fill(1, full, 1, if full == line { 99 } else { 100 }));
             let soonest = key(line, 1, 102);
-            table.visit(soonest, Micros::new(1), Put { state: [word], label: None }).expect("it has a slot");
+            table.put_words(1, soonest, [word], None).expect("it has a slot");
             let newcomer = key(0, 1, 1);
             assert_eq!(table.put(1, newcomer, 300), Err(free_at));
             assert_eq!(table.put(free_at - 1, newcomer, 300), Err(free_at));
@@ -292,9 +250,7 @@ fn nothing_is_taken_back_of_what_was_forgotten() {
             |home: u64, distance: u64, at: u64| table.recall(table.home(key(home, distance, 1)), Micros::new(at)).get();
         for number in 0..4 {
             let word = now << FRACTION_BITS | number;
-            table
-                .visit(key(line, 1, number), Micros::new(1), Put { state: [word], label: None })
-                .expect("there is room");
+            table.put_words(1, key(line, 1, number), [word], None).expect("there is room");
         }
         assert_eq!(recalled(line, 1, 1), 1, "nothing is forgotten yet");
         table.put(now + 1, key(line, 1, 10), now + 100).expect("there is room");
@@ -394,8 +350,8 @@ fn a_name_moves_with_its_key() {
     let mut listed = 0;
     for (number, name) in names.iter().enumerate() {
         let fingerprint = key(number as u64 % 4, 1 + number as u64 / 4 % 2 * 2, number as u64);
-        let put = Put { state: state(fingerprint, 100 + number as u64), label: Some((rule, name)) };
-        table.visit(fingerprint, Micros::new(1), put).expect("somebody makes room");
+        let state = state(fingerprint, 100 + number as u64);
+        table.put_words(1, fingerprint, state, Some((rule, name))).expect("another key makes room");
         listed = 0;
         table.for_each(Micros::new(1), |fingerprint, _, label| {
             let number = fingerprint << 2 >> 4;

@@ -5,14 +5,19 @@
 //! would move, and moves nothing.
 
 use super::MemoryStore;
-use super::several::{Seat, Turn};
+use super::turn::{Seat, Turn};
 use crate::kernel::{self, Kernel, Verb};
 use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
 
+/// Whether the limit of a check came in the place of others.
+pub(super) fn has_former(check: &Check<'_>) -> bool {
+    !check.former().is_empty()
+}
+
 impl MemoryStore {
-    /// Adds a turn for each predecessor that still matters.
-    pub(super) fn add_predecessors<'a>(&self, checks: &[Check<'a>], turns: &mut Vec<Turn<'a>>, now: Micros) {
+    /// Adds a turn for each former limit that still matters.
+    pub(super) fn add_former<'a>(&self, checks: &[Check<'a>], turns: &mut Vec<Turn<'a>>, now: Micros) {
         for (index, check) in checks.iter().enumerate() {
             for former in check.former().iter().filter(|former| former.until > now) {
                 let mut turn =
@@ -27,7 +32,7 @@ impl MemoryStore {
     }
 }
 
-/// Moves what was used of a predecessor to its heir, one of `turns`.
+/// Moves what was used of a former limit to its heir, one of `turns`.
 pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
     // What it used of a shared state cannot be taken from there: it counts once,

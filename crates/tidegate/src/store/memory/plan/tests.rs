@@ -1,0 +1,172 @@
+//! Which charges the planner takes, and what it leaves to the round.
+
+use super::*;
+use crate::kernel::Verb;
+use crate::limit::Limit;
+use crate::name::Name;
+use crate::request::Key;
+use crate::store::memory::Seeds;
+use crate::store::{ImmediateStore, Meter, StoreError};
+use crate::time::{Clock, ManualClock};
+
+const NOW: Micros = Micros::new(1_000_000_000_000);
+
+/// Four lines of four slots.
+fn store(clock: &ManualClock) -> MemoryStore {
+    let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+    builder.build_with(Seeds::new(1, 2)).expect("valid settings")
+}
+
+fn meters() -> Vec<Meter> {
+    let limit = |count| Limit::token_bucket(count, std::time::Duration::from_secs(60)).burst(5);
+    let window = Limit::fixed_window(5, std::time::Duration::from_secs(60));
+    (1..=9).map(limit).chain([window]).map(|limit| Meter::new(Name::literal("limit"), limit)).collect()
+}
+
+fn charge<'a>(meter: &'a Meter, key: &'a Key<'a>) -> Check<'a> {
+    Check::new(meter, key, Verb::Charge, 1).expect("a cost of one")
+}
+
+fn peek(store: &MemoryStore, check: Check<'_>) -> Verdict {
+    let mut verdict = Verdict::default();
+    store.decide_one_now(check.as_peek(), &mut verdict).expect("an answer");
+    verdict
+}
+
+/// Charges of one key whose states are in lines that `choose` picks.
+fn with_charges(choose: impl Fn(&[usize]) -> bool, ask: impl Fn(&MemoryStore, &[Check<'_>], &ManualClock)) {
+    let (meters, key) = (meters(), Key::from("alice"));
+    let mut found = 0;
+    for first in 0..meters.len() {
+        for count in 1..=USUAL_CHARGES {
+            let checks: Vec<Check<'_>> =
+                (0..count).map(|index| charge(&meters[(first + index * 3) % meters.len()], &key)).collect();
+            let clock = ManualClock::at(NOW);
+            let store = store(&clock);
+            let line = |check: &Check<'_>| store.narrow.home(store.fingerprint(*check)).line;
+            let lines: Vec<usize> = checks.iter().map(line).collect();
+            if choose(&lines) {
+                found += 1;
+                checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+                ask(&store, &checks, &clock);
+            }
+        }
+    }
+    assert!(found > 0, "there are some such keys");
+}
+
+fn charge_all(store: &MemoryStore, checks: &[Check<'_>]) -> (Option<Micros>, Vec<Verdict>) {
+    let mut verdicts = vec![Verdict::default(); checks.len()];
+    (store.charge_all(checks, &mut verdicts), verdicts)
+}
+
+fn are_charged_at_once(store: &MemoryStore, checks: &[Check<'_>], _: &ManualClock) {
+    for left in [3, 2, 1, 0] {
+        let (at, verdicts) = charge_all(store, checks);
+        assert_eq!(at, Some(NOW));
+        assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == left), "{verdicts:?}");
+    }
+    let (at, verdicts) = charge_all(store, checks);
+    assert_eq!(at, Some(NOW));
+    assert!(verdicts.iter().all(|verdict| !verdict.allowed && verdict.retry_after > Micros::ZERO));
+}
+
+#[test]
+fn up_to_four_charges_take_the_fast_path() {
+    with_charges(|lines| lines.len() == USUAL_CHARGES, are_charged_at_once);
+    with_charges(|lines| lines.is_sorted() && lines.first() < lines.last(), are_charged_at_once);
+    with_charges(|lines| !lines.is_sorted(), are_charged_at_once);
+    with_charges(|lines| lines.len() > 1 && lines.first() == lines.last(), are_charged_at_once);
+}
+
+#[test]
+fn up_to_sixteen_charges_take_the_fast_path() {
+    let limit = |count| Limit::token_bucket(count, std::time::Duration::from_secs(60)).burst(5);
+    let meters: Vec<Meter> = (1..=17).map(|count| Meter::new(Name::literal("limit"), limit(count))).collect();
+    let mut found = 0;
+    for key in (0..100_u64).map(Key::from) {
+        let clock = ManualClock::at(NOW);
+        let builder = MemoryStore::builder().max_keys(16).clock(clock.clone());
+        let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+        let checks: Vec<Check<'_>> = meters.iter().map(|meter| charge(meter, &key)).collect();
+        let homes = checks.iter().map(|check| store.narrow.home(store.fingerprint(*check)).line);
+        let mut keys = [0; 8];
+        homes.for_each(|line| keys[line] += 1);
+        if keys.iter().any(|keys| *keys > 4) {
+            continue;
+        }
+        found += 1;
+        checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+        are_charged_at_once(&store, &checks[..MAX_CHARGES], &clock);
+        assert_eq!(charge_all(&store, &checks).0, None, "the round decides more");
+        clock.advance(std::time::Duration::from_secs(300));
+        checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+        let later = clock.now();
+        let (at, verdicts) = charge_all(&store, &checks[..=USUAL_CHARGES]);
+        assert_eq!(at, Some(later));
+        assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == 3), "{verdicts:?}");
+    }
+    assert!(found > 0, "some keys have all their states in their home lines");
+}
+
+#[test]
+fn if_one_is_refused_none_is_charged_and_each_answers_as_it_would_have() {
+    with_charges(
+        |lines| lines.len() > 1,
+        |store, checks, _| {
+            let last = checks[checks.len() - 1];
+            while store.admits_now(last).is_ok_and(|admitted| admitted) {}
+            let before: Vec<Verdict> = checks.iter().map(|check| peek(store, *check)).collect();
+            assert_eq!(charge_all(store, checks), (Some(NOW), before.clone()));
+            assert_eq!(checks.iter().map(|check| peek(store, *check)).collect::<Vec<_>>(), before);
+        },
+    );
+}
+
+#[test]
+fn charges_that_are_not_simple_change_nothing() {
+    with_charges(
+        |lines| lines.len() == 2,
+        |store, checks, clock| {
+            let [first, second] = [checks[0], checks[1]];
+            let left = || [first, second].map(|check| peek(store, check).remaining);
+            let stranger = Key::from("bob");
+            let free = Check::new(second.meter(), second.key(), Verb::Charge, 0).expect("no cost");
+            for other in [second.as_peek(), second.as_refund(), free, charge(second.meter(), &stranger)] {
+                assert_eq!(charge_all(store, &[first, other]).0, None);
+                assert_eq!(charge_all(store, &[other, first]).0, None);
+            }
+            assert_eq!(charge_all(store, &[first, second, second, second, second]).0, None);
+            assert_eq!(charge_all(store, &[first, first]).0, None, "one state twice");
+            let twice = store.decide_now(&[first, first], &mut [Verdict::default(); 2]);
+            assert!(matches!(twice, Err(StoreError::SameStateTwice { .. })));
+            assert_eq!(left(), [4, 4]);
+            // The clock was set back by hours: both states are from the future.
+            clock.set(NOW.saturating_since(Micros::new(86_400_000_000)));
+            assert_eq!(charge_all(store, &[first, second]).0, None);
+        },
+    );
+}
+
+#[test]
+fn lines_are_locked_in_their_order() {
+    with_charges(
+        |lines| lines.len() == 2 && lines[0] != lines[1],
+        |store, checks, _| {
+            let seat = |check: &Check<'_>| store.narrow.reach(store.fingerprint(*check));
+            let mut seats = [seat(&checks[0]), seat(&checks[1])];
+            seats.sort_by_key(|seat| seat.home.line);
+            let first = LockedLine::lock(seats[0].line);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| charge_all(store, checks).0);
+                for _ in 0..200 {
+                    std::thread::yield_now();
+                    let second = LockedLine::try_lock(seats[1].line);
+                    assert!(second.is_some(), "a thread that waits for a line holds none behind it");
+                }
+                drop(first);
+                assert_eq!(waiting.join().expect("it ends"), Some(NOW));
+            });
+        },
+    );
+}
