@@ -68,8 +68,6 @@ pub enum HeaderStyle {
 #[derive(Debug)]
 pub struct RateLimitFields<'d> {
     decision: &'d Decision,
-    /// The limit that binds, unless its kernel is the user's own.
-    limit: Option<Limit>,
     policies: Line,
 }
 
@@ -77,21 +75,18 @@ impl<'d> RateLimitFields<'d> {
     /// The fields of a decision, as yet without policies.
     #[must_use]
     pub fn new(decision: &'d Decision) -> RateLimitFields<'d> {
-        RateLimitFields { decision, limit: None, policies: Line::new() }
+        RateLimitFields { decision, policies: Line::new() }
     }
 
     /// Adds the policy of a limit that the request had to pass.
     pub fn add(&mut self, meter: &Meter) {
         write_policy(&mut self.policies, meter, None);
-        if binds(meter, self.decision) {
-            self.limit = meter.limit();
-        }
     }
 
     /// Names in lower case, and values. There are none if the decision is unlimited or blocked.
     #[must_use]
     pub fn into_pairs(self) -> Vec<(&'static str, String)> {
-        let RateLimitFields { decision, limit, policies } = self;
+        let RateLimitFields { decision, policies } = self;
         if decision.is_unlimited() || decision.is_blocked() {
             return Vec::new();
         }
@@ -102,7 +97,7 @@ impl<'d> RateLimitFields<'d> {
         if !policies.as_bytes().is_empty() {
             pairs.push(("ratelimit-policy", policies.to_text()));
         }
-        let standing = Standing { decision, limit: limit.as_ref(), name: None, policies: None, partition: None };
+        let standing = Standing { decision, name: None, policies: None, partition: None };
         pairs.push(("ratelimit", standing.line().to_text()));
         pairs
     }
@@ -117,8 +112,6 @@ pub(crate) fn binds(meter: &Meter, decision: &Decision) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Standing<'s> {
     pub(crate) decision: &'s Decision,
-    /// The limit that binds, unless its kernel is the user's own.
-    pub(crate) limit: Option<&'s Limit>,
     /// The rule's name as it stands in a field, if it was written down before.
     pub(crate) name: Option<&'s [u8]>,
     /// `RateLimit-Policy` of the current draft.
@@ -144,7 +137,7 @@ impl Standing<'_> {
         if whole <= Duration::from_secs(1) {
             return Some(1);
         }
-        Some(seconds(self.limit.map_or(whole, |limit| limit.more_after(decision))).max(1))
+        Some(seconds(decision.limit().map_or(whole, |limit| limit.more_after(decision))).max(1))
     }
 
     fn reset_in(&self) -> u64 {
@@ -226,8 +219,8 @@ impl Standing<'_> {
     fn old_policy(&self) -> Option<HeaderValue> {
         let mut line = Line::new();
         line.number(self.decision.capacity());
-        if let Some(limit) = self.limit {
-            line.text(";w=").number(window(limit));
+        if let Some(limit) = self.decision.limit() {
+            line.text(";w=").number(window(&limit));
         }
         line.to_header()
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate::store::memory::SnapshotError;
-use tidegate::{ConfigError, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy};
+use tidegate::{ConfigError, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy, Request, Rule};
 
 const START: Micros = Micros::new(1_700_000_000_000_000);
 
@@ -255,5 +255,29 @@ fn a_clock_that_goes_back_revives_no_forgotten_key_with_a_full_bucket() {
         // One at each of the two instants, and what was forgotten between them
         // may count from the later one on.
         assert!(admitted <= 3, "alice was admitted {admitted} times within {horizon} s");
+    }
+}
+
+/// Written by the first version of the format; a change of the format needs another version.
+#[test]
+fn a_snapshot_of_an_earlier_build_is_restored() {
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let bytes: &[u8] = include_bytes!("data/snapshot-v1.bin");
+    let store = MemoryStore::builder().max_keys(64).clock(clock).restore(bytes).expect("a snapshot of this version");
+    let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+    let rules = [
+        ("narrow", "10/h", [7, 3]),
+        ("wide", "9973/h", [9_970, 9_966]),
+        ("fixed", "fixed 10/h", [7, 3]),
+        ("sliding", "sliding 10/h", [7, 3]),
+        ("log", "sliding-log 10/h", [7, 3]),
+    ];
+    let policy =
+        rules.iter().fold(Policy::new(), |policy, (name, words, _)| policy.rule(Rule::new(*name, limit(words))));
+    let policy = policy.rule(Rule::new("keyed", limit("leaky 10/h")).key(["user"]));
+    let limiter = Limiter::with_store(policy, store).expect("a valid policy");
+    for (rule, left) in rules.iter().map(|(rule, _, left)| (*rule, *left)).chain([("keyed", [7, 3])]) {
+        let remaining = |user| limiter.peek(Request::user(user).rule(rule)).expect("an answer").remaining();
+        assert_eq!([remaining("alice"), remaining("bob")], left, "{rule}");
     }
 }

@@ -36,13 +36,7 @@ fn told(words: &str, requests: usize, wait: Duration, style: HeaderStyle) -> Hea
     }
     clock.advance(wait);
     let decision = limiter.check("alice").expect("an answer");
-    let standing = Standing {
-        decision: &decision,
-        limit: Some(&limit),
-        name: None,
-        policies: policies(&limiter),
-        partition: None,
-    };
+    let standing = Standing { decision: &decision, name: None, policies: policies(&limiter), partition: None };
     headers(standing, &[style])
 }
 
@@ -88,7 +82,7 @@ fn numbers_are_capped_and_names_survive() {
     let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_day(1_000_000_000_000))));
     let decision = limiter.check("alice").expect("an answer");
     let partition = Some(*b"\0\x01hashed");
-    let standing = Standing { decision: &decision, limit: None, name: None, policies: policies(&limiter), partition };
+    let standing = Standing { decision: &decision, name: None, policies: policies(&limiter), partition };
     let headers = headers(standing, &[HeaderStyle::Draft10]);
     let members = members(&headers, "ratelimit");
     assert_eq!(members[0].0, "50 % \"off\" \\ n%C3%A9");
@@ -128,13 +122,7 @@ fn the_tighter_limit_stays_and_all_policies_are_listed() {
         for (name, count) in [("inner", inner), ("outer", outer)] {
             let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_minute(count))));
             let decision = limiter.check("alice").expect("an answer");
-            let standing = Standing {
-                decision: &decision,
-                limit: None,
-                name: None,
-                policies: policies(&limiter),
-                partition: None,
-            };
+            let standing = Standing { decision: &decision, name: None, policies: policies(&limiter), partition: None };
             standing.fields(&[HeaderStyle::Draft10, HeaderStyle::XRateLimit]).tell(&mut headers);
         }
         let tightest = members(&headers, "ratelimit");
@@ -152,7 +140,7 @@ fn of_two_styles_with_one_field_the_current_draft_writes_it() {
     let decision = limiter.check("alice").expect("an answer");
     for styles in [[HeaderStyle::Draft10, HeaderStyle::Draft6], [HeaderStyle::Draft7, HeaderStyle::Draft10]] {
         let policies = policies(&limiter);
-        let standing = Standing { decision: &decision, limit: None, name: None, policies, partition: None };
+        let standing = Standing { decision: &decision, name: None, policies, partition: None };
         let headers = headers(standing, &styles);
         assert_eq!(members(&headers, "ratelimit")[0].0, "api");
         assert_eq!(members(&headers, "ratelimit-policy").len(), 1);

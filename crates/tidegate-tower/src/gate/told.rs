@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use http::HeaderValue;
-use tidegate::{Decision, Key, Limit, Limiter, Meter, Name, Store};
+use tidegate::{Decision, Key, Limiter, Meter, Name, Store};
 
 use super::Gate;
 use crate::fields::{Fields, Standing, binds, write_policy};
@@ -39,7 +39,6 @@ pub(super) struct OnlyPolicy {
     identity: u64,
     rule: Name,
     capacity: u64,
-    limit: Option<Limit>,
     /// The rule's name, as it stands in a field.
     name: Box<[u8]>,
     field: HeaderValue,
@@ -62,12 +61,12 @@ impl Gate {
     #[inline(never)]
     fn fields_of_any(&self, decision: &Decision, question: &Question<'_>, meters: &impl Meters) -> Option<Fields> {
         let mut text = Text::default();
-        let (mut limit, mut identity, mut partition, mut line) = (None, None, None, Line::new());
+        let (mut identity, mut partition, mut line) = (None, None, Line::new());
         meters.for_each(Put { question, settings: &self.settings, text: &mut text }, &mut |meter, key| {
             identity = Some(meter.identity());
             let hash = self.settings.secret.as_ref().map(|secret| hash_of(secret, key));
             if binds(meter, decision) {
-                (limit, partition) = (meter.limit(), hash);
+                partition = hash;
             }
             write_policy(&mut line, meter, hash.as_ref());
         });
@@ -78,9 +77,9 @@ impl Gate {
             let (rule, capacity) = (decision.rule(), decision.capacity());
             let (name, field) = (Line::new().quoted(rule.as_str()).as_bytes().into(), lasting(field.clone()));
             // Of two threads the first one's is kept; both are right.
-            let _ = self.only_policy.set(OnlyPolicy { identity, rule, capacity, limit, name, field });
+            let _ = self.only_policy.set(OnlyPolicy { identity, rule, capacity, name, field });
         }
-        let standing = Standing { decision, limit: limit.as_ref(), name: None, policies, partition };
+        let standing = Standing { decision, name: None, policies, partition };
         Some(standing.fields(&self.settings.styles))
     }
 }
@@ -114,8 +113,7 @@ impl OnlyPolicy {
 
     #[inline]
     fn standing<'s>(&'s self, decision: &'s Decision) -> Standing<'s> {
-        let OnlyPolicy { limit, name, field, .. } = self;
-        let (limit, name) = (limit.as_ref(), Some(&**name));
-        Standing { decision, limit, name, policies: Some(field.clone()), partition: None }
+        let OnlyPolicy { name, field, .. } = self;
+        Standing { decision, name: Some(&**name), policies: Some(field.clone()), partition: None }
     }
 }

@@ -235,7 +235,7 @@ impl Say {
                     rule: Some(decision.rule()),
                     name: Some(decision.rule().as_str().into()),
                     capacity: decision.capacity(),
-                    period,
+                    period: decision.limit().map(|limit| limit.refill_time()).or(period),
                 }),
                 remaining: decision.remaining(),
                 retry_after: (!allowed && !decision.is_blocked()).then(|| decision.retry_after()),
@@ -260,7 +260,7 @@ impl Say {
 }
 
 impl Question<'_> {
-    /// The time that the limit counts for, which a decision does not say.
+    /// The time that a limit counts for which came with the descriptor.
     fn unit(&self) -> Option<Unit> {
         match &self.by {
             By::Inline(_, unit) | By::Extreme(_, unit) => Some(*unit),
