@@ -157,12 +157,8 @@ impl<'a> Request<'a> {
         self.id.is_none() && self.rule.is_none() && !self.without.key
     }
 
-    pub(crate) fn request_id(&self) -> Option<RequestId<'a>> {
-        Some(RequestId { text: self.id?, payload: self.payload() })
-    }
-
     /// What the id of this request stands for: the same in every process.
-    fn payload(&self) -> u64 {
+    pub(crate) fn payload(&self) -> u64 {
         let mut hash = Fnv::default();
         let mut part = |bytes: &[u8]| {
             hash.write(&(bytes.len() as u64).to_le_bytes());

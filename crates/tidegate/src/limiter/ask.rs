@@ -186,9 +186,8 @@ impl<'a> Round<'a> {
             round.add_up();
         }
         round.said = smallvec![Verdict::default(); round.limits().count()];
-        // Only charges and refunds of something need an id; that of the first names all.
-        let id = asked.iter().find_map(|(_, request)| request.request_id());
-        round.id = id.filter(|_| round.limits().any(|(_, applied)| applied.cost > 0));
+        // Only charges and refunds of something need an id.
+        round.id = id_of(asked).filter(|_| round.limits().any(|(_, applied)| applied.cost > 0));
         round
     }
 
@@ -318,6 +317,13 @@ impl<'a> Round<'a> {
         }
         decisions
     }
+}
+
+/// The id of the first request that has one names all of them.
+fn id_of<'a>(asked: &[Asked<'a, 'a>]) -> Option<RequestId<'a>> {
+    let text = asked.iter().find_map(|(_, request)| request.id)?;
+    let payload = |(_, request): &Asked<'_, '_>| request.payload();
+    Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)? })
 }
 
 /// What two requests ask of one state: all that is charged, less what is given
