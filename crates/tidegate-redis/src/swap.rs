@@ -8,8 +8,8 @@ use tidegate::{Check, Meter, Micros};
 
 use crate::failure::RedisFailure;
 use crate::key::key_of;
-use crate::script::{Task, Turn, numbers};
-use crate::state::{self, Form};
+use crate::script::{Task, Turn};
+use crate::state::{self, Form, numbers};
 use crate::store::Inner;
 
 /// A limit that another one succeeds, as far as it still matters.
