@@ -1,4 +1,4 @@
-//! Settings of a store.
+//! Settings of a store, and how it is put together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,8 +7,11 @@ use std::time::Duration;
 use tidegate::Clock;
 
 use crate::breaker::BreakerSettings;
-use crate::ledger::Lease;
-use crate::refusals::{Hashing, RefusalCache};
+use crate::client::{CallSettings, Client};
+use crate::given_back::Hashing;
+use crate::layer::{Lease, Leased, Leases, RefusalCache, RefusalSettings, Refusals};
+use crate::remote::{Remote, Settings};
+use crate::runtime::Runtime;
 use crate::servers::{ConnectError, Servers};
 use crate::store::RedisStore;
 
@@ -16,43 +19,50 @@ use crate::store::RedisStore;
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     servers: Servers,
+    calls: CallSettings,
     settings: Settings,
+    refusals: Option<RefusalSettings>,
+    hashing: Hashing,
+    leases: HashMap<String, Lease>,
 }
 
-pub(crate) struct Settings {
-    pub(crate) prefix: String,
-    pub(crate) deadline: Duration,
-    /// How long opening a connection may take.
-    pub(crate) patience: Duration,
-    pub(crate) breaker: BreakerSettings,
-    /// The time of this process, if it is not the system's.
-    pub(crate) clock: Option<Arc<dyn Clock>>,
-    /// Whether that time also decides, in place of the servers' own.
-    pub(crate) clock_decides: bool,
-    pub(crate) strict: bool,
-    pub(crate) refusals: Option<RefusalCache>,
-    pub(crate) hashing: Hashing,
-    pub(crate) leases: HashMap<String, Lease>,
-    pub(crate) ids_for: Duration,
+impl RedisStore {
+    /// A store on the servers that the URL names, with the default settings.
+    /// See [`Servers::parse`] for the kinds of URL.
+    ///
+    /// It waits for the first connection, but not for long: a store works as
+    /// soon as its servers do.
+    ///
+    /// # Errors
+    /// If the URL cannot be used. That the servers are away is no error.
+    pub async fn connect(url: &str) -> Result<RedisStore, ConnectError> {
+        let store = RedisStore::builder(Servers::parse(url)?).build()?;
+        store.open().await;
+        Ok(store)
+    }
+
+    /// Begins a store with other settings than the default ones.
+    pub fn builder(servers: impl Into<Servers>) -> Builder {
+        Builder::new(servers.into())
+    }
 }
 
 impl Builder {
-    pub(crate) fn new(servers: Servers) -> Builder {
-        let settings = Settings {
-            prefix: "tidegate".into(),
+    fn new(servers: Servers) -> Builder {
+        let calls = CallSettings {
             // Longer than a healthy server is silent while it forks or its machine is busy.
             deadline: Duration::from_millis(100),
             patience: Duration::from_secs(1),
             breaker: BreakerSettings::default(),
+        };
+        let settings = Settings {
+            prefix: "tidegate".into(),
             clock: None,
             clock_decides: false,
             strict: false,
-            refusals: None,
-            hashing: Hashing::default(),
-            leases: HashMap::new(),
             ids_for: Duration::from_secs(300),
         };
-        Builder { servers, settings }
+        Builder { servers, calls, settings, refusals: None, hashing: Hashing::default(), leases: HashMap::new() }
     }
 
     /// What the name of every key begins with: `tidegate` unless set. Stores
@@ -66,19 +76,19 @@ impl Builder {
     /// limits in several slots of a cluster, warm-ups and kernels of your own, a
     /// key's first charge after its limit was changed, and rules that only watch.
     pub fn deadline(mut self, deadline: Duration) -> Builder {
-        self.settings.deadline = deadline;
+        self.calls.deadline = deadline;
         self
     }
 
     /// How long opening a connection may take, in the background: 1 s unless set.
     pub fn connection_patience(mut self, patience: Duration) -> Builder {
-        self.settings.patience = patience;
+        self.calls.patience = patience;
         self
     }
 
     /// When to take servers to be away, and for how long to leave them alone.
     pub fn breaker(mut self, breaker: BreakerSettings) -> Builder {
-        self.settings.breaker = breaker;
+        self.calls.breaker = breaker;
         self
     }
 
@@ -96,7 +106,7 @@ impl Builder {
     #[doc(hidden)]
     pub fn simulated(mut self, clock: impl Clock) -> Builder {
         self.settings.clock = Some(Arc::new(clock));
-        self.settings.hashing = Hashing::Fixed;
+        self.hashing = Hashing::Fixed(Default::default());
         self
     }
 
@@ -111,10 +121,10 @@ impl Builder {
     /// Remembers refusals, and repeats them without asking until the refused
     /// could pass. What a repeated refusal says of `remaining` was true when it
     /// was first given. A refund or reset by another process takes effect once
-    /// [`RefusalCache::longest`] has passed. Requests with ids, and those that meet
+    /// [`RefusalCache::longest`](RefusalSettings::longest) has passed. Requests with ids, and those that meet
     /// a rule with a [lease](Builder::lease), are always asked about.
-    pub fn remember_refusals(mut self, cache: RefusalCache) -> Builder {
-        self.settings.refusals = Some(cache);
+    pub fn remember_refusals(mut self, cache: RefusalSettings) -> Builder {
+        self.refusals = Some(cache);
         self
     }
 
@@ -131,7 +141,7 @@ impl Builder {
     /// process has borrowed, not what others have. Leaky buckets, warm-ups, custom
     /// kernels and requests with ids are always decided by the servers.
     pub fn lease(mut self, rule: impl Into<String>, lease: Lease) -> Builder {
-        self.settings.leases.insert(rule.into(), lease);
+        self.leases.insert(rule.into(), lease);
         self
     }
 
@@ -142,18 +152,27 @@ impl Builder {
     /// # Errors
     /// If a setting makes no sense. That the servers are away is no error.
     pub fn build(self) -> Result<RedisStore, ConnectError> {
-        let Builder { servers, settings } = self;
+        let Builder { servers, calls, settings, refusals, hashing, leases } = self;
         if settings.prefix.contains(['{', '}']) {
             return Err(ConnectError::Prefix { prefix: settings.prefix });
         }
-        if settings.deadline.is_zero() || settings.patience.is_zero() {
+        if calls.deadline.is_zero() || calls.patience.is_zero() {
             return Err(ConnectError::NoTime);
         }
-        for (rule, lease) in &settings.leases {
+        for (rule, lease) in &leases {
             if lease.chunk == 0 || lease.ttl.is_zero() {
                 return Err(ConnectError::EmptyLease { rule: rule.clone() });
             }
         }
-        RedisStore::new(servers, settings)
+        let runtime = Runtime::find().map_err(ConnectError::NoThread)?;
+        let handle = runtime.handle().clone();
+        let leases = Arc::new(Leases::new(leases, calls.deadline));
+        let refusals = refusals.map(|settings| {
+            let leases = Arc::clone(&leases);
+            Refusals::hashed(settings, hashing).except(move |checks| leases.concern(checks))
+        });
+        let remote = Remote::new(Client::new(servers, calls, &handle), runtime, settings);
+        let remote = remote.telling(refusals.as_ref().map(Refusals::given_back));
+        Ok(RedisStore::over(RefusalCache::new(Leased::new(remote, leases, handle), refusals)))
     }
 }

@@ -28,6 +28,7 @@ pub struct Statistics {
     pub away: usize,
 }
 
+/// What the client of the servers counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     round_trips: AtomicU64,
@@ -36,8 +37,6 @@ pub(crate) struct Counters {
     refusing: AtomicBool,
     turned_away: AtomicU64,
     outages: AtomicU64,
-    leased: AtomicU64,
-    repeated: AtomicU64,
 }
 
 impl Counters {
@@ -68,15 +67,8 @@ impl Counters {
         self.outages.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leased(&self) {
-        self.leased.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn repeated(&self) {
-        self.repeated.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn read(&self, away: usize, units_on_lease: u64) -> Statistics {
+    /// What was counted here; the layers above count for themselves.
+    pub(crate) fn read(&self, away: usize) -> Statistics {
         Statistics {
             round_trips: self.round_trips.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
@@ -84,10 +76,8 @@ impl Counters {
             refusing: self.refusing.load(Ordering::Relaxed),
             turned_away: self.turned_away.load(Ordering::Relaxed),
             outages: self.outages.load(Ordering::Relaxed),
-            leased: self.leased.load(Ordering::Relaxed),
-            repeated: self.repeated.load(Ordering::Relaxed),
-            units_on_lease,
             away,
+            ..Statistics::default()
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Whether servers throw states away when their memory is full.
 //!
 //! Every state has a time to live, so each policy but `noeviction` takes it for
-//! something that can go; and whoever is forgotten has a whole burst again.
+//! something that can go; and a key that is forgotten has a whole burst again.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use crate::client::Client;
 use crate::failure::RedisFailure;
 use crate::link::Link;
-use crate::store::RedisStore;
 
 /// A server that throws keys away when its memory is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,21 +22,11 @@ pub struct Eviction {
     pub policy: String,
 }
 
-impl RedisStore {
-    /// The servers that throw keys away when their memory is full, and with
-    /// them what was used of a limit: give those `maxmemory-policy noeviction`.
-    /// One that does not answer, or not to us (`INFO` needs a permission), is
-    /// taken for one that does not.
-    pub async fn evictions(&self) -> Vec<Eviction> {
-        let inner = self.inner();
-        let asking = async {
-            let links = inner.links().await;
-            let asked = links.iter().map(|link| timeout(inner.deadline(), ask(link)));
-            join_all(asked).await
-        };
-        let said = inner.runtime().run(asking).await;
-        said.into_iter().filter_map(|said| said.ok()?.ok()?).collect()
-    }
+/// The servers that throw keys away, as far as they say so in time.
+pub(crate) async fn evictions(client: &Client) -> Vec<Eviction> {
+    let links = client.links().await;
+    let said = join_all(links.iter().map(|link| timeout(client.deadline(), ask(link)))).await;
+    said.into_iter().filter_map(|said| said.ok()?.ok()?).collect()
 }
 
 async fn ask(link: &Arc<Link>) -> Result<Option<Eviction>, RedisFailure> {

@@ -71,6 +71,11 @@ pub enum RedisFailure {
 }
 
 impl RedisFailure {
+    /// The failure that a store's error is about, if it is one.
+    pub(crate) fn of(error: &tidegate::StoreError) -> Option<&RedisFailure> {
+        std::error::Error::source(error)?.downcast_ref()
+    }
+
     /// What happened, without the server's own words: for callers who are not to
     /// read what operators do.
     #[must_use]

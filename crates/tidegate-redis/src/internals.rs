@@ -2,11 +2,9 @@
 
 pub use crate::key::{genesis_key, id_key, state_key};
 pub use crate::planted::{Defect, plant};
-pub use crate::script::{
-    Call, Length, Named, Once, Outcome, PARTS, Reply, Task, Turn, assemble, numbers, read_bucket, read_window,
-};
+pub use crate::script::{Call, Length, Named, Once, Outcome, PARTS, Reply, Task, Turn, assemble};
 pub use crate::servers::Dial;
-pub use crate::state::Form;
+pub use crate::state::{Form, numbers, read_bucket, read_window};
 
 use crate::failure::{RedisFailure, Remedy};
 

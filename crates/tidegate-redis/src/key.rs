@@ -15,13 +15,26 @@ pub fn state_key(prefix: &str, check: &Check<'_>) -> Vec<u8> {
 
 /// The name of the state that a key has under a limit.
 pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
+    let mut name = Vec::new();
+    write_key(&mut name, prefix, meter, key);
+    name
+}
+
+/// What a layer calls the state within this process, whatever the store below
+/// it calls it.
+pub(crate) fn local_key(meter: &Meter, key: &Key<'_>) -> Vec<u8> {
+    key_of("", meter, key)
+}
+
+/// Appends the name of a state.
+pub(crate) fn write_key(name: &mut Vec<u8>, prefix: &str, meter: &Meter, key: &Key<'_>) {
     let (rule, meaning) = (meter.name().as_str(), meter.meaning());
-    let mut name = Vec::with_capacity(prefix.len() + key.as_bytes().len() + rule.len() + meaning.len() + 16);
+    name.reserve(prefix.len() + key.as_bytes().len() + rule.len() + meaning.len() + 16);
     name.extend_from_slice(prefix.as_bytes());
     name.extend_from_slice(b":{");
     let mut parts = key.parts();
     match parts.next() {
-        Some(first) => escape(first, &mut name),
+        Some(first) => escape(first, name),
         None => name.extend_from_slice(NO_PARTS),
     }
     name.push(b'}');
@@ -30,18 +43,17 @@ pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
         let mut separator: &[u8] = b"";
         for part in parts {
             name.extend_from_slice(separator);
-            escape(part, &mut name);
+            escape(part, name);
             separator = b"+";
         }
     }
     name.push(b':');
     // A rule that is called by its limit's words needs no second name.
     if rule != meaning {
-        escape(rule.as_bytes(), &mut name);
+        escape(rule.as_bytes(), name);
     }
     name.push(b':');
     name.extend_from_slice(meaning.as_bytes());
-    name
 }
 
 /// Where the id of a request is remembered: beside the states of its owner.

@@ -99,28 +99,28 @@ mod breaker;
 mod builder;
 #[cfg(feature = "tls")]
 mod certificates;
+mod client;
 mod cluster;
 mod counters;
 mod eviction;
 mod failure;
+mod given_back;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
 mod key;
-mod lease;
-mod ledger;
+#[doc(hidden)]
+pub mod layer;
 mod link;
 #[cfg(feature = "internals")]
 mod planted;
 mod recent;
-mod refusals;
+mod remote;
 mod runtime;
 mod script;
 mod servers;
-mod slots;
 mod state;
 mod store;
-mod swap;
 
 pub use breaker::BreakerSettings;
 pub use builder::Builder;
@@ -129,8 +129,7 @@ pub use certificates::Certificates;
 pub use counters::Statistics;
 pub use eviction::Eviction;
 pub use failure::RedisFailure;
-pub use ledger::Lease;
-pub use refusals::RefusalCache;
+pub use layer::{Lease, RefusalSettings as RefusalCache};
 pub use script::scripts;
 pub use servers::{ConnectError, Servers};
 pub use store::RedisStore;

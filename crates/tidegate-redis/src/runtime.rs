@@ -2,7 +2,6 @@
 //! programs that have none.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -39,15 +38,20 @@ impl Runtime {
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
+}
 
-    /// Runs a future that needs this runtime's timers, on whatever executor
-    /// the caller polls it.
-    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        std::future::poll_fn(|context| {
-            let _entered = self.handle.enter();
-            future.as_mut().poll(context)
-        })
-        .await
-    }
+/// Runs a future that needs the timers of a runtime, on whatever executor
+/// polls it.
+///
+/// The future is boxed here, and only here. A server holds the future of a
+/// decision in the task of each connection, whether a decision is under way or
+/// not, and what it takes to ask the servers is several KiB. So a connection
+/// pays for it only while servers are asked, and an answer from memory
+/// allocates nothing for it.
+pub(crate) fn run<F: Future>(runtime: &Handle, future: F) -> impl Future<Output = F::Output> {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(move |context| {
+        let _entered = runtime.enter();
+        future.as_mut().poll(context)
+    })
 }

@@ -14,7 +14,7 @@ use tidegate::{Check, Limit, Micros};
 
 use crate::failure::RedisFailure;
 use crate::key::id_key;
-use crate::state::Form;
+use crate::state::{Form, numbers, read_bucket, read_window};
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
 /// everything. For those who want to read or load them beforehand.
@@ -503,31 +503,6 @@ impl Reply {
             ..Verdict::default()
         })
     }
-}
-
-/// The state of a bucket; `None` if this is none.
-pub fn read_bucket(bucket: &kernel::Bucket, state: Option<&[u8]>) -> Option<kernel::BucketState> {
-    let Some(text) = state else { return bucket.state(0, 0) };
-    match numbers(text) {
-        Some([at, fraction]) => bucket.state(at, fraction),
-        None => numbers(text).and_then(|[at]| bucket.state(at, 0)),
-    }
-}
-
-/// The state of a window; `None` if this is none.
-pub fn read_window(window: &kernel::Window, state: Option<&[u8]>) -> Option<kernel::WindowState> {
-    let [start, current, previous] = state.map_or(Some([0; 3]), numbers)?;
-    window.state(start, current, previous)
-}
-
-/// Exactly `N` numbers with colons between them.
-pub fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
-    let mut words = std::str::from_utf8(text).ok()?.split(':');
-    let mut numbers = [0; N];
-    for number in &mut numbers {
-        *number = words.next()?.parse().ok()?;
-    }
-    words.next().is_none().then_some(numbers)
 }
 
 /// Undoes what the script does to bytes that look like spaces.

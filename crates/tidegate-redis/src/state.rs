@@ -4,11 +4,9 @@
 //! command. Where the client decides in their place, it reads those forms and
 //! writes them as the scripts would have, with the same expiry.
 
-use tidegate::kernel::{Bucket, Kernel, LimitKernel, Log, Style, Window};
+use tidegate::kernel::{Bucket, BucketState, Kernel, LimitKernel, Log, Style, Window, WindowState};
 use tidegate::store::Kept;
 use tidegate::{Meter, Micros};
-
-use crate::script::{numbers, read_bucket, read_window};
 
 /// What a state is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +60,31 @@ pub(crate) fn stored(meter: &Meter, kept: Kept) -> Kept {
         LimitKernel::Window(window) => stored_window(&window, &kept.bytes),
         LimitKernel::Log(log) => stored_log(&log, &kept.bytes),
     }
+}
+
+/// The state of a bucket; `None` if this is none.
+pub fn read_bucket(bucket: &Bucket, state: Option<&[u8]>) -> Option<BucketState> {
+    let Some(text) = state else { return bucket.state(0, 0) };
+    match numbers(text) {
+        Some([at, fraction]) => bucket.state(at, fraction),
+        None => numbers(text).and_then(|[at]| bucket.state(at, 0)),
+    }
+}
+
+/// The state of a window; `None` if this is none.
+pub fn read_window(window: &Window, state: Option<&[u8]>) -> Option<WindowState> {
+    let [start, current, previous] = state.map_or(Some([0; 3]), numbers)?;
+    window.state(start, current, previous)
+}
+
+/// Exactly `N` numbers with colons between them.
+pub fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
+    let mut words = std::str::from_utf8(text).ok()?.split(':');
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = words.next()?.parse().ok()?;
+    }
+    words.next().is_none().then_some(numbers)
 }
 
 /// The running totals of a log are kept modulo this.

@@ -1,72 +1,50 @@
-//! Refusals remembered: whoever cannot pass yet is told so without asking.
+//! What was refused, and until when it is refused again.
 //!
 //! A refused question is answered again from here until the earliest instant
 //! at which any part of the answer could change, as far as this process knows.
 //! A refund or a reset by this process makes it forget; of one by another
-//! process it learns when [`longest`](RefusalCache::longest) has passed. A
+//! process it learns when [`longest`](RefusalSettings::longest) has passed. A
 //! changed limit has states of its own, so it never meets an old answer.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::{Check, Micros};
 
+use crate::given_back::{GivenBack, Hashing};
+use crate::key::write_key;
+
 /// How many refusals a [`RedisStore`](crate::RedisStore) remembers, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusalCache {
+pub struct RefusalSettings {
     /// Questions that are remembered; at least one.
     pub most: usize,
     /// For how long at most, so that resets elsewhere are noticed.
     pub longest: Duration,
 }
 
-impl Default for RefusalCache {
+impl Default for RefusalSettings {
     /// 100,000 questions, each for up to a second.
     fn default() -> Self {
-        RefusalCache { most: 100_000, longest: Duration::from_secs(1) }
+        RefusalSettings { most: 100_000, longest: Duration::from_secs(1) }
     }
 }
 
 /// Refusals by what was asked.
 type Shard = HashMap<Box<[u8]>, Refusal>;
 
-/// Decides which states share a counter.
-#[derive(Clone, Debug)]
-pub(crate) enum Hashing {
-    /// No caller can choose keys that share one.
-    Random(RandomState),
-    /// The same every time: in the simulation all chance comes from the seed.
-    #[cfg(feature = "internals")]
-    Fixed,
-}
+/// Which slices are never remembered.
+type Exempt = Box<dyn Fn(&[Check<'_>]) -> bool + Send + Sync>;
 
-impl Hashing {
-    fn hash(&self, bytes: &[u8]) -> u64 {
-        match self {
-            Hashing::Random(state) => state.hash_one(bytes),
-            #[cfg(feature = "internals")]
-            Hashing::Fixed => std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(bytes),
-        }
-    }
-}
-
-impl Default for Hashing {
-    fn default() -> Hashing {
-        Hashing::Random(RandomState::new())
-    }
-}
-
-pub(crate) struct Refusals {
-    settings: RefusalCache,
+/// The refusals that a process remembers.
+pub struct Refusals {
+    settings: RefusalSettings,
     hashing: Hashing,
     shards: Box<[Mutex<Shard>]>,
-    /// Counts what was given back, so that older refusals are known as such;
-    /// states share a counter by their hash.
-    given_back: Box<[AtomicU64]>,
+    given_back: Arc<GivenBack>,
+    exempt: Option<Exempt>,
 }
 
 struct Refusal {
@@ -81,79 +59,86 @@ struct Refusal {
 
 /// What is needed to remember the answer to a question that is being asked.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(super) struct Question {
     name: Box<[u8]>,
     asked: Micros,
     given_back: u64,
 }
 
-/// States that are being given something back: refusals from before are
-/// forgotten when this goes, also if nobody waits for the answer any more.
-pub(crate) struct GivenBack<'r> {
-    refusals: &'r Refusals,
-    keys: Vec<Vec<u8>>,
+/// Checks that give something back: refusals from before are forgotten when
+/// this is dropped, also if the caller does not wait for the answer.
+pub(super) struct GivingBack<'r> {
+    given_back: &'r GivenBack,
+    checks: &'r [Check<'r>],
 }
 
-impl Drop for GivenBack<'_> {
+impl Drop for GivingBack<'_> {
     fn drop(&mut self) {
-        self.refusals.forget(&self.keys);
+        self.given_back.note(self.checks);
     }
 }
 
 const SHARDS: usize = 64;
-const COUNTERS: usize = 1_024;
 
 impl Refusals {
-    pub(crate) fn new(settings: RefusalCache, hashing: Hashing) -> Refusals {
+    /// Remembers nothing yet.
+    #[must_use]
+    pub fn new(settings: RefusalSettings) -> Refusals {
+        Refusals::hashed(settings, Hashing::default())
+    }
+
+    pub(crate) fn hashed(settings: RefusalSettings, hashing: Hashing) -> Refusals {
         Refusals {
             settings,
-            hashing,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            given_back: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            given_back: Arc::new(GivenBack::new(hashing.clone())),
+            hashing,
+            exempt: None,
         }
+    }
+
+    /// Has slices of which this is true always asked about.
+    #[must_use]
+    pub fn except(mut self, exempt: impl Fn(&[Check<'_>]) -> bool + Send + Sync + 'static) -> Refusals {
+        self.exempt = Some(Box::new(exempt));
+        self
+    }
+
+    /// What the store below counts, when it gives units back by itself.
+    pub(crate) fn given_back(&self) -> Arc<GivenBack> {
+        Arc::clone(&self.given_back)
     }
 
     fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.hashing.hash(name) as usize % SHARDS]
-    }
-
-    fn counter(&self, key: &[u8]) -> &AtomicU64 {
-        &self.given_back[self.hashing.hash(key) as usize % COUNTERS]
+        &self.shards[self.hashing.hash(&name) as usize % SHARDS]
     }
 
     /// What has to be forgotten of these checks when they are carried out.
-    pub(crate) fn given_back_by(&self, checks: &[Check<'_>], keys: &[Vec<u8>]) -> Option<GivenBack<'_>> {
+    pub(super) fn given_back_by<'r>(&'r self, checks: &'r [Check<'_>]) -> Option<GivingBack<'r>> {
         let gives_back = |check: &Check<'_>| matches!(check.verb(), Verb::Refund | Verb::Reset);
-        checks.iter().any(gives_back).then(|| GivenBack { refusals: self, keys: keys.to_vec() })
-    }
-
-    /// Notes that these states were given something back.
-    pub(crate) fn forget(&self, keys: &[Vec<u8>]) {
-        for key in keys {
-            self.counter(key).fetch_add(1, Ordering::SeqCst);
-        }
+        checks.iter().any(gives_back).then(|| GivingBack { given_back: &self.given_back, checks })
     }
 
     /// The question as it is remembered, if its refusals can be.
-    pub(crate) fn question(&self, checks: &[Check<'_>], keys: &[Vec<u8>], now: Micros) -> Option<Question> {
+    pub(super) fn question(&self, checks: &[Check<'_>], now: Micros) -> Option<Question> {
+        let is_charge = |check: &Check<'_>| check.verb() == Verb::Charge && check.cost() > 0 && check.id().is_none();
+        if !checks.iter().all(is_charge) || self.exempt.as_ref().is_some_and(|exempt| exempt(checks)) {
+            return None;
+        }
         let mut name = Vec::new();
-        for (check, key) in checks.iter().zip(keys) {
-            if check.verb() != Verb::Charge || check.cost() == 0 {
-                return None;
-            }
-            name.extend((key.len() as u64).to_le_bytes());
-            name.extend(key);
+        for check in checks {
+            write_key(&mut name, "", check.meter(), check.key());
+            // No name of a state has this byte.
+            name.push(0);
             name.extend(check.cost().to_le_bytes());
             // Windows of several counts may have one state.
             name.extend(check.meter().capacity().to_le_bytes());
         }
-        let given_back = keys.iter().map(|key| self.counter(key).load(Ordering::SeqCst));
-        let given_back = given_back.fold(0, u64::wrapping_add);
-        Some(Question { name: name.into(), asked: now, given_back })
+        Some(Question { name: name.into(), asked: now, given_back: self.given_back.count(checks) })
     }
 
     /// The refusal that still holds, and when it was made.
-    pub(crate) fn answer(&self, question: &Question, verdicts: &mut [Verdict]) -> Option<Micros> {
+    pub(super) fn answer(&self, question: &Question, verdicts: &mut [Verdict]) -> Option<Micros> {
         let mut shard = self.shard(&question.name).lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = shard.get(&question.name)?;
         let elapsed = question.asked.saturating_since(refusal.answered);
@@ -173,7 +158,7 @@ impl Refusals {
     }
 
     /// Remembers an answer that is there now, if it is a refusal.
-    pub(crate) fn remember(&self, question: Question, verdicts: &[Verdict], at: Micros, now: Micros) {
+    pub(super) fn remember(&self, question: Question, verdicts: &[Verdict], at: Micros, now: Micros) {
         let refused = verdicts.iter().filter(|verdict| !verdict.allowed);
         let Some(wait) = refused.map(|verdict| verdict.retry_after).min() else { return };
         let wait = wait.min(Micros::from_duration(self.settings.longest));
@@ -199,8 +184,8 @@ mod tests {
 
     use super::*;
 
-    fn refusals(settings: RefusalCache) -> Refusals {
-        Refusals::new(settings, Hashing::default())
+    fn refusals(settings: RefusalSettings) -> Refusals {
+        Refusals::new(settings)
     }
 
     fn refused(retry_after: u64) -> Verdict {
@@ -208,12 +193,16 @@ mod tests {
         Verdict { retry_after, reset_after: Micros::new(5_000_000), ..Verdict::default() }
     }
 
+    /// A check of one unit.
+    fn with_check<T>(key: &str, verb: Verb, ask: impl FnOnce(Check<'_>) -> T) -> T {
+        let (meter, key) = (Meter::new(Name::literal("rule"), Limit::per_second(1)), Key::from(key));
+        ask(Check::new(&meter, &key, verb, 1).expect("a cost of one"))
+    }
+
     /// Asks at `now`: whether a refusal is remembered, and with which wait.
     fn ask(refusals: &Refusals, key: &str, now: u64) -> Result<u64, Question> {
-        let (meter, key) = (Meter::new(Name::literal("rule"), Limit::per_second(1)), Key::from(key));
-        let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a cost of one");
-        let keys = [key.as_bytes().to_vec()];
-        let question = refusals.question(&[check], &keys, Micros::new(now)).expect("a charge");
+        let question = with_check(key, Verb::Charge, |check| refusals.question(&[check], Micros::new(now)));
+        let question = question.expect("a charge");
         let mut verdicts = [Verdict::default()];
         match refusals.answer(&question, &mut verdicts) {
             Some(_) => Ok(verdicts[0].retry_after.get()),
@@ -226,9 +215,13 @@ mod tests {
         refusals.remember(question, &[verdict], Micros::new(now), Micros::new(now));
     }
 
+    fn refund(refusals: &Refusals, key: &str) {
+        with_check(key, Verb::Refund, |check| drop(refusals.given_back_by(&[check])));
+    }
+
     #[test]
     fn a_refusal_holds_until_its_instant_and_counts_down() {
-        let refusals = refusals(RefusalCache::default());
+        let refusals = refusals(RefusalSettings::default());
         remember(&refusals, "alice", 1_000, refused(500));
         assert_eq!(ask(&refusals, "alice", 1_000).ok(), Some(500));
         assert_eq!(ask(&refusals, "alice", 1_499).ok(), Some(1));
@@ -236,11 +229,11 @@ mod tests {
         assert!(ask(&refusals, "alice", 1_500).is_err(), "now it may pass");
     }
 
-    /// The servers decided at some time before the answer was there: whoever
-    /// returns when told must not come too soon.
+    /// The servers decided at some time before the answer was there: a caller
+    /// that returns when told must not come too soon.
     #[test]
     fn the_wait_counts_from_when_the_answer_was_there() {
-        let refusals = refusals(RefusalCache::default());
+        let refusals = refusals(RefusalSettings::default());
         let question = ask(&refusals, "alice", 1_000).expect_err("not remembered yet");
         refusals.remember(question, &[refused(500)], Micros::new(7_000), Micros::new(1_010));
         let told = [1_005, 1_010, 1_210, 1_499].map(|now| ask(&refusals, "alice", now).ok());
@@ -250,19 +243,19 @@ mod tests {
 
     #[test]
     fn an_admission_is_not_remembered() {
-        let refusals = refusals(RefusalCache::default());
+        let refusals = refusals(RefusalSettings::default());
         remember(&refusals, "alice", 1_000, Verdict { allowed: true, ..Verdict::default() });
         assert!(ask(&refusals, "alice", 1_000).is_err());
     }
 
     #[test]
     fn a_refusal_by_one_count_is_none_by_another_of_the_same_state() {
-        let (refusals, alice) = (refusals(RefusalCache::default()), Key::from("alice"));
+        let (refusals, alice) = (refusals(RefusalSettings::default()), Key::from("alice"));
         let question = |count| {
             let limit = Limit::fixed_window(count, Duration::from_secs(1));
             let meter = Meter::new(Name::literal("rule"), limit).by_period();
             let check = Check::new(&meter, &alice, Verb::Charge, 1).expect("a cost of one");
-            refusals.question(&[check], &[crate::key::state_key("tg", &check)], Micros::new(1_000)).expect("a charge")
+            refusals.question(&[check], Micros::new(1_000)).expect("a charge")
         };
         refusals.remember(question(6), &[refused(500)], Micros::new(1_000), Micros::new(1_000));
         let answers = [6, 10].map(|count| refusals.answer(&question(count), &mut [Verdict::default()]).is_some());
@@ -271,20 +264,20 @@ mod tests {
 
     #[test]
     fn what_is_given_back_makes_it_forget() {
-        let refusals = refusals(RefusalCache::default());
+        let refusals = refusals(RefusalSettings::default());
         remember(&refusals, "alice", 1_000, refused(500));
-        refusals.forget(&[b"alice".to_vec()]);
+        refund(&refusals, "alice");
         assert!(ask(&refusals, "alice", 1_001).is_err());
         // Also when it is given back while the question is under way.
         let question = ask(&refusals, "alice", 2_000).expect_err("forgotten");
-        refusals.forget(&[b"alice".to_vec()]);
+        refund(&refusals, "alice");
         refusals.remember(question, &[refused(500)], Micros::new(2_000), Micros::new(2_000));
         assert!(ask(&refusals, "alice", 2_001).is_err());
     }
 
     #[test]
     fn nothing_is_remembered_longer_than_allowed() {
-        let refusals = refusals(RefusalCache { longest: Duration::from_micros(100), ..RefusalCache::default() });
+        let refusals = refusals(RefusalSettings { longest: Duration::from_micros(100), ..RefusalSettings::default() });
         remember(&refusals, "alice", 1_000, refused(5_000));
         assert_eq!(ask(&refusals, "alice", 1_099).ok(), Some(4_901));
         assert!(ask(&refusals, "alice", 1_100).is_err());
@@ -292,14 +285,14 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_back_is_not_told_an_old_answer() {
-        let refusals = refusals(RefusalCache::default());
+        let refusals = refusals(RefusalSettings::default());
         remember(&refusals, "alice", 1_000, refused(500));
         assert!(ask(&refusals, "alice", 999).is_err());
     }
 
     #[test]
     fn memory_is_bounded() {
-        let refusals = refusals(RefusalCache { most: 640, ..RefusalCache::default() });
+        let refusals = refusals(RefusalSettings { most: 640, ..RefusalSettings::default() });
         for number in 0..10_000 {
             remember(&refusals, &number.to_string(), 1_000, refused(500));
         }

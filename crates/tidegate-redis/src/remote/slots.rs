@@ -4,8 +4,8 @@
 //! cluster everything is. A slice that spans slots is looked at first: if any
 //! refuses, that is the answer. Then it goes from one slot to the next; when
 //! one refuses after all, because others were faster, what the others have
-//! charged is undone. In between, others may be refused for units that are
-//! given back a moment later; nobody is ever admitted who should not be. The
+//! charged is undone. In between, other requests may be refused for units that
+//! are given back a moment later; none is ever admitted beyond its limit. The
 //! same is done with the checks of one slot while it moves, and some of its
 //! keys are here and some there.
 
@@ -16,19 +16,15 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::Encoded;
 use tidegate::{Check, Micros};
 
+use super::Remote;
+use super::swap::{Member, began, unchanged};
 use crate::failure::RedisFailure;
-use crate::key::slot;
-use crate::script::{Outcome, Task, Turn};
+use crate::script::{Once, Outcome, Task, Turn};
 use crate::state::Form;
-use crate::store::Inner;
-use crate::swap::{Swapped, began, predecessors, unchanged};
 
-/// The checks of a slice that one call decides.
+/// The checks of a slice that one call decides; at least one.
 struct Group<'a> {
-    /// Where in the slice each of them stands.
-    places: Vec<usize>,
-    checks: Vec<Check<'a>>,
-    keys: Vec<Vec<u8>>,
+    members: Vec<Member<'a>>,
 }
 
 /// What came of a group.
@@ -44,24 +40,23 @@ struct Decided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
     CarryOut,
-    /// Somebody has refused: only to say what would have come of it.
+    /// Another group refused: only to say what would have come of it.
     Withhold,
-    /// Somebody has refused since they were carried out.
+    /// Another group refused since they were carried out.
     TakeBack,
 }
 
 /// How often a custom kernel's state may be overtaken by others.
 const MOST_TRIES: u32 = 16;
 
-impl Inner {
-    pub(crate) async fn decide_by_slot(
+impl Remote {
+    pub(super) async fn decide_by_slot(
         &self,
-        checks: &[Check<'_>],
-        keys: Vec<Vec<u8>>,
+        members: Vec<Member<'_>>,
         verdicts: &mut [Verdict],
     ) -> Result<Micros, RedisFailure> {
-        let mut groups = self.groups(checks, keys);
-        let has_id = checks.iter().any(|check| check.id().is_some());
+        let has_id = members.iter().any(|member| member.check.id().is_some());
+        let mut groups = self.groups(members);
         if has_id && groups.len() > 1 {
             return Err(RedisFailure::IdSpansSlots);
         }
@@ -91,12 +86,12 @@ impl Inner {
             let decided = match self.decide_group(&group, intent).await {
                 Ok(decided) => decided,
                 Err(RedisFailure::OnTheWay) if group.can_part() => {
-                    let (charges, others): (Vec<_>, Vec<_>) = group.singles().partition(Group::charges);
+                    let (charges, others): (Vec<_>, Vec<_>) = group.into_singles().partition(Group::charges);
                     charges.into_iter().chain(others).rev().for_each(|single| groups.push_front(single));
                     continue;
                 }
                 Err(failure) => {
-                    self.undo(&charged, verdicts).await;
+                    self.undo(charged, verdicts).await;
                     return Err(failure);
                 }
             };
@@ -106,97 +101,90 @@ impl Inner {
                 charged.push((group, decided.charged_at));
             } else if !refused {
                 refused = true;
-                self.undo(&std::mem::take(&mut charged), verdicts).await;
+                self.undo(std::mem::take(&mut charged), verdicts).await;
             }
         }
         Ok(now)
     }
 
-    /// The checks by slot, those that charge first: whoever only looks, or
-    /// gives back, comes when nobody can refuse any more.
-    fn groups<'a>(&self, checks: &[Check<'a>], keys: Vec<Vec<u8>>) -> VecDeque<Group<'a>> {
-        let slots: Vec<u16> = keys.iter().map(|key| if self.is_cluster() { slot(key) } else { 0 }).collect();
+    /// The checks by slot, charges first: a peek or a refund comes when none
+    /// can refuse any more.
+    fn groups<'a>(&self, members: Vec<Member<'a>>) -> VecDeque<Group<'a>> {
+        let slots: Vec<u16> = members.iter().map(|member| self.client.slot(&member.key)).collect();
         let is_one = slots.iter().all(|slot| *slot == slots[0]);
         let mut groups: Vec<((u16, bool), Group<'a>)> = Vec::with_capacity(1);
-        for (place, (check, key)) in checks.iter().zip(keys).enumerate() {
-            let kind = (slots[place], !is_one && check.verb() != Verb::Charge);
-            let group = match groups.iter_mut().find(|(other, _)| *other == kind) {
-                Some((_, group)) => group,
-                None => {
-                    groups.push((kind, Group { places: Vec::new(), checks: Vec::new(), keys: Vec::new() }));
-                    &mut groups.last_mut().expect("just pushed").1
-                }
-            };
-            group.places.push(place);
-            group.checks.push(*check);
-            group.keys.push(key);
+        for (member, slot) in members.into_iter().zip(slots) {
+            let kind = (slot, !is_one && member.check.verb() != Verb::Charge);
+            match groups.iter_mut().find(|(other, _)| *other == kind) {
+                Some((_, group)) => group.members.push(member),
+                None => groups.push((kind, Group { members: vec![member] })),
+            }
         }
         groups.sort_by_key(|((_, comes_last), _)| *comes_last);
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
+    /// The id under which a group is carried out once, if it has one.
+    fn once(&self, group: &Group<'_>) -> Option<Once> {
+        group.members[0].check.id()?;
+        let checks: Vec<Check<'_>> = group.members.iter().map(|member| member.check).collect();
+        Once::of(&checks, &self.settings.prefix, self.settings.ids_for)
+    }
+
     async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        if group.checks.iter().any(|check| check.meter().limit().is_none()) {
+        if group.members.iter().any(|member| member.check.meter().limit().is_none()) {
             return self.swap_group(group, intent).await;
         }
-        let mut turns = group.turns(|_, check| decide(check, intent));
-        // What was used of limits that these succeed is moved first, by the client.
-        let formers = predecessors(self, &group.checks, &group.keys);
-        turns.extend(formers.into_iter().map(|former| Turn { key: former.key, task: Task::Absent }));
+        let mut turns = group.turns(|check| decide(check, intent));
+        // What was used of limits that these replaced is moved first, by the client.
+        let former = group.members.iter().flat_map(|member| &member.former);
+        turns.extend(former.map(|former| Turn { key: former.key.clone(), task: Task::Absent }));
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
-        (call.once, call.can_part) = (self.once(&group.checks), group.can_part());
-        let reply = self.ask(&call).await?;
+        (call.once, call.can_part) = (self.once(group), group.can_part());
+        let reply = self.client.ask(&call).await?;
         if reply.outcome == Outcome::Overtaken {
             return self.swap_group(group, intent).await;
         }
         if reply.is_of_other_limits(call.once.as_ref()) {
             return Ok(group.passed_before(reply.now));
         }
-        let turns = || call.turns.iter().take(group.checks.len()).enumerate();
+        let turns = || call.turns.iter().take(group.members.len()).enumerate();
         let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task)).collect::<Result<Vec<_>, _>>()?;
         let charged_at = turns().map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
         Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, charged_at, verdicts })
     }
 
     /// A group of which the client decides some checks: those of custom
-    /// kernels, and of limits that succeed others. Reads their states, decides
-    /// on them here, and has the script write what came out if nobody was faster.
+    /// kernels, and of limits that replaced others. Reads their states, decides
+    /// on them here, and has the script write what came out if they are still
+    /// the same.
     async fn swap_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        let formers = predecessors(self, &group.checks, &group.keys);
-        let checks = group.checks.iter().zip(&group.keys).enumerate();
-        let swapped = checks.map(|(index, (check, key))| {
-            let swapped = Swapped::new(check, key, index, &formers);
-            (check.meter().limit().is_none() || swapped.keys.len() > 1).then_some(swapped)
-        });
-        let swapped: Vec<Option<Swapped<'_>>> = swapped.collect();
-        let mut look = self.call(swapped.iter().flatten().flat_map(Swapped::look).collect());
+        let swapped = group.members.iter().filter(|member| member.is_swapped());
+        let mut look = self.call(swapped.flat_map(Member::look).collect());
         look.can_part = group.can_part();
         // In strict mode the history of the server is looked at with the states,
         // and must still be that one when they are written.
         look.turns.extend(look.genesis.clone().map(|key| unchanged(key, Form::Text, Vec::new())));
-        let reply = self.ask(&look).await?;
+        let reply = self.client.ask(&look).await?;
         let mut now = reply.now;
         let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
         for _ in 0..MOST_TRIES {
             let history = look.genesis.clone().and_then(|key| Some((key, states.pop_back()?)));
             let since = history.as_ref().map(|(_, history)| began(history)).transpose()?;
-            let mut turns = Vec::with_capacity(group.checks.len());
+            let mut turns = Vec::with_capacity(group.members.len());
             // Where each check stands among the turns, and what the client says of it.
-            let mut places = Vec::with_capacity(group.checks.len());
-            for ((check, key), swapped) in group.checks.iter().zip(&group.keys).zip(&swapped) {
-                let place = turns.len();
-                let encoded = match swapped {
-                    Some(swapped) => {
-                        let states = states.drain(..swapped.keys.len()).collect();
-                        let (encoded, tasks) = swapped.decide(states, now, verb(check, intent), since)?;
-                        turns.extend(swapped.keys.iter().zip(tasks).map(|(key, task)| Turn { key: key.clone(), task }));
-                        Some(encoded)
-                    }
-                    None => {
-                        turns.extend(decide(check, intent).map(|task| Turn { key: key.clone(), task }));
-                        None
-                    }
+            let mut places = Vec::with_capacity(group.members.len());
+            for member in &group.members {
+                let (place, check) = (turns.len(), &member.check);
+                let encoded = if member.is_swapped() {
+                    let states = states.drain(..member.states().count()).collect();
+                    let (encoded, decided) = member.decide(states, now, verb(check, intent), since)?;
+                    turns.extend(decided);
+                    Some(encoded)
+                } else {
+                    turns.extend(decide(check, intent).map(|task| Turn { key: member.key.clone(), task }));
+                    None
                 };
                 places.push((place, encoded));
             }
@@ -204,8 +192,8 @@ impl Inner {
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
-            (call.once, call.can_part) = (self.once(&group.checks), group.can_part());
-            let reply = self.ask(&call).await?;
+            (call.once, call.can_part) = (self.once(group), group.can_part());
+            let reply = self.client.ask(&call).await?;
             if reply.is_of_other_limits(call.once.as_ref()) {
                 return Ok(group.passed_before(reply.now));
             }
@@ -219,10 +207,10 @@ impl Inner {
             let carried_out = reply.outcome == Outcome::CarriedOut;
             let charged_at =
                 places.iter().map(|(place, _)| reply.charged_at(*place, &call.turns[*place].task)).collect();
-            let verdicts = places.into_iter().zip(&group.checks).enumerate();
-            let verdicts = verdicts.map(|(index, ((place, encoded), check))| match encoded {
+            let verdicts = places.into_iter().zip(&group.members).enumerate();
+            let verdicts = verdicts.map(|(index, ((place, encoded), member))| match encoded {
                 _ if reply.is_repeated() => {
-                    let task = decide(check, intent);
+                    let task = decide(&member.check, intent);
                     reply.verdict(index, task.as_ref().unwrap_or(&call.turns[place].task))
                 }
                 Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
@@ -237,33 +225,33 @@ impl Inner {
 
     /// Takes back what the groups were charged, all at once; their verdicts
     /// become what they would have been without.
-    async fn undo(&self, charged: &[(Group<'_>, Vec<Micros>)], verdicts: &mut [Verdict]) {
-        let singles = charged.iter().flat_map(|(group, charged_at)| group.singles().zip(charged_at));
+    async fn undo(&self, charged: Vec<(Group<'_>, Vec<Micros>)>, verdicts: &mut [Verdict]) {
+        let singles = charged.into_iter().flat_map(|(group, charged_at)| group.into_singles().zip(charged_at));
         let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, at)| async move {
-            let undone = self.undo_single(&single, *at).await;
+            let undone = self.undo_single(&single, at).await;
             (single, undone)
         });
         for (single, undone) in join_all(undoing).await {
-            // Whoever was refused for these units meanwhile may pass.
-            if let Some(refusals) = self.refusals() {
-                refusals.forget(&single.keys);
+            // A request that was refused for these units meanwhile may pass.
+            if let Some(given_back) = &self.given_back {
+                given_back.note(single.members.iter().map(|member| &member.check));
             }
             match undone {
                 Ok(undone) => single.tell(&undone, verdicts),
-                // It stays charged until it expires: somebody is admitted too little.
+                // It stays charged until it expires: its key is admitted too little.
                 Err(failure) => tracing::warn!(%failure, "a charge could not be taken back"),
             }
         }
     }
 
     async fn undo_single(&self, single: &Group<'_>, at: Micros) -> Result<Vec<Verdict>, RedisFailure> {
-        let turns = single.turns(|_, check| Some(Task::Undo { check: *check, limit: check.meter().limit()? }));
+        let turns = single.turns(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()? }));
         if turns.is_empty() {
             return self.swap_group(single, Intent::TakeBack).await.map(|decided| decided.verdicts);
         }
         let mut call = self.call(turns);
         call.undone = at;
-        let reply = self.ask(&call).await?;
+        let reply = self.client.ask(&call).await?;
         call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task)).collect()
     }
 }
@@ -283,37 +271,36 @@ fn verb(check: &Check<'_>, intent: Intent) -> Verb {
 
 impl<'a> Group<'a> {
     /// Each check for itself.
-    fn singles(&self) -> impl Iterator<Item = Group<'a>> {
-        let parts = self.places.iter().zip(&self.checks).zip(&self.keys);
-        parts.map(|((place, check), key)| Group { places: vec![*place], checks: vec![*check], keys: vec![key.clone()] })
+    fn into_singles(self) -> impl Iterator<Item = Group<'a>> {
+        self.members.into_iter().map(|member| Group { members: vec![member] })
     }
 
     /// What came of a request that passed by other limits than these.
     fn passed_before(&self, at: Micros) -> Decided {
         let verdict = Verdict { allowed: true, repeated: true, ..Verdict::default() };
-        let count = self.checks.len();
+        let count = self.members.len();
         Decided { at, carried_out: true, charged_at: vec![at; count], verdicts: vec![verdict; count] }
     }
 
     /// Whether its checks can be decided one by one. A request with an id is
     /// carried out once, and so at once.
     fn can_part(&self) -> bool {
-        self.checks.len() > 1 && self.checks.iter().all(|check| check.id().is_none())
+        self.members.len() > 1 && self.members.iter().all(|member| member.check.id().is_none())
     }
 
     fn charges(&self) -> bool {
-        self.checks.iter().any(|check| check.verb() == Verb::Charge)
+        self.members.iter().any(|member| member.check.verb() == Verb::Charge)
     }
 
     /// A turn for each check that has a task.
-    fn turns(&self, mut task: impl FnMut(usize, &Check<'a>) -> Option<Task<'a>>) -> Vec<Turn<'a>> {
-        let turns = self.checks.iter().zip(&self.keys).enumerate();
-        turns.filter_map(|(index, (check, key))| Some(Turn { key: key.clone(), task: task(index, check)? })).collect()
+    fn turns(&self, task: impl Fn(&Check<'a>) -> Option<Task<'a>>) -> Vec<Turn<'a>> {
+        let turns = self.members.iter();
+        turns.filter_map(|member| Some(Turn { key: member.key.clone(), task: task(&member.check)? })).collect()
     }
 
     fn tell(&self, mine: &[Verdict], verdicts: &mut [Verdict]) {
-        for (place, verdict) in self.places.iter().zip(mine) {
-            verdicts[*place] = *verdict;
+        for (member, verdict) in self.members.iter().zip(mine) {
+            verdicts[member.place] = *verdict;
         }
     }
 }

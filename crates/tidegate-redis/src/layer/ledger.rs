@@ -1,49 +1,19 @@
 //! What this process has on lease: units charged on the servers beforehand,
 //! to be handed out here.
 //!
-//! This is the pure part: who holds how much until when, and which grant is
-//! the one that was asked for. It asks nobody anything.
+//! This is the pure part: which state has how much until when, and which grant
+//! is the one that was asked for. It sends nothing.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
-use tidegate::{Key, Meter, Micros};
+use tidegate::{Check, Former, Key, Meter, Micros};
 
 #[cfg(feature = "internals")]
 use crate::planted::{Defect, is_planted};
-
-/// Lets a process borrow units of a limit and answer by itself while they last.
-///
-/// # Bound
-/// A unit is charged on the servers before anyone is admitted for it. Since the
-/// start, therefore, no more is admitted than the limit allows. In any one
-/// interval up to [`excess`](Lease::excess) more can be: units that were
-/// borrowed before it began. A process that dies keeps what it had borrowed
-/// from being used, at most one chunk for each key, and so does a lost reply to
-/// a request for more or to one that gives them back, and a lease that ends
-/// after another process has moved on to a changed limit. Where a request of several
-/// limits borrows more than a chunk and another limit refuses it, the rest
-/// goes back up to a second later, and counts beside the chunk until then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// Units to borrow at a time; no more than the limit holds.
-    pub chunk: u64,
-    /// When to give back what was not used.
-    pub ttl: Duration,
-}
-
-impl Lease {
-    /// What so many processes together can admit in one interval, for one
-    /// key, beyond what the limit alone would.
-    #[must_use]
-    pub fn excess(&self, processes: u64) -> u64 {
-        self.chunk.saturating_mul(processes)
-    }
-}
 
 /// Keys on lease at a time; others are decided by the servers.
 const MOST_KEYS: usize = 100_000;
@@ -52,15 +22,43 @@ const SHARDS: usize = 64;
 /// Accounts by the names of their states.
 type Shard = HashMap<Box<[u8]>, Account, RandomState>;
 
-pub(crate) struct Ledger {
+pub(super) struct Ledger {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
 }
 
-/// The lease of one state.
-pub(crate) struct Account {
+/// One limit of one key, with the limits that it replaced: a check that
+/// borrows nothing, for what is asked in the background.
+#[derive(Clone)]
+pub(super) struct Subject {
     meter: Meter,
     key: Key<'static>,
+    former: Vec<(Meter, Micros)>,
+}
+
+impl Subject {
+    pub(super) fn of(check: &Check<'_>) -> Subject {
+        let former = check.former().iter().map(|former| (former.meter.clone(), former.until));
+        Subject { meter: check.meter().clone(), key: Key::from(check.key()).into_owned(), former: former.collect() }
+    }
+
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(super) fn key(&self) -> &Key<'static> {
+        &self.key
+    }
+
+    /// The limits that its limit replaced.
+    pub(super) fn former(&self) -> Vec<Former<'_>> {
+        self.former.iter().map(|(meter, until)| Former { meter, until: *until }).collect()
+    }
+}
+
+/// The lease of one state.
+struct Account {
+    subject: Subject,
     units: u64,
     /// Units beyond what may be held, to be given back.
     surplus: u64,
@@ -76,7 +74,7 @@ pub(crate) struct Account {
 }
 
 /// What came of taking units.
-pub(crate) enum Taking {
+pub(super) enum Taking {
     Taken(Verdict),
     /// There are too few: so many.
     Short(u64),
@@ -85,7 +83,7 @@ pub(crate) enum Taking {
 }
 
 /// What came of a grant.
-pub(crate) enum Granted {
+pub(super) enum Granted {
     /// The one who asked has taken its cost, and the rest is held.
     Taken(Verdict),
     /// Others have taken meanwhile what was there: it does not suffice, and is
@@ -96,33 +94,32 @@ pub(crate) enum Granted {
 }
 
 /// Units to be given back to the servers.
-pub(crate) struct Return {
-    pub(crate) meter: Meter,
-    pub(crate) key: Key<'static>,
-    pub(crate) units: u64,
+pub(super) struct Return {
+    pub(super) subject: Subject,
+    pub(super) units: u64,
 }
 
 /// Units that the servers have charged.
 #[derive(Clone, Copy)]
-pub(crate) struct Grant {
-    pub(crate) units: u64,
+pub(super) struct Grant {
+    pub(super) units: u64,
     /// What the one who asked takes of them at once.
-    pub(crate) cost: u64,
+    pub(super) cost: u64,
     /// How many may be held then: what is put back meanwhile may be too much.
-    pub(crate) chunk: u64,
+    pub(super) chunk: u64,
     /// What the servers said.
-    pub(crate) verdict: Verdict,
-    pub(crate) at: Micros,
-    pub(crate) until: Micros,
+    pub(super) verdict: Verdict,
+    pub(super) at: Micros,
+    pub(super) until: Micros,
 }
 
 /// A request for units that is under way.
-pub(crate) struct Loan {
-    pub(crate) number: u64,
+pub(super) struct Loan {
+    pub(super) number: u64,
 }
 
 impl Ledger {
-    pub(crate) fn new() -> Ledger {
+    pub(super) fn new() -> Ledger {
         Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default() }
     }
 
@@ -132,7 +129,7 @@ impl Ledger {
     }
 
     /// Takes `cost` of what is on lease.
-    pub(crate) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Taking {
+    pub(super) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Taking {
         let mut shard = self.shard(state_key);
         let Some(account) = shard.get_mut(state_key).filter(|account| account.is_current(now)) else {
             return Taking::None;
@@ -145,38 +142,38 @@ impl Ledger {
     }
 
     /// What a charge of `cost` would be answered, if the lease alone decides.
-    pub(crate) fn peek(&self, state_key: &[u8], cost: u64, now: Micros) -> Option<Verdict> {
+    pub(super) fn peek(&self, state_key: &[u8], cost: u64, now: Micros) -> Option<Verdict> {
         let shard = self.shard(state_key);
         let account = shard.get(state_key).filter(|account| account.is_current(now))?;
         (account.units >= cost && cost > 0).then(|| account.verdict(now))
     }
 
     /// Units that can be taken now.
-    pub(crate) fn held(&self, state_key: &[u8], now: Micros) -> u64 {
+    pub(super) fn held(&self, state_key: &[u8], now: Micros) -> u64 {
         let shard = self.shard(state_key);
         shard.get(state_key).filter(|account| account.is_current(now)).map_or(0, |account| account.units)
     }
 
     /// Puts back what was taken a moment ago. Others may have borrowed since
     /// then: what is more than a chunk is not held but given back.
-    pub(crate) fn put_back(&self, state_key: &[u8], cost: u64, chunk: u64) {
+    pub(super) fn put_back(&self, state_key: &[u8], cost: u64, chunk: u64) {
         if let Some(account) = self.shard(state_key).get_mut(state_key) {
             account.hold(cost, chunk);
         }
     }
 
-    /// Keeps what was taken for somebody who has left, as far as it fits into a
+    /// Keeps what was taken for a caller that is gone, as far as it fits into a
     /// chunk. The rest is lost: given back later, it would let more pass in an
     /// interval than a chunk.
-    pub(crate) fn keep(&self, state_key: &[u8], cost: u64, chunk: u64) {
+    pub(super) fn keep(&self, state_key: &[u8], cost: u64, chunk: u64) {
         if let Some(account) = self.shard(state_key).get_mut(state_key) {
             account.units = account.units.saturating_add(cost).min(chunk.max(account.units));
         }
     }
 
-    /// The turn of whoever asks the servers for this state; `None` if too
-    /// many states are on lease.
-    pub(crate) fn turn(&self, state_key: &[u8], meter: &Meter, key: &Key<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
+    /// The turn of the request that asks the servers for this state; `None` if
+    /// too many states are on lease.
+    pub(super) fn turn(&self, state_key: &[u8], check: &Check<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let mut shard = self.shard(state_key);
         if let Some(account) = shard.get(state_key) {
             return Some(Arc::clone(&account.turn));
@@ -184,7 +181,7 @@ impl Ledger {
         if shard.len() >= MOST_KEYS / SHARDS {
             return None;
         }
-        let account = Account::new(meter.clone(), Key::from(key).into_owned());
+        let account = Account::new(Subject::of(check));
         let turn = Arc::clone(&account.turn);
         shard.insert(state_key.into(), account);
         Some(turn)
@@ -192,7 +189,7 @@ impl Ledger {
 
     /// Notes that units are being asked for. What is left of a lease that is
     /// over is to be given back.
-    pub(crate) fn begin(&self, state_key: &[u8], now: Micros) -> Option<(Loan, Option<Return>)> {
+    pub(super) fn begin(&self, state_key: &[u8], now: Micros) -> Option<(Loan, Option<Return>)> {
         let mut shard = self.shard(state_key);
         let account = shard.get_mut(state_key)?;
         let over = account.units + account.surplus > 0 && !account.is_current(now);
@@ -203,7 +200,7 @@ impl Ledger {
     }
 
     /// Notes that nothing came of a request for units.
-    pub(crate) fn end(&self, state_key: &[u8], loan: &Loan) {
+    pub(super) fn end(&self, state_key: &[u8], loan: &Loan) {
         let mut shard = self.shard(state_key);
         if let Some(account) = shard.get_mut(state_key).filter(|account| account.awaited == Some(loan.number)) {
             account.awaited = None;
@@ -212,7 +209,7 @@ impl Ledger {
 
     /// Adds what was granted, if it is what was asked for last, and takes the
     /// cost: a grant that comes late or twice is refused.
-    pub(crate) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> Granted {
+    pub(super) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> Granted {
         let mut shard = self.shard(state_key);
         let account = shard.get_mut(state_key).filter(|account| account.awaited == Some(loan.number));
         let Some(account) = account else { return Granted::Refused };
@@ -232,27 +229,27 @@ impl Ledger {
     }
 
     /// Gives up the lease of one state without a word: it was reset.
-    pub(crate) fn cancel(&self, state_key: &[u8]) {
+    pub(super) fn cancel(&self, state_key: &[u8]) {
         if let Some(account) = self.shard(state_key).get_mut(state_key) {
             (account.units, account.surplus, account.awaited) = (0, 0, None);
         }
     }
 
     /// Gives up the lease of one state: its limit is no longer in force.
-    pub(crate) fn leave(&self, state_key: &[u8]) -> Option<Return> {
+    pub(super) fn leave(&self, state_key: &[u8]) -> Option<Return> {
         let mut shard = self.shard(state_key);
         shard.get_mut(state_key).filter(|account| account.units + account.surplus > 0).map(Account::give_up)
     }
 
-    /// Keeps what could not be given back yet. Nobody can take it meanwhile.
-    pub(crate) fn owe(&self, state_key: &[u8], left: Return) {
+    /// Keeps what could not be given back yet. No request can take it meanwhile.
+    pub(super) fn owe(&self, state_key: &[u8], left: Return) {
         let mut shard = self.shard(state_key);
         let has_room = shard.len() < MOST_KEYS / SHARDS;
-        let Return { meter, key, units } = left;
+        let Return { subject, units } = left;
         match shard.get_mut(state_key) {
             Some(account) => account.surplus = account.surplus.saturating_add(units),
             None if has_room => {
-                shard.insert(state_key.into(), Account { surplus: units, ..Account::new(meter, key) });
+                shard.insert(state_key.into(), Account { surplus: units, ..Account::new(subject) });
             }
             None => {}
         }
@@ -261,7 +258,7 @@ impl Ledger {
     /// Gives up the leases that are over at `now` and what is too much of
     /// others, and forgets idle states. In the order of the keys, which does
     /// not depend on how they are hashed.
-    pub(crate) fn expired(&self, now: Micros) -> Vec<Return> {
+    pub(super) fn expired(&self, now: Micros) -> Vec<Return> {
         let mut returns = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -276,12 +273,12 @@ impl Ledger {
                 is_needed
             });
         }
-        returns.sort_by(|one: &Return, other| one.key.as_bytes().cmp(other.key.as_bytes()));
+        returns.sort_by(|one: &Return, other| one.subject.key.as_bytes().cmp(other.subject.key.as_bytes()));
         returns
     }
 
     /// Units on lease now.
-    pub(crate) fn units(&self) -> u64 {
+    pub(super) fn units(&self) -> u64 {
         let units = self.shards.iter().map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.values().map(|account| account.units + account.surplus).sum::<u64>()
@@ -291,10 +288,9 @@ impl Ledger {
 }
 
 impl Account {
-    fn new(meter: Meter, key: Key<'static>) -> Account {
+    fn new(subject: Subject) -> Account {
         Account {
-            meter,
-            key,
+            subject,
             units: 0,
             surplus: 0,
             until: Micros::ZERO,
@@ -331,15 +327,16 @@ impl Account {
     fn give_up(&mut self) -> Return {
         #[cfg(feature = "internals")]
         if is_planted(Defect::KeepsWhatItGaveBack) {
-            return Return { meter: self.meter.clone(), key: self.key.clone(), units: self.units };
+            return Return { subject: self.subject.clone(), units: self.units };
         }
         let units = std::mem::take(&mut self.units).saturating_add(std::mem::take(&mut self.surplus));
-        Return { meter: self.meter.clone(), key: self.key.clone(), units }
+        Return { subject: self.subject.clone(), units }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate::kernel::Verb;
     use tidegate::{Limit, Name};
 
     use super::*;
@@ -351,7 +348,9 @@ mod tests {
     fn ledger() -> Ledger {
         let ledger = Ledger::new();
         let meter = Meter::new(Name::literal("rule"), Limit::per_second(100));
-        ledger.turn(STATE, &meter, &Key::from("alice")).expect("there is room");
+        let alice = Key::from("alice");
+        let check = Check::new(&meter, &alice, Verb::Charge, 1).expect("a cost of one");
+        ledger.turn(STATE, &check).expect("there is room");
         ledger
     }
 
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_nobody_waits_for_a_chunk_is_kept() {
+    fn of_a_grant_without_a_caller_a_chunk_is_kept() {
         let (ledger, chunk) = (ledger(), 3);
         borrow(&ledger, 7);
         assert!(taken(&ledger, 7, NOW));
@@ -432,7 +431,7 @@ mod tests {
         assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
     }
 
-    /// Somebody takes what is there while another asks for the rest of its cost.
+    /// One request takes what is there while another asks for the rest of its cost.
     #[test]
     fn a_grant_that_does_not_suffice_any_more_is_not_held() {
         let ledger = ledger();

@@ -1,0 +1,83 @@
+//! Which rules are leased, and what that costs in exactness.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tidegate::{AlgorithmKind, Check, Meter};
+
+/// Lets a process borrow units of a limit and answer by itself while they last.
+///
+/// # Bound
+/// A unit is charged on the servers before a request is admitted for it. Since the
+/// start, therefore, no more is admitted than the limit allows. In any one
+/// interval up to [`excess`](Lease::excess) more can be: units that were
+/// borrowed before it began. A process that dies keeps what it had borrowed
+/// from being used, at most one chunk for each key, and so does a lost reply to
+/// a request for more or to one that gives them back, and a lease that ends
+/// after another process has moved on to a changed limit. Where a request of several
+/// limits borrows more than a chunk and another limit refuses it, the rest
+/// goes back up to a second later, and counts beside the chunk until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Units to borrow at a time; no more than the limit holds.
+    pub chunk: u64,
+    /// When to give back what was not used.
+    pub ttl: Duration,
+}
+
+impl Lease {
+    /// What so many processes together can admit in one interval, for one
+    /// key, beyond what the limit alone would.
+    #[must_use]
+    pub fn excess(&self, processes: u64) -> u64 {
+        self.chunk.saturating_mul(processes)
+    }
+}
+
+/// The leases of a store, by rule.
+#[derive(Debug)]
+pub struct Leases {
+    rules: HashMap<String, Lease, RandomState>,
+    deadline: Duration,
+}
+
+impl Leases {
+    /// Leases of these rules. A request that has to borrow takes no longer than
+    /// the deadline.
+    pub fn new(rules: impl IntoIterator<Item = (String, Lease)>, deadline: Duration) -> Leases {
+        Leases { rules: rules.into_iter().collect(), deadline }
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// The shortest time for which anything is borrowed.
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        self.rules.values().map(|lease| lease.ttl).min()
+    }
+
+    /// The lease of a rule, if it has one.
+    pub fn of_rule(&self, rule: &str) -> Option<Lease> {
+        self.rules.get(rule).copied()
+    }
+
+    /// The lease that a meter is under. A leaky bucket has none, because only
+    /// the servers know when each request should go; nor has a custom kernel.
+    pub(super) fn of(&self, meter: &Meter) -> Option<Lease> {
+        let lease = self.of_rule(meter.name().as_str())?;
+        match meter.limit()?.algorithm() {
+            AlgorithmKind::LeakyBucket => None,
+            AlgorithmKind::TokenBucket
+            | AlgorithmKind::FixedWindow
+            | AlgorithmKind::SlidingLog
+            | AlgorithmKind::SlidingCounter => Some(lease),
+        }
+    }
+
+    /// Whether any of these checks has to do with a lease.
+    pub(crate) fn concern(&self, checks: &[Check<'_>]) -> bool {
+        checks.iter().any(|check| self.of(check.meter()).is_some())
+    }
+}

@@ -1,0 +1,138 @@
+//! Checks that the client decides, for the script to write if no other client
+//! was faster: those of kernels that no script knows, and of limits that
+//! replaced others.
+
+use tidegate::kernel::{self, Verb, Verdict};
+use tidegate::store::{Encoded, Kept};
+use tidegate::{Check, Meter, Micros};
+
+use crate::failure::RedisFailure;
+use crate::script::{Task, Turn};
+use crate::state::{self, Form, numbers};
+
+/// A check of a slice, with the names of its states.
+#[derive(Clone)]
+pub(super) struct Member<'a> {
+    /// Where in the slice it stands.
+    pub(super) place: usize,
+    pub(super) check: Check<'a>,
+    pub(super) key: Vec<u8>,
+    /// The limits that its limit replaced, as far as they still matter.
+    pub(super) former: Vec<Former<'a>>,
+}
+
+/// A limit that another one replaced.
+#[derive(Clone)]
+pub(super) struct Former<'a> {
+    pub(super) meter: &'a Meter,
+    pub(super) key: Vec<u8>,
+}
+
+/// A turn that writes nothing, and by which the others are overtaken if the
+/// state is not that one.
+pub(super) fn unchanged<'a>(key: Vec<u8>, form: Form, state: Vec<u8>) -> Turn<'a> {
+    Turn { key, task: Task::Swap { form, state, passes: true, after: None, healed: None, verdict: None } }
+}
+
+/// When a server's history began, by what strict mode keeps of it.
+pub(super) fn began(history: &[u8]) -> Result<Micros, RedisFailure> {
+    let at = history.rsplit(|byte| *byte == b':').next().and_then(numbers);
+    at.map(|[at]| Micros::new(at)).ok_or(RedisFailure::Garbled { what: "the history of a server" })
+}
+
+impl<'a> Member<'a> {
+    /// Whether one of its states is called so.
+    pub(super) fn names(&self, key: &[u8]) -> bool {
+        self.key == key || self.former.iter().any(|former| former.key == key)
+    }
+
+    /// Whether only the client can decide it, once a former limit has a state.
+    pub(super) fn is_swapped(&self) -> bool {
+        self.check.meter().limit().is_none() || !self.former.is_empty()
+    }
+
+    /// Its own state, and those of former limits.
+    pub(super) fn states(&self) -> impl Iterator<Item = (&'a Meter, &Vec<u8>)> {
+        let former = self.former.iter().map(|former| (former.meter, &former.key));
+        std::iter::once((self.check.meter(), &self.key)).chain(former)
+    }
+
+    /// Turns that only read the states.
+    pub(super) fn look(&self) -> impl Iterator<Item = Turn<'a>> {
+        self.states().map(|(meter, key)| unchanged(key.clone(), Form::of(meter), Vec::new()))
+    }
+
+    /// What comes of a charge, or of a look, while a server may have forgotten
+    /// that all was used when its history began. No kernel tells which part of
+    /// a state was charged since, so no charge passes before all of it would
+    /// have come back.
+    fn used_up(&self, since: Micros, now: Micros, verb: Verb) -> Option<Encoded> {
+        let (meter, cost) = (self.check.meter(), self.check.cost());
+        let until = match meter.warm_up() {
+            Some(_) => since.saturating_add(meter.horizon()),
+            None => meter.decide_encoded(&[], since, Verb::Charge, meter.largest_cost())?.after?.forget_at,
+        };
+        let wait = until.saturating_since(now);
+        if wait == Micros::ZERO || !matches!(verb, Verb::Charge | Verb::Peek) {
+            return None;
+        }
+        let allowed = cost == 0;
+        let retry_after = if allowed { Micros::ZERO } else { wait };
+        let verdict = Verdict { allowed, retry_after, reset_after: wait, ..Verdict::default() };
+        Some(Encoded { verdict, after: None, withheld: verdict, healed: None })
+    }
+
+    /// What comes of the check, and a turn for each state.
+    pub(super) fn decide(
+        &self,
+        states: Vec<Vec<u8>>,
+        now: Micros,
+        verb: Verb,
+        since: Option<Micros>,
+    ) -> Result<(Encoded, Vec<Turn<'a>>), RedisFailure> {
+        let (meter, mut cost) = (self.check.meter(), self.check.cost());
+        let is_custom = self.states().any(|(meter, _)| meter.limit().is_none());
+        let what = if is_custom { "the state of a custom kernel" } else { "a state" };
+        let garbled = || RedisFailure::Garbled { what };
+        let encoded = |meter: &Meter, stored: &[u8]| state::encoded(meter, stored).ok_or_else(garbled);
+        let mut own = Kept { bytes: encoded(meter, &states[0])?, ..Kept::default() };
+        let mut left = Vec::with_capacity(self.former.len());
+        for (former, used) in self.former.iter().zip(&states[1..]) {
+            let used = encoded(former.meter, used)?;
+            let rest;
+            (own, rest) = meter.take_over_encoded(&own.bytes, now, former.meter, &used).ok_or_else(garbled)?;
+            // What does not fit would come back with the next charge.
+            left.push(match verb {
+                Verb::Reset => Kept::default(),
+                Verb::Refund => {
+                    let kept;
+                    (kept, cost) = former.meter.give_back_encoded(&rest.bytes, now, cost).ok_or_else(garbled)?;
+                    kept
+                }
+                Verb::Charge | Verb::Peek => rest,
+            });
+        }
+        let decided = match since.and_then(|since| self.used_up(since, now, verb)) {
+            Some(used_up) => used_up,
+            None => meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?,
+        };
+        // A peek moves nothing.
+        let moved = |kept: Kept| kernel::may_write(verb, self.check.cost()).then_some(kept);
+        let own = if self.former.is_empty() { None } else { moved(own) };
+        let passes = decided.verdict.allowed || verb == Verb::Peek;
+        let write = |meter: &Meter, kept: Option<Kept>| kept.map(|kept| state::stored(meter, kept));
+        let after = write(meter, decided.after.clone().or_else(|| own.clone()));
+        let healed = write(meter, decided.healed.clone().or(own));
+        let mut states = states.into_iter();
+        let mut turn = |(meter, key): (&Meter, &Vec<u8>), passes, after, healed, verdict| {
+            let (form, state) = (Form::of(meter), states.next().unwrap_or_default());
+            Turn { key: key.clone(), task: Task::Swap { form, state, passes, after, healed, verdict } }
+        };
+        let mut turns = vec![turn((meter, &self.key), passes, after, healed, Some(decided.verdict))];
+        for (former, left) in self.former.iter().zip(left) {
+            let left = write(former.meter, moved(left));
+            turns.push(turn((former.meter, &former.key), true, left.clone(), left, None));
+        }
+        Ok((decided, turns))
+    }
+}
