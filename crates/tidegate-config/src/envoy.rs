@@ -51,7 +51,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate::{ConfigError, Limit, Meter, Micros, Name, Setting};
+use tidegate::store::Meter;
+use tidegate::{ConfigError, Limit, Micros, Name, Setting};
 
 use crate::reader::{Disk, Found, LARGEST_ALL, MOST_FILES, Reader, read_text, text_of, unreadable};
 use crate::report::{Collector, Mistake, Problem, Report};

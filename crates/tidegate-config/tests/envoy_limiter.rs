@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, FailureMode, ManualClock, MemoryStore, Micros, Setting, Store, StoreError, SystemClock};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, FailureMode, ManualClock, MemoryStore, Micros, Setting, SystemClock};
 use tidegate_config::envoy::{self, Answer, Descriptor, EnvoyConfig, EnvoyLimiter, Hits, Metadata, Unit};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;

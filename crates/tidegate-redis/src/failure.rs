@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Why Redis gave no answer: the source of a
-/// [`StoreError::Failed`](tidegate::StoreError::Failed).
+/// [`StoreError::Failed`](tidegate::store::StoreError::Failed).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisFailure {
@@ -72,7 +72,7 @@ pub enum RedisFailure {
 
 impl RedisFailure {
     /// The failure that a store's error is about, if it is one.
-    pub(crate) fn of(error: &tidegate::StoreError) -> Option<&RedisFailure> {
+    pub(crate) fn of(error: &tidegate::store::StoreError) -> Option<&RedisFailure> {
         std::error::Error::source(error)?.downcast_ref()
     }
 
@@ -132,9 +132,9 @@ impl RedisFailure {
 /// How many [kinds](RedisFailure::kind) there are.
 pub(crate) const KINDS: usize = 5;
 
-impl From<RedisFailure> for tidegate::StoreError {
+impl From<RedisFailure> for tidegate::store::StoreError {
     fn from(failure: RedisFailure) -> Self {
-        tidegate::StoreError::Failed { source: Box::new(failure) }
+        tidegate::store::StoreError::Failed { source: Box::new(failure) }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate::Check;
+use tidegate::store::Check;
 
 /// A count for each state; states share one by their hash, so it may be too
 /// high, which makes a refusal forgotten too early.

@@ -5,8 +5,9 @@
 //! so that no two different states ever have one name; what is left unescaped
 //! can be read by a person with `redis-cli`.
 
+use tidegate::Key;
 use tidegate::kernel::Verb;
-use tidegate::{Check, Key, Meter};
+use tidegate::store::{Check, Meter};
 
 /// The name of the state that `check` is about.
 pub fn state_key(prefix: &str, check: &Check<'_>) -> Vec<u8> {

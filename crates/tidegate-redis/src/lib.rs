@@ -88,7 +88,7 @@
 //! connection that was idle for ten seconds is tried with a `PING` before it is used;
 //! `+ping` is not needed, since a refusal is an answer.
 //!
-//! A kernel of your own ([`Meter::custom`](tidegate::Meter::custom)) works as it is: its
+//! A kernel of your own ([`Meter::custom`](tidegate::store::Meter::custom)) works as it is: its
 //! state is read, decided on here, and written if nobody was faster, in two round
 //! trips and at most sixteen tries.
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, Micros, Store, StoreError, SystemClock};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, Micros, SystemClock};
 
 use crate::client::Client;
 use crate::failure::RedisFailure;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 use tidegate::kernel::{self, Kernel, LimitKernel, Style, Verb, Verdict};
+use tidegate::store::Check;
 use tidegate::store::Kept;
-use tidegate::{Check, Limit, Micros};
+use tidegate::{Limit, Micros};
 
 use crate::failure::RedisFailure;
 use crate::key::id_key;

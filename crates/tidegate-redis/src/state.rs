@@ -4,9 +4,10 @@
 //! command. Where the client decides in their place, it reads those forms and
 //! writes them as the scripts would have, with the same expiry.
 
+use tidegate::Micros;
 use tidegate::kernel::{Bucket, BucketState, Kernel, LimitKernel, Log, Style, Window, WindowState};
 use tidegate::store::Kept;
-use tidegate::{Meter, Micros};
+use tidegate::store::Meter;
 
 /// What a state is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

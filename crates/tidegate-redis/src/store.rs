@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, Micros, Store, StoreError};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, Micros};
 
 use crate::counters::Statistics;
 use crate::eviction::{self, Eviction};
@@ -99,7 +100,8 @@ impl fmt::Debug for RedisStore {
 #[cfg(test)]
 mod tests {
     use tidegate::kernel::Verb;
-    use tidegate::{Key, Limit, Meter, Name};
+    use tidegate::store::Meter;
+    use tidegate::{Key, Limit, Name};
 
     use super::*;
     use crate::servers::Servers;

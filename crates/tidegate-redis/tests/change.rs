@@ -5,9 +5,8 @@ mod support;
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{
-    Check, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Store, StoreError, WarmUp,
-};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule, WarmUp};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
 

@@ -13,7 +13,8 @@ use support::load::{LONGEST_CALL, failure_of, hasty, load};
 use support::timeline::{RESOLUTION, Timeline, is_pending, skip};
 use support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate::store::{Check, Meter, Store};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 use tidegate_redis::{BreakerSettings, Builder, RedisFailure, RedisStore};
 use tidegate_testkit::servers::{Cluster, GUARD, Permit, Tally, eventually, slot_of};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use support::{RUNTIME, SERVER};
 use tidegate::kernel::{Admission, Kernel, Reading};
-use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Meter, Micros, Name, Policy, Request};
+use tidegate::store::Meter;
+use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use support::listener::listen;
 use support::timeline::{RESOLUTION, Timeline, skip};
 use support::{RUNTIME, SHORT_PAUSES};
-use tidegate::{CheckError, CountingObserver, Decision, FailureMode, Limit, Limiter, Policy, Request, StoreError};
+use tidegate::store::StoreError;
+use tidegate::{CheckError, CountingObserver, Decision, FailureMode, Limit, Limiter, Policy, Request};
 use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore};
 use tidegate_testkit::servers::{ChaosProxy, Connection, Fault, GUARD, Server, eventually};
 

@@ -7,7 +7,8 @@ use support::cluster::{masters, url_of};
 use support::load::failure_of;
 use support::timeline::{RESOLUTION, Timeline};
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Former, Key, Limit, ManualClock, Meter, Micros, Name, RequestId, Store};
+use tidegate::store::{Check, Former, Meter, RequestId, Store};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 use tidegate_redis::{RedisFailure, RedisStore};
 use tidegate_testkit::servers::{GUARD, slot_of};
 

@@ -8,7 +8,8 @@ use support::load::{LONGEST_CALL, failure_of, hasty, load};
 use support::timeline::Timeline;
 use support::{RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate::store::{Check, Meter, Store};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 use tidegate_redis::{Builder, RedisFailure, RedisStore};
 use tidegate_testkit::servers::{Reply, SentinelSet, Server, Tally, eventually};
 

@@ -5,7 +5,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{RUNTIME, SERVER, assert_kept};
-use tidegate::{CheckError, Limit, Limiter, Policy, Request, StoreError};
+use tidegate::store::StoreError;
+use tidegate::{CheckError, Limit, Limiter, Policy, Request};
 use tidegate_redis::{Certificates, RedisStore, Servers};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{ClientCertificates, GUARD, Program, Server, TlsServer, eventually};

@@ -19,7 +19,8 @@
 use std::io;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{AlgorithmKind, Check, ConfigError, ImmediateStore, Key, Limit, ManualClock, MemoryStore, Meter, Name};
+use tidegate::store::{Check, ImmediateStore, Meter};
+use tidegate::{AlgorithmKind, ConfigError, Key, Limit, ManualClock, MemoryStore, Name};
 
 use crate::busy::{Busy, MOST_SLOTS};
 use crate::share::Share;
@@ -245,7 +246,7 @@ pub(crate) enum SearchError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
-    Store(tidegate::StoreError),
+    Store(tidegate::store::StoreError),
 }
 
 #[cfg(test)]

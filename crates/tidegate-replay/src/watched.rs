@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, ImmediateStore, Key, Limit, MemoryStore, Meter, Micros, Name, Store, StoreError};
+use tidegate::store::{Check, ImmediateStore, Meter, Store, StoreError};
+use tidegate::{Clock, Key, Limit, MemoryStore, Micros, Name};
 
 use crate::headroom::{FULL, Headroom, OVER, Peak};
 use crate::spool::{Asked, Spool};

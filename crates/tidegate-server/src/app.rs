@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate::kernel::Verb;
-use tidegate::{
-    CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Meter, Policy, Request, Setting, StoreError,
-};
+use tidegate::store::{Meter, StoreError};
+use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Policy, Request, Setting};
 use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
 use tokio::sync::Semaphore;

@@ -18,10 +18,8 @@ use std::sync::Arc;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::memory::Overflow;
-use tidegate::{
-    Check, CheckError, Clock, ConfigError, ImmediateStore, Key, KeyPart, Limit, MemoryStore, Meter, Micros, Name,
-    Store, StoreError,
-};
+use tidegate::store::{Check, ImmediateStore, Meter, Store, StoreError};
+use tidegate::{CheckError, Clock, ConfigError, Key, KeyPart, Limit, MemoryStore, Micros, Name};
 use tidegate_redis::RedisStore;
 
 const ENTRY: Name = Name::literal("inline-key");

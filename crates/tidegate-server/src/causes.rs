@@ -34,7 +34,8 @@ fn joined(error: &dyn error::Error, say: impl for<'e> Fn(Cause<'e>) -> (String, 
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{CheckError, StoreError};
+    use tidegate::CheckError;
+    use tidegate::store::StoreError;
 
     use super::*;
 

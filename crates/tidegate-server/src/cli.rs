@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use tidegate::DEFAULT_MAX_LOG_ENTRIES;
+use tidegate::Limiter;
 use tidegate_config::{Problem, Validation};
 
 use crate::address::Address;
@@ -76,7 +76,7 @@ enum Command {
         #[arg(long)]
         envoy: bool,
         /// The largest count of a sliding log, as of `serve`
-        #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = DEFAULT_MAX_LOG_ENTRIES)]
+        #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = Limiter::DEFAULT_MAX_LOG_ENTRIES)]
         max_log_entries: u64,
     },
     /// Decide an access log by a policy: who would be refused, when, and by which rule

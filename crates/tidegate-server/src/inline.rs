@@ -14,7 +14,8 @@ use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tidegate::layer::DEFAULT_LOCAL_KEYS;
-use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Meter, Name, Policy};
+use tidegate::store::Meter;
+use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Name, Policy};
 
 pub(crate) use self::caps::Caps;
 pub use self::caps::InlineError;

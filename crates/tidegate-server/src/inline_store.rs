@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Waker;
 
-use tidegate::{Clock, MemoryStore, Micros, Store};
+use tidegate::store::Store;
+use tidegate::{Clock, MemoryStore, Micros};
 
 use crate::budget::{Bounded, Budget};
 use crate::settings::Settings;

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate::{Limit, Limiter, MemoryStore, Meter};
+use tidegate::store::Meter;
+use tidegate::{Limit, Limiter, MemoryStore};
 use tidegate_redis::{Certificates, ConnectError, Eviction, RedisStore, Servers};
 use tracing::warn;
 

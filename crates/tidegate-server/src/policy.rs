@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use tidegate::{ConfigError, Limiter, Policy, Store};
+use tidegate::store::Store;
+use tidegate::{ConfigError, Limiter, Policy};
 use tidegate_config::{Format, Report};
 
 use crate::audit::PolicyChange;

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
-use tidegate::{DEFAULT_MAX_LOG_ENTRIES, FailureMode, Limit};
+use tidegate::{FailureMode, Limit, Limiter};
 
 pub use self::secret::Secret;
 use crate::address::Address;
@@ -136,7 +136,7 @@ pub struct Settings {
     pub no_inline: bool,
 
     /// The largest count of a sliding log, which keeps as many entries for each key
-    #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = DEFAULT_MAX_LOG_ENTRIES)]
+    #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = Limiter::DEFAULT_MAX_LOG_ENTRIES)]
     pub max_log_entries: u64,
 
     /// Callers that may wait for admission at a time; more are refused at once

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Clock, Key, Limit, MemoryStore, Meter, Micros, Name, Store, StoreError};
+use tidegate::store::{Check, Meter, Store, StoreError};
+use tidegate::{Clock, Key, Limit, MemoryStore, Micros, Name};
 use tidegate_redis::RedisStore;
 
 use crate::budget::Bounded;
@@ -13,7 +14,7 @@ use crate::budget::Bounded;
 #[derive(Clone)]
 pub enum AnyStore {
     /// In this process. It answers at once: see
-    /// [`ImmediateStore`](tidegate::ImmediateStore).
+    /// [`ImmediateStore`](tidegate::store::ImmediateStore).
     Memory(Arc<MemoryStore>),
     /// On Redis or Valkey.
     Redis(RedisStore),

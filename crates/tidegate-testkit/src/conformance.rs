@@ -2,7 +2,7 @@
 //!
 //! [`conformance!`](crate::conformance!) makes the tests; the functions here
 //! are what they run. They drive a store through its asynchronous
-//! [`decide`](tidegate::Store::decide), by a clock that only they move, and
+//! [`decide`](tidegate::store::Store::decide), by a clock that only they move, and
 //! panic with what was promised and what came.
 
 mod bounds;
@@ -17,7 +17,8 @@ mod whole;
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate::store::{Check, Meter, Store};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 
 pub use self::bounds::*;
 pub use self::ids::*;

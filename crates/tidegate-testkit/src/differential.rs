@@ -14,7 +14,8 @@ mod traffic;
 use std::fmt;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{AlgorithmKind, Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate::store::{Check, Meter, Store};
+use tidegate::{AlgorithmKind, Key, Limit, ManualClock, Micros, Name};
 
 use self::shrink::Case;
 use self::traffic::{Mood, Subject};

@@ -17,7 +17,8 @@ use std::collections::HashMap;
 use std::fmt;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{AlgorithmKind, Check, Key, Limit, Micros, Name};
+use tidegate::store::Check;
+use tidegate::{AlgorithmKind, Key, Limit, Micros, Name};
 
 use self::bucket::Bucket;
 use self::counter::Counter;

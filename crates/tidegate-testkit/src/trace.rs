@@ -39,7 +39,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use tidegate::kernel::Verb;
-use tidegate::{Limit, ManualClock, MemoryStore, Meter, Micros, Policy};
+use tidegate::store::Meter;
+use tidegate::{Limit, ManualClock, MemoryStore, Micros, Policy};
 
 pub use self::answer::Answer;
 pub use self::parse::TraceError;

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{AlgorithmKind, Check, Clock, ImmediateStore, ManualClock, Micros, Store, StoreError};
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
+use tidegate::{AlgorithmKind, Clock, ManualClock, Micros};
 use tidegate_testkit::{Differential, OracleStore, Reproduction};
 
 /// What is wrong with a store.

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate::{Decision, Limit, Meter};
+use tidegate::store::Meter;
+use tidegate::{Decision, Limit};
 
 pub use crate::line::MAX_INTEGER;
 use crate::line::{Line, Padding};

@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Meter, Micros, Policy, Request, Store};
+use tidegate::store::{Meter, Store};
+use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Micros, Policy, Request};
 
 use self::told::{Meters, OnlyPolicy};
 use crate::fields::Fields;

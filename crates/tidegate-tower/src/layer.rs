@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use http::Response;
-use tidegate::{Limiter, Store};
+use tidegate::Limiter;
+use tidegate::store::Store;
 use tower_layer::Layer;
 
 use crate::answers::{Grpc, Http};

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use tidegate::kernel::{Admission, Kernel, Reading};
-use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Meter, Micros, Name, Policy};
+use tidegate::store::Meter;
+use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy};
 
 /// At most `count` in every calendar month.
 struct MonthlyQuota {

@@ -7,7 +7,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, ImmediateStore, Key, Limit, Limiter, ManualClock, MemoryStore, Meter, Micros, Name, Policy};
+use tidegate::store::{Check, ImmediateStore, Meter};
+use tidegate::{Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

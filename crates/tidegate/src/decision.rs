@@ -57,7 +57,7 @@ impl Decision {
     }
 
     /// The limit that binds; none if the request is unlimited or blocked, or if
-    /// the limit is a custom kernel or [warms up](crate::Meter::warm_up).
+    /// the limit is a custom kernel or [warms up](crate::store::Meter::warm_up).
     #[must_use]
     #[inline]
     pub fn limit(&self) -> Option<Limit> {

@@ -22,7 +22,7 @@ use crate::time::Micros;
 /// The meaning of a limit, as a pure function of state, time and cost.
 ///
 /// The default state is that of a key never seen. Implement this for an
-/// algorithm of your own and hand it to [`Meter::custom`](crate::Meter::custom);
+/// algorithm of your own and hand it to [`Meter::custom`](crate::store::Meter::custom);
 /// `examples/custom_kernel.rs` does.
 ///
 /// # Contract

@@ -9,7 +9,7 @@ mod many;
 use std::sync::Arc;
 
 pub use acquire::AcquireError;
-pub use builder::{DEFAULT_MAX_LOG_ENTRIES, DEFAULT_MAX_WAITERS, LimiterBuilder};
+pub use builder::LimiterBuilder;
 
 use self::acquire::Waiters;
 use self::current::Policies;
@@ -55,11 +55,19 @@ impl<S> Clone for Limiter<S> {
 }
 
 impl Limiter {
+    /// The largest count of a sliding log unless set: at 16 to 32 bytes for an
+    /// entry, a key has 3 MB at most.
+    pub const DEFAULT_MAX_LOG_ENTRIES: u64 = 100_000;
+
+    /// How many callers may wait at a time unless set: with the bytes of each (see
+    /// [`Limiter::acquire`]), about 75 MB.
+    pub const DEFAULT_MAX_WAITERS: u64 = 100_000;
+
     /// A limiter with a memory store of its own and the default settings.
     ///
     /// # Panics
     /// If the policy is empty, has two rules of one name, or a sliding log of
-    /// more than [`DEFAULT_MAX_LOG_ENTRIES`]. For a policy that is not written in
+    /// more than [`Limiter::DEFAULT_MAX_LOG_ENTRIES`]. For a policy that is not written in
     /// the program, use [`with_store`](Limiter::with_store) or the
     /// [builder](Limiter::builder).
     pub fn new(policy: impl Into<Policy>) -> Limiter {

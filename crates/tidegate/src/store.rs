@@ -4,6 +4,10 @@
 //! Everything that a store needs is in the [`Check`]s; everything that a
 //! limit means is in the kernel. A store only reads, asks the kernel, and
 //! writes, atomically.
+//!
+//! This module is for authors of stores, layers and kernels, and for the crates
+//! beside this one. Its stability promise is weaker than that of the crate's
+//! root: a minor version may change it.
 
 mod encoded;
 mod erased;
@@ -16,6 +20,7 @@ mod migration;
 use std::future::Future;
 use std::sync::Arc;
 
+pub use crate::request::RequestId;
 pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use failure_mode::FailureMode;
@@ -28,7 +33,7 @@ use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::name::Name;
-use crate::request::{Key, RequestId};
+use crate::request::Key;
 use crate::time::{Clock, Micros};
 
 /// One limit asked about one key: all that a store needs to decide.

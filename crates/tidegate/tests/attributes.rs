@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use tidegate::explain::Say;
 use tidegate::{
     CheckError, Condition, ConfigError, Event, KeyAttribute, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
-    Observer, Policy, Request, Rule, Say, Setting,
+    Observer, Policy, Request, Rule, Setting,
 };
 
 const ONE: Limit = Limit::per_hour(1);

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use tidegate::kernel::Verdict;
-use tidegate::{
-    Check, Clock, ImmediateStore, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Store, StoreError,
-};
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
+use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request};
 
 /// Counts how often it is read.
 #[derive(Clone, Default)]

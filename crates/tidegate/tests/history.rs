@@ -4,10 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{
-    Check, Clock, ConfigError, ImmediateStore, Limit, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Setting,
-    Store, StoreError,
-};
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
+use tidegate::{Clock, ConfigError, Limit, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Setting};
 
 const START: u64 = 1_700_000_000;
 /// How long anything charged to so many an hour matters, in seconds.

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::{
-    ConfigError, DEFAULT_MAX_LOG_ENTRIES, Limit, Limiter, ManualClock, MemoryStore, Policy, Request, Rule, WarmUp,
-};
+use tidegate::{ConfigError, Limit, Limiter, ManualClock, MemoryStore, Policy, Request, Rule, WarmUp};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -39,7 +37,7 @@ fn a_log_beyond_the_bound_is_refused_wherever_it_stands() {
         assert!(rule.starts_with("api"), "{rule}");
         assert_eq!((&**limit, *found, *allowed), (&*log(entries).to_string(), entries, bound));
     };
-    for (bound, limiter) in [(DEFAULT_MAX_LOG_ENTRIES, None), (5, Some(5)), (3_000_000, Some(3_000_000))] {
+    for (bound, limiter) in [(Limiter::DEFAULT_MAX_LOG_ENTRIES, None), (5, Some(5)), (3_000_000, Some(3_000_000))] {
         let build = |policy: Policy| match limiter {
             None => Limiter::builder(policy).build(),
             Some(bound) => Limiter::builder(policy).max_log_entries(bound).build(),
@@ -65,7 +63,7 @@ fn the_error_says_which_rule_and_what_to_do() {
 #[test]
 fn other_limits_and_periods_of_few_microseconds_have_no_such_bound() {
     let large = 1_000_000_000;
-    let short = Limit::sliding_log(large, Duration::from_micros(DEFAULT_MAX_LOG_ENTRIES));
+    let short = Limit::sliding_log(large, Duration::from_micros(Limiter::DEFAULT_MAX_LOG_ENTRIES));
     let limits = [Limit::per_day(large), Limit::fixed_window(large, DAY), Limit::sliding_counter(large, DAY), short];
     for limit in limits {
         assert!(Limiter::builder(limit).build().is_ok(), "{limit}");

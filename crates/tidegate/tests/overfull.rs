@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, ImmediateStore, Key, Limit, ManualClock, MemoryStore, Meter, Micros, Name, Overflow};
+use tidegate::store::{Check, ImmediateStore, Meter};
+use tidegate::{Key, Limit, ManualClock, MemoryStore, Micros, Name, Overflow};
 use tidegate_testkit::Random;
 
 const START: Micros = Micros::new(1_700_000_000_000_000);

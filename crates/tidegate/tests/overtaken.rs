@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate::kernel::Verdict;
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
 use tidegate::{
-    Check, CheckError, Clock, Condition, Decision, FailureMode, ImmediateStore, Limit, Limiter, ManualClock,
-    MemoryStore, Micros, Policy, Request, Rule, Setting, Store, StoreError,
+    CheckError, Clock, Condition, Decision, FailureMode, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy,
+    Request, Rule, Setting,
 };
 use tidegate_testkit::{MeddlingClock, block_on};
 

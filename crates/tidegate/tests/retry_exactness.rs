@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{AlgorithmKind, Check, ImmediateStore, Key, Limit, Limiter, ManualClock, MemoryStore, Meter, Micros};
+use tidegate::store::{Check, ImmediateStore, Meter};
+use tidegate::{AlgorithmKind, Key, Limit, Limiter, ManualClock, MemoryStore, Micros};
 use tidegate::{Name, Request};
 
 /// A key in some state, and the clock that it is asked by.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate::{
-    Condition, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, Say, Setting,
-};
+use tidegate::explain::Say;
+use tidegate::{Condition, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, Setting};
 
 /// Counts what shadows would have refused.
 #[derive(Default)]

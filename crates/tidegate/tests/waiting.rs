@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
+use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
-    AcquireError, Check, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Rule,
-    Setting, Store, StoreError,
+    AcquireError, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Rule, Setting,
 };
 use tidegate_testkit::block_on;
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate::{CheckError, Decision, FailureMode, Limit, Limiter, Request, StoreError};
+use tidegate::store::StoreError;
+use tidegate::{CheckError, Decision, FailureMode, Limit, Limiter, Request};
 use tidegate_redis::{RedisFailure, RedisStore};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Admission, Load, Outcome, Reply, Server, Tally, Turn, eventually};

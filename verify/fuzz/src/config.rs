@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use tidegate::{CheckError, ConfigError, Limiter, ManualClock, MemoryStore, Name, Policy, Request, Say};
+use tidegate::explain::Say;
+use tidegate::{CheckError, ConfigError, Limiter, ManualClock, MemoryStore, Name, Policy, Request};
 use tidegate_config::{Format, PolicyFile, Problem, Report, envoy, parse};
 
 /// A policy in TOML.

@@ -18,9 +18,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
+use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
-    AcquireError, AlgorithmKind, Check, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request,
-    Store, StoreError,
+    AcquireError, AlgorithmKind, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request,
 };
 use tidegate_testkit::Random;
 

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::layer::Fallback;
-use tidegate::{Check, ConfigError, FailureMode, MemoryStore, Store, StoreError};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{ConfigError, FailureMode, MemoryStore};
 
 use super::plan::{Account, Carry, Plan, Turn};
 use super::request::{Answer, Descriptor};
@@ -36,9 +37,9 @@ use super::{EnvoyConfig, History};
 /// let limiter = EnvoyLimiter::new(config, MemoryStore::default())?;
 /// let request = [Descriptor::new(&[("remote_address", "50.0.0.1")])];
 /// # tidegate_testkit::block_on(async {
-/// let allowed = async || Ok::<_, tidegate::StoreError>(limiter.decide("edge", &request).await?.is_none_or(|a| a.allowed));
+/// let allowed = async || Ok::<_, tidegate::store::StoreError>(limiter.decide("edge", &request).await?.is_none_or(|a| a.allowed));
 /// assert!(allowed().await? && !allowed().await?);
-/// # Ok::<(), tidegate::StoreError>(())
+/// # Ok::<(), tidegate::store::StoreError>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Former, Key, KeyPart, Limit, Meter, Micros, Name, Setting};
+use tidegate::store::{Check, Former, Meter};
+use tidegate::{Key, KeyPart, Limit, Micros, Name, Setting};
 
 use super::request::{Descriptor, Hits, Status};
 use super::{EnvoyConfig, FormerLimit, Matched, Metadata, Unit, meter_of};

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tidegate::{ConfigError, FailureMode, Limit, Meter, Name, Policy, Rule, Setting};
+use tidegate::store::Meter;
+use tidegate::{ConfigError, FailureMode, Limit, Name, Policy, Rule, Setting};
 
 use super::{DEFAULT, Overrides, Part, entries, values};
 use crate::file::{Cost, OnFailure, RuleFile, Words};

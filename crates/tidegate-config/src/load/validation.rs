@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use tidegate::DEFAULT_MAX_LOG_ENTRIES;
+use tidegate::Limiter;
 
 use super::{Format, Loader, build, warnings};
 use crate::reader::Disk;
@@ -31,7 +31,7 @@ pub struct Validation {
 
 impl Default for Validation {
     fn default() -> Validation {
-        Validation { max_log_entries: DEFAULT_MAX_LOG_ENTRIES }
+        Validation { max_log_entries: Limiter::DEFAULT_MAX_LOG_ENTRIES }
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate::{AlgorithmKind, Check, Meter};
+use tidegate::AlgorithmKind;
+use tidegate::store::{Check, Meter};
 
 /// Lets a process borrow units of a limit and answer by itself while they last.
 ///

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Clock, Meter, Micros, Store, StoreError};
+use tidegate::store::{Check, Meter, Store, StoreError};
+use tidegate::{Clock, Micros};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};

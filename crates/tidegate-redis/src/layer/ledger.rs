@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Former, Key, Meter, Micros};
+use tidegate::store::{Check, Former, Meter};
+use tidegate::{Key, Micros};
 
 #[cfg(feature = "internals")]
 use crate::planted::{Defect, is_planted};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Clock, Micros, Store, StoreError};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, Micros};
 
 use super::refusals::Refusals;
 

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Micros};
+use tidegate::store::Check;
 
 use crate::given_back::{GivenBack, Hashing};
 use crate::key::write_key;
@@ -180,7 +181,8 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::{Key, Limit, Meter, Name};
+    use tidegate::store::Meter;
+    use tidegate::{Key, Limit, Name};
 
     use super::*;
 

@@ -12,9 +12,10 @@
 use std::collections::VecDeque;
 
 use futures_util::future::join_all;
+use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
+use tidegate::store::Check;
 use tidegate::store::Encoded;
-use tidegate::{Check, Micros};
 
 use super::Remote;
 use super::swap::{Member, began, unchanged};

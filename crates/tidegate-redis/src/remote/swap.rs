@@ -2,9 +2,10 @@
 //! was faster: those of kernels that no script knows, and of limits that
 //! replaced others.
 
+use tidegate::Micros;
 use tidegate::kernel::{self, Verb, Verdict};
+use tidegate::store::{Check, Meter};
 use tidegate::store::{Encoded, Kept};
-use tidegate::{Check, Meter, Micros};
 
 use crate::failure::RedisFailure;
 use crate::script::{Task, Turn};

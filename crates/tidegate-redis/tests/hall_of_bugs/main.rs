@@ -43,7 +43,7 @@ fn remaining(limiter: &Limiter<RedisStore>) -> u64 {
 /// Why the store had no answer.
 fn failure(limiter: &Limiter<RedisStore>) -> RedisFailure {
     match RUNTIME.block_on(limiter.check_async("alice")) {
-        Err(tidegate::CheckError::Store(tidegate::StoreError::Failed { source })) => {
+        Err(tidegate::CheckError::Store(tidegate::store::StoreError::Failed { source })) => {
             source.downcast_ref::<RedisFailure>().expect("the store's own failure").clone()
         }
         other => panic!("expected a failure of the store, got {other:?}"),

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, Limit, Meter, Name, Store, StoreError};
+use tidegate::store::{Check, Meter, Store, StoreError};
+use tidegate::{Key, Limit, Name};
 use tidegate_redis::{Builder, RedisFailure, RedisStore};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Load, Outcome};

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use tidegate::{Limit, Limiter, MemoryStore, Meter, Name, Request};
+use tidegate::store::Meter;
+use tidegate::{Limit, Limiter, MemoryStore, Name, Request};
 
 use super::Denied;
 use crate::peer::Peer;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use http::{HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
-use tidegate::{CheckError, ConfigError, Limit, Limiter, Meter, Request};
+use tidegate::store::Meter;
+use tidegate::{CheckError, ConfigError, Limit, Limiter, Request};
 use tidegate_redis::{ConnectError, RedisStore, Servers};
 
 use super::client::{NoAnswer, exchange, request, with_token};

@@ -5,7 +5,8 @@ mod by_policy;
 
 use std::sync::Arc;
 
-use tidegate::{CheckError, Key, KeyPart, StoreError};
+use tidegate::store::StoreError;
+use tidegate::{CheckError, Key, KeyPart};
 use tidegate_config::envoy::{Hits, Unit};
 
 use super::headers;

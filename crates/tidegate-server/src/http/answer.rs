@@ -2,8 +2,9 @@
 
 use http::StatusCode;
 use serde::Serialize;
+use tidegate::explain::{RuleExplanation, Say};
 use tidegate::kernel::Verb;
-use tidegate::{Decision, Explanation, RuleExplanation, Say};
+use tidegate::{Decision, Explanation};
 
 use super::problem::{Document, Problem};
 use super::reply::{Fields, PROBLEM_JSON, Reply};

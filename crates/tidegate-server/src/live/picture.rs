@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule, Store};
+use tidegate::store::Store;
+use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule};
 use tidegate_redis::RedisStore;
 
 use crate::app::App;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, CheckError, ImmediateStore, Key, MemoryStore, Request};
+use tidegate::store::{Check, ImmediateStore};
+use tidegate::{CheckError, Key, MemoryStore, Request};
 
 use super::Resp;
 use super::question::write_failure;

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, Limit, ManualClock, Store};
+use tidegate::store::Store;
+use tidegate::{AlgorithmKind, Limit, ManualClock};
 
 use super::{Bench, LIMITS, START};
 use crate::random::Random;

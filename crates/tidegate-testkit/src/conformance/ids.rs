@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, ManualClock, RequestId, Store, StoreError};
+use tidegate::store::{Check, RequestId, Store, StoreError};
+use tidegate::{Key, ManualClock};
 
 use super::{Account, Bench, LIMITS};
 use crate::block_on::block_on;

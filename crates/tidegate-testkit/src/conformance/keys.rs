@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{CheckError, Key, Limit, Limiter, ManualClock, Meter, Micros, Name, Request, Store};
+use tidegate::store::{Meter, Store};
+use tidegate::{CheckError, Key, Limit, Limiter, ManualClock, Micros, Name, Request};
 
 use super::{Bench, LIMITS, START};
 use crate::block_on::block_on;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Limit, ManualClock, Store, StoreError};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Limit, ManualClock};
 
 use super::{Account, Bench, LIMITS};
 use crate::block_on::block_on;

@@ -1,6 +1,7 @@
 //! Many at once: together they get what one would.
 
-use tidegate::{ManualClock, Store};
+use tidegate::ManualClock;
+use tidegate::store::Store;
 
 use super::{Bench, LIMITS};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Limit, ManualClock, Micros, Store};
+use tidegate::store::Store;
+use tidegate::{Limit, ManualClock, Micros};
 
 use super::{Account, Bench, LIMITS};
 use crate::random::Random;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Limit, ManualClock, Micros, Store};
+use tidegate::store::Store;
+use tidegate::{Limit, ManualClock, Micros};
 
 use super::{Bench, LIMITS, START};
 use crate::random::Random;

@@ -1,6 +1,7 @@
 //! The whole of it: recorded traces, and random questions beside the oracle.
 
-use tidegate::{AlgorithmKind, ManualClock, Store};
+use tidegate::store::Store;
+use tidegate::{AlgorithmKind, ManualClock};
 
 use crate::differential::Differential;
 use crate::trace::RECORDED;

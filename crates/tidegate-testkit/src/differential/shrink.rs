@@ -4,7 +4,8 @@
 use std::num::NonZeroU32;
 
 use tidegate::kernel::Verdict;
-use tidegate::{Check, Key, Limit, ManualClock, Meter, Name, Store};
+use tidegate::store::{Check, Meter, Store};
+use tidegate::{Key, Limit, ManualClock, Name};
 
 use super::{Event, Reproduction};
 use crate::block_on::block_on;

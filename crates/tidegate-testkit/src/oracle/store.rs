@@ -7,7 +7,8 @@ use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Clock, ImmediateStore, ManualClock, Micros, Name, Store, StoreError};
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
+use tidegate::{Clock, ManualClock, Micros, Name};
 
 use super::{Ask, Oracle};
 

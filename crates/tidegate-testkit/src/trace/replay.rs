@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use tidegate::{CheckError, ConfigError, Decision, Limiter, ManualClock, Micros, Request, Store};
+use tidegate::store::Store;
+use tidegate::{CheckError, ConfigError, Decision, Limiter, ManualClock, Micros, Request};
 
 use super::{Action, Answer, Line, Step, Trace};
 use crate::block_on::block_on;

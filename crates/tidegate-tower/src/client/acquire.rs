@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::{AcquireError, Limiter, Micros, Store};
+use tidegate::store::Store;
+use tidegate::{AcquireError, Limiter, Micros};
 use tower_layer::Layer;
 use tower_service::Service;
 

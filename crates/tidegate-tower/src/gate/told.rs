@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use http::HeaderValue;
-use tidegate::{Decision, Key, Limiter, Meter, Name, Store};
+use tidegate::store::{Meter, Store};
+use tidegate::{Decision, Key, Limiter, Name};
 
 use super::Gate;
 use crate::fields::{Fields, Standing, binds, write_policy};

@@ -21,9 +21,10 @@ use futures_util::FutureExt;
 use http::header::RETRY_AFTER;
 use http::{Request, Response, StatusCode};
 use tidegate::kernel::Verdict;
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
 use tidegate::{
-    Check, Clock, Condition, CountingObserver, FailureMode, ImmediateStore, Limit, Limiter, ManualClock, MemoryStore,
-    Micros, Policy, Rule, Setting, Store, StoreError,
+    Clock, Condition, CountingObserver, FailureMode, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Rule,
+    Setting,
 };
 use tidegate_tower::{ClientIp, HeaderStyle, Keyless, RateLimitLayer, Reason, Value, by, settle};
 use tokio::sync::Semaphore;

@@ -12,14 +12,6 @@ use crate::policy::Policy;
 use crate::store::memory::MemoryStore;
 use crate::store::{FailureMode, Meter, Store};
 
-/// The largest count of a sliding log unless set: at 16 to 32 bytes for an
-/// entry, a key has 3 MB at most.
-pub const DEFAULT_MAX_LOG_ENTRIES: u64 = 100_000;
-
-/// How many callers may wait at a time unless set: with the bytes of each (see
-/// [`Limiter::acquire`]), about 75 MB.
-pub const DEFAULT_MAX_WAITERS: u64 = 100_000;
-
 /// Settings of a [`Limiter`].
 #[must_use = "a builder does nothing until it is built"]
 pub struct LimiterBuilder<S = MemoryStore> {
@@ -42,8 +34,8 @@ impl<S: Store> LimiterBuilder<S> {
             observers: Observers::default(),
             on_failure: None,
             local_store: None,
-            max_log_entries: DEFAULT_MAX_LOG_ENTRIES,
-            places: Places::new(DEFAULT_MAX_WAITERS),
+            max_log_entries: Limiter::DEFAULT_MAX_LOG_ENTRIES,
+            places: Places::new(Limiter::DEFAULT_MAX_WAITERS),
         }
     }
 
@@ -62,7 +54,7 @@ impl<S: Store> LimiterBuilder<S> {
     }
 
     /// Who answers when the store cannot, for every limit that does not say
-    /// so [itself](crate::Meter::on_failure). Without this, the caller gets the error.
+    /// so [itself](crate::store::Meter::on_failure). Without this, the caller gets the error.
     pub fn on_failure(mut self, mode: FailureMode) -> LimiterBuilder<S> {
         self.on_failure = Some(mode);
         self
@@ -82,7 +74,7 @@ impl<S: Store> LimiterBuilder<S> {
     }
 
     /// The largest count of a sliding log, which keeps as many entries for a key:
-    /// [`DEFAULT_MAX_LOG_ENTRIES`] unless set. A policy with a larger one is
+    /// [`Limiter::DEFAULT_MAX_LOG_ENTRIES`] unless set. A policy with a larger one is
     /// refused, when the limiter is built and when its policy is changed.
     pub fn max_log_entries(mut self, entries: u64) -> LimiterBuilder<S> {
         self.max_log_entries = entries;
@@ -90,7 +82,7 @@ impl<S: Store> LimiterBuilder<S> {
     }
 
     /// How many callers may [wait](Limiter::acquire) at a time, over all keys:
-    /// [`DEFAULT_MAX_WAITERS`] unless set. One more is refused at once.
+    /// [`Limiter::DEFAULT_MAX_WAITERS`] unless set. One more is refused at once.
     pub fn max_waiters(mut self, callers: u64) -> LimiterBuilder<S> {
         self.places = Places::new(callers);
         self

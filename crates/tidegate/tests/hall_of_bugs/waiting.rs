@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::kernel::{Admission, Kernel, Reading};
+use tidegate::store::Meter;
 use tidegate::{
-    AcquireError, Decision, Event, Limit, Limiter, ManualClock, MemoryStore, Meter, Micros, Name, Observer, Overflow,
-    Policy, Request,
+    AcquireError, Decision, Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Observer, Overflow, Policy,
+    Request,
 };
 
 use crate::{START, every_algorithm, limit, limiter, passes, remaining, takes};

@@ -1,7 +1,8 @@
 //! One key under one limit, on a store of its own.
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Check, Key, Limit, ManualClock, Meter, Micros, Name, Store};
+use tidegate::store::{Check, Meter, Store};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 use tidegate_testkit::block_on;
 
 use super::store::{EmbeddedStore, Settings, forget_at};

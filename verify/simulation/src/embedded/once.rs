@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{Micros, RequestId, Store};
+use tidegate::store::{RequestId, Store};
 use tidegate_redis::internals::{Call, Once, Task, Turn, id_key};
 use tidegate_testkit::block_on;
 

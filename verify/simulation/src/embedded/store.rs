@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate::kernel::{Kernel, LimitKernel, Verdict};
-use tidegate::{Check, Clock, Limit, ManualClock, Micros, Store, StoreError};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, Limit, ManualClock, Micros};
 use tidegate_redis::RedisFailure;
 use tidegate_redis::internals::{
     self, Call, Named, Once, Reply, Task, Turn, genesis_key, read_bucket, read_window, state_key,

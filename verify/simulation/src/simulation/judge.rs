@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use tidegate::kernel::{LimitKernel, Verb};
-use tidegate::{AlgorithmKind, Check, Limit, Micros};
+use tidegate::store::Check;
+use tidegate::{AlgorithmKind, Limit, Micros};
 use tidegate_redis::internals::{id_key, state_key};
 
 use super::scenario::{PREFIX, Scenario};

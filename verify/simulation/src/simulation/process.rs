@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{
-    AlgorithmKind, Check, Clock, Decision, FailureMode, Limiter, MemoryStore, Micros, Request, Store, StoreError,
-};
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{AlgorithmKind, Clock, Decision, FailureMode, Limiter, MemoryStore, Micros, Request};
 use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore, RefusalCache, Servers};
 use tidegate_testkit::Random;
 use tokio::task::{AbortHandle, JoinHandle};

@@ -1,6 +1,7 @@
 //! Requests that a descriptor file decides.
 
-use tidegate::{Meter, Micros, Setting, Store};
+use tidegate::store::{Meter, Store};
+use tidegate::{Micros, Setting};
 use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
 
 use super::{Asked, failed, key};

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Decision, Request, Setting, Store};
+use tidegate::store::Store;
+use tidegate::{CheckError, Decision, Request, Setting};
 use tidegate_config::envoy::{Hits, Unit};
 
 use super::{Asked, key};
