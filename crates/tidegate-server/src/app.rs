@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::TryFutureExt;
+use futures_util::future::Either;
 use tidegate::kernel::Verb;
 use tidegate::store::{Meter, StoreError};
 use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Policy, Request, Setting};
@@ -123,20 +125,22 @@ impl App {
 
     /// Decides a request by the limit that came with it, or else by the policy.
     ///
+    /// Not an `async fn`: its future would hold a second copy of the request, which is large, for each connection.
+    ///
     /// # Errors
     /// If there is no decision, which is counted.
-    pub(crate) async fn decide(
-        &self,
+    pub(crate) fn decide<'a>(
+        &'a self,
         verb: Verb,
-        request: Request<'_>,
-        inline: Option<&Inline>,
-    ) -> Result<Decision, CheckError> {
+        request: impl Into<Request<'a>>,
+        inline: Option<&'a Inline>,
+    ) -> impl Future<Output = Result<Decision, CheckError>> {
         let limiter = self.limiter_for(inline);
         let decided = match verb {
-            Verb::Charge => limiter.check_async(request).await,
-            Verb::Peek => limiter.peek_async(request).await,
-            Verb::Refund => limiter.refund_async(request).await,
-            Verb::Reset => limiter.reset_async(request).await,
+            Verb::Charge => Either::Left(Either::Left(limiter.check_async(request))),
+            Verb::Peek => Either::Left(Either::Right(limiter.peek_async(request))),
+            Verb::Refund => Either::Right(Either::Left(limiter.refund_async(request))),
+            Verb::Reset => Either::Right(Either::Right(limiter.reset_async(request))),
         };
         decided.inspect_err(|error| self.metrics.failed(error))
     }
@@ -160,12 +164,12 @@ impl App {
     ///
     /// # Errors
     /// As [`decide`](App::decide).
-    pub(crate) async fn explain(
-        &self,
-        request: Request<'_>,
-        inline: Option<&Inline>,
-    ) -> Result<Explanation, CheckError> {
-        let explained = self.limiter_for(inline).explain_async(request).await;
+    pub(crate) fn explain<'a>(
+        &'a self,
+        request: impl Into<Request<'a>>,
+        inline: Option<&'a Inline>,
+    ) -> impl Future<Output = Result<Explanation, CheckError>> {
+        let explained = self.limiter_for(inline).explain_async(request);
         explained.inspect_err(|error| self.metrics.failed(error))
     }
 

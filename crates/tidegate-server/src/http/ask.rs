@@ -57,7 +57,7 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
         Questions::One(question) => {
             question.without_patience()?;
             let inline = question.inline(app)?;
-            let decision = app.decide(verb, question.request(), inline.as_deref()).await?;
+            let decision = app.decide(verb, &question, inline.as_deref()).await?;
             let fields = fields(app, &question, inline.as_deref(), &decision);
             Ok(match verb {
                 Verb::Charge => answer::admission(&decision, fields),
@@ -72,8 +72,7 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
                 question.without_patience()?;
                 asked.push((question, question.inline(app)?));
             }
-            let answers =
-                asked.iter().map(|(question, inline)| app.decide(verb, question.request(), inline.as_deref()));
+            let answers = asked.iter().map(|(question, inline)| app.decide(verb, *question, inline.as_deref()));
             let answers = match app.store() {
                 // Side by side, so that a store that is far away is asked all at once.
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
@@ -104,7 +103,7 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let inline = question.inline(app)?;
     let limiter = app.limiter_for(inline.as_deref());
     let acquired = tokio::select! {
-        acquired = limiter.acquire(question.request(), patience) => acquired,
+        acquired = limiter.acquire(&question, patience) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
         () = app.drain.closing() => return Err(Problem::Leaving),
     };
@@ -118,7 +117,7 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => Box::pin(app.decide(Verb::Charge, question.request(), inline.as_deref())).await?,
+            None => Box::pin(app.decide(Verb::Charge, &question, inline.as_deref())).await?,
         },
     };
     let fields = fields(app, &question, inline.as_deref(), &decision);
@@ -134,7 +133,7 @@ fn fields(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision:
     let mut fields = RateLimitFields::new(decision);
     match inline {
         Some(inline) => fields.add(&inline.meter),
-        None => app.limiter.for_each_meter(question.request(), |meter| fields.add(meter)),
+        None => app.limiter.for_each_meter(question, |meter| fields.add(meter)),
     }
     fields.into_pairs()
 }
@@ -143,7 +142,7 @@ pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let question = Questions::one(body)?;
     question.without_patience()?;
     let inline = question.inline(app)?;
-    Ok(answer::explanation(&app.explain(question.request(), inline.as_deref()).await?))
+    Ok(answer::explanation(&app.explain(&question, inline.as_deref()).await?))
 }
 
 #[cfg(test)]

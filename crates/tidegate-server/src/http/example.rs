@@ -28,7 +28,7 @@ pub(crate) async fn example(app: &App) -> String {
     for _ in 0..attributes.len() {
         let body = json!({ "attributes": attributes }).to_string();
         let Ok(question) = Question::parse(body.as_bytes()) else { break };
-        let Err(CheckError::NotAnAddress { attribute, .. }) = app.limiter.peek_async(question.request()).await else {
+        let Err(CheckError::NotAnAddress { attribute, .. }) = app.limiter.peek_async(&question).await else {
             break;
         };
         match attributes.get_mut(&*attribute) {

@@ -126,36 +126,37 @@ impl<'a> Question<'a> {
         self.limit.as_ref().map(|words| app.inline_words(&words.0)).transpose().map_err(Problem::from)
     }
 
-    /// The question in the library's words. Its key, if left out, is the
-    /// attribute `user`.
-    pub(super) fn request(&self) -> Request<'_> {
-        let attributes = &self.attributes.0;
-        let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, value)| &**value);
-        let mut request = match self.key.as_ref().map(|key| &*key.0).or_else(user) {
-            Some(key) => Request::new(key),
-            None => Request::without_key(),
-        };
-        for (name, value) in attributes {
-            request = request.with(name, &**value);
-        }
-        if let Some(rule) = &self.rule {
-            request = request.rule(&rule.0);
-        }
-        if let Some(id) = &self.id {
-            request = request.id(&id.0);
-        }
-        request.cost(self.cost.0)
-    }
-
     /// How long the caller would wait.
     pub(super) fn patience(&self) -> Result<Duration, Problem> {
         let Whole(patience) = self.patience_ms.ok_or(Problem::NoPatience { bound: MAX_PATIENCE_MS })?;
         Ok(Duration::from_millis(patience))
     }
 
-    /// Refuses patience where nobody waits: its caller expects something else.
+    /// Refuses patience on a path that does not wait: its caller expects something else.
     pub(super) fn without_patience(&self) -> Result<(), Problem> {
         if self.patience_ms.is_some() { Err(Problem::PatienceWithoutWait) } else { Ok(()) }
+    }
+}
+
+/// The question in the library's words. Its key, if left out, is the attribute `user`.
+impl<'q> From<&'q Question<'_>> for Request<'q> {
+    fn from(question: &'q Question<'_>) -> Request<'q> {
+        let attributes = &question.attributes.0;
+        let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, value)| &**value);
+        let mut request = match question.key.as_ref().map(|key| &*key.0).or_else(user) {
+            Some(key) => Request::new(key),
+            None => Request::without_key(),
+        };
+        for (name, value) in attributes {
+            request = request.with(name, &**value);
+        }
+        if let Some(rule) = &question.rule {
+            request = request.rule(&rule.0);
+        }
+        if let Some(id) = &question.id {
+            request = request.id(&id.0);
+        }
+        request.cost(question.cost.0)
     }
 }
 
