@@ -33,7 +33,7 @@ impl MemoryStore {
         for from in &mut *former {
             migration::take_over(turns, from);
         }
-        turns.iter_mut().for_each(Self::ask);
+        turns.iter_mut().for_each(|turn| self.ask(turn, now));
         let refuses = |turn: &Turn<'_>| match turn.admission {
             Admission::Pass { .. } => false,
             Admission::Wait { .. } => turn.check.verb() == Verb::Charge,
@@ -49,7 +49,7 @@ impl MemoryStore {
         for is_custom in [true, false] {
             let turns = turns.iter_mut().zip(&mut *verdicts).filter(|(turn, _)| turn.is_custom() == is_custom);
             for (turn, verdict) in turns {
-                *verdict = Self::carry_out(turn, all_pass, now);
+                *verdict = self.carry_out(turn, all_pass, now);
                 self.save(held, shared.as_mut(), turn);
             }
         }
@@ -57,9 +57,9 @@ impl MemoryStore {
     }
 
     /// Carries a check out, if all of them pass, and answers it.
-    fn carry_out(turn: &mut Turn<'_>, all_pass: bool, now: Micros) -> Verdict {
-        if let Some(verdict) = turn.without_room {
-            return verdict;
+    fn carry_out(&self, turn: &mut Turn<'_>, all_pass: bool, now: Micros) -> Verdict {
+        if let Seat::Missing(full) = turn.seat {
+            return self.without_room(turn.check, full, now);
         }
         let kernel = turn.check.meter().kernel();
         let (verb, cost) = (turn.check.verb(), turn.check.cost());
@@ -136,10 +136,10 @@ impl MemoryStore {
         for turn in turns {
             if let Seat::Missing(full) = turn.seat {
                 let shared = all.as_mut().map(|all| all.state(turn.check.meter(), turn.fingerprint));
-                match self.share(shared, turn.check.verb(), full, now) {
-                    Ok(_) => turn.seat = Seat::Shared,
-                    Err(full) => turn.without_room = Some(self.without_room(turn.check, full, now)),
-                }
+                turn.seat = match self.share(shared, turn.check.verb(), full, now) {
+                    Ok(_) => Seat::Shared,
+                    Err(full) => Seat::Missing(full),
+                };
             }
         }
         all
@@ -168,11 +168,10 @@ impl MemoryStore {
     }
 
     /// Asks the kernel of a turn whose state is loaded.
-    fn ask(turn: &mut Turn<'_>) {
-        if let Some(verdict) = turn.without_room {
-            if !verdict.allowed {
-                turn.admission = Admission::Wait { retry_after: verdict.retry_after };
-            }
+    fn ask(&self, turn: &mut Turn<'_>, now: Micros) {
+        if let Seat::Missing(full) = turn.seat {
+            let Verdict { allowed, retry_after, .. } = self.without_room(turn.check, full, now);
+            turn.admission = if allowed { Admission::PASS } else { Admission::Wait { retry_after } };
         } else if matches!(turn.check.verb(), Verb::Charge | Verb::Peek) {
             let state = turn.seen.as_ref().unwrap_or(&turn.state);
             turn.admission = turn.check.meter().kernel().admit(state, turn.at, turn.check.cost());

@@ -3,7 +3,7 @@
 use super::MemoryStore;
 use super::labels::Label;
 use super::overflow::Full;
-use crate::kernel::{Admission, Verdict};
+use crate::kernel::Admission;
 use crate::store::{Check, MeterState};
 use crate::time::Micros;
 
@@ -18,8 +18,6 @@ pub(super) struct Turn<'a> {
     /// The time to go by for this state.
     pub(super) at: Micros,
     pub(super) admission: Admission,
-    /// The answer to a check that found no room, and no shared state either.
-    pub(super) without_room: Option<Verdict>,
     /// What a check that writes nothing sees in place of a state that it
     /// would heal.
     pub(super) seen: Option<MeterState>,
@@ -71,7 +69,6 @@ impl MemoryStore {
             state: MeterState::Fresh,
             at: Micros::ZERO,
             admission: Admission::PASS,
-            without_room: None,
             seen: None,
             changed: false,
             is_loaded: false,
