@@ -244,6 +244,11 @@ mod tests {
             assert_eq!(left(&store, old), 7);
             ask(&store, &[(new, Verb::Refund, 1)], "alice");
             assert_eq!(left(&store, old), 8, "but gives back where it was charged");
+            let store = self::store(&ManualClock::at(START), Overflow::Allow);
+            assert!(charge(&store, old, 3).allowed);
+            fill(&store, strangers);
+            let refund = ask(&store, &[(new, Verb::Refund, 5)], "alice")[0];
+            assert_eq!((refund.remaining, refund.degraded), (18, true), "two of five could not be given back");
         }
     }
 
