@@ -1,4 +1,4 @@
-"""Leases: `crates/tidegate-redis/src/ledger.rs` and `lease.rs`; the share of a process while the servers are away: `failure.rs`.
+"""Leases: `crates/tidegate-redis/src/layer/ledger.rs` and `leased.rs`; the share of a process while the servers are away: `failure.rs`.
 
 A process has units charged on the servers before it hands them out. `charged` is what is charged there for it and not refunded.
 """

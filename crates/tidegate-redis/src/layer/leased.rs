@@ -93,7 +93,11 @@ impl<S: Store> Store for Leased<S> {
             lender.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(now);
         }
-        run(&lender.runtime, lender.decide_in_time(checks, borrowers, verdicts)).await
+        // One deadline, however many calls it takes and however many requests wait for the same units.
+        let deadline = lender.leases.deadline();
+        let decided = async { timeout(deadline, lender.decide(checks, &borrowers, verdicts)).await };
+        let late = || RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() };
+        run(&lender.runtime, decided).await.unwrap_or_else(|_| Err(late().into()))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -183,20 +187,6 @@ impl<S: Store> Lender<S> {
             verdicts[index] = verdict;
         }
         true
-    }
-
-    /// [`decide`](Lender::decide), within one deadline however many calls it
-    /// takes and however many requests wait for the same units.
-    async fn decide_in_time(
-        self: &Arc<Self>,
-        checks: &[Check<'_>],
-        borrowers: Vec<Option<Borrower>>,
-        verdicts: &mut [Verdict],
-    ) -> Result<Micros, StoreError> {
-        let deadline = self.leases.deadline();
-        let late = || RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() };
-        let decided = timeout(deadline, self.decide(checks, &borrowers, verdicts)).await;
-        decided.unwrap_or_else(|_| Err(late().into()))
     }
 
     /// Decides checks of which some are under a lease that does not suffice:
@@ -341,7 +331,7 @@ impl<S: Store> Lender<S> {
         subject: &Subject,
         short: u64,
     ) -> Result<(u64, Verdict, Micros), StoreError> {
-        let wanted = lease.chunk.max(short).min(subject.meter().capacity());
+        let wanted = lease.chunk.max(short).min(subject.meter.capacity());
         let (verdict, at) = self.ask(subject, Verb::Charge, wanted).await?;
         if verdict.allowed || wanted == short {
             return Ok((wanted, verdict, at));
@@ -355,7 +345,7 @@ impl<S: Store> Lender<S> {
     /// Asks the store about one state, past every lease.
     async fn ask(&self, subject: &Subject, verb: Verb, cost: u64) -> Result<(Verdict, Micros), StoreError> {
         let former = subject.former();
-        let check = Check::new(subject.meter(), subject.key(), verb, cost);
+        let check = Check::new(&subject.meter, &subject.key, verb, cost);
         let check = check.map_err(|_| RedisFailure::Garbled { what: "a cost" })?.with_former(&former);
         let mut verdicts = [Verdict::default()];
         let at = self.store.decide(&[check], &mut verdicts).await?;
@@ -367,7 +357,7 @@ impl<S: Store> Lender<S> {
         match RedisFailure::of(&error) {
             // Nothing was sent: they go back when the servers are there again.
             Some(RedisFailure::Away { .. }) => {
-                self.ledger.owe(&local_key(left.subject.meter(), left.subject.key()), left);
+                self.ledger.owe(&local_key(&left.subject.meter, &left.subject.key), left);
             }
             Some(failure) => tracing::warn!(%failure, left.units, "borrowed units could not be given back"),
             None => tracing::warn!(%error, left.units, "borrowed units could not be given back"),

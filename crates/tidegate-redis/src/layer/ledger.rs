@@ -32,8 +32,8 @@ pub(super) struct Ledger {
 /// borrows nothing, for what is asked in the background.
 #[derive(Clone)]
 pub(super) struct Subject {
-    meter: Meter,
-    key: Key<'static>,
+    pub(super) meter: Meter,
+    pub(super) key: Key<'static>,
     former: Vec<(Meter, Micros)>,
 }
 
@@ -41,14 +41,6 @@ impl Subject {
     pub(super) fn of(check: &Check<'_>) -> Subject {
         let former = check.former().iter().map(|former| (former.meter.clone(), former.until));
         Subject { meter: check.meter().clone(), key: Key::from(check.key()).into_owned(), former: former.collect() }
-    }
-
-    pub(super) fn meter(&self) -> &Meter {
-        &self.meter
-    }
-
-    pub(super) fn key(&self) -> &Key<'static> {
-        &self.key
     }
 
     /// The limits that its limit replaced.

@@ -1,0 +1,230 @@
+//! The layers of the store, each alone over memory: what they promise needs no
+//! server.
+
+mod support;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::RUNTIME;
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::{
+    Check, Clock, Former, Key, Limit, ManualClock, MemoryStore, Meter, Micros, Name, RequestId, Store, StoreError,
+};
+use tidegate_redis::Lease;
+use tidegate_redis::layer::{Leased, Leases, RefusalCache, RefusalSettings, Refusals};
+use tidegate_testkit::block_on;
+
+const START: Micros = Micros::new(1_700_000_000_000_000);
+const LEASE: Lease = Lease { chunk: 10, ttl: Duration::from_secs(5) };
+
+/// The store below, which the tests can ask past the layer.
+type Memory = Arc<MemoryStore>;
+
+fn memory() -> (Memory, ManualClock) {
+    let clock = ManualClock::at(START);
+    let store = MemoryStore::builder().max_keys(10_000).clock(clock.clone()).build().expect("valid settings");
+    (Arc::new(store), clock)
+}
+
+fn remembering(settings: RefusalSettings) -> (RefusalCache<Memory>, ManualClock) {
+    let (memory, clock) = memory();
+    (RefusalCache::new(memory, Refusals::new(settings)), clock)
+}
+
+fn leasing(rules: &[&str]) -> (Leased<Memory>, ManualClock) {
+    let (memory, clock) = memory();
+    let rules = rules.iter().map(|rule| ((*rule).to_owned(), LEASE));
+    // No request waits for another one here, on any machine.
+    let leases = Leases::new(rules, Duration::from_secs(60));
+    (Leased::new(memory, Arc::new(leases), RUNTIME.handle().clone()), clock)
+}
+
+thread_local! {
+    /// For how long refusals are remembered by the stores that this thread makes.
+    static LONGEST: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+// Remembered for no time: the answers are all the store's own.
+tidegate_testkit::conformance!(refusal_cache, || {
+    remembering(RefusalSettings { longest: LONGEST.get(), ..RefusalSettings::default() })
+});
+
+/// Refusals are repeated within their instant. Of what is charged in between
+/// for other costs a repeated refusal says nothing, and the oracle does.
+#[test]
+fn repeated_refusals_keep_every_promise_but_that_of_the_oracle() {
+    LONGEST.set(Duration::from_micros(1));
+    for (name, promise) in refusal_cache::ALL {
+        println!("{name}");
+        if *name != "every_verdict_is_that_of_the_oracle" {
+            promise();
+        }
+    }
+}
+
+tidegate_testkit::conformance!(refusal_cache_that_is_off, || {
+    let (memory, clock) = memory();
+    (RefusalCache::new(memory, None), clock)
+});
+
+// The rules of the suite are not among these: with a lease, the bound of leases
+// takes the place of exactness.
+tidegate_testkit::conformance!(leased, || leasing(&["another rule"]));
+
+fn meter(rule: &'static str, limit: Limit) -> Meter {
+    Meter::new(Name::literal(rule), limit)
+}
+
+fn check<'a>(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Check<'a> {
+    Check::new(meter, key, verb, cost).expect("the cost is within the capacity")
+}
+
+fn decide(store: &impl Store, checks: &[Check<'_>]) -> Result<Vec<Verdict>, StoreError> {
+    let mut verdicts = vec![Verdict::default(); checks.len()];
+    block_on(store.decide(checks, &mut verdicts)).map(|_| verdicts)
+}
+
+fn ask(store: &impl Store, check: Check<'_>) -> Verdict {
+    decide(store, &[check]).expect("an answer")[0]
+}
+
+fn wait_of(store: &impl Store, check: Check<'_>) -> Option<u64> {
+    Some(ask(store, check)).filter(|verdict| !verdict.allowed).map(|verdict| verdict.retry_after.get())
+}
+
+#[test]
+fn a_refusal_is_repeated_until_retry_after() {
+    let (store, clock) = remembering(RefusalSettings::default());
+    let (meter, alice) = (meter("rule", Limit::per_second(2)), Key::from("alice"));
+    let charge = |cost| check(&meter, &alice, Verb::Charge, cost);
+    assert!(ask(&store, charge(2)).allowed);
+    assert_eq!(wait_of(&store, charge(1)), Some(500_000));
+    // What is given back past the layer shows who answers.
+    assert!(ask(store.inner(), check(&meter, &alice, Verb::Reset, 0)).allowed);
+    for (micros, wait) in [(0, Some(500_000)), (1, Some(499_999)), (499_999, Some(1)), (500_000, None)] {
+        clock.set(START.saturating_add(Micros::new(micros)));
+        assert_eq!(wait_of(&store, charge(1)), wait, "after {micros} us");
+    }
+    assert_eq!(store.repeated(), 3);
+}
+
+#[test]
+fn ids_peeks_and_exempt_slices_are_always_asked_about() {
+    let (memory, _) = memory();
+    let exempt = |checks: &[Check<'_>]| checks.iter().any(|check| check.meter().name().as_str() == "exempt");
+    let store = RefusalCache::new(memory, Refusals::new(RefusalSettings::default()).except(exempt));
+    let (rule, exempt, alice) =
+        (meter("rule", Limit::per_hour(1)), meter("exempt", Limit::per_hour(1)), Key::from("alice"));
+    let charge = |meter| check(meter, &alice, Verb::Charge, 1);
+    for meter in [&rule, &exempt] {
+        assert!(ask(&store, charge(meter)).allowed);
+    }
+    let once = RequestId { text: "once", payload: 1 };
+    for asked in [charge(&rule).with_id(once), charge(&rule).as_peek(), charge(&exempt)] {
+        assert!(!ask(&store, asked).allowed && !ask(&store, asked).allowed);
+    }
+    assert_eq!(store.repeated(), 0);
+    assert!(!ask(&store, charge(&rule)).allowed && !ask(&store, charge(&rule)).allowed);
+    assert_eq!(store.repeated(), 1);
+}
+
+#[test]
+fn a_refund_and_a_reset_are_seen_at_once() {
+    let (store, _) = remembering(RefusalSettings::default());
+    let (meter, alice) = (meter("rule", Limit::per_hour(1)), Key::from("alice"));
+    let ask = |verb| ask(&store, check(&meter, &alice, verb, 1)).allowed;
+    for verb in [Verb::Refund, Verb::Reset] {
+        assert!(ask(Verb::Charge) && !ask(Verb::Charge) && !ask(Verb::Charge), "{verb:?}");
+        assert!(ask(verb) && ask(Verb::Charge), "{verb:?}");
+        assert!(ask(Verb::Reset), "{verb:?}");
+    }
+}
+
+#[test]
+fn a_chunk_is_borrowed_and_handed_out_without_asking() {
+    for words in ["100/h", "fixed 100/h", "sliding 100/h", "sliding-log 100/h"] {
+        let (store, _) = leasing(&["rule"]);
+        let (meter, alice) = (meter("rule", words.parse().expect("a limit")), Key::from("alice"));
+        let left = || ask(store.inner(), check(&meter, &alice, Verb::Peek, 0)).remaining;
+        for number in 1..=100 {
+            let verdict = ask(&store, check(&meter, &alice, Verb::Charge, 1));
+            assert_eq!((verdict.allowed, verdict.remaining), (true, 100 - number), "{words}");
+            assert_eq!(left(), 100 - number.next_multiple_of(10), "{words}");
+        }
+        assert!(!ask(&store, check(&meter, &alice, Verb::Charge, 1)).allowed, "{words}");
+        assert_eq!((store.answered(), store.units()), (90, 0), "{words}");
+    }
+}
+
+#[test]
+fn what_is_on_lease_is_given_back() {
+    let (store, clock) = leasing(&["rule"]);
+    let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    let left = || ask(store.inner(), check(&meter, &alice, Verb::Peek, 0)).remaining;
+    assert!(ask(&store, check(&meter, &alice, Verb::Charge, 3)).allowed);
+    assert_eq!((left(), store.units()), (90, 7));
+    block_on(store.close());
+    assert_eq!((left(), store.units()), (97, 0));
+    // Before more is borrowed, too, when the time is over.
+    assert!(ask(&store, check(&meter, &alice, Verb::Charge, 3)).allowed);
+    clock.set(START.saturating_add(Micros::from_duration(LEASE.ttl)));
+    assert!(ask(&store, check(&meter, &alice, Verb::Charge, 10)).allowed);
+    assert_eq!(left(), 100 - 3 - 3 - 10);
+}
+
+#[test]
+fn a_slice_with_leases_is_all_or_nothing() {
+    let (store, _) = leasing(&["leased"]);
+    let (leased, plain, alice) =
+        (meter("leased", Limit::per_hour(20)), meter("plain", Limit::per_hour(1)), Key::from("alice"));
+    let slice = [check(&leased, &alice, Verb::Charge, 2), check(&plain, &alice, Verb::Charge, 1)];
+    let allowed = || decide(&store, &slice).expect("an answer").iter().map(|verdict| verdict.allowed).collect();
+    let both: Vec<Vec<bool>> = vec![allowed(), allowed()];
+    assert_eq!(both, [[true, true], [true, false]]);
+    assert_eq!(ask(&store, check(&leased, &alice, Verb::Peek, 0)).remaining, 18, "what was taken is put back");
+}
+
+#[test]
+fn one_leased_state_twice_in_a_slice_is_an_error() {
+    let (store, _) = leasing(&["rule"]);
+    let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    assert!(ask(&store, check(&meter, &alice, Verb::Charge, 1)).allowed);
+    for verb in [Verb::Charge, Verb::Peek, Verb::Refund] {
+        let twice = [check(&meter, &alice, Verb::Charge, 1), check(&meter, &alice, verb, 1)];
+        assert!(matches!(decide(&store, &twice), Err(StoreError::SameStateTwice { .. })), "{verb:?}");
+    }
+    assert_eq!(store.units(), 9, "nothing was taken");
+}
+
+/// What was borrowed of the former limit is given back, and what was used of it
+/// counts for the new one, which is leased as well.
+#[test]
+fn a_changed_limit_takes_over_what_was_used_and_not_what_was_borrowed() {
+    for words in ["200/h", "sliding-log 50/h", "leaky 50/h"] {
+        let (store, clock) = leasing(&["rule"]);
+        let (old, new, alice) =
+            (meter("rule", Limit::per_hour(100)), meter("rule", words.parse().expect("a limit")), Key::from("alice"));
+        let former = [Former { meter: &old, until: clock.now().saturating_add(old.horizon()) }];
+        let changed = |verb, cost| check(&new, &alice, verb, cost).with_former(&former);
+        assert!(ask(&store, check(&old, &alice, Verb::Charge, 1)).allowed);
+        assert_eq!(store.units(), 9);
+        let seen = ask(&store, changed(Verb::Peek, 0));
+        assert_eq!((seen.remaining, store.units()), (new.capacity() - 1, 0), "{words}");
+        assert!(ask(&store, changed(Verb::Charge, 1)).allowed, "{words}");
+        block_on(store.close());
+        assert_eq!(ask(&store, changed(Verb::Peek, 0)).remaining, new.capacity() - 2, "{words}");
+    }
+}
+
+#[test]
+fn a_request_with_an_id_takes_nothing_from_the_lease() {
+    let (store, _) = leasing(&["rule"]);
+    let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    let charge = check(&meter, &alice, Verb::Charge, 1);
+    assert!(ask(&store, charge).allowed);
+    let once = charge.with_id(RequestId { text: "once", payload: 1 });
+    assert!(!ask(&store, once).repeated && ask(&store, once).repeated);
+    assert_eq!((store.units(), store.answered()), (9, 0));
+}
