@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use support::RUNTIME;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::{
-    Check, Clock, Former, Key, Limit, ManualClock, MemoryStore, Meter, Micros, Name, RequestId, Store, StoreError,
-};
+use tidegate::store::{Check, Former, Meter, RequestId, Store, StoreError};
+use tidegate::{Clock, Key, Limit, ManualClock, MemoryStore, Micros, Name};
 use tidegate_redis::Lease;
 use tidegate_redis::layer::{Leased, Leases, RefusalCache, RefusalSettings, Refusals};
 use tidegate_testkit::block_on;
