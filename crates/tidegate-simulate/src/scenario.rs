@@ -152,7 +152,7 @@ impl Scenario {
 /// `limit` for both buckets, if it has one.
 ///
 /// # Errors
-/// As [`Limit::from`], of numbers that one algorithm takes and another does not.
+/// As [`Limit::try_new`], of numbers that one algorithm takes and another does not.
 pub fn every_algorithm(limit: Limit) -> Result<Vec<Limit>, ConfigError> {
     AlgorithmKind::ALL.into_iter().map(|algorithm| with_algorithm(limit, algorithm)).collect()
 }

@@ -183,7 +183,7 @@
 //!
 //! All limits of a policy see the same key and the same cost. Limits on different
 //! keys or costs, such as one per user and one per address, go to the store as
-//! one slice of [`Check`]s, all-or-nothing as well: see
+//! one slice of [`Check`](store::Check)s, all-or-nothing as well: see
 //! `examples/several_limits.rs`.
 //!
 //! # Changing limits
@@ -320,7 +320,7 @@
 //! # Algorithms of your own
 //!
 //! Implement [`Kernel`](kernel::Kernel), a pure function of state, time and cost, and put it
-//! into a policy with [`Meter::custom`]. It runs in the memory store beside the
+//! into a policy with [`Meter::custom`](store::Meter::custom). It runs in the memory store beside the
 //! built-in ones, in the same all-or-nothing check. `examples/custom_kernel.rs`
 //! is a quota by calendar month.
 //!

@@ -56,7 +56,7 @@ impl<S: Store> EnvoyLimiter<S> {
     /// Makes a configuration ready to decide.
     ///
     /// # Errors
-    /// If its limits are more than the process can have [names](Name::MOST).
+    /// If its limits are more than the process can have [names](tidegate::Name::MOST).
     pub fn new(mut config: EnvoyConfig, store: S) -> Result<EnvoyLimiter<S>, ConfigError> {
         config.make_meters(&History::new())?;
         let (config, history) = (RwLock::new(Arc::new(config)), Mutex::default());
@@ -91,7 +91,7 @@ impl<S: Store> EnvoyLimiter<S> {
     /// none for a while.
     ///
     /// # Errors
-    /// If its limits are more than the process can have [names](Name::MOST).
+    /// If its limits are more than the process can have [names](tidegate::Name::MOST).
     /// Then nothing has changed.
     pub fn set_config(&self, mut config: EnvoyConfig) -> Result<(), ConfigError> {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);

@@ -71,7 +71,7 @@ pub struct Status {
     pub setting: Option<Setting>,
     /// In what time; none if there is no limit.
     pub unit: Option<Unit>,
-    /// Which limit of which file that is: see [`Matched::path`].
+    /// Which limit of which file that is: see [`Matched::path`](super::Matched::path).
     pub rule: Option<Name>,
     /// What the file calls the limit.
     pub name: Option<Arc<str>>,

@@ -182,7 +182,7 @@ fn explained(explanation: &RuleExplanation) -> ExplainedRule {
         }
         Say::Answers { key: whose, cost: asked, limit: words, answer: decision } => {
             (key, cost, limit) = (Some(whose.clone()), Some(*asked), Some(words.clone()));
-            answer = Some(Answer::from(decision));
+            answer = Some(Answer::from(&**decision));
             if decision.is_allowed() { "allows" } else { "refuses" }
         }
         // The library may learn to say more.

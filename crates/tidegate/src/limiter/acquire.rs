@@ -416,6 +416,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod schedules {
     use std::sync::Arc;
+    use std::task::Context;
 
     use loom::future::block_on;
     use loom::thread;

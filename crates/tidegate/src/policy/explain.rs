@@ -85,7 +85,7 @@ pub enum Say {
         /// The limit, in words.
         limit: String,
         /// The answer of this rule alone.
-        answer: Decision,
+        answer: Box<Decision>,
     },
 }
 
@@ -179,7 +179,7 @@ fn text(value: KeyPart<'_>) -> String {
 impl Applied<'_, '_> {
     pub(crate) fn answers(&self, answer: Decision) -> Say {
         let (key, limit) = (self.key.to_string(), self.meter.meaning().to_owned());
-        Say::Answers { key, cost: self.cost, limit, answer }
+        Say::Answers { key, cost: self.cost, limit, answer: Box::new(answer) }
     }
 
     pub(crate) fn unsatisfiable(&self) -> Say {
@@ -191,7 +191,7 @@ impl Explanation {
     /// What the rules say together.
     pub(crate) fn new(blocked_by: Option<Name>, rules: Vec<RuleExplanation>) -> Explanation {
         let answers = rules.iter().filter(|rule| !rule.shadow).filter_map(|rule| match &rule.say {
-            Say::Answers { answer, .. } => Some(*answer),
+            Say::Answers { answer, .. } => Some(**answer),
             _ => None,
         });
         // No wait helps a request that is an error.

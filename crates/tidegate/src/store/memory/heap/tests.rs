@@ -8,6 +8,7 @@ use crate::request::Key;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::single::Single;
 use crate::store::{Check, Meter, MeterKernel};
+use crate::time::ManualClock;
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -31,7 +32,7 @@ impl Heap {
     }
 
     fn ask(&self, verb: Verb, now: u64, fingerprint: u64) -> Verdict {
-        let builder = MemoryStore::builder().max_keys(1).overflow(Overflow::Refuse);
+        let builder = MemoryStore::builder().max_keys(1).overflow(Overflow::Refuse).clock(ManualClock::default());
         let store = builder.build().expect("valid settings");
         let (meter, key) = (meter(), Key::from("key"));
         let check = Check::new(&meter, &key, verb, 1).expect("a cost of one");
