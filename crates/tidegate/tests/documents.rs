@@ -88,7 +88,7 @@ fn every_folder_of_the_map_exists() {
     let words = map.split(|letter| !is_part_of_a_path(letter)).map(|word| word.trim_end_matches(['.', '/']));
     let is_below = |word: &&str| FOLDERS.iter().any(|folder| word.split('/').next() == Some(folder));
     let named: BTreeSet<&str> = words.filter(|word| word.contains('/')).filter(is_below).collect();
-    assert!(named.contains("crates/tidegate"), "ARCHITECTURE.md has no map: {named:?}");
+    assert!(named.contains("crates/tidegate/src"), "ARCHITECTURE.md has no map: {named:?}");
     let gone: Vec<&str> = named.into_iter().filter(|path| !root().join(path).exists()).collect();
     assert!(gone.is_empty(), "ARCHITECTURE.md names what is not there: {gone:?}");
 }

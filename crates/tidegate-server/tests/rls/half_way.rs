@@ -34,11 +34,13 @@ async fn a_store_that_fails_half_way_keeps_nothing_of_what_was_charged() {
     let proxy = Faulty::before(redis.address());
     let mut running = start_on_redis(TWO_LIMITS, "error", &proxy).await;
     assert_eq!(running.left("edge", &["path=/a", "user=a"]).await, (true, vec![6, 3]));
-    // Both are asked, the first is charged, and the second is not.
-    proxy.fail_at(4);
-    let status = running.client.ask(request("edge", &["path=/a", "user=a"])).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "the first was given back");
+    // One call decides both. Where one brings its own limit, both are asked, the first is charged, and the second is not.
+    for (number, user) in [(1, "user=a"), (4, "user=a @9/4")] {
+        proxy.fail_at(number);
+        let status = running.client.ask(request("edge", &["path=/a", user])).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "{user}");
+    }
 }
 
 #[tokio::test]
@@ -48,14 +50,16 @@ async fn whoever_goes_away_half_way_leaves_nothing_charged() {
     let mut running = start_on_redis(TWO_LIMITS, "error", &proxy).await;
     let address = running.server.http_socket().unwrap();
     let body = r#"{"domain": "edge", "descriptors": [
-        {"entries": [{"key": "path", "value": "/a"}]}, {"entries": [{"key": "user", "value": "a"}]}]}"#;
+        {"entries": [{"key": "path", "value": "/a"}]},
+        {"entries": [{"key": "user", "value": "a"}], "limit": {"requests_per_unit": 9, "unit": "DAY"}}]}"#;
+    let both = ["path=/a", "user=a @9/4"];
     for over_json in [false, true] {
-        assert!(running.left("edge", &["path=/a", "user=a"]).await.0);
+        assert!(running.left("edge", &both).await.0);
         let used = running.left("edge", &["path=/a ?"]).await;
         let mut held = proxy.hold_at(4);
         tokio::select! {
             () = held.has_come() => {}
-            answer = running.client.ask(request("edge", &["path=/a", "user=a"])), if !over_json => panic!("{answer:?}"),
+            answer = running.client.ask(request("edge", &both)), if !over_json => panic!("{answer:?}"),
             answer = http(address, "POST", "/json", body), if over_json => panic!("{answer:?}"),
         }
         // Time for the server to notice; if it takes longer, the store has failed before the client has gone.

@@ -265,8 +265,8 @@ async fn several_descriptors_of_a_policy_are_charged_all_or_none() {
     assert_eq!(running.left("edge", &["path=/a", "user=a ?"]).await, (false, vec![5, 0]));
     assert_eq!(running.left("edge", &["path=/a -1", "user=a"]).await, (false, vec![5, 0]), "nothing is given back");
     assert_eq!(running.left("edge", &["path=/a -1", "user=b"]).await, (true, vec![6, 3]));
-    assert_eq!(running.left("edge", &["path=/a", "path=/a +6"]).await, (false, vec![6, 5]), "together too much");
-    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "and the first was given back");
+    assert_eq!(running.left("edge", &["path=/a", "path=/a +6"]).await, (false, vec![6, 6]), "together too much");
+    assert_eq!(running.left("edge", &["path=/a ?"]).await, (true, vec![6]), "and neither was charged");
     assert_eq!(running.left("edge", &["path=/a -100"]).await, (true, vec![7]), "no more than there is");
 }
 

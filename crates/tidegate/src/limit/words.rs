@@ -110,8 +110,16 @@ impl Limit {
     /// # Errors
     /// If the words are no limit, or its numbers are out of bounds.
     pub fn parse(text: &str) -> Result<Limit, ConfigError> {
-        let slashed = text.split_whitespace().map(|word| if word == "per" { "/" } else { word });
-        let joined = slashed.collect::<Vec<_>>().join(" ").replace(" / ", "/").replace("/ ", "/").replace(" /", "/");
+        let slashed = |(index, word)| if index > 0 && word == "per" { "/" } else { word };
+        let joined = text
+            .split_whitespace()
+            .enumerate()
+            .map(slashed)
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace(" / ", "/")
+            .replace("/ ", "/")
+            .replace(" /", "/");
         Parser { text, words: joined.split_whitespace().peekable() }.limit()
     }
 }

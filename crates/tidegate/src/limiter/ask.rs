@@ -312,7 +312,11 @@ impl<'a> Round<'a> {
         let mut decisions: SmallVec<[_; 1]> =
             self.resolved.iter().map(|line| line.as_ref().ok().and_then(blocked)).collect();
         for ((index, applied), verdict) in self.limits().zip(&self.said) {
-            let decision = applied.meter.decision(*verdict);
+            let mut decision = applied.meter.decision(*verdict);
+            // A refund that was left out for the sake of another request was asked as a peek, and is not refused.
+            if self.asked.len() > 1 && matches!(self.asked[index].0, Verb::Refund | Verb::Reset) {
+                decision = applied.meter.decision(Verdict { allowed: true, retry_after: Micros::ZERO, ..*verdict });
+            }
             decisions[index] = Some(decisions[index].map_or(decision, |other: Decision| other.and(decision)));
         }
         decisions

@@ -19,8 +19,8 @@ use crate::warm_up::WarmUp;
 /// let limiter = Limiter::new(Policy::new().rule(orders));
 ///
 /// let order = Request::user("alice").with("endpoint", "POST /orders");
-/// assert_eq!(limiter.check(order.clone())?.limit(), 10);
-/// assert_eq!(limiter.check(order.with("plan", "pro"))?.limit(), 100);
+/// assert_eq!(limiter.check(order.clone())?.limit(), Some(Limit::per_minute(10)));
+/// assert_eq!(limiter.check(order.with("plan", "pro"))?.limit(), Some(Limit::per_minute(100)));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
