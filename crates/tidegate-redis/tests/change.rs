@@ -79,9 +79,15 @@ fn what_was_used_stays_used_as_in_memory() {
         let (there, here) = match random.within(0..=19) {
             0 => {
                 let request = request.cost(random.within(0..=12));
-                (block_on(redis.refund_async(request.clone())), memory.refund(request))
+                (
+                    block_on(redis.refund_async(request.clone())).map(|balance| *balance),
+                    memory.refund(request).map(|balance| *balance),
+                )
             }
-            1 => (block_on(redis.reset_async(request.clone())), memory.reset(request)),
+            1 => (
+                block_on(redis.reset_async(request.clone())).map(|balance| *balance),
+                memory.reset(request).map(|balance| *balance),
+            ),
             2..=4 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
             _ => (block_on(redis.check_async(request.clone())), memory.check(request)),
         };

@@ -76,8 +76,14 @@ fn decides_as_the_memory_store_does() {
             clock.set(Micros::new(1_700_000_000_000_000 + step * random.within(0..=100_000)));
             let request = Request::new("alice").cost(random.within(0..=3));
             let (there, here) = match random.within(0..=19) {
-                0 => (block_on(redis.reset_async(request.clone())), memory.reset(request)),
-                1..=3 => (block_on(redis.refund_async(request.clone())), memory.refund(request)),
+                0 => (
+                    block_on(redis.reset_async(request.clone())).map(|balance| *balance),
+                    memory.reset(request).map(|balance| *balance),
+                ),
+                1..=3 => (
+                    block_on(redis.refund_async(request.clone())).map(|balance| *balance),
+                    memory.refund(request).map(|balance| *balance),
+                ),
                 4..=6 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
                 _ => (block_on(redis.check_async(request.clone())), memory.check(request)),
             };

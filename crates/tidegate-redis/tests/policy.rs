@@ -44,7 +44,10 @@ fn rules_decide_as_in_memory() {
             request = request.with("plan", "pro");
         }
         let (there, here) = match random.within(0..=9) {
-            0 => (block_on(redis.refund_async(request.clone())), memory.refund(request)),
+            0 => (
+                block_on(redis.refund_async(request.clone())).map(|balance| *balance),
+                memory.refund(request).map(|balance| *balance),
+            ),
             1 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
             _ => (block_on(redis.check_async(request.clone())), memory.check(request)),
         };

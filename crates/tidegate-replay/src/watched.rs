@@ -3,7 +3,6 @@
 //! the limiter decides as it always does.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -165,12 +164,8 @@ impl ImmediateStore for Watched {
 }
 
 impl Store for Watched {
-    fn decide(
-        &self,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
-        std::future::ready(self.decide_now(checks, verdicts))
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::TryFutureExt;
-use futures_util::future::Either;
 use tidegate::kernel::Verb;
 use tidegate::store::{Meter, StoreError};
 use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Policy, Request, Setting};
@@ -135,14 +134,7 @@ impl App {
         request: impl Into<Request<'a>>,
         inline: Option<&'a Inline>,
     ) -> impl Future<Output = Result<Decision, CheckError>> {
-        let limiter = self.limiter_for(inline);
-        let decided = match verb {
-            Verb::Charge => Either::Left(Either::Left(limiter.check_async(request))),
-            Verb::Peek => Either::Left(Either::Right(limiter.peek_async(request))),
-            Verb::Refund => Either::Right(Either::Left(limiter.refund_async(request))),
-            Verb::Reset => Either::Right(Either::Right(limiter.reset_async(request))),
-        };
-        decided.inspect_err(|error| self.metrics.failed(error))
+        self.limiter_for(inline).decide_async(verb, request).inspect_err(|error| self.metrics.failed(error))
     }
 
     /// Decides several requests, all or nothing.

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tidegate::kernel::Verb;
 use tidegate::store::{Meter, Store};
 use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Micros, Policy, Request};
 
@@ -198,7 +199,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
             let settled = match settlement {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.
-                Settlement::Refund => limiter.refund_async(request).await.ok(),
+                Settlement::Refund => limiter.decide_async(Verb::Refund, request).await.ok(),
                 Settlement::Charge(cost) => charge_up_to(&limiter, request.in_addition(), cost).await,
             };
             gate.fields(&settled?, &question, &limiter)

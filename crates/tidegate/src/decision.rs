@@ -3,6 +3,7 @@
 mod refill;
 
 use std::cmp::Reverse;
+use std::ops::Deref;
 use std::time::Duration;
 
 use crate::kernel::Verdict;
@@ -22,6 +23,25 @@ pub struct Decision {
     limit: Option<Limit>,
     capacity: u64,
     verdict: Verdict,
+}
+
+/// What is left after a refund or a reset: a [`Decision`] that need not be
+/// looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance(Decision);
+
+impl Balance {
+    pub(crate) fn new(decision: Decision) -> Balance {
+        Balance(decision)
+    }
+}
+
+impl Deref for Balance {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.0
+    }
 }
 
 impl Decision {

@@ -404,7 +404,7 @@ mod time;
 mod warm_up;
 
 pub use algorithm::AlgorithmKind;
-pub use decision::Decision;
+pub use decision::{Balance, Decision};
 pub use error::ConfigError;
 pub use limit::Limit;
 pub use limiter::{AcquireError, Limiter, LimiterBuilder};

@@ -14,7 +14,7 @@ pub use builder::LimiterBuilder;
 use self::acquire::Waiters;
 use self::current::Policies;
 use crate::blocking;
-use crate::decision::Decision;
+use crate::decision::{Balance, Decision};
 use crate::error::ConfigError;
 use crate::kernel::{Verb, Verdict};
 use crate::layer::Fallback;
@@ -121,16 +121,16 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// Whatever the store says.
-    pub async fn refund_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.give_async(Verb::Refund, &request.into()).await
+    pub async fn refund_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
+        self.decide_async(Verb::Refund, request).await.map(Balance::new)
     }
 
     /// [`reset`](Limiter::reset) on any store.
     ///
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
-    pub async fn reset_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.give_async(Verb::Reset, &request.into()).await
+    pub async fn reset_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
+        self.decide_async(Verb::Reset, request).await.map(Balance::new)
     }
 
     /// [`check_all`](Limiter::check_all) on any store.
@@ -163,10 +163,24 @@ impl<S: Store> Limiter<S> {
         Ok(decisions.into_vec())
     }
 
-    async fn give_async(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        let given = self.ask(verb, request).await?;
-        self.wake_first(request);
-        Ok(given)
+    /// A request of any verb, for protocols that read the verb from a wire.
+    ///
+    /// # Errors
+    /// As [`check_async`](Limiter::check_async).
+    pub fn decide_async<'a>(
+        &self,
+        verb: Verb,
+        request: impl Into<Request<'a>>,
+    ) -> impl Future<Output = Result<Decision, CheckError>> + Send {
+        let request = request.into();
+        // A block, not a function: a function would keep its arguments twice.
+        async move {
+            let decision = self.ask(verb, &request).await?;
+            if matches!(verb, Verb::Refund | Verb::Reset) {
+                self.wake_first(&request);
+            }
+            Ok(decision)
+        }
     }
 
     /// Shows each limit that the request has to pass, in the policy's order,
@@ -294,22 +308,23 @@ impl<S: ImmediateStore> Limiter<S> {
     ///
     /// # Errors
     /// Whatever the store says.
-    pub fn refund<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+    pub fn refund<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
         self.give_now(Verb::Refund, &request.into())
     }
 
-    /// Forgets all that the key was charged.
+    /// Forgets all that the key was charged: by every rule that applies, or by
+    /// the [one](Request::rule) that the request names.
     ///
     /// # Errors
     /// Whatever kept the store from answering.
-    pub fn reset<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+    pub fn reset<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
         self.give_now(Verb::Reset, &request.into())
     }
 
-    fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+    fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Balance, CheckError> {
         let given = self.decide_now(verb, request)?;
         self.wake_first(request);
-        Ok(given)
+        Ok(Balance::new(given))
     }
 
     /// What every rule says of a request, and why, without charging anything.

@@ -38,8 +38,8 @@ fn a_missing_key_attribute_is_an_error_that_names_rule_and_attribute_and_charges
         let errors = [
             limiter.check(request.clone()),
             limiter.peek(request.clone()),
-            limiter.refund(request.clone()),
-            limiter.reset(request.clone()),
+            limiter.refund(request.clone()).map(|balance| *balance),
+            limiter.reset(request.clone()).map(|balance| *balance),
             limiter
                 .check_many([Request::new("bob").with("user", "b").with("path", "/"), request.clone()])
                 .map(|all| all[0]),

@@ -61,7 +61,7 @@ struct Plain(MemoryStore);
 
 impl Store for Plain {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        self.decide_now(checks, verdicts)
+        self.0.decide(checks, verdicts).await
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -69,11 +69,7 @@ impl Store for Plain {
     }
 }
 
-impl ImmediateStore for Plain {
-    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        self.0.decide_now(checks, verdicts)
-    }
-}
+impl ImmediateStore for Plain {}
 
 #[test]
 fn a_store_of_ones_own_answers_batches_and_single_words_as_well() {

@@ -133,8 +133,10 @@ fn whoever_only_looks_is_shown_the_new_policy_and_takes_nothing() {
 
 #[test]
 fn what_is_given_back_while_the_policy_changes_is_given_back_once() {
-    let refunds: [Ask; 2] =
-        [|limiter, request| limiter.refund(request), |limiter, request| block_on(limiter.refund_async(request))];
+    let refunds: [Ask; 2] = [
+        |limiter, request| limiter.refund(request).map(|balance| *balance),
+        |limiter, request| block_on(limiter.refund_async(request)).map(|balance| *balance),
+    ];
     for policy in POLICIES {
         for refund in refunds {
             let (limiter, meddler) = limiter(policy(10));
@@ -151,8 +153,10 @@ fn what_is_given_back_while_the_policy_changes_is_given_back_once() {
 
 #[test]
 fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
-    let resets: [Ask; 2] =
-        [|limiter, request| limiter.reset(request), |limiter, request| block_on(limiter.reset_async(request))];
+    let resets: [Ask; 2] = [
+        |limiter, request| limiter.reset(request).map(|balance| *balance),
+        |limiter, request| block_on(limiter.reset_async(request)).map(|balance| *balance),
+    ];
     for policy in POLICIES {
         for reset in resets {
             let (limiter, meddler) = limiter(policy(10));
@@ -208,8 +212,8 @@ fn former_limits_are_dropped_by_the_first_check_after_they_matter() {
 #[test]
 fn a_policy_whose_former_limits_are_dropped_does_not_come_back() {
     let asks: [Ask; 3] = [
-        |limiter, request| limiter.refund(request),
-        |limiter, request| block_on(limiter.refund_async(request)),
+        |limiter, request| limiter.refund(request).map(|balance| *balance),
+        |limiter, request| block_on(limiter.refund_async(request)).map(|balance| *balance),
         |limiter, request| Ok(limiter.check_many([request])?[0]),
     ];
     for ask in asks {

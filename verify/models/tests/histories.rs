@@ -189,8 +189,8 @@ impl Asked {
         let decision = match question {
             Question::Charge(cost) => self.limiter.check(request(cost)),
             Question::Peek(cost) => self.limiter.peek(request(cost)),
-            Question::Refund(cost) => self.limiter.refund(request(cost)),
-            Question::Reset => self.limiter.reset(key),
+            Question::Refund(cost) => self.limiter.refund(request(cost)).map(|balance| *balance),
+            Question::Reset => self.limiter.reset(key).map(|balance| *balance),
             Question::Limit(count) => {
                 let policy = Policy::new().limit("rule", (self.limit_of)(count));
                 // More changes than a limit may have within its horizon are refused.

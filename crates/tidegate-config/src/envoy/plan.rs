@@ -200,7 +200,7 @@ impl<'c> Plan<'c> {
             None | Some(Setting::Unlimited) => false,
             Some(Setting::Blocked) => !matches!(line.hits, Hits::Refund(_)),
             Some(Setting::Limit(_)) => self.account_of(line).is_some_and(|account| match account.turn {
-                // Nobody has asked yet.
+                // It has not been asked yet.
                 Turn::Together => account.is_hopeless(),
                 Turn::Peek | Turn::Quota | Turn::Alone => account.refuses(),
             }),

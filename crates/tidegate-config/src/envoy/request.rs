@@ -52,7 +52,7 @@ pub enum Hits {
 
 /// What became of a request.
 #[derive(Clone, Debug)]
-#[must_use = "an answer that nobody looks at limits nothing"]
+#[must_use = "an answer that is not looked at limits nothing"]
 #[non_exhaustive]
 pub struct Answer {
     /// Whether the request may pass.

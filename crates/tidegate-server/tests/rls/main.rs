@@ -147,7 +147,7 @@ async fn the_policy_decides_as_in_the_library() {
         }
         let decided = match hits {
             " ?" => library.peek(asked),
-            " -1" => library.refund(asked),
+            " -1" => library.refund(asked).map(|balance| *balance),
             " +2" => library.check(asked.cost(2)),
             " +5" => library.check(asked.cost(5)),
             " +100" => library.check(asked.cost(100)),

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 
 use tidegate::kernel::{Verb, Verdict};
@@ -40,8 +39,26 @@ impl OracleStore {
     }
 }
 
-impl ImmediateStore for OracleStore {
-    fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+impl OracleStore {
+    fn decide_anew(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let mut asks: Vec<Ask<'_>> = Vec::with_capacity(checks.len());
+        for check in checks {
+            let rule = check.meter().name();
+            let ask = Ask::of(check).ok_or_else(|| StoreError::Failed { source: Box::new(CustomKernel { rule }) })?;
+            if asks.iter().any(|other| (other.rule, other.limit, other.key) == (ask.rule, ask.limit, ask.key)) {
+                return Err(StoreError::SameStateTwice { rule });
+            }
+            asks.push(ask);
+        }
+        let mut oracle = self.oracle.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now().min(Micros::LATEST);
+        verdicts.copy_from_slice(&oracle.decide(&asks, now));
+        Ok(now)
+    }
+}
+
+impl Store for OracleStore {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let Some((check, id)) = checks.first().and_then(|check| Some((check, check.id()?))) else {
             return self.decide_anew(checks, verdicts);
         };
@@ -65,39 +82,13 @@ impl ImmediateStore for OracleStore {
             }
         }
     }
-}
-
-impl OracleStore {
-    fn decide_anew(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let mut asks: Vec<Ask<'_>> = Vec::with_capacity(checks.len());
-        for check in checks {
-            let rule = check.meter().name();
-            let ask = Ask::of(check).ok_or_else(|| StoreError::Failed { source: Box::new(CustomKernel { rule }) })?;
-            if asks.iter().any(|other| (other.rule, other.limit, other.key) == (ask.rule, ask.limit, ask.key)) {
-                return Err(StoreError::SameStateTwice { rule });
-            }
-            asks.push(ask);
-        }
-        let mut oracle = self.oracle.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.now().min(Micros::LATEST);
-        verdicts.copy_from_slice(&oracle.decide(&asks, now));
-        Ok(now)
-    }
-}
-
-impl Store for OracleStore {
-    fn decide(
-        &self,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
-        std::future::ready(self.decide_now(checks, verdicts))
-    }
 
     fn clock(&self) -> &dyn Clock {
         &self.clock
     }
 }
+
+impl ImmediateStore for OracleStore {}
 
 /// The oracle knows the five algorithms, and no other.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tidegate::kernel::Verb;
 use tidegate::store::Store;
 use tidegate::{CheckError, ConfigError, Decision, Limiter, ManualClock, Micros, Request};
 
@@ -109,12 +110,12 @@ impl Step {
     /// # Errors
     /// Whatever the limiter answers.
     pub fn ask<S: Store>(&self, limiter: &Limiter<S>) -> Result<Decision, CheckError> {
-        let request = |cost| Request::new(self.key.as_str()).cost(cost);
-        match self.action {
-            Action::Charge(cost) => block_on(limiter.check_async(request(cost))),
-            Action::Peek(cost) => block_on(limiter.peek_async(request(cost))),
-            Action::Refund(cost) => block_on(limiter.refund_async(request(cost))),
-            Action::Reset => block_on(limiter.reset_async(request(0))),
-        }
+        let (verb, cost) = match self.action {
+            Action::Charge(cost) => (Verb::Charge, cost),
+            Action::Peek(cost) => (Verb::Peek, cost),
+            Action::Refund(cost) => (Verb::Refund, cost),
+            Action::Reset => (Verb::Reset, 0),
+        };
+        block_on(limiter.decide_async(verb, Request::new(self.key.as_str()).cost(cost)))
     }
 }

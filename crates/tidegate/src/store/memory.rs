@@ -26,7 +26,6 @@ mod table;
 mod timepiece;
 mod turn;
 
-use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -324,12 +323,8 @@ impl ImmediateStore for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn decide(
-        &self,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
-        std::future::ready(self.decide_now(checks, verdicts))
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -2,7 +2,6 @@
 //! process. Whatever the script writes is looked at: a state must be kept as
 //! long as it matters, and no longer than it was told to.
 
-use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -117,12 +116,8 @@ impl EmbeddedStore {
 }
 
 impl Store for EmbeddedStore {
-    fn decide(
-        &self,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
-        std::future::ready(self.decide_now(checks, verdicts))
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        self.decide_now(checks, verdicts)
     }
 
     fn clock(&self) -> &dyn Clock {

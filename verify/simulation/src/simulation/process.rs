@@ -272,7 +272,7 @@ impl Caller {
         // What a process has on lease is given back by itself: refunds of
         // callers beside them could not be told apart.
         if is_admitted && self.world.scenario.lease.is_none() && self.random.percent(15) {
-            self.timed("refund", self.longest(), self.limiter.refund_async(wish.request())).await;
+            self.timed("refund", self.longest(), self.limiter.decide_async(Verb::Refund, wish.request())).await;
         }
     }
 
