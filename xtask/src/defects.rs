@@ -63,8 +63,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "requests of one instant counted once",
         file: "crates/tidegate/src/kernel/log.rs",
-        from: "Some(newest) if newest.at == at => newest.cost += cost,",
-        to: "Some(newest) if newest.at == at => newest.cost = newest.cost.max(cost),",
+        from: "Some(newest) if newest.at == at => newest.total = total,",
+        to: "Some(newest) if newest.at == at => {}",
     },
     Defect {
         name: "a clock that steps back grants: the log forgets its own time",

@@ -117,4 +117,7 @@ fn an_admitted_request_that_was_not_charged_is_told_as_a_peek() {
     assert!(limiter.refund(Request::new("alice").cost(3)).is_ok());
     assert_eq!(allowed(&limiter.check_all(&both).expect("answers")), [true, false]);
     assert_eq!((counts.allowed(), counts.refused()), (2, 1));
+    let too_much = [Request::new("carol").cost(3), Request::new("carol").cost(3)];
+    assert!(limiter.check_all(&too_much).is_err());
+    assert_eq!((counts.allowed(), counts.refused()), (2, 1), "an error is no decision");
 }

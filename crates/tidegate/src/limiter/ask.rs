@@ -63,8 +63,10 @@ impl<S: Store> Limiter<S> {
             inner.policies.settle(&current, inner.store.clock());
             let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
             let errors = round.into_errors();
-            for (((verb, request), resolution), decision) in asked.iter().zip(&resolved).zip(&decisions) {
-                let Ok(resolution) = resolution else { continue };
+            for (index, (verb, request)) in asked.iter().enumerate() {
+                let (Ok(resolution), None, decision) = (&resolved[index], &errors[index], decisions[index]) else {
+                    continue;
+                };
                 let decision = decision.unwrap_or_else(Decision::unlimited);
                 // What was admitted and not charged, because of another request, was only looked at.
                 let is_charged = is_carried_out || !decision.is_allowed();

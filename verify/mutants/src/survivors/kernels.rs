@@ -107,14 +107,14 @@ pub const SURVIVORS: &[Survivor] = &[
         why: "A tick is a power of ten: the quotient is whole, or less than one, and no horizon is shorter than a tick.",
     },
     Survivor {
-        file: "kernel/warming.rs",
+        file: "warm_up/kernel.rs",
         function: "Warming::when_empty",
         from: "empty <= step.end",
         to: &["empty < step.end"],
         why: "What is empty at the end of a step is empty where the next one begins.",
     },
     Survivor {
-        file: "kernel/warming.rs",
+        file: "warm_up/kernel.rs",
         function: "Warming::admit",
         from: "ready <= end",
         to: &["ready < end"],
@@ -166,14 +166,14 @@ pub const SURVIVORS: &[Survivor] = &[
         why: "The most is the most either way.",
     },
     Survivor {
-        file: "limit/refill.rs",
+        file: "decision/refill.rs",
         function: "Limit::more_after",
         from: "self.capacity().saturating_sub(decision.remaining()).saturating_sub(1)",
         to: &["self.capacity().saturating_sub(decision.remaining()).wrapping_sub(1)"],
         why: "Where nothing is used the whole is zero already, and nothing less.",
     },
     Survivor {
-        file: "limit/refill.rs",
+        file: "decision/refill.rs",
         function: "Limit::more_after",
         from: "self.capacity().saturating_sub(decision.remaining())",
         to: &["self.capacity().wrapping_sub(decision.remaining())"],

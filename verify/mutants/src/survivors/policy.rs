@@ -10,49 +10,32 @@ const ROOM: &str = "A hint: room for places grows.";
 
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
-        file: "policy/compiled.rs",
+        file: "policy/values.rs",
         function: "Attributes::number",
         from: "if self.names.len() > FEW_NAMES {",
         to: &["if true {", "if false {"],
         why: NAMES,
     },
     Survivor {
-        file: "policy/compiled.rs",
+        file: "policy/values.rs",
         function: "Attributes::number",
         from: "self.names.len() > FEW_NAMES",
         to: &["self.names.len() >= FEW_NAMES", "self.names.len() <= FEW_NAMES"],
         why: NAMES,
     },
     Survivor {
-        file: "policy/succession.rs",
-        function: "Lineage::changed",
+        file: "policy/history.rs",
+        function: "History::changed",
         from: "Some(successor) if rule == *successor => {}",
         to: &["Some(successor) if false => {}"],
         why: "A shortcut: a rule that succeeds itself leaves nothing behind.",
     },
     Survivor {
-        file: "policy/succession.rs",
-        function: "Lineage::apply",
-        from: "if self.past.is_empty() {",
-        to: &["if false {"],
-        why: "A shortcut: without a past no meter has predecessors.",
-    },
-    Survivor {
-        file: "policy/succession.rs",
-        function: "Lineage::number",
+        file: "policy/history.rs",
+        function: "History::number",
         from: "self.serials += 1;",
         to: &["self.serials += 2;"],
         why: "Any other number does.",
-    },
-    Survivor {
-        file: "policy/succession.rs",
-        function: "places",
-        from: "let mut places = Vec::with_capacity(1 + rule.overrides.len() + rule.tiers.len());",
-        to: &[
-            "let mut places = Vec::with_capacity(2 + rule.overrides.len() + rule.tiers.len());",
-            "let mut places = Vec::with_capacity(0 + rule.overrides.len() + rule.tiers.len());",
-        ],
-        why: ROOM,
     },
     Survivor {
         file: "policy/index.rs",
@@ -147,8 +130,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "policy/rule.rs",
         function: "KeyAttribute::new",
-        from: "KeyAttribute { name, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }",
-        to: &["KeyAttribute { name, ignores_case: false, is_address: false, ipv4_bits: 33, ipv6_bits: 64 }"],
+        from: "KeyAttribute { names, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }",
+        to: &["KeyAttribute { names, ignores_case: false, is_address: false, ipv4_bits: 33, ipv6_bits: 64 }"],
         why: "All of an address is no more than there is of it.",
     },
     Survivor {
@@ -195,19 +178,5 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if number == next {",
         to: &["if true {"],
         why: "A meter whose number nobody has is not asked.",
-    },
-    Survivor {
-        file: "few.rs",
-        function: "Few::filled",
-        from: "if count <= INLINE { Few::Inline([value; INLINE], count) } else { Few::Heap(vec![value; count]) }",
-        to: &["if false { Few::Inline([value; INLINE], count) } else { Few::Heap(vec![value; count]) }"],
-        why: "A shortcut: values are the same on the heap.",
-    },
-    Survivor {
-        file: "few.rs",
-        function: "Few::filled",
-        from: "count <= INLINE",
-        to: &["count < INLINE"],
-        why: "A shortcut: values are the same on the heap.",
     },
 ];
