@@ -138,7 +138,6 @@ fn what_is_no_limit_is_refused_with_what_to_do() {
         ("5/S", a_unit, "S"),
         ("5/s/s", a_unit, "s/s"),
         ("5/_s", "expected a period such as 10s, found", "_"),
-        ("5 / s", a_rate, "5"),
         ("5/s bursts 5", an_end, "bursts"),
         ("5/s 5", an_end, "5"),
         ("5/s burst", "expected a number after burst, found", ""),
@@ -175,5 +174,22 @@ fn what_is_no_limit_is_refused_with_what_to_do() {
         let error = text.parse::<Limit>().expect_err(text);
         assert!(!matches!(error, ConfigError::Unreadable { .. }), "{text}: {error}");
         assert_eq!(error.to_string(), message, "{text}");
+    }
+}
+
+#[test]
+fn the_slash_may_be_spaced_or_a_word_and_numbers_short() {
+    for (words, printed) in [
+        ("5 / s", "5/s"),
+        ("5 per minute", "5/min"),
+        ("5/ min", "5/min"),
+        ("sliding-log 3 per 10s", "sliding-log 3/10s"),
+        ("1k/s burst 2M", "1000/s burst 2000000"),
+        ("leaky 2 / s queue 1k", "leaky 2/s queue 1000"),
+    ] {
+        assert_eq!(words.parse::<Limit>().expect(words).to_string(), printed, "{words}");
+    }
+    for words in ["5 / / s", "5 per", "per minute", "k/s", "1kk/s", "1K/s", "5 per per s"] {
+        assert!(words.parse::<Limit>().is_err(), "{words}");
     }
 }
