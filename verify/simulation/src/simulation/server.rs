@@ -16,7 +16,7 @@ pub(super) struct Server {
     pub(super) scripts: HashSet<String>,
     /// Until when it does nothing.
     pub(super) stopped_until: Option<Instant>,
-    /// Whether nobody can connect to it.
+    /// Whether no client can connect to it.
     pub(super) is_down: bool,
     /// Why it carries nothing out.
     pub(super) refuses: Option<&'static str>,
