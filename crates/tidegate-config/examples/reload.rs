@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("at the start: {}", told.recv()?);
 
     let used = (0..6).filter(|_| limiter.allow("alice")).count();
-    println!("alice has used {used} and has {} left", limiter.peek("alice")?.remaining());
+    println!("alice has used {used}; the next is {}", limiter.peek("alice")?);
     for text in ["[rules.orders]\nlimit = '8/h'\n", "[rules.orders]\nlimt = '9/h'\n", "[rules.orders]\nlimit = '9/h'\n"]
     {
         // As editors do it: the file is never there by half.
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(&new, text)?;
         fs::rename(&new, &file)?;
         println!("\n{}: {}", text.replace('\n', " ").trim(), told.recv()?);
-        println!("alice has {} left", limiter.peek("alice")?.remaining());
+        println!("alice's next is {}", limiter.peek("alice")?);
     }
     println!("\n{:?}", watch.counts());
     fs::remove_file(&file)?;

@@ -180,7 +180,7 @@ impl EnvoyConfig {
             shares_threshold: descriptor.shared.is_some(),
             detailed_metric: descriptor.detailed_metric,
             metadata: descriptor.metadata.as_ref(),
-            rule: limit.rule,
+            rule: limit.rule.clone(),
             meter: limit.meter.as_ref(),
             former: &limit.former,
         })
@@ -297,7 +297,7 @@ impl Level {
             let patterns = patterns.iter_mut().map(|(_, configured)| configured);
             for configured in exact.values_mut().chain(patterns).chain(any.as_deref_mut()) {
                 if let Some(limit) = &mut configured.limit {
-                    limit.rule = Some(Name::configured(&configured.path)?);
+                    limit.rule = Some(Name::from(&configured.path));
                     if let Setting::Limit(configured) = limit.setting {
                         limit.meter = Some(meter_of(configured));
                     }

@@ -96,7 +96,7 @@ fn a_refused_request_costs_no_descriptor_anything() {
     let [ip, user] = &refused.statuses[..] else { panic!("two statuses") };
     assert_eq!((ip.allowed, ip.retry_after), (false, Some(Duration::from_secs(60))));
     assert_eq!((user.allowed, user.retry_after), (true, None));
-    assert_eq!((ip.rule, user.rule), (Some("edge.ip".into()), Some("edge.user".into())));
+    assert_eq!((ip.rule.clone(), user.rule.clone()), (Some("edge.ip".into()), Some("edge.user".into())));
     assert_eq!((ip.name.as_deref(), user.name.as_deref()), (None, Some("per_user")));
     clock.advance(Duration::from_secs(60));
     assert_eq!(left(&limiter, &["ip=1", "user=a"]), (true, vec![2, 4]));

@@ -53,7 +53,7 @@ fn rules_overrides_and_lists_come_together() {
     let policy = load(folder.0.join("policy.toml")).unwrap_or_else(|report| panic!("{report}"));
     let limiter = Limiter::new(policy);
     let limit = |tenant| limiter.check(Request::new(()).with("tenant", tenant)).expect("an answer").capacity();
-    assert_eq!([limit("acme"), limit("big-one"), limit("other")], [5, 7, 1]);
+    assert_eq!([limit("acme"), limit("big-one"), limit("other")], [5, 7, 1].map(Some));
     assert!(limiter.check(Request::new(()).with("tenant", "foe")).expect("an answer").is_blocked());
     let explained = limiter.explain(Request::new(())).expect("an answer");
     assert_eq!(explained.rules.iter().map(|rule| rule.rule.as_str()).collect::<Vec<_>>(), ["orders", "more"]);

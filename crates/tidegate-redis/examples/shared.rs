@@ -23,13 +23,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for request in 0..8 {
         let process = request % 2;
         let decision = limiters[process].check_async("alice").await?;
-        let answer = if decision.is_allowed() {
-            format!("allowed, {} left", decision.remaining())
-        } else {
-            format!("refused, again in {:?}", decision.retry_after())
-        };
         let by = if decision.is_degraded() { " (decided here: no server)" } else { "" };
-        println!("process {process}: {answer}{by}");
+        println!("process {process}: {decision}{by}");
     }
     Ok(())
 }

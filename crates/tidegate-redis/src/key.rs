@@ -4,6 +4,10 @@
 //! in one slot of a cluster. Everything that is not ours to choose is escaped,
 //! so that no two different states ever have one name; what is left unescaped
 //! can be read by a person with `redis-cli`.
+//!
+//! The colon after the prefix is the version of names and states: the first. A
+//! later one would use another mark, and so would neither read these states nor
+//! overwrite them.
 
 use tidegate::Key;
 use tidegate::kernel::Verb;

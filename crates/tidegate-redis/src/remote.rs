@@ -81,7 +81,7 @@ impl Remote {
         for (place, check) in checks.iter().enumerate() {
             let key = state_key(&self.settings.prefix, check);
             if members.iter().any(|member| member.key == key) {
-                return Err(StoreError::SameStateTwice { rule: check.meter().name() });
+                return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
             members.push(Member { place, check: *check, key, former: Vec::new() });
         }

@@ -80,13 +80,13 @@ fn what_was_used_stays_used_as_in_memory() {
             0 => {
                 let request = request.cost(random.within(0..=12));
                 (
-                    block_on(redis.refund_async(request.clone())).map(|balance| *balance),
-                    memory.refund(request).map(|balance| *balance),
+                    block_on(redis.refund_async(request.clone())).map(tidegate::Decision::from),
+                    memory.refund(request).map(tidegate::Decision::from),
                 )
             }
             1 => (
-                block_on(redis.reset_async(request.clone())).map(|balance| *balance),
-                memory.reset(request).map(|balance| *balance),
+                block_on(redis.reset_async(request.clone())).map(tidegate::Decision::from),
+                memory.reset(request).map(tidegate::Decision::from),
             ),
             2..=4 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
             _ => (block_on(redis.check_async(request.clone())), memory.check(request)),
@@ -205,7 +205,7 @@ fn a_server_whose_clock_is_ahead_of_ours_forgives_nothing() {
         let decision = block_on(limiter.check_async(Request::new(key).cost(cost))).expect("an answer");
         decision.remaining()
     };
-    assert_eq!((left("alice", 7), left("bob", 7)), (3, 3));
+    assert_eq!((left("alice", 7), left("bob", 7)), (Some(3), Some(3)));
     limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
-    assert_eq!((left("alice", 1), left("bob", 1)), (12, 12), "all that was used, of everybody");
+    assert_eq!((left("alice", 1), left("bob", 1)), (Some(12), Some(12)), "all that was used, of everybody");
 }

@@ -77,12 +77,12 @@ fn decides_as_the_memory_store_does() {
             let request = Request::new("alice").cost(random.within(0..=3));
             let (there, here) = match random.within(0..=19) {
                 0 => (
-                    block_on(redis.reset_async(request.clone())).map(|balance| *balance),
-                    memory.reset(request).map(|balance| *balance),
+                    block_on(redis.reset_async(request.clone())).map(tidegate::Decision::from),
+                    memory.reset(request).map(tidegate::Decision::from),
                 ),
                 1..=3 => (
-                    block_on(redis.refund_async(request.clone())).map(|balance| *balance),
-                    memory.refund(request).map(|balance| *balance),
+                    block_on(redis.refund_async(request.clone())).map(tidegate::Decision::from),
+                    memory.refund(request).map(tidegate::Decision::from),
                 ),
                 4..=6 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
                 _ => (block_on(redis.check_async(request.clone())), memory.check(request)),

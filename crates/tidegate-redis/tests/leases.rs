@@ -120,7 +120,7 @@ fn gives_back_what_is_left_when_the_time_is_over() {
         0 => Ok(()),
         units => Err(format!("{units} on lease")),
     });
-    let left = || block_on(processes[0].peek_async("alice")).expect("an answer").remaining();
+    let left = || block_on(processes[0].peek_async("alice")).expect("an answer").remaining().expect("a limit");
     eventually("there again", || match left() {
         97 => Ok(()),
         other => Err(other.to_string()),
@@ -236,7 +236,7 @@ fn a_cost_above_the_chunk_leaves_no_more_than_a_chunk_behind() {
         // And nothing more was charged than was used or is held.
         limiter.store().close().await;
         let left = limiter.peek_async("alice").await.expect("an answer").remaining();
-        assert_eq!(left, 1_000 - 9 - 100 - 1);
+        assert_eq!(left, Some(1_000 - 9 - 100 - 1));
     });
 }
 
@@ -299,9 +299,9 @@ fn whoever_looks_sees_what_is_on_lease_beside_what_the_servers_have() {
         assert!(admits(limiter, 1), "nine are held, and the servers have five");
         let peek = |cost| RUNTIME.block_on(limiter.peek_async(Request::new("alice").cost(cost))).expect("an answer");
         assert_eq!([0, 9, 10, 14, 15].map(|cost| peek(cost).is_allowed()), [true, true, true, true, false], "{words}");
-        assert_eq!([0, 9, 10, 14, 15].map(|cost| peek(cost).remaining()), [14; 5], "{words}");
+        assert_eq!([0, 9, 10, 14, 15].map(|cost| peek(cost).remaining()), [Some(14); 5], "{words}");
         let refused = RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(15))).expect("an answer");
-        assert_eq!((refused.is_allowed(), refused.remaining()), (false, 14), "{words}");
+        assert_eq!((refused.is_allowed(), refused.remaining()), (false, Some(14)), "{words}");
         assert!(admits(limiter, 14), "{words}");
     }
 }
@@ -317,7 +317,7 @@ fn what_is_on_lease_is_not_lost_when_the_limit_is_changed() {
         assert!(admits(limiter, 1));
         RUNTIME.block_on(limiter.store().close());
         let left = RUNTIME.block_on(limiter.peek_async("alice")).expect("an answer").remaining();
-        assert_eq!(left, after.capacity() - 2, "{before} to {after}");
+        assert_eq!(left, Some(after.capacity() - 2), "{before} to {after}");
     }
 }
 
@@ -341,5 +341,5 @@ fn what_cannot_be_given_back_in_an_outage_is_given_back_after_it() {
     timeline.run(skip(GUARD));
     timeline.run(limiter.store().close());
     let left = timeline.run(limiter.peek_async("alice")).expect("an answer").remaining();
-    assert_eq!(left, 97);
+    assert_eq!(left, Some(97));
 }

@@ -19,7 +19,7 @@ fn policy() -> Policy {
         )
         .rule(Rule::new("all", Limit::fixed_window(40, Duration::from_secs(3))).key([] as [&str; 0]))
         .rule(Rule::new("watch", Limit::per_second(1)).key(["path"]).shadow())
-        .rule(Rule::new("blocked", Setting::Blocked).when("path", Condition::Equals("/no".into())))
+        .rule(Rule::with_setting("blocked", Setting::Blocked).when("path", Condition::Equals("/no".into())))
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn rules_decide_as_in_memory() {
         }
         let (there, here) = match random.within(0..=9) {
             0 => (
-                block_on(redis.refund_async(request.clone())).map(|balance| *balance),
-                memory.refund(request).map(|balance| *balance),
+                block_on(redis.refund_async(request.clone())).map(tidegate::Decision::from),
+                memory.refund(request).map(tidegate::Decision::from),
             ),
             1 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
             _ => (block_on(redis.check_async(request.clone())), memory.check(request)),

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use support::{RUNTIME, SERVER, assert_kept};
 use tidegate::store::StoreError;
-use tidegate::{CheckError, Limit, Limiter, Policy, Request};
+use tidegate::{CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule};
 use tidegate_redis::{Certificates, RedisStore, Servers};
 use tidegate_testkit::block_on;
-use tidegate_testkit::servers::{ClientCertificates, GUARD, Program, Server, TlsServer, eventually};
+use tidegate_testkit::servers::{ClientCertificates, GUARD, Program, Reply, Server, TlsServer, eventually};
 
 /// The server answers, and remembers.
 fn works(store: RedisStore) {
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
     for remaining in [9, 8] {
         let decision = RUNTIME.block_on(limiter.check_async("alice")).expect("an answer");
-        assert_eq!((decision.is_allowed(), decision.remaining()), (true, remaining));
+        assert_eq!((decision.is_allowed(), decision.remaining()), (true, Some(remaining)));
     }
 }
 
@@ -29,7 +29,7 @@ fn by_url() {
         let limiter = Limiter::with_store(Limit::per_hour(10), store.clone()).expect("a valid policy");
         for remaining in [9, 8] {
             let decision = RUNTIME.block_on(limiter.check_async("alice"))?;
-            assert_eq!((decision.is_allowed(), decision.remaining()), (true, remaining));
+            assert_eq!((decision.is_allowed(), decision.remaining()), (true, Some(remaining)));
         }
         Ok::<_, CheckError>(store)
     });
@@ -117,8 +117,8 @@ fn by_tls_with_a_private_authority() {
 fn without_a_runtime_of_the_callers() {
     let store = support::builder(&SERVER.url()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
-    assert_eq!(block_on(limiter.check_async("alice")).expect("an answer").remaining(), 9);
-    assert!(limiter.acquire_blocking("alice", GUARD).is_ok_and(|decision| decision.remaining() == 8));
+    assert_eq!(block_on(limiter.check_async("alice")).expect("an answer").remaining(), Some(9));
+    assert!(limiter.acquire_blocking("alice", GUARD).is_ok_and(|decision| decision.remaining() == Some(8)));
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn every_key_expires_and_not_before_it_is_fresh() {
         for cost in [1, 3, 2, 1] {
             let began = Instant::now();
             let decision = RUNTIME.block_on(limiter.check_async(Request::new("alice").cost(cost))).expect("an answer");
-            assert_kept(&server, began + decision.reset_after(), words);
+            assert_kept(&server, began + decision.reset_after().expect("a time"), words);
         }
         let began = Instant::now();
         let decision = RUNTIME.block_on(limiter.refund_async(Request::new("alice").cost(2))).expect("an answer");
-        assert_kept(&server, began + decision.reset_after(), words);
+        assert_kept(&server, began + decision.reset_after().expect("a time"), words);
         let _ = RUNTIME.block_on(limiter.reset_async("alice")).expect("an answer");
         assert!(server.command(&["KEYS", "*"]).items().is_empty(), "{words}: a reset leaves nothing");
     }
@@ -181,4 +181,54 @@ fn a_server_that_throws_states_away_is_found_out() {
     let store = support::build(support::builder(&unbounded.url()));
     unbounded.kill();
     assert!(RUNTIME.block_on(store.evictions()).is_empty());
+}
+
+/// The state that a cost of 3 leaves at [`RECORDED`], as it stands on a server: limit, name, value.
+const FIRST_VERSION: [(&str, &str, &[&str]); 6] = [
+    ("7/3s burst 9", "tidegate:{alice}+/a%20b:per%20user:7/3s burst 9 by user path", &["1700000004409171:2"]),
+    ("leaky 3/s queue 5", "tidegate:{alice}+/a%20b:per%20user:leaky 3/s queue 5 by user path", &["1700000004123457"]),
+    ("fixed 5/h", "tidegate:{alice}+/a%20b:per%20user:fixed 5/h by user path", &["1699999200000000:3:0"]),
+    (
+        "fixed 6/2h from-first",
+        "tidegate:{alice}+/a%20b:per%20user:fixed 6/2h from-first by user path",
+        &["1700000003123457:3:0"],
+    ),
+    ("sliding 5/h", "tidegate:{alice}+/a%20b:per%20user:sliding-counter 5/h by user path", &["1699999200000000:3:0"]),
+    (
+        "sliding-log 5/h",
+        "tidegate:{alice}+/a%20b:per%20user:sliding-log 5/h by user path",
+        &["0", "1700000003123457", "3"],
+    ),
+];
+
+const RECORDED: Micros = Micros::new(1_700_000_003_123_457);
+
+/// Servers keep states while their clients are updated: what an older process wrote is
+/// read, and written in the same form.
+#[test]
+fn names_and_states_of_the_first_version_are_read_and_written() {
+    let server = Server::start();
+    for (words, name, value) in FIRST_VERSION {
+        let rule = || Rule::new("per user", words.parse().expect("a limit")).key(["user", "path"]);
+        let request = || Request::user("alice").with("path", "/a b");
+        let memory = MemoryStore::builder().clock(ManualClock::at(RECORDED)).build().expect("valid settings");
+        let memory = Limiter::with_store(rule(), memory).expect("a valid policy");
+        memory.check(request().cost(3)).expect("an answer");
+        let store = || support::patient(Servers::parse(&server.url()).expect("a valid URL"));
+        let store = support::build(store().clock(ManualClock::at(RECORDED)));
+        let redis = Limiter::with_store(rule(), store).expect("a valid policy");
+
+        let is_list = value.len() > 1;
+        server.command(&[if is_list { "RPUSH" } else { "SET" }, name].iter().chain(value).collect::<Vec<_>>());
+        let read = RUNTIME.block_on(redis.peek_async(request())).expect("a state that is read");
+        assert_eq!(read, memory.peek(request()).expect("an answer"), "{words}");
+
+        server.command(&["DEL", name]);
+        RUNTIME.block_on(redis.check_async(request().cost(3))).expect("an answer");
+        let written = match is_list {
+            true => server.command(&["LRANGE", name, "0", "-1"]).items().iter().map(Reply::text).collect(),
+            false => vec![server.command(&["GET", name]).text()],
+        };
+        assert_eq!(written, value, "{words}");
+    }
 }

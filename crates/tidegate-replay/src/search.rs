@@ -20,7 +20,7 @@ use std::io;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Meter};
-use tidegate::{AlgorithmKind, ConfigError, Key, Limit, ManualClock, MemoryStore, Name};
+use tidegate::{AlgorithmKind, ConfigError, Key, Limit, ManualClock, MemoryStore};
 
 use crate::busy::{Busy, MOST_SLOTS};
 use crate::share::Share;
@@ -100,7 +100,7 @@ pub(crate) fn smallest(
         let mut lanes = Vec::new();
         for (place, gap) in gaps.iter().enumerate() {
             for (store, count) in gap.candidates().into_iter().enumerate() {
-                let name = Name::configured(&format!("limit {}", gap.number))?;
+                let name = format!("limit {}", gap.number);
                 let Some(limit) = scaled(gap.limit, count) else { continue };
                 lanes.push(Lane { gap: place, count, meter: Meter::new(name, limit), store, refused: 0 });
             }
@@ -260,7 +260,7 @@ mod tests {
     fn a_share_is_one_of_what_the_search_goes_by() {
         let limit: Limit = "fixed 10/min".parse().expect("a limit");
         let mut seen = LimitUse {
-            rule: Name::literal("rule"),
+            rule: tidegate::Name::literal("rule"),
             meaning: limit.to_string(),
             limit: Some(limit),
             is_shadow: false,

@@ -58,10 +58,10 @@ impl Refusals {
     /// Counts one, and says the number of its rule.
     pub(crate) fn count(&mut self, refusal: &Refusal) -> usize {
         self.count += 1;
-        self.keys.count(refusal.hash, || (refusal.rule, refusal.key.clone()));
+        self.keys.count(refusal.hash, || (refusal.rule.clone(), refusal.key.clone()));
         let rule = self.rules.iter().position(|(known, _)| *known == refusal.rule).unwrap_or_else(|| {
             if self.rules.len() < MOST_RULES {
-                self.rules.push((refusal.rule, 0));
+                self.rules.push((refusal.rule.clone(), 0));
             } else if self.rules.len() == MOST_RULES {
                 self.rules.push((OTHERS, 0));
             }
@@ -139,7 +139,7 @@ impl Side {
         let mut refusal = |rule: Name| {
             // A list, or a cost that can never pass, is asked about no key.
             let (hash, key) =
-                seen.refused_by(rule).unwrap_or_else(|| (seen.hash(rule, own_key), own_key.clone().into_owned()));
+                seen.refused_by(&rule).unwrap_or_else(|| (seen.hash(&rule, own_key), own_key.clone().into_owned()));
             Refusal { rule, key, hash }
         };
         self.repeated += u64::from(decided.as_ref().is_ok_and(Decision::is_repeated));
@@ -148,7 +148,7 @@ impl Side {
                 self.admitted += 1;
                 Outcome::Admitted
             }
-            Ok(decision) => Outcome::Refused(refusal(decision.rule())),
+            Ok(decision) => Outcome::Refused(refusal(decision.rule().clone())),
             Err(CheckError::Unsatisfiable { rule, .. }) => {
                 self.impossible += 1;
                 Outcome::Refused(refusal(rule))

@@ -83,14 +83,14 @@ impl Seen {
     }
 
     /// Whom a rule has refused, and the hash of both.
-    pub(crate) fn refused_by(&mut self, rule: Name) -> Option<(u64, Key<'static>)> {
-        let place = self.refusals.iter().position(|(known, ..)| *known == rule)?;
+    pub(crate) fn refused_by(&mut self, rule: &Name) -> Option<(u64, Key<'static>)> {
+        let place = self.refusals.iter().position(|(known, ..)| known == rule)?;
         let (_, hash, key) = self.refusals.swap_remove(place);
         Some((hash, key))
     }
 
     /// The hash of a rule and a key.
-    pub(crate) fn hash(&self, rule: Name, key: &Key<'_>) -> u64 {
+    pub(crate) fn hash(&self, rule: &Name, key: &Key<'_>) -> u64 {
         self.hasher.hash_one((rule.as_str(), key.is_composite(), key.as_bytes()))
     }
 
@@ -112,7 +112,7 @@ impl Seen {
             (used / u128::from(capacity.max(1))).min(FULL.into()) as Peak
         } else {
             limit.refused += 1;
-            self.refusals.push((check.meter().name(), hash, key.clone().into_owned()));
+            self.refusals.push((check.meter().name().clone(), hash, key.clone().into_owned()));
             OVER
         };
         limit.headroom.note(hash, key, used);
@@ -131,7 +131,7 @@ impl Seen {
         (number < MOST_LIMITS).then_some(())?;
         self.numbers.insert(meter.identity(), number);
         self.limits.push(LimitUse {
-            rule: meter.name(),
+            rule: meter.name().clone(),
             meaning: meter.meaning().to_owned(),
             limit: meter.limit(),
             is_shadow: false,

@@ -40,12 +40,12 @@ struct ByProtocol {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRule {
-    rule: &'static str,
+    rule: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
-    rule: &'static str,
+    rule: String,
     outcome: &'static str,
 }
 
@@ -222,6 +222,11 @@ impl Default for Metrics {
     }
 }
 
+/// Rules that are counted by name; what others decide, after many changes of the
+/// policy, is counted together.
+const MAX_RULES: usize = 100_000;
+const OTHER_RULES: Name = Name::literal("(other rules)");
+
 /// A metric that is shown from now on.
 fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
@@ -239,22 +244,30 @@ impl Metrics {
     }
 
     /// The counters of a rule, for those who decide many checks at a time.
-    pub fn rule(&self, rule: Name) -> Arc<RuleCounters> {
-        if let Some(known) = self.rules.read().unwrap_or_else(PoisonError::into_inner).get(&rule) {
-            return Arc::clone(known);
+    pub fn rule(&self, rule: &Name) -> Arc<RuleCounters> {
+        let count = {
+            let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = rules.get(rule) {
+                return Arc::clone(known);
+            }
+            rules.len()
+        };
+        if count >= MAX_RULES && *rule != OTHER_RULES {
+            return self.rule(&OTHER_RULES);
         }
-        let by = |outcome| ByOutcome { rule: rule.as_str(), outcome };
+        let by_rule = || ByRule { rule: rule.to_string() };
+        let by = |outcome| ByOutcome { rule: rule.to_string(), outcome };
         let counters = Arc::new(RuleCounters {
             allowed: self.decisions.get_or_create_owned(&by(ALLOWED)),
             refused: self.decisions.get_or_create_owned(&by(REFUSED)),
-            degraded: self.degraded.get_or_create_owned(&ByRule { rule: rule.as_str() }),
-            repeated: self.repeated.get_or_create_owned(&ByRule { rule: rule.as_str() }),
+            degraded: self.degraded.get_or_create_owned(&by_rule()),
+            repeated: self.repeated.get_or_create_owned(&by_rule()),
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
-            missing: self.missing.get_or_create_owned(&ByRule { rule: rule.as_str() }),
+            missing: self.missing.get_or_create_owned(&by_rule()),
         });
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(rules.entry(rule).or_insert(counters))
+        Arc::clone(rules.entry(rule.clone()).or_insert(counters))
     }
 
     /// A request without a decision.
@@ -305,8 +318,8 @@ impl Metrics {
     /// What was counted of each rule, by name.
     pub(crate) fn rules(&self) -> Vec<(Name, RuleCounts)> {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        let mut counts: Vec<_> = rules.iter().map(|(rule, counters)| (*rule, counters.read())).collect();
-        counts.sort_unstable_by_key(|(rule, _)| rule.as_str());
+        let mut counts: Vec<_> = rules.iter().map(|(rule, counters)| (rule.clone(), counters.read())).collect();
+        counts.sort_unstable_by(|(rule, _), (other, _)| rule.cmp(other));
         counts
     }
 
@@ -380,7 +393,7 @@ impl Observer for Metrics {
         if event.verb != Verb::Charge {
             return;
         }
-        let counters = self.rule(event.rule);
+        let counters = self.rule(event.decision.rule());
         if event.decision.is_repeated() {
             counters.repeated.inc();
             return;
@@ -396,7 +409,7 @@ impl Observer for Metrics {
         }
     }
 
-    fn missing(&self, rule: Name, attribute: &str) {
+    fn missing(&self, rule: &Name, attribute: &str) {
         // Once for each rule: the counter has the rest.
         if self.rule(rule).missing.inc() == 0 {
             warn!(%rule, attribute, "a request lacks a key attribute of the rule; further ones are only counted");

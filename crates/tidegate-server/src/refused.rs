@@ -24,7 +24,7 @@ pub(crate) const MOST_REFUSED: usize = 1_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
     /// The rule that refused.
-    pub rule: Name,
+    pub rule: &'a Name,
     /// Whom.
     pub key: &'a Key<'a>,
     /// What was asked for.
@@ -71,7 +71,7 @@ impl Refused {
         };
         let Refusal { rule, key, .. } = refusal;
         let hash = self.hasher.hash_one((rule.as_str(), key.is_composite(), key.as_bytes()));
-        seen.counts.count(hash, || (*rule, (*key).clone().into_owned()));
+        seen.counts.count(hash, || ((*rule).clone(), (*key).clone().into_owned()));
         seen.recent.add(hash, refusal);
     }
 
@@ -80,7 +80,7 @@ impl Refused {
     pub(crate) fn top(&self, most: usize) -> Vec<(Name, String, u64, u64)> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let first = seen.counts.iter().take(most);
-        first.map(|entry| (entry.item.0, shown(&entry.item.1), entry.count, entry.error)).collect()
+        first.map(|entry| (entry.item.0.clone(), shown(&entry.item.1), entry.count, entry.error)).collect()
     }
 
     /// Who was refused last, the latest first.
@@ -94,13 +94,12 @@ impl Refused {
     }
 
     fn observe_as(&self, event: &Event<'_>, inline: Option<Limit>) {
-        let Event { rule, key, verb, cost, decision, limit, at, shadow, .. } = event;
-        if *verb != Verb::Charge || *shadow || decision.is_allowed() {
+        let Event { key, verb, cost, decision, at, shadow, .. } = *event;
+        if verb != Verb::Charge || shadow || decision.is_allowed() {
             return;
         }
-        let retry_after = (!decision.is_blocked()).then(|| Micros::from_duration(decision.retry_after()));
-        let capacity = decision.capacity();
-        let (rule, cost, limit, at) = (*rule, *cost, *limit, *at);
+        let retry_after = decision.retry_after().map(Micros::from_duration);
+        let (rule, limit, capacity) = (decision.rule(), decision.limit(), decision.capacity().unwrap_or_default());
         self.count(&Refusal { rule, key, cost, capacity, limit, inline, retry_after, at });
     }
 }
@@ -139,7 +138,7 @@ mod tests {
 
     const RULE: Name = Name::literal("rule");
 
-    fn count(refused: &Refused, rule: Name, key: impl Into<Key<'static>>) {
+    fn count(refused: &Refused, rule: &Name, key: impl Into<Key<'static>>) {
         let (key, at) = (&key.into(), Micros::ZERO);
         refused.count(&Refusal { rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at });
     }
@@ -149,10 +148,10 @@ mod tests {
         let refused = Refused::default();
         // Three that keep coming, in a crowd of many more than are counted.
         for turn in 0..30_000_u64 {
-            count(&refused, RULE, turn + 1_000_000);
+            count(&refused, &RULE, turn + 1_000_000);
             for (name, every) in [("always", 1), ("often", 2), ("at times", 4)] {
                 if turn % every == 0 {
-                    count(&refused, RULE, name);
+                    count(&refused, &RULE, name);
                 }
             }
         }
@@ -168,8 +167,8 @@ mod tests {
     #[test]
     fn a_key_is_counted_for_each_rule() {
         let refused = Refused::default();
-        count(&refused, RULE, "alice");
-        count(&refused, Name::literal("other"), "alice");
+        count(&refused, &RULE, "alice");
+        count(&refused, &Name::literal("other"), "alice");
         assert_eq!(refused.top(10).len(), 2);
     }
 }

@@ -50,7 +50,7 @@ impl Resp {
     /// The protocol for a server.
     #[must_use]
     pub fn new(app: Arc<App>) -> Arc<Resp> {
-        let inline = app.metrics.rule(crate::inline::INLINE_RULE);
+        let inline = app.metrics.rule(&crate::inline::INLINE_RULE);
         Arc::new(Resp { app, latest_id: AtomicU64::new(0), inline })
     }
 

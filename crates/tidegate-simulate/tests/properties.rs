@@ -140,8 +140,8 @@ proptest! {
             for (limiter, verdict) in limiters.iter().zip(answer.verdicts) {
                 let decision = limiter.check(Request::new(u64::from(answer.arrival.client))).unwrap();
                 prop_assert_eq!(decision.is_allowed(), verdict.allowed);
-                prop_assert_eq!(decision.remaining(), verdict.remaining);
-                prop_assert_eq!(decision.retry_after(), verdict.retry_after.to_duration());
+                prop_assert_eq!(decision.remaining(), Some(verdict.remaining));
+                prop_assert_eq!(decision.retry_after(), Some(verdict.retry_after.to_duration()));
                 prop_assert_eq!(decision.delay(), verdict.delay.to_duration());
             }
         }

@@ -144,7 +144,7 @@ const RULES: [Name; 3] = [Name::literal("first"), Name::literal("second"), Name:
 impl Setting {
     fn new(random: &mut Random, algorithms: &[AlgorithmKind]) -> Setting {
         let rules = &RULES[..random.within(1..=3) as usize];
-        let meter = |rule: &Name| Meter::new(*rule, limits::limit(random, algorithms));
+        let meter = |rule: &Name| Meter::new(rule.clone(), limits::limit(random, algorithms));
         let meters = rules.iter().map(meter).collect();
         let keys = (0..random.within(1..=4)).map(Key::from).collect();
         Setting { meters, keys }

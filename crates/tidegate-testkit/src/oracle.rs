@@ -53,7 +53,7 @@ pub struct Oracle {
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The rule that the limit belongs to; a key under two rules is two keys.
-    pub rule: Name,
+    pub rule: &'a Name,
     /// The limit.
     pub limit: Limit,
     /// Whose limit.
@@ -103,14 +103,14 @@ impl Oracle {
     /// it is healed.
     #[must_use]
     pub fn heals(&self, ask: &Ask<'_>, now: Micros) -> bool {
-        let rule = self.rules.get(&(ask.rule, ask.limit));
+        let rule = self.rules.get(&(ask.rule.clone(), ask.limit));
         let known = rule.and_then(|rule| Some((rule.accounts.get(&label(ask.key))?, rule.terms.at(now))));
         known.is_some_and(|(account, at)| account.heal(at).is_some())
     }
 
     /// What the limit would answer, before anything is carried out.
     fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Turn<'a> {
-        let rule = self.rules.entry((ask.rule, ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
+        let rule = self.rules.entry((ask.rule.clone(), ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
         let (at, cost) = (rule.terms.at(now), i128::from(ask.cost));
         assert!(cost <= rule.terms.capacity, "a check's cost is at most the capacity");
         let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
@@ -132,7 +132,7 @@ impl Oracle {
     }
 
     fn carry_out(&self, turn: &mut Turn<'_>, now: Micros) {
-        let terms = &self.rules[&(turn.ask.rule, turn.ask.limit)].terms;
+        let terms = &self.rules[&(turn.ask.rule.clone(), turn.ask.limit)].terms;
         let (at, cost) = (terms.at(now), i128::from(turn.ask.cost));
         if turn.ask.writes() {
             match turn.ask.verb {
@@ -148,7 +148,7 @@ impl Oracle {
     /// Keeps what has changed, and says how things stand.
     fn conclude(&mut self, turn: Turn<'_>, now: Micros) -> Verdict {
         let Turn { ask, account, is_changed, allowed, delay, retry_after } = turn;
-        let rule = self.rules.get_mut(&(ask.rule, ask.limit)).expect("it was looked at a moment ago");
+        let rule = self.rules.get_mut(&(ask.rule.clone(), ask.limit)).expect("it was looked at a moment ago");
         let at = rule.terms.at(now);
         let verdict = Verdict {
             allowed,

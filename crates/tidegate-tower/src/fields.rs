@@ -106,7 +106,7 @@ impl<'d> RateLimitFields<'d> {
 
 /// Whether a decision speaks of the limit of a meter.
 pub(crate) fn binds(meter: &Meter, decision: &Decision) -> bool {
-    meter.name() == decision.rule() && meter.capacity() == decision.capacity()
+    meter.name() == decision.rule() && Some(meter.capacity()) == decision.capacity()
 }
 
 /// What a caller is told of the limit that binds.
@@ -130,15 +130,21 @@ impl Standing<'_> {
         if !decision.is_allowed() {
             return Some(retry_after(decision));
         }
-        let whole = decision.reset_after();
-        if whole.is_zero() {
-            return None;
-        }
+        let whole = decision.reset_after().filter(|whole| !whole.is_zero())?;
         // Nothing is told to be sooner than that.
         if whole <= Duration::from_secs(1) {
             return Some(1);
         }
         Some(seconds(decision.limit().map_or(whole, |limit| limit.more_after(decision))).max(1))
+    }
+
+    /// Nothing is told of what has no limit.
+    fn capacity(&self) -> u64 {
+        self.decision.capacity().unwrap_or(MAX_INTEGER)
+    }
+
+    fn remaining(&self) -> u64 {
+        self.decision.remaining().unwrap_or(MAX_INTEGER)
     }
 
     fn reset_in(&self) -> u64 {
@@ -178,7 +184,7 @@ impl Standing<'_> {
             Some(name) => line.bytes(name),
             None => line.quoted(self.decision.rule().as_str()),
         };
-        line.text(";r=").number(self.decision.remaining());
+        line.text(";r=").number(self.remaining());
         if let Some(seconds) = self.more_in() {
             line.text(";t=").number(seconds);
         }
@@ -190,8 +196,7 @@ impl Standing<'_> {
 
     /// What the older styles have to say.
     fn write_elder(&self, style: HeaderStyle, fields: &mut Elder) {
-        let decision = self.decision;
-        let (limit, remaining) = (decision.capacity().min(MAX_INTEGER), decision.remaining().min(MAX_INTEGER));
+        let (limit, remaining) = (self.capacity().min(MAX_INTEGER), self.remaining().min(MAX_INTEGER));
         let mut add = |name: HeaderName, value: HeaderValue| fields.push((name, value));
         match style {
             HeaderStyle::Draft10 => {}
@@ -219,7 +224,7 @@ impl Standing<'_> {
 
     fn old_policy(&self) -> Option<HeaderValue> {
         let mut line = Line::new();
-        line.number(self.decision.capacity());
+        line.number(self.capacity());
         if let Some(limit) = self.decision.limit() {
             line.text(";w=").number(window(&limit));
         }
@@ -316,7 +321,7 @@ pub fn seconds(duration: Duration) -> u64 {
 
 /// `Retry-After` of a refusal: at least one second.
 fn retry_after(decision: &Decision) -> u64 {
-    seconds(decision.retry_after()).max(1)
+    decision.retry_after().map_or(MAX_INTEGER, seconds).max(1)
 }
 
 /// A name as a string of a structured field. Characters that such strings cannot have are

@@ -69,7 +69,7 @@ impl Gate {
 
 impl Settings {
     fn check_fit_to(&self, policy: &Policy) -> Result<(), LayerError> {
-        let is_asked = |name: Name| self.rule.as_deref().is_none_or(|rule| rule == name.as_str());
+        let is_asked = |name: &Name| self.rule.as_deref().is_none_or(|rule| rule == name.as_str());
         if let Some(rule) = self.rule.as_deref().filter(|_| !policy.rules().any(|rule| is_asked(rule.name()))) {
             return Err(LayerError::UnknownRule { rule: rule.into() });
         }
@@ -78,7 +78,7 @@ impl Settings {
             let mut required = rule.required_attributes().iter();
             if let Some(lacking) = required.find(|attribute| !attribute.names().iter().any(is_supplied)) {
                 return Err(LayerError::MissingAttribute {
-                    rule: rule.name(),
+                    rule: rule.name().clone(),
                     attributes: lacking.names().to_vec(),
                     supplied: self.attributes.iter().map(|(name, _)| String::from(&**name)).collect(),
                 });

@@ -227,14 +227,14 @@ async fn charge_up_to<S: Store>(limiter: &Limiter<S>, request: Request<'_>, cost
         match limiter.check_async(request.clone().cost(next)).await {
             Ok(decision) if decision.is_allowed() => {
                 most -= next;
-                next = if decision.remaining() == 0 { 0 } else { most.div_ceil(2) };
+                next = if decision.remaining() == Some(0) { 0 } else { most.div_ceil(2) };
                 last = Some(decision);
             }
             Ok(decision) => {
                 most = next - 1;
                 // As much as remains is right where a unit costs one, and the
                 // refusal of a single unit tells when there is more.
-                let remaining = decision.remaining().max(1);
+                let remaining = decision.remaining().unwrap_or(most).max(1);
                 next = if remaining <= most { remaining } else { most.div_ceil(2) };
                 last = Some(decision);
             }

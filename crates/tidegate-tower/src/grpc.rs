@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn the_details_are_those_that_tonic_reads() {
         let limiter = Limiter::new(Limit::per_hour(1));
-        let decision = limiter.check_many(["alice"; 2]).expect("an answer")[1];
-        let response: Response<String> = response(&Refusal::by(decision));
+        let decision = &limiter.check_many(["alice"; 2]).expect("an answer")[1];
+        let response: Response<String> = response(&Refusal::by(decision.clone()));
         let status = tonic::Status::from_header_map(response.headers()).expect("a status");
         assert_eq!(status.code(), tonic::Code::ResourceExhausted);
         assert_eq!(status.message(), "Request cannot be satisfied as assigned quota has been exceeded");
         let details = status.get_error_details();
-        assert_eq!(details.retry_info().and_then(|info| info.retry_delay), Some(decision.retry_after()));
+        assert_eq!(details.retry_info().and_then(|info| info.retry_delay), decision.retry_after());
         let violations = &details.quota_failure().expect("a violation").violations;
         assert_eq!(violations[0].subject, "1/h");
     }

@@ -137,9 +137,9 @@ impl<'v> Value<'v> {
 
     fn collect_parts<'k>(&'k self, ipv6_bits: u8, parts: &mut Vec<KeyPart<'k>>) {
         match self {
-            Value::Bytes(bytes) => parts.push(KeyPart::Bytes(bytes)),
-            Value::Number(number) => parts.push(KeyPart::Number(*number)),
-            Value::Address(address) => parts.push(KeyPart::Address(network_of(*address, ipv6_bits))),
+            Value::Bytes(bytes) => parts.push(KeyPart::from(&**bytes)),
+            Value::Number(number) => parts.push(KeyPart::from(*number)),
+            Value::Address(address) => parts.push(KeyPart::from(network_of(*address, ipv6_bits))),
             Value::All(values) => values.iter().for_each(|value| value.collect_parts(ipv6_bits, parts)),
         }
     }
@@ -147,9 +147,9 @@ impl<'v> Value<'v> {
     /// The attribute that this is; several values make none.
     pub(crate) fn to_attribute(&self) -> Option<KeyPart<'_>> {
         match self {
-            Value::Bytes(bytes) => Some(KeyPart::Bytes(bytes)),
-            Value::Number(number) => Some(KeyPart::Number(*number)),
-            Value::Address(address) => Some(KeyPart::Address(*address)),
+            Value::Bytes(bytes) => Some(KeyPart::from(&**bytes)),
+            Value::Number(number) => Some(KeyPart::from(*number)),
+            Value::Address(address) => Some(KeyPart::from(*address)),
             Value::All(_) => None,
         }
     }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(key(&value, 64), Key::from("2001:db8:1:2::"));
         assert_eq!(key(&value, 56), Key::from("2001:db8:1::"));
         assert_eq!(key(&value, 0), Key::from("::"));
-        assert_eq!(value.to_attribute(), Some(KeyPart::Address(address)));
+        assert_eq!(value.to_attribute(), Some(KeyPart::from(address)));
         assert_eq!(
             key(&Value::from("::ffff:192.0.2.1".parse::<IpAddr>().expect("an address")), 64),
             Key::from("192.0.2.1")

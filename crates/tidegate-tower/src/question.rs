@@ -136,7 +136,10 @@ impl Refused {
         tell: impl FnOnce(&Decision) -> Option<Fields>,
     ) -> Refused {
         match decided {
-            Ok(decision) => Refused { refusal: Refusal::by(decision), fields: tell(&decision) },
+            Ok(decision) => {
+                let fields = tell(&decision);
+                Refused { refusal: Refusal::by(decision), fields }
+            }
             Err(error) => Refused { refusal: Refusal::new(Reason::NoAnswer(error)), fields: None },
         }
     }

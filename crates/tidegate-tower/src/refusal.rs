@@ -85,8 +85,8 @@ impl Refusal {
 
     /// The decision, where there was one.
     #[must_use]
-    pub fn decision(&self) -> Option<Decision> {
-        match self.reason {
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.reason {
             Reason::OverLimit(decision) | Reason::Blocked(decision) | Reason::Degraded(decision) => Some(decision),
             Reason::NoAnswer(_) | Reason::NoPeer(_) | Reason::Keyless(_) => None,
         }
@@ -113,9 +113,9 @@ impl Refusal {
 
     /// The exact wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
-        match self.reason {
-            Reason::OverLimit(decision) | Reason::Degraded(decision) => Some(decision.retry_after()),
-            Reason::NoAnswer(ref error) => error.is_unavailable().then_some(NO_ANSWER_WAIT),
+        match &self.reason {
+            Reason::OverLimit(decision) | Reason::Degraded(decision) => decision.retry_after(),
+            Reason::NoAnswer(error) => error.is_unavailable().then_some(NO_ANSWER_WAIT),
             Reason::Blocked(_) | Reason::NoPeer(_) | Reason::Keyless(_) => None,
         }
     }
@@ -220,12 +220,12 @@ mod tests {
             MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
         let limiter = Limiter::with_store(Policy::new().rule(rule), store).expect("a valid policy");
         let decisions = limiter.check_many(["alice"; 2]).expect("an answer");
-        Refusal::by(*decisions.last().expect("two decisions"))
+        Refusal::by(decisions.last().expect("two decisions").clone())
     }
 
     #[test]
     fn a_limit_that_is_used_up_is_the_drafts_problem() {
-        let name = Name::configured("a \"day\"\n\\ü").expect("a name");
+        let name = Name::from("a \"day\"\n\\ü");
         let refusal = refused_by(Rule::new(name, Limit::per_hour(1)));
         let problem: serde_json::Value = serde_json::from_str(&refusal.problem()).expect("JSON");
         assert_eq!(
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn nobody_is_told_to_wait_where_waiting_does_not_help() {
-        let blocked = refused_by(Rule::new("nothing", Setting::Blocked));
+        let blocked = refused_by(Rule::with_setting("nothing", Setting::Blocked));
         assert_eq!((blocked.status(), blocked.retry_after()), (StatusCode::FORBIDDEN, None));
         let limiter = Limiter::new(Limit::per_hour(10));
         let error = limiter.check(Request::new("alice").cost(11)).expect_err("too much");

@@ -37,10 +37,6 @@ impl MonthlyQuota {
 impl Kernel for MonthlyQuota {
     type State = Used;
 
-    fn capacity(&self) -> u64 {
-        self.count
-    }
-
     fn admit(&self, state: &Used, now: Micros, cost: u64) -> Admission {
         let seen = self.seen(state, now);
         if seen.count + cost <= self.count {
@@ -61,12 +57,9 @@ impl Kernel for MonthlyQuota {
     }
 
     fn read(&self, state: &Used, now: Micros) -> Reading {
-        let seen = self.seen(state, now);
-        Reading { remaining: self.count - seen.count, reset_after: self.forget_at(&seen).saturating_since(now) }
-    }
-
-    fn forget_at(&self, state: &Used) -> Micros {
-        if state.count == 0 { Micros::ZERO } else { start_of(state.month + 1) }
+        let Used { month, count } = self.seen(state, now);
+        let end = if count == 0 { Micros::ZERO } else { start_of(month + 1) };
+        Reading { remaining: self.count - count, reset_after: end.saturating_since(now) }
     }
 
     fn heal(&self, state: &Used, now: Micros) -> Option<Used> {
@@ -130,7 +123,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             continue;
         }
         *(if decision.rule() == "month" { by_month } else { by_day }) += 1;
-        let promised = clock.now().saturating_add(Micros::from_duration(decision.retry_after()));
+        let promised = clock.now().saturating_add(Micros::from_duration(decision.retry_after().unwrap_or_default()));
         let too_early = Micros::new(promised.get() - 1);
         assert!(allowed_at(promised)? && !allowed_at(too_early)?, "refused until the promised instant");
     }

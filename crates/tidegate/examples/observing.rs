@@ -20,7 +20,7 @@ impl Observer for Refusals {
             return;
         }
         let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = (event.rule.to_string(), event.key.to_string());
+        let entry = (event.decision.rule().to_string(), event.key.to_string());
         if refusals.len() < MOST_KEYS || refusals.contains_key(&entry) {
             *refusals.entry(entry).or_default() += 1;
         }
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // A peek is observed as well, and counted by neither.
     let bob = limiter.peek(("bob", "upload"))?;
-    println!("bob has {} left by the limit per {}\n", bob.remaining(), bob.rule());
+    println!("bob: {bob} by the limit per {}\n", bob.rule());
 
     println!("allowed {}, refused {}, degraded {}\n", counts.allowed(), counts.refused(), counts.degraded());
     println!("{:<10}{:<16}refusals", "rule", "key");

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     assert!(before.allow("bob"));
     before.store().snapshot(BufWriter::new(File::create(&path)?))?;
-    println!("before: {} keys, alice has {} left", before.store().count_keys(), before.peek("alice")?.remaining());
+    println!("before: {} keys, alice is {}", before.store().count_keys(), before.peek("alice")?);
     println!("snapshot: {} bytes", fs::metadata(&path)?.len());
     drop(before);
 
@@ -26,9 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let after = Limiter::with_store(limit, store)?;
     println!("after:  {} keys", after.store().count_keys());
     for caller in ["alice", "bob", "carol"] {
-        let decision = after.check(caller)?;
-        let outcome = if decision.is_allowed() { "allowed" } else { "refused" };
-        println!("  {caller:<6} {outcome}, {} left", decision.remaining());
+        println!("  {caller:<6} {}", after.check(caller)?);
     }
 
     // A snapshot that is cut short is refused whole.

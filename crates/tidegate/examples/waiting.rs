@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    thread::sleep(limiter.peek("printer")?.reset_after());
-    println!("\nall gone, and nothing left behind: {} of 1 free", limiter.peek("printer")?.remaining());
+    thread::sleep(limiter.peek("printer")?.reset_after().unwrap_or_default());
+    println!("\nall gone, and nothing left behind: the next is {}", limiter.peek("printer")?);
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod refill;
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::time::Micros;
 /// Where several limits apply, it speaks of the one that binds: the one with
 /// the longest wait if refused, the one with the least remaining if allowed,
 /// and of several with as much the one that takes longest to reset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a decision that nobody looks at limits nothing"]
 pub struct Decision {
     rule: Name,
@@ -27,12 +28,18 @@ pub struct Decision {
 
 /// What is left after a refund or a reset: a [`Decision`] that need not be
 /// looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance(Decision);
 
 impl Balance {
     pub(crate) fn new(decision: Decision) -> Balance {
         Balance(decision)
+    }
+}
+
+impl From<Balance> for Decision {
+    fn from(balance: Balance) -> Decision {
+        balance.0
     }
 }
 
@@ -84,33 +91,57 @@ impl Decision {
         self.limit
     }
 
-    /// The most that could ever be admitted at once under the binding limit.
+    /// The most that could ever be admitted at once under the binding limit; none
+    /// if no rule limits the request.
     #[must_use]
     #[inline]
-    pub fn capacity(&self) -> u64 {
-        self.capacity
+    pub fn capacity(&self) -> Option<u64> {
+        self.limited(self.capacity)
     }
 
     /// How many more requests of cost 1 would pass at this instant: rounded
-    /// down, the least of all limits. A rule that charges [several
+    /// down, the least of all limits; none if no rule limits the request. A rule that charges [several
     /// times](crate::Rule::cost_multiplier) the cost, or [always](crate::Rule::fixed_cost) the
     /// same, counts what it charges: so many times fewer pass.
     #[must_use]
     #[inline]
-    pub fn remaining(&self) -> u64 {
-        self.verdict.remaining
+    pub fn remaining(&self) -> Option<u64> {
+        self.limited(self.verdict.remaining)
+    }
+
+    fn limited(&self, number: u64) -> Option<u64> {
+        (!self.is_unlimited()).then_some(number)
     }
 
     /// How long a refused caller has to wait: exact to the microsecond for
-    /// one who is alone on the key, zero if allowed.
+    /// one who is alone on the key, zero if allowed; none if no waiting will help.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy, Request, Rule, Setting};
+    ///
+    /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(1)).key(["user"]).override_for(
+    ///     "user",
+    ///     "mallory",
+    ///     Setting::Blocked,
+    /// ));
+    /// for _ in 0..2 {
+    ///     for user in ["alice", "mallory"] {
+    ///         match limiter.check(Request::user(user))?.retry_after() {
+    ///             Some(wait) => println!("{user}: in {wait:?}"),
+    ///             None => println!("{user}: never"),
+    ///         }
+    ///     }
+    /// }
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
-    pub fn retry_after(&self) -> Duration {
-        self.verdict.retry_after.to_duration()
+    pub fn retry_after(&self) -> Option<Duration> {
+        (!self.is_blocked()).then(|| self.verdict.retry_after.to_duration())
     }
 
-    /// Whether no rule limits the request: it is allowed, and its capacity and
-    /// what remains of it are [`u64::MAX`].
+    /// Whether no rule limits the request: it is allowed, and has no capacity
+    /// and nothing that remains of it.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.capacity == u64::MAX
@@ -122,11 +153,12 @@ impl Decision {
         self.capacity == 0
     }
 
-    /// How long until the key is as if it had never been used.
+    /// How long until the key is as if it had never been used; none if it is
+    /// blocked.
     #[must_use]
     #[inline]
-    pub fn reset_after(&self) -> Duration {
-        self.verdict.reset_after.to_duration()
+    pub fn reset_after(&self) -> Option<Duration> {
+        (!self.is_blocked()).then(|| self.verdict.reset_after.to_duration())
     }
 
     /// How long to hold an allowed request back so that requests leave at an
@@ -140,8 +172,8 @@ impl Decision {
     /// The name of the rule that binds.
     #[must_use]
     #[inline]
-    pub fn rule(&self) -> Name {
-        self.rule
+    pub fn rule(&self) -> &Name {
+        &self.rule
     }
 
     /// Whether a fallback answered in place of the limit: a store that was
@@ -158,6 +190,10 @@ impl Decision {
     #[inline]
     pub fn is_repeated(&self) -> bool {
         self.verdict.repeated
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.verdict
     }
 
     pub(crate) fn wait(&self) -> Micros {
@@ -185,6 +221,18 @@ impl Decision {
             ..binding.verdict
         };
         Decision { verdict, ..binding }
+    }
+}
+
+/// In words: `allowed, 7 left`, or `refused, again in 1.5s`.
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_allowed(), self.remaining(), self.retry_after()) {
+            (true, Some(remaining), _) => write!(f, "allowed, {remaining} left"),
+            (true, None, _) => f.write_str("allowed, no limit"),
+            (false, _, Some(wait)) => write!(f, "refused, again in {wait:?}"),
+            (false, _, None) => f.write_str("refused for good"),
+        }
     }
 }
 
@@ -227,7 +275,7 @@ mod tests {
             assert_eq!(both.rule(), binds, "{first:?} and {second:?}");
             assert_eq!(both.is_allowed(), first.allowed && second.allowed);
             assert_eq!(both.wait(), first.retry_after.max(second.retry_after));
-            assert_eq!(both.remaining(), first.remaining.min(second.remaining));
+            assert_eq!(both.remaining(), Some(first.remaining.min(second.remaining)));
         }
     }
 
@@ -254,5 +302,16 @@ mod tests {
         assert!(Decision::unlimited().is_unlimited() && !Decision::unlimited().is_blocked());
         let blocked = Decision::blocked(Name::literal("rule"));
         assert!(blocked.is_blocked() && !blocked.is_unlimited());
+        let told = |decision: &Decision| (decision.capacity(), decision.remaining());
+        assert_eq!(
+            [&usual, &Decision::unlimited(), &blocked].map(told),
+            [(Some(10), Some(1)), (None, None), (Some(0), Some(0))]
+        );
+        let waits = |decision: &Decision| (decision.retry_after(), decision.reset_after());
+        let said = [usual.clone(), Decision::unlimited(), decision("rule", refused(1_500)), blocked.clone()];
+        let words = ["allowed, 1 left", "allowed, no limit", "refused, again in 1.5ms", "refused for good"];
+        assert_eq!(said.map(|decision| decision.to_string()), words);
+        let zero = Some(Duration::ZERO);
+        assert_eq!([&usual, &Decision::unlimited(), &blocked].map(waits), [(zero, zero), (zero, zero), (None, None)]);
     }
 }

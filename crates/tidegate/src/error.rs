@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::algorithm::AlgorithmKind;
+use crate::name::Name;
 
 /// Why a limit, a rule or a store cannot be made of what was given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum ConfigError {
     #[error("two rules are named {name:?}: give each a name of its own")]
     DuplicateRule {
         /// The name.
-        name: &'static str,
+        name: Name,
     },
     /// A policy without any limit.
     #[error("the policy has no limit: give at least one")]
@@ -99,7 +100,7 @@ pub enum ConfigError {
     )]
     TooManyChanges {
         /// The rule.
-        rule: &'static str,
+        rule: Name,
         /// The number that is allowed.
         bound: usize,
     },
@@ -118,11 +119,5 @@ pub enum ConfigError {
         entries: u64,
         /// The number that is allowed.
         bound: u64,
-    },
-    /// More distinct rule names than a process may ever make.
-    #[error("more than {bound} distinct rule names were configured in this process: reuse names across reloads")]
-    TooManyNames {
-        /// The number that is allowed.
-        bound: usize,
     },
 }

@@ -23,7 +23,9 @@ use crate::time::Micros;
 ///
 /// The default state is that of a key never seen. Implement this for an
 /// algorithm of your own and hand it to [`Meter::custom`](crate::store::Meter::custom);
-/// `examples/custom_kernel.rs` does.
+/// `examples/custom_kernel.rs` does. Five methods are enough: [`admit`](Kernel::admit),
+/// [`charge`](Kernel::charge), [`read`](Kernel::read), [`encode`](Kernel::encode) and
+/// [`decode`](Kernel::decode).
 ///
 /// # Contract
 /// - `admit` with a cost of at most [`capacity`](Kernel::capacity) passes on the default state.
@@ -31,13 +33,17 @@ use crate::time::Micros;
 ///   request passes at `now + retry_after` and not a microsecond earlier.
 /// - From [`forget_at`](Kernel::forget_at) on, the state is
 ///   indistinguishable from the default one: a store may drop it.
+/// - A `now` before the time of the state changes nothing: until the clock has
+///   caught up, `now + reset_after` and `now + retry_after` stay the same.
 /// - Nothing panics, whatever `now` is up to [`Micros::LATEST`].
 pub trait Kernel: Send + Sync + 'static {
     /// What is kept for a key.
     type State: Default + Send + 'static;
 
-    /// The largest cost that can ever pass at once.
-    fn capacity(&self) -> u64;
+    /// The largest cost that can ever pass at once: what is left of a key never seen.
+    fn capacity(&self) -> u64 {
+        self.read(&Self::State::default(), Micros::ZERO).remaining
+    }
 
     /// Whether `cost` may pass now, and if not, when.
     fn admit(&self, state: &Self::State, now: Micros, cost: u64) -> Admission;
@@ -58,8 +64,11 @@ pub trait Kernel: Send + Sync + 'static {
         (admission, reading)
     }
 
-    /// Undoes the latest `cost` that was charged, as far as there is any.
-    fn refund(&self, state: &mut Self::State, now: Micros, cost: u64);
+    /// Undoes the latest `cost` that was charged, as far as there is any. The
+    /// provided method gives nothing back: what is charged stays charged.
+    fn refund(&self, state: &mut Self::State, now: Micros, cost: u64) {
+        let _ = (state, now, cost);
+    }
 
     /// What is left now, and for how long the state will be remembered.
     fn read(&self, state: &Self::State, now: Micros) -> Reading;
@@ -70,8 +79,11 @@ pub trait Kernel: Send + Sync + 'static {
         self.capacity().saturating_sub(self.read(state, now).remaining)
     }
 
-    /// From when on the state equals the default one in every later decision.
-    fn forget_at(&self, state: &Self::State) -> Micros;
+    /// From when on the state equals the default one in every later decision. The
+    /// provided method takes it from what [`read`](Kernel::read) says at time zero.
+    fn forget_at(&self, state: &Self::State) -> Micros {
+        self.read(state, Micros::ZERO).reset_after
+    }
 
     /// The full state at `now`, if `state` lies too far in the future to be
     /// waited for.
@@ -343,6 +355,59 @@ mod tests {
         fn decode(&self, _: &[u8]) -> Option<u64> {
             None
         }
+    }
+
+    /// Five units an hour from the first charge on, in the five methods that are required.
+    struct Hourly;
+
+    const HOUR: u64 = 3_600_000_000;
+
+    impl Kernel for Hourly {
+        type State = (u64, u64);
+
+        fn admit(&self, state: &(u64, u64), now: Micros, cost: u64) -> Admission {
+            let Reading { remaining, reset_after } = self.read(state, now);
+            if cost <= remaining { Admission::PASS } else { Admission::Wait { retry_after: reset_after } }
+        }
+
+        fn charge(&self, state: &mut (u64, u64), now: Micros, cost: u64) -> Reading {
+            let (until, used) = *state;
+            *state = if until > now.get() { (until, used + cost) } else { (now.get() + HOUR, cost) };
+            self.read(state, now)
+        }
+
+        fn read(&self, (until, used): &(u64, u64), now: Micros) -> Reading {
+            let reset_after = Micros::new(until.saturating_sub(now.get()));
+            Reading { remaining: if reset_after > Micros::ZERO { 5 - used } else { 5 }, reset_after }
+        }
+
+        fn encode(&self, (until, used): &(u64, u64), bytes: &mut Vec<u8>) {
+            bytes.extend(until.to_le_bytes().into_iter().chain(used.to_le_bytes()));
+        }
+
+        fn decode(&self, bytes: &[u8]) -> Option<(u64, u64)> {
+            let (until, used) = bytes.split_first_chunk()?;
+            Some((u64::from_le_bytes(*until), u64::from_le_bytes(used.try_into().ok()?)))
+        }
+    }
+
+    #[test]
+    fn five_methods_make_a_kernel() {
+        let clock = crate::ManualClock::default();
+        let store = crate::MemoryStore::builder().max_keys(4).clock(clock.clone()).build().expect("valid settings");
+        let meter = crate::store::Meter::custom("hourly", Hourly);
+        assert_eq!((meter.capacity(), Hourly.forget_at(&(7, 1))), (5, Micros::new(7)));
+        let limiter = crate::Limiter::with_store(crate::Policy::new().meter(meter), store).expect("a good policy");
+        assert!((0..5).all(|_| limiter.allow("alice")) && !limiter.allow("alice"));
+        assert_eq!(limiter.refund("alice").expect("an answer").remaining(), Some(0), "nothing is given back");
+        assert!(limiter.check(crate::Request::new("alice").cost(6)).is_err());
+        let copy = Hourly.copy(&(HOUR, 5), Micros::ZERO);
+        assert_eq!(copy, (HOUR, 5));
+        clock.advance(std::time::Duration::from_secs(3_600));
+        assert!(limiter.allow("alice"));
+        assert_eq!(limiter.store().count_keys(), 1);
+        clock.advance(std::time::Duration::from_secs(3_600));
+        assert_eq!(limiter.store().count_keys(), 0, "its time is over");
     }
 
     #[test]

@@ -7,8 +7,7 @@
 //! fn main() -> Result<(), tidegate::CheckError> {
 //!     let limiter = Limiter::new(Limit::per_second(2)); // for each key: 2 at once, then 2 per second
 //!     for caller in ["alice", "alice", "alice", "bob"] {
-//!         let decision = limiter.check(caller)?;
-//!         println!("{caller}: allowed {}, retry after {:?}", decision.is_allowed(), decision.retry_after());
+//!         println!("{caller}: {}", limiter.check(caller)?);
 //!     }
 //!     Ok(())
 //! }
@@ -149,7 +148,7 @@
 //! use tidegate::{CheckError, Limit, Limiter, Request};
 //!
 //! let limiter = Limiter::new(Limit::per_hour(10));
-//! assert_eq!(limiter.check(Request::new("alice").cost(8))?.remaining(), 2);
+//! assert_eq!(limiter.check(Request::new("alice").cost(8))?.remaining(), Some(2));
 //! assert!(!limiter.check(Request::new("alice").cost(3))?.is_allowed());
 //! let impossible = limiter.check(Request::new("alice").cost(11));
 //! assert!(matches!(impossible, Err(CheckError::Unsatisfiable { cost: 11, capacity: 10, .. })));
@@ -175,8 +174,8 @@
 //!     .limit("hour", Limit::per_hour(3))
 //!     .limit("day", Limit::sliding_log(20, Duration::from_secs(86_400)));
 //! let limiter = Limiter::new(policy);
-//! let refusal = limiter.check_many(["alice"; 4])?[3];
-//! assert!(!refusal.is_allowed() && refusal.rule() == "hour");
+//! let decisions = limiter.check_many(["alice"; 4])?;
+//! assert!(!decisions[3].is_allowed() && decisions[3].rule() == "hour");
 //! assert_eq!(limiter.store().count_keys(), 2); // the key counts once for each rule
 //! # Ok::<(), tidegate::CheckError>(())
 //! ```

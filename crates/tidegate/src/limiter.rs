@@ -31,9 +31,9 @@ use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
 ///
 /// let limiter = Limiter::new(Limit::per_hour(2));
 /// assert!(limiter.check("alice")?.is_allowed());
-/// assert_eq!(limiter.check("alice")?.remaining(), 0);
+/// assert_eq!(limiter.check("alice")?.remaining(), Some(0));
 /// let refusal = limiter.check("alice")?;
-/// assert!(!refusal.is_allowed() && !refusal.retry_after().is_zero());
+/// assert!(!refusal.is_allowed() && refusal.retry_after().is_some_and(|wait| !wait.is_zero()));
 /// assert!(limiter.allow("bob"));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
@@ -263,7 +263,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// let limiter = Limiter::new(Limit::per_hour(10));
     /// let transfer = [Request::new("alice").cost(3), Request::new("bob").cost(11)];
     /// assert!(limiter.check_all(&transfer).is_err());
-    /// assert_eq!(limiter.peek("alice")?.remaining(), 10);
+    /// assert_eq!(limiter.peek("alice")?.remaining(), Some(10));
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
     ///

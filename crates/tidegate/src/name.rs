@@ -1,75 +1,122 @@
-//! Names of rules: small, copyable, there for as long as the process.
+//! Names of rules: cheap to clone, of any text.
 
-use std::collections::HashSet;
+use std::borrow::Borrow;
 use std::fmt;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 
-use crate::error::ConfigError;
+use smol_str::SmolStr;
 
-/// The name of a rule.
+/// The name of a rule: any text.
 ///
-/// A decision carries one, so it must cost nothing to copy. Literals are
-/// borrowed; configured names are kept for the life of the process, each
-/// distinct one once and at most [`Name::MOST`] of them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(&'static str);
-
-static CONFIGURED: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
+/// Every decision carries one. A clone of a literal, or of a name of at most
+/// 23 bytes, copies 24 bytes; a longer one is shared and counted.
+///
+/// ```
+/// use tidegate::{Limit, Name, Rule};
+///
+/// const LOGIN: Name = Name::literal("login");
+/// let rules = [Rule::new(LOGIN, Limit::per_minute(5)), Rule::new(format!("tenant-{}", 7), Limit::per_second(100))];
+/// assert_eq!(rules.map(|rule| rule.name().to_string()), ["login", "tenant-7"]);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(SmolStr);
 
 impl Name {
-    /// How many distinct configured names a process may make.
-    pub const MOST: usize = 100_000;
-
     /// A name from a literal.
     #[must_use]
     pub const fn literal(name: &'static str) -> Name {
-        Name(name)
-    }
-
-    /// A name from a file or a request.
-    ///
-    /// # Errors
-    /// If the process has made [`Name::MOST`] distinct ones before.
-    pub fn configured(name: &str) -> Result<Name, ConfigError> {
-        let mut names = CONFIGURED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = names.get(name) {
-            return Ok(Name(known));
-        }
-        if names.len() >= Name::MOST {
-            return Err(ConfigError::TooManyNames { bound: Name::MOST });
-        }
-        let name: &'static str = Box::leak(name.into());
-        names.insert(name);
-        Ok(Name(name))
+        Name(SmolStr::new_static(name))
     }
 
     /// The text.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        self.0
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
     }
 }
 
-impl From<&'static str> for Name {
-    fn from(name: &'static str) -> Name {
-        Name::literal(name)
+impl From<&str> for Name {
+    fn from(name: &str) -> Name {
+        Name(name.into())
+    }
+}
+
+impl From<String> for Name {
+    fn from(name: String) -> Name {
+        Name(name.into())
+    }
+}
+
+impl From<&String> for Name {
+    fn from(name: &String) -> Name {
+        Name(name.into())
+    }
+}
+
+impl From<Arc<str>> for Name {
+    fn from(name: Arc<str>) -> Name {
+        Name(name.into())
+    }
+}
+
+impl From<&Name> for Name {
+    fn from(name: &Name) -> Name {
+        name.clone()
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        self.as_str()
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.0)
+        f.pad(self.as_str())
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
+        write!(f, "{:?}", self.as_str())
     }
 }
 
 impl PartialEq<&str> for Name {
     fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
+        self.as_str() == *other
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_its_text_however_it_was_made() {
+        for text in ["", "api", "exactly twenty-two byt", "a name that is too long to stand in place"] {
+            let shared: Arc<str> = text.into();
+            let names = [Name::from(text), text.to_owned().into(), (&text.to_owned()).into(), shared.into()];
+            for name in &names {
+                assert!(name == text && *name == text && *name == names[0] && name.as_str() == text);
+                assert_eq!(format!("{name:?}"), format!("{text:?}"));
+            }
+        }
+        assert_eq!(format!("[{:>3}]", Name::literal("7")), "[  7]");
+        assert!(Name::literal("7") != "8" && Name::literal("a") < Name::literal("b"));
+        assert!(size_of::<Name>() == 24, "every decision carries one");
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::decision::Decision;
 use crate::kernel::Verb;
-use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
 use crate::time::Micros;
@@ -22,7 +21,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A request lacked an attribute of a rule's key. What became of it is as the
     /// rule [says](crate::Missing); if that was an error, no decision was made.
-    fn missing(&self, rule: Name, attribute: &str) {
+    fn missing(&self, rule: &Name, attribute: &str) {
         let _ = (rule, attribute);
     }
 }
@@ -31,8 +30,6 @@ pub trait Observer: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event<'a> {
-    /// The rule that bound.
-    pub rule: Name,
     /// Whose limit it was: the key of the rule that bound, or the request's
     /// own if none did.
     pub key: &'a Key<'a>,
@@ -43,10 +40,8 @@ pub struct Event<'a> {
     /// Whether that was asked for [in addition](crate::Request::in_addition) to
     /// what the request was charged before: it is no request of its own.
     pub in_addition: bool,
-    /// The answer.
-    pub decision: Decision,
-    /// The limit that bound; none if none did, or an algorithm of one's own.
-    pub limit: Option<Limit>,
+    /// The answer, with the rule and the limit that bound.
+    pub decision: &'a Decision,
     /// The store's time when it decided.
     pub at: Micros,
     /// Whether the rule only watches: the request was decided without it.
@@ -77,7 +72,7 @@ impl Observers {
     }
 
     #[cold]
-    pub(crate) fn tell_missing(&self, rule: Name, attribute: &str) {
+    pub(crate) fn tell_missing(&self, rule: &Name, attribute: &str) {
         for observer in &self.0 {
             let _ = catch_unwind(AssertUnwindSafe(|| observer.missing(rule, attribute)));
         }
@@ -95,7 +90,7 @@ impl<O: Observer> Observer for Arc<O> {
         O::observe(self, event);
     }
 
-    fn missing(&self, rule: Name, attribute: &str) {
+    fn missing(&self, rule: &Name, attribute: &str) {
         O::missing(self, rule, attribute);
     }
 }
@@ -187,7 +182,7 @@ mod tests {
 
     impl Observer for Limits {
         fn observe(&self, event: &Event<'_>) {
-            let limit = event.limit.map(|limit| limit.to_string());
+            let limit = event.decision.limit().map(|limit| limit.to_string());
             self.0.lock().expect("no test panics with it").push(limit);
         }
     }

@@ -23,6 +23,7 @@ pub use rule::{KeyAttribute, Missing, Rule, Setting};
 use std::collections::BTreeSet;
 
 use crate::limit::Limit;
+use crate::name::Name;
 use crate::store::Meter;
 
 /// The attribute that is an address in every policy.
@@ -39,7 +40,7 @@ const ADDRESS: &str = "ip";
 ///     .limit("daily", Limit::fixed_window(1_000, std::time::Duration::from_secs(86_400)));
 /// let limiter = Limiter::new(policy);
 /// let decision = limiter.check("alice")?;
-/// assert_eq!((decision.rule().as_str(), decision.remaining()), ("burst", 1));
+/// assert_eq!((decision.rule().as_str(), decision.remaining()), ("burst", Some(1)));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
 ///
@@ -61,7 +62,7 @@ impl Policy {
     }
 
     /// Adds a limit on all requests, by their own keys, under a name.
-    pub fn limit(self, name: &'static str, limit: Limit) -> Policy {
+    pub fn limit(self, name: impl Into<Name>, limit: Limit) -> Policy {
         self.rule(Rule::new(name, limit))
     }
 

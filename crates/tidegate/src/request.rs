@@ -4,6 +4,7 @@ mod attributes;
 mod key;
 
 pub(crate) use attributes::Attributes;
+pub(crate) use key::Part;
 pub use key::{Key, KeyPart};
 
 use crate::fnv::Fnv;
@@ -89,7 +90,7 @@ impl<'a> Request<'a> {
     /// A request of a user: the key, and the attribute `user`.
     pub fn user(user: impl Into<KeyPart<'a>>) -> Request<'a> {
         let user = user.into();
-        Request::new(Key::part(user)).with("user", user)
+        Request::new(Key::part(user.clone())).with("user", user)
     }
 
     /// Adds an attribute, or changes it.
@@ -139,8 +140,8 @@ impl<'a> Request<'a> {
     ///
     /// let limiter = Limiter::new(Limit::per_minute(10));
     /// let order = Request::new("alice").cost(3).id("order-17");
-    /// assert_eq!(limiter.check(order.clone())?.remaining(), 7);
-    /// assert_eq!(limiter.check(order)?.remaining(), 7);
+    /// assert_eq!(limiter.check(order.clone())?.remaining(), Some(7));
+    /// assert_eq!(limiter.check(order)?.remaining(), Some(7));
     /// assert!(limiter.check(Request::new("alice").cost(9).id("order-17")).is_err());
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
@@ -174,7 +175,7 @@ impl<'a> Request<'a> {
         attributes.dedup_by_key(|(name, _)| *name);
         for (name, value) in attributes {
             part(name.as_bytes());
-            value.with_bytes(|bytes| part(bytes));
+            value.as_part().with_bytes(|bytes| part(bytes));
         }
         if self.in_addition {
             part(b"in addition");

@@ -59,7 +59,7 @@ impl<'a> Check<'a> {
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
         let capacity = meter.largest_cost();
         if cost > capacity && verb != Verb::Refund {
-            return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name() });
+            return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name().clone() });
         }
         Ok(Check::capped(meter, key, verb, cost))
     }

@@ -12,7 +12,7 @@ fn limiter(policy: impl Into<Policy>) -> Limiter {
 }
 
 fn left(limiter: &Limiter, key: &str) -> u64 {
-    limiter.peek(key).expect("an answer").remaining()
+    limiter.peek(key).expect("an answer").remaining().expect("a limit")
 }
 
 fn allowed(decisions: &[Decision]) -> Vec<bool> {
@@ -24,10 +24,10 @@ fn all_are_charged_or_none_is() {
     let limiter = limiter(Limit::per_hour(10));
     let both = [Request::new("alice").cost(4), Request::new("bob").cost(6)];
     let decisions = limiter.check_all(&both).expect("answers");
-    assert_eq!((allowed(&decisions), decisions[1].remaining()), (vec![true, true], 4));
+    assert_eq!((allowed(&decisions), decisions[1].remaining()), (vec![true, true], Some(4)));
     let decisions = limiter.check_all(&both).expect("answers");
     assert_eq!(allowed(&decisions), [true, false], "bob has no room for six more");
-    assert_eq!(decisions[0].remaining(), 6, "and alice is not charged");
+    assert_eq!(decisions[0].remaining(), Some(6), "and alice is not charged");
     assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [6, 4]);
     assert!(limiter.check_all(&[]).expect("answers").is_empty());
 }
@@ -58,9 +58,12 @@ fn a_request_that_is_blocked_or_wrong_keeps_the_others_from_being_charged() {
         assert_eq!(error.reason(), reason);
         let each = block_on(limiter.decide_all_async(&[(Verb::Charge, user("alice")), (Verb::Charge, wrong)]));
         let each = each.expect("the store answers");
-        assert!(each[0].as_ref().is_ok_and(|decision| decision.remaining() == 10) && each[1].is_err(), "{reason}");
+        assert!(
+            each[0].as_ref().is_ok_and(|decision| decision.remaining() == Some(10)) && each[1].is_err(),
+            "{reason}"
+        );
     }
-    assert_eq!(limiter.peek(Request::user("alice")).expect("an answer").remaining(), 10);
+    assert_eq!(limiter.peek(Request::user("alice")).expect("an answer").remaining(), Some(10));
 }
 
 #[test]
@@ -103,7 +106,10 @@ fn a_change_of_the_policy_meanwhile_has_all_asked_again() {
     let changed = limiter.clone();
     clock.first(move || changed.set_policy(Limit::per_hour(20)).expect("a valid policy"));
     let decisions = limiter.check_all(&[Request::new("alice").cost(2), Request::new("bob")]).expect("answers");
-    assert_eq!(decisions.iter().map(|d| (d.capacity(), d.remaining())).collect::<Vec<_>>(), [(20, 18), (20, 19)]);
+    assert_eq!(
+        decisions.iter().map(|d| (d.capacity(), d.remaining())).collect::<Vec<_>>(),
+        [(Some(20), Some(18)), (Some(20), Some(19))]
+    );
     assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [18, 19]);
 }
 

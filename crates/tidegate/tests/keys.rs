@@ -17,7 +17,7 @@ fn the_parts_of_a_key_come_back_as_they_were() {
     for first in LENGTHS {
         for second in LENGTHS {
             let parts = [text(first), text(second), b"end".to_vec()];
-            let key = Key::of(parts.iter().map(|part| KeyPart::Bytes(part)));
+            let key = Key::of(parts.iter().map(|part| KeyPart::from(&part[..])));
             assert!(key.is_composite() && key.parts().eq(parts.iter().map(Vec::as_slice)), "{first} {second}");
             let copy = key.clone().into_owned();
             assert!(copy == key && copy.as_bytes() == key.as_bytes(), "{first} {second}");
@@ -45,7 +45,7 @@ fn the_bytes_of_a_key_are_the_same_in_every_version() {
     ];
     for (length, prefix) in lengths {
         let part = text(length);
-        assert_eq!(Key::of([KeyPart::Bytes(&part)]).as_bytes(), [prefix, &part].concat(), "{length}");
+        assert_eq!(Key::of([KeyPart::from(&part[..])]).as_bytes(), [prefix, &part].concat(), "{length}");
     }
 }
 
@@ -117,4 +117,30 @@ fn a_number_of_any_width_is_its_digits_and_sixteen_bytes_are_themselves() {
     assert_eq!(Key::from(i64::MIN), Key::from("-9223372036854775808"));
     assert_eq!(Key::from(*b"0123456789abcdef"), Key::from("0123456789abcdef"));
     assert_eq!(Key::from((*b"0123456789abcdef", -1, &text)), Key::from(("0123456789abcdef", "-1", "-7")));
+}
+
+#[test]
+fn a_part_may_be_owned_and_is_the_same_key_as_if_borrowed() {
+    use std::sync::Arc;
+    use tidegate::{Limit, Limiter, Request};
+
+    let (text, shared): (String, Arc<str>) = ("alice".into(), "alice".into());
+    let borrowed = Key::from(("alice", "7"));
+    let keys = [
+        Key::from((text.clone(), 7_u8)),
+        Key::from((shared.clone(), 7_i64)),
+        Key::from((&text, "7")),
+        Key::from((&shared, 7_usize)),
+        Key::from((b"alice".to_vec(), "7".to_owned())),
+    ];
+    assert!(keys.iter().all(|key| *key == borrowed));
+    let alone = [text.clone().into(), shared.clone().into(), Key::from(&shared), b"alice".to_vec().into()];
+    assert!(alone.iter().all(|key| *key == Key::from("alice")));
+    assert_eq!(Key::from([7; 16]).as_bytes(), [7; 16]);
+
+    let limiter = Limiter::new(tidegate::Rule::new("users", Limit::per_hour(2)).key(["user", "path"]));
+    let ask = |request: Request<'_>| limiter.allow(request);
+    assert!(ask(Request::user(text).with("path", "/".to_owned())));
+    assert!(ask(Request::user(shared).with("path", "/")));
+    assert!(!ask(Request::user("alice").with("path", "/")));
 }

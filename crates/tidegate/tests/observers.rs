@@ -13,9 +13,9 @@ struct Notes(Mutex<Vec<String>>);
 
 impl Observer for Notes {
     fn observe(&self, event: &Event<'_>) {
-        let Event { rule, key, verb, cost, decision, at, .. } = event;
+        let Event { key, verb, cost, decision, at, .. } = event;
         let answer = if decision.is_allowed() { "allowed" } else { "refused" };
-        let note = format!("{at} {verb:?} {key} cost {cost}: {answer} by {rule}");
+        let note = format!("{at} {verb:?} {key} cost {cost}: {answer} by {}", decision.rule());
         self.0.lock().expect("nobody panics with it").push(note);
     }
 }

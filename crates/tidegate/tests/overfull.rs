@@ -88,9 +88,9 @@ impl Pair {
         judge(self, &checks, &verdicts);
     }
 
-    fn listed(&self, store: &MemoryStore) -> Vec<(&'static str, String)> {
+    fn listed(&self, store: &MemoryStore) -> Vec<(String, String)> {
         let text = |key: &Key<'_>| String::from_utf8_lossy(key.as_bytes()).into_owned();
-        let mut keys: Vec<_> = store.keys().iter().map(|(rule, key)| (rule.as_str(), text(key))).collect();
+        let mut keys: Vec<_> = store.keys().iter().map(|(rule, key)| (rule.to_string(), text(key))).collect();
         keys.sort_unstable();
         keys
     }

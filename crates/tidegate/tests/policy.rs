@@ -69,7 +69,7 @@ fn a_refused_request_charges_nobody_in_any_order() {
         let refusal = limiter.check(request()).expect("an answer");
         assert!(!refusal.is_allowed() && refusal.rule() == "b");
         let left = |name| limiter.peek(Request::new("").with("a", "x").with("c", "x").rule(name)).expect("an answer");
-        assert_eq!((left("a").remaining(), left("c").remaining()), (2, 2));
+        assert_eq!((left("a").remaining(), left("c").remaining()), (Some(2), Some(2)));
     }
 }
 
@@ -78,7 +78,7 @@ fn the_longest_wait_and_the_least_remaining_are_told() {
     let limiter = limiter(Policy::new().limit("slow", Limit::per_hour(1)).limit("fast", Limit::per_second(1)));
     assert!(limiter.allow("alice"));
     let refusal = limiter.check("alice").expect("an answer");
-    assert_eq!((refusal.rule().as_str(), refusal.retry_after()), ("slow", Duration::from_secs(3_600)));
+    assert_eq!((refusal.rule().as_str(), refusal.retry_after()), ("slow", Some(Duration::from_secs(3_600))));
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn exact_before_pattern_before_tier_before_default() {
     let limiter = limiter(rule);
     let limit = |request| limiter.check(request).expect("an answer").capacity();
     let of = |tenant| Request::new("").with("tenant", tenant).with("plan", "pro");
-    assert_eq!(limit(of("acme-eu")), 5);
-    assert_eq!(limit(of("acme-us")), 3);
-    assert_eq!(limit(of("other")), 4);
-    assert_eq!(limit(Request::new("").with("plan", "pro")), 2);
-    assert_eq!(limit(Request::new("").with("plan", "free")), 1);
+    assert_eq!(limit(of("acme-eu")), Some(5));
+    assert_eq!(limit(of("acme-us")), Some(3));
+    assert_eq!(limit(of("other")), Some(4));
+    assert_eq!(limit(Request::new("").with("plan", "pro")), Some(2));
+    assert_eq!(limit(Request::new("").with("plan", "free")), Some(1));
     assert!((0..10).all(|_| limiter.check(of("friend")).is_ok_and(|decision| decision.is_unlimited())));
     let blocked = limiter.check(of("foe")).expect("an answer");
     assert!(!blocked.is_allowed() && blocked.is_blocked() && blocked.rule() == "rule");
@@ -113,10 +113,10 @@ fn costs_are_by_rule() {
     let limiter = limiter(policy);
     assert!(limiter.allow(Request::new("alice").cost(20)));
     let left = |rule| limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining();
-    assert_eq!((left("requests"), left("units")), (9, 40));
+    assert_eq!((left("requests"), left("units")), (Some(9), Some(40)));
     let outcome = limiter.check(Request::new("alice").cost(34));
     assert!(matches!(outcome, Err(CheckError::Unsatisfiable { cost: 102, capacity: 100, .. })), "{outcome:?}");
-    assert_eq!((left("requests"), left("units")), (9, 40), "nothing was charged");
+    assert_eq!((left("requests"), left("units")), (Some(9), Some(40)), "nothing was charged");
     let explanation = limiter.explain(Request::new("alice").cost(34)).expect("an answer");
     assert!(explanation.decision.is_blocked() && explanation.decision.rule() == "units", "{explanation}");
     assert!(explanation.to_string().contains("100/h can never let a cost of 102 pass  <- binds"), "{explanation}");
@@ -131,10 +131,10 @@ fn what_a_request_costs_in_addition_is_not_charged_where_it_always_costs_the_sam
     let left = |rule| limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining();
     assert!(limiter.allow("alice") && !limiter.allow("alice"));
     assert!(limiter.allow(Request::new("alice").cost(5).in_addition()));
-    assert_eq!((left("requests"), left("units")), (0, 82));
+    assert_eq!((left("requests"), left("units")), (Some(0), Some(82)));
     let decisions = limiter.check_many([Request::new("alice").in_addition(), Request::new("alice")]);
     assert!(decisions.expect("answers").into_iter().map(|decision| decision.is_allowed()).eq([true, false]));
-    assert_eq!((left("requests"), left("units")), (0, 79));
+    assert_eq!((left("requests"), left("units")), (Some(0), Some(79)));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_rule_can_be_asked_for_by_its_name() {
     let limiter = limiter(policy);
     assert_eq!(limiter.check(Request::new("alice").rule("login")).expect("an answer").rule(), "login");
     assert!(!limiter.allow(Request::new("alice").rule("login")));
-    assert_eq!(limiter.peek("alice").expect("an answer").remaining(), 100, "the other was not asked");
+    assert_eq!(limiter.peek("alice").expect("an answer").remaining(), Some(100), "the other was not asked");
     let error = limiter.check(Request::new("alice").rule("unknown")).expect_err("no such rule");
     assert!(matches!(&error, CheckError::UnknownRule { rule } if &**rule == "unknown"), "{error}");
 }
@@ -194,14 +194,16 @@ fn only_a_limit_on_all_requests_by_their_own_keys_is_the_only_one() {
         rule().fixed_cost(1),
         rule().shadow(),
         rule().candidate(Limit::per_hour(2)),
-        Rule::new("rule", Setting::Unlimited),
-        Rule::new("rule", Setting::Unlimited).tier("plan", "free", ONE),
+        Rule::with_setting("rule", Setting::Unlimited),
+        Rule::with_setting("rule", Setting::Unlimited).tier("plan", "free", ONE),
     ];
     for rule in unlike {
         assert!(!is_only(Policy::new().rule(rule.clone())), "{rule:?}");
     }
     assert!(!is_only(Policy::new().rule(rule()).limit("other", ONE)));
-    assert!(!is_only(Policy::new().rule(rule()).rule(Rule::new("other", Setting::Blocked).when("a", equals("b")))));
+    assert!(!is_only(
+        Policy::new().rule(rule()).rule(Rule::with_setting("other", Setting::Blocked).when("a", equals("b")))
+    ));
     assert!(!is_only(Policy::new().rule(rule()).deny("ip", equals("192.0.2.1"))));
     assert!(!is_only(Policy::new().rule(rule()).allow("ip", equals("192.0.2.1"))));
     assert!(!is_only(Policy::new().otherwise(rule())), "others may come before");
@@ -209,7 +211,7 @@ fn only_a_limit_on_all_requests_by_their_own_keys_is_the_only_one() {
 
 #[test]
 fn a_request_that_one_rule_blocks_is_charged_to_no_other() {
-    let foe = Rule::new("closed", Setting::Blocked).when("user", equals("foe"));
+    let foe = Rule::with_setting("closed", Setting::Blocked).when("user", equals("foe"));
     let limiter = limiter(Policy::new().limit("all", ONE).rule(foe));
     for _ in 0..2 {
         assert!(limiter.check(Request::user("foe")).is_ok_and(|decision| decision.is_blocked()));
@@ -242,7 +244,7 @@ fn a_policy_may_be_for_all_others_only_and_the_same_limit_twice_is_one() {
     assert!(others.allow("alice") && !others.allow("alice"));
     let twice = limiter([ONE, Limit::per_hour(2), ONE]);
     let mut names = Vec::new();
-    twice.for_each_meter("alice", |meter| names.push(meter.name().as_str()));
+    twice.for_each_meter("alice", |meter| names.push(meter.name().clone()));
     assert_eq!(names, ["1/h", "2/h"]);
 }
 
@@ -253,7 +255,7 @@ fn every_limit_of_a_rule_warms_up() {
     let limiter = limiter(rule);
     for (plan, limit) in [("free", 9), ("pro", 99)] {
         let decision = limiter.peek(Request::new("alice").with("plan", plan)).expect("an answer");
-        assert_eq!((decision.capacity(), decision.remaining()), (limit, 1));
+        assert_eq!((decision.capacity(), decision.remaining()), (Some(limit), Some(1)));
     }
 }
 
@@ -274,7 +276,7 @@ fn a_rule_tells_what_it_is() {
 
 #[test]
 fn a_request_without_a_required_attribute_is_an_error_and_no_other_is() {
-    let rule = |setting: Setting| Rule::new("rule", setting).key([KeyAttribute::new("user").or("ip")]);
+    let rule = |setting: Setting| Rule::with_setting("rule", setting).key([KeyAttribute::new("user").or("ip")]);
     let limit = Setting::Limit(ONE);
     for (rule, is_required) in [
         (rule(limit), true),
@@ -320,7 +322,7 @@ fn nonsense_is_refused_when_the_limiter_is_made() {
     let make = |policy: Policy| Limiter::builder(policy).build().err();
     assert!(matches!(make(Policy::new()), Some(ConfigError::EmptyPolicy)));
     let twice = Policy::new().limit("a", ONE).rule(Rule::new("a", ONE).key(["user"]));
-    assert!(matches!(make(twice), Some(ConfigError::DuplicateRule { name: "a" })));
+    assert!(matches!(make(twice), Some(ConfigError::DuplicateRule { name }) if name == "a"));
 }
 
 #[test]
@@ -343,7 +345,7 @@ fn many_threads_pass_several_rules_exactly_as_often_as_the_tightest_allows() {
     });
     assert_eq!(admitted, 700);
     let left = |rule| limiter.peek(Request::user("a").with("path", "/").rule(rule)).expect("an answer").remaining();
-    assert_eq!((left("all"), left("path")), (300, 0), "a refused request charged nobody");
+    assert_eq!((left("all"), left("path")), (Some(300), Some(0)), "a refused request charged nobody");
 }
 
 /// Text with everything in it that might be taken for a separator.
@@ -395,14 +397,14 @@ fn of_several_overrides_the_first_one_counts() {
             .tier("region", "eu", Limit::per_hour(5));
         let limiter = Limiter::new(Policy::new().rule(rule.key(["user"])));
         let alice = Request::user("alice").with("tenant", "acme").with("plan", "pro").with("region", "eu");
-        assert_eq!(limiter.check(alice).expect("an answer").capacity(), 2);
+        assert_eq!(limiter.check(alice).expect("an answer").capacity(), Some(2));
         let bob = Request::user("bob").with("plan", "pro").with("region", "eu");
-        assert_eq!(limiter.check(bob).expect("an answer").capacity(), 4);
-        assert_eq!(limiter.check(Request::user("alice")).expect("an answer").capacity(), 3);
-        assert_eq!(limiter.check(Request::user("bob").with("region", "eu")).expect("an answer").capacity(), 5);
+        assert_eq!(limiter.check(bob).expect("an answer").capacity(), Some(4));
+        assert_eq!(limiter.check(Request::user("alice")).expect("an answer").capacity(), Some(3));
+        assert_eq!(limiter.check(Request::user("bob").with("region", "eu")).expect("an answer").capacity(), Some(5));
         // A value counts for its own attribute only.
         let eve = Request::user("acme").with("tenant", "alice").with("plan", "eu").with("region", "pro");
-        assert_eq!(limiter.check(eve).expect("an answer").capacity(), 1);
+        assert_eq!(limiter.check(eve).expect("an answer").capacity(), Some(1));
     }
 }
 
@@ -411,8 +413,8 @@ fn one_of_very_many_rules_is_found_by_its_name_in_time() {
     let lookup = |rules: u64| {
         let names: Vec<String> = (0..rules).map(|number| format!("rule number {number}")).collect();
         let rule = |name: &String| {
-            let name = Name::configured(name).expect("not too many names");
-            Rule::new(name, Limit::per_hour(1_000_000)).when("number", equals(name.as_str()))
+            let name = Name::from(name);
+            Rule::new(&name, Limit::per_hour(1_000_000)).when("number", equals(name.as_str()))
         };
         let limiter = limiter(names.iter().map(rule).fold(Policy::new(), Policy::rule));
         let round = |_| {

@@ -77,7 +77,7 @@ fn a_shadow_that_is_larger_is_charged_for_those_only_who_passed() {
     let rules = Policy::new()
         .limit("live", Limit::per_hour(2))
         .rule(Rule::new("watch", Limit::per_hour(5)).shadow())
-        .rule(Rule::new("closed", Setting::Blocked).shadow());
+        .rule(Rule::with_setting("closed", Setting::Blocked).shadow());
     let (limiter, seen) = watched(rules);
     for asked in 1..=10 {
         let decision = match asked % 2 {

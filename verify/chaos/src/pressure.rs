@@ -177,7 +177,7 @@ impl Counted {
             in_doubt = 0;
         }
         let left = eventually("what is left of a limit", || block_on(limiter.peek_async(KEY)));
-        let charged = COUNTED.capacity() - left.remaining();
+        let charged = COUNTED.capacity() - left.remaining().unwrap_or_default();
         findings.count_calls(&tally);
         findings.lost = admitted.saturating_sub(charged);
         findings.claim(tally.refused == 0, || format!("{} were refused though there was room", tally.refused));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tidegate::explain::Say;
-use tidegate::{CheckError, ConfigError, Limiter, ManualClock, MemoryStore, Name, Policy, Request};
+use tidegate::{CheckError, Limiter, ManualClock, MemoryStore, Policy, Request};
 use tidegate_config::{Format, PolicyFile, Problem, Report, envoy, parse};
 
 /// A policy in TOML.
@@ -42,10 +42,8 @@ fn shown(report: &Report, text: &str) {
             // The end of a text may be a line of its own.
             assert!((1..=lines + 1).contains(&place.line) && place.column >= 1, "{place:?} of {lines} lines\n{report}");
         } else {
-            // Names are kept for the life of a process, and this one has made many.
             let problem = mistake.problem();
-            let is_full = matches!(problem, Problem::Policy(ConfigError::TooManyNames { bound: Name::MOST }));
-            assert!(is_full || matches!(problem, Problem::Invalid { .. }), "{problem} has no place");
+            assert!(matches!(problem, Problem::Invalid { .. }), "{problem} has no place");
         }
     }
 }

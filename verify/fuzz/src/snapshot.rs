@@ -64,7 +64,7 @@ fn builder(now: Micros) -> Builder {
 }
 
 fn limiter(store: Arc<MemoryStore>) -> Limiter<Arc<MemoryStore>> {
-    let policy = LIMITS.iter().fold(Policy::new(), |policy, (name, limit)| policy.limit(name, *limit));
+    let policy = LIMITS.iter().fold(Policy::new(), |policy, (name, limit)| policy.limit(*name, *limit));
     Limiter::with_store(policy, store).expect("a valid policy")
 }
 
@@ -123,6 +123,6 @@ mod tests {
         assert_eq!(edited(&[]), GOOD);
         let store = builder(NOW).restore(GOOD).expect("make it anew: TIDEGATE_UPDATE=1");
         let left = limiter(Arc::new(store)).peek(Request::new("a").rule("log")).expect("an answer").remaining();
-        assert_eq!(left, 7);
+        assert_eq!(left, Some(7));
     }
 }

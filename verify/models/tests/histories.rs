@@ -95,7 +95,7 @@ impl Right {
                 }
                 Question::Limit(_) => unreachable!("the oracle knows one limit"),
             };
-            let ask = Ask { rule: Name::literal("rule"), limit: self.limit, key: &key, verb, cost };
+            let ask = Ask { rule: &Name::literal("rule"), limit: self.limit, key: &key, verb, cost };
             let verdict = oracle.decide(&[ask], now)[0];
             answer = (verdict.allowed, verdict.remaining);
         }
@@ -189,8 +189,8 @@ impl Asked {
         let decision = match question {
             Question::Charge(cost) => self.limiter.check(request(cost)),
             Question::Peek(cost) => self.limiter.peek(request(cost)),
-            Question::Refund(cost) => self.limiter.refund(request(cost)).map(|balance| *balance),
-            Question::Reset => self.limiter.reset(key).map(|balance| *balance),
+            Question::Refund(cost) => self.limiter.refund(request(cost)).map(tidegate::Decision::from),
+            Question::Reset => self.limiter.reset(key).map(tidegate::Decision::from),
             Question::Limit(count) => {
                 let policy = Policy::new().limit("rule", (self.limit_of)(count));
                 // More changes than a limit may have within its horizon are refused.
@@ -202,7 +202,7 @@ impl Asked {
                 return NOTHING;
             }
         };
-        let answer = |decision: Decision| (decision.is_allowed(), decision.remaining());
+        let answer = |decision: Decision| (decision.is_allowed(), decision.remaining().expect("a limit"));
         decision.map(answer).expect("a cost within the limit")
     }
 }

@@ -208,14 +208,14 @@ impl Line {
         if self.random.percent(70) {
             let request = || Request::new("alice").cost(1);
             same(
-                block_on(self.limiter.refund_async(request())).map(|balance| *balance),
-                self.twin.refund(request()).map(|balance| *balance),
+                block_on(self.limiter.refund_async(request())).map(Decision::from),
+                self.twin.refund(request()).map(Decision::from),
                 "a refund",
             );
         } else {
             same(
-                block_on(self.limiter.reset_async("alice")).map(|balance| *balance),
-                self.twin.reset("alice").map(|balance| *balance),
+                block_on(self.limiter.reset_async("alice")).map(Decision::from),
+                self.twin.reset("alice").map(Decision::from),
                 "a reset",
             );
         }
@@ -299,14 +299,14 @@ impl Line {
         match outcome {
             Ok(decision) => {
                 assert!(is_first, "admitted before those who came earlier");
-                assert_eq!(self.twin.check(request()).ok(), Some(*decision), "the twin is asked for the same");
+                assert_eq!(self.twin.check(request()).ok(), Some(decision.clone()), "the twin is asked for the same");
                 self.tally.admitted += 1;
             }
             Err(AcquireError::Timeout { .. }) => {
                 // Only the first in line has asked.
                 let told = is_first.then(|| self.twin.check(request()).expect("it can be"));
                 let in_vain =
-                    told.is_some_and(|told| !told.is_allowed() && now.saturating_add(wait(told)) > waiter.deadline);
+                    told.is_some_and(|told| !told.is_allowed() && now.saturating_add(wait(&told)) > waiter.deadline);
                 assert!(in_vain || (!is_first && now >= waiter.deadline), "it gives up though there is time");
                 self.tally.out_of_patience += 1;
             }
@@ -327,7 +327,7 @@ impl Line {
         }
         let told = self.twin.check(Request::new(waiter.key).cost(waiter.cost)).expect("it can be");
         assert!(!told.is_allowed(), "it waits though there is room");
-        let told = now.saturating_add(wait(told));
+        let told = now.saturating_add(wait(&told));
         if let Some(waiter) = &mut self.waiters[index] {
             assert!(told <= waiter.deadline, "it waits in vain");
             waiter.told = Some(told);
@@ -375,8 +375,8 @@ impl Line {
     }
 }
 
-fn wait(refused: Decision) -> Micros {
-    Micros::from_duration(refused.retry_after())
+fn wait(refused: &Decision) -> Micros {
+    Micros::from_duration(refused.retry_after().expect("a wait"))
 }
 
 fn same<E>(one: Result<Decision, E>, other: Result<Decision, E>, what: &str) {

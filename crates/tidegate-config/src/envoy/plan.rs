@@ -226,7 +226,7 @@ impl<'c> Plan<'c> {
             allowed: !refuses || line.role == Role::Shadow,
             setting: line.setting,
             unit: line.unit,
-            rule: line.rule,
+            rule: line.rule.clone(),
             name: line.name.cloned(),
             refused_key: self.account_of(line).filter(|_| refuses).map(|account| account.key.clone()),
             remaining,

@@ -56,9 +56,6 @@ pub(super) fn check<'p>(
         let source = &parts.first()?.source;
         mistakes.add(Mistake::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
     }
-    if names.len() > Name::MOST {
-        mistakes.add(Mistake::somewhere(Problem::Policy(ConfigError::TooManyNames { bound: Name::MOST })));
-    }
     mistakes.is_empty().then_some(more)
 }
 
@@ -231,7 +228,7 @@ fn limit_of(words: Words<Setting>) -> Option<Limit> {
 fn assemble(parts: &[Part], more: &Apart<'_>) -> Result<Policy, ConfigError> {
     let rule = |name: &str, file: &RuleFile| -> Result<Rule, ConfigError> {
         let apart = more.get(name).into_iter().flatten().copied();
-        Ok(make_rule(Name::configured(name)?, file, apart))
+        Ok(make_rule(Name::from(name), file, apart))
     };
     let mut policy = Policy::new();
     for part in parts {
@@ -252,7 +249,7 @@ fn assemble(parts: &[Part], more: &Apart<'_>) -> Result<Policy, ConfigError> {
 }
 
 fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p Overrides>) -> Rule {
-    let mut rule = Rule::new(name, file.limit.0).missing(file.missing.into());
+    let mut rule = Rule::with_setting(name, file.limit.0).missing(file.missing.into());
     for (attribute, wanted) in &file.r#match {
         rule = rule.when(attribute, wanted.into());
     }

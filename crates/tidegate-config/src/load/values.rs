@@ -16,8 +16,9 @@ use crate::tree::{Entry, Node};
 pub(super) fn check(parts: &[Part], mistakes: &mut Collector) {
     // Which attributes are addresses, the library knows.
     let rules = parts.iter().flat_map(Part::rules).filter_map(|(rule, _)| rule.key.as_ref());
-    let policy = rules
-        .fold(Policy::new(), |policy, key| policy.rule(Rule::new(Name::literal("rule"), Setting::Unlimited).key(key)));
+    let policy = rules.fold(Policy::new(), |policy, key| {
+        policy.rule(Rule::with_setting(Name::literal("rule"), Setting::Unlimited).key(key))
+    });
     let addresses: HashSet<&str> = policy.addresses().collect();
     for part in parts {
         let mut check = Check { part, addresses: &addresses, mistakes };

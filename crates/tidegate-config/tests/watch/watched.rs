@@ -67,7 +67,7 @@ pub(crate) fn policy(limit: u64) -> String {
 pub(crate) fn limit_of(policy: Policy) -> Result<u64, ConfigError> {
     let store = MemoryStore::builder().max_keys(16).build()?;
     let limiter = Limiter::with_store(policy, store)?;
-    Ok(limiter.peek("anyone").expect("an answer").capacity())
+    Ok(limiter.peek("anyone").expect("an answer").capacity().expect("a limit"))
 }
 
 /// A watch that remembers what was applied, and what was told.

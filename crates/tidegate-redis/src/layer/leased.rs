@@ -152,7 +152,7 @@ impl<S: Store> Lender<S> {
             if let Some(own) = &borrower
                 && borrowers.iter().flatten().any(|other| other.name == own.name)
             {
-                return Err(StoreError::SameStateTwice { rule: check.meter().name() });
+                return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
             borrowers.push(borrower);
         }

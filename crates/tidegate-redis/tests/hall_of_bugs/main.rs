@@ -37,7 +37,7 @@ fn passes(limiter: &Limiter<RedisStore>, tries: u64) -> u64 {
 }
 
 fn remaining(limiter: &Limiter<RedisStore>) -> u64 {
-    RUNTIME.block_on(limiter.peek_async("alice")).expect("an answer").remaining()
+    RUNTIME.block_on(limiter.peek_async("alice")).expect("an answer").remaining().expect("a limit")
 }
 
 /// Why the store had no answer.

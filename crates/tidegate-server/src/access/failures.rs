@@ -28,7 +28,9 @@ impl Failures {
     /// What becomes of a wrong credential.
     pub(super) fn hold_against(&self, peer: Peer) -> Denied {
         match self.0.check(Request::new(key(peer).as_slice())) {
-            Ok(decision) if !decision.is_allowed() => Denied::TooManyFailures { retry_after: decision.retry_after() },
+            Ok(decision) if !decision.is_allowed() => {
+                Denied::TooManyFailures { retry_after: decision.retry_after().unwrap_or_default() }
+            }
             Ok(_) | Err(_) => Denied::WrongCredential,
         }
     }

@@ -116,8 +116,7 @@ async fn ask_store(arguments: &Arguments, url: &str, limit: Limit) -> Result<Ans
     let store = RedisStore::builder(Servers::parse(url)?).deadline(deadline).build()?;
     let limiter = Limiter::with_store(Meter::new(INLINE_RULE, limit), store)?;
     let decision = limiter.check_async(Request::new(arguments.key.as_str()).cost(arguments.cost)).await?;
-    let (remaining, retry_after) = (Some(decision.remaining()), Some(decision.retry_after()));
-    Ok(Answer { allowed: decision.is_allowed(), remaining, retry_after })
+    Ok(Answer { allowed: decision.is_allowed(), remaining: decision.remaining(), retry_after: decision.retry_after() })
 }
 
 async fn ask_server(arguments: &Arguments) -> Result<Answer, Failure> {

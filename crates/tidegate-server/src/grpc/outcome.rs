@@ -52,7 +52,7 @@ pub(super) struct Shown {
 impl Shown {
     /// What to call it.
     pub(super) fn name(&self) -> &str {
-        self.name.as_deref().or(self.rule.map(Name::as_str)).unwrap_or_default()
+        self.name.as_deref().or(self.rule.as_ref().map(Name::as_str)).unwrap_or_default()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Decisions as JSON: exact to the microsecond, null where there is no number.
 
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidegate::explain::{RuleExplanation, Say};
 use tidegate::kernel::Verb;
-use tidegate::{Decision, Explanation};
+use tidegate::{Decision, Explanation, Name};
 
 use super::problem::{Document, Problem};
 use super::reply::{Fields, PROBLEM_JSON, Reply};
@@ -13,11 +13,21 @@ use crate::json::micros;
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const DENIED: &str = "urn:problem-type:tidegate:denied";
 
+/// The name of a rule, as text.
+#[derive(Clone, Debug)]
+struct RuleName(Name);
+
+impl Serialize for RuleName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
+
 /// A decision on the wire.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
     allowed: bool,
-    rule: &'static str,
+    rule: RuleName,
     /// Null if nothing limits the request.
     limit: Option<u64>,
     remaining: Option<u64>,
@@ -30,15 +40,13 @@ pub(super) struct Answer {
 
 impl From<&Decision> for Answer {
     fn from(decision: &Decision) -> Answer {
-        let limited = |number| (!decision.is_unlimited()).then_some(number);
-        let ends = |time| (!decision.is_blocked()).then(|| micros(time));
         Answer {
             allowed: decision.is_allowed(),
-            rule: decision.rule().as_str(),
-            limit: limited(decision.capacity()),
-            remaining: limited(decision.remaining()),
-            retry_after_us: ends(decision.retry_after()),
-            reset_after_us: ends(decision.reset_after()),
+            rule: RuleName(decision.rule().clone()),
+            limit: decision.capacity(),
+            remaining: decision.remaining(),
+            retry_after_us: decision.retry_after().map(micros),
+            reset_after_us: decision.reset_after().map(micros),
             delay_us: micros(decision.delay()),
             degraded: decision.is_degraded(),
         }
@@ -55,7 +63,7 @@ impl Answer {
             br#"{"allowed":false,"rule":"#
         });
         // Text can always be written to memory.
-        let _ = serde_json::to_writer(&mut json, self.rule);
+        let _ = serde_json::to_writer(&mut json, &self.rule);
         let numbers: [(&str, Option<u64>); 5] = [
             (r#","limit":"#, self.limit),
             (r#","remaining":"#, self.remaining),
@@ -85,7 +93,7 @@ pub(super) struct Refusal {
     title: &'static str,
     status: u16,
     #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
-    violated_policies: Option<[&'static str; 1]>,
+    violated_policies: Option<[RuleName; 1]>,
     #[serde(flatten)]
     answer: Answer,
 }
@@ -98,7 +106,7 @@ impl Refusal {
             (StatusCode::FORBIDDEN, DENIED, "The policy denies the request", None)
         } else {
             let title = "Request cannot be satisfied as assigned quota has been exceeded";
-            (StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title, Some([answer.rule]))
+            (StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title, Some([answer.rule.clone()]))
         };
         (status, Refusal { r#type: kind, title, status: status.as_u16(), violated_policies, answer })
     }
@@ -147,7 +155,7 @@ struct Explained {
 
 #[derive(Serialize)]
 struct ExplainedRule {
-    rule: &'static str,
+    rule: RuleName,
     shadow: bool,
     binds: bool,
     says: &'static str,
@@ -188,7 +196,7 @@ fn explained(explanation: &RuleExplanation) -> ExplainedRule {
         // The library may learn to say more.
         _ => "other",
     };
-    ExplainedRule { rule: rule.as_str(), shadow: *shadow, binds: *binds, says, key, cost, limit, answer }
+    ExplainedRule { rule: RuleName(rule.clone()), shadow: *shadow, binds: *binds, says, key, cost, limit, answer }
 }
 
 #[cfg(test)]
@@ -205,7 +213,7 @@ mod tests {
                 let number = |at: usize| numbers[(index + at) % numbers.len()];
                 let answer = Answer {
                     allowed,
-                    rule,
+                    rule: RuleName(rule.into()),
                     limit: number(0),
                     remaining: number(1),
                     retry_after_us: number(2),

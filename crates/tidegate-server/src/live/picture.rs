@@ -219,8 +219,7 @@ fn of_policy(state: PolicyState) -> PolicyPicture {
 
 /// Those of the policy in its order, then the others that have decided.
 fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
-    let mut counts: BTreeMap<&str, RuleCounts> =
-        counts.into_iter().map(|(rule, counts)| (rule.as_str(), counts)).collect();
+    let mut counts: BTreeMap<Name, RuleCounts> = counts.into_iter().collect();
     let mut of_policy = Vec::new();
     for rule in policy.rules() {
         let name = rule.name().as_str();
@@ -235,7 +234,7 @@ fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
     let decided =
         |counts: &RuleCounts| counts.allowed + counts.refused + counts.shadow_allowed + counts.shadow_refused > 0;
     let others = counts.into_iter().filter(|(_, counts)| decided(counts));
-    of_policy.into_iter().chain(others.map(|(rule, counts)| rule_picture(rule, None, counts))).collect()
+    of_policy.into_iter().chain(others.map(|(rule, counts)| rule_picture(rule.as_str(), None, counts))).collect()
 }
 
 fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePicture {
@@ -302,7 +301,7 @@ fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
         question.key = texts.into_iter().next();
         return Some(question);
     }
-    let known = policy.rules().find(|known| known.name() == *rule)?;
+    let known = policy.rules().find(|known| known.name() == rule)?;
     question.rule = Some(rule.as_str().into());
     match known.key_attributes() {
         None if key.is_composite() => return None,

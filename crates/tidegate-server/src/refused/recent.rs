@@ -52,6 +52,7 @@ impl Recent {
             return;
         }
         let key = key.clone().into_owned();
+        let rule = rule.clone();
         let latest = RecentRefusal { rule, key, times: 1, cost, capacity, limit, inline, retry_after, at, turn };
         if self.refusals.len() < MOST_RECENT {
             self.refusals.push(latest);
@@ -78,7 +79,7 @@ mod tests {
         let at = Micros::ZERO;
         recent.add(
             number,
-            &Refusal { rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at },
+            &Refusal { rule: &rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at },
         );
     }
 

@@ -199,12 +199,10 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
         }
     };
     // What no rule limits has no limit, and who is blocked has no time to wait for.
-    let limited = !decision.is_unlimited();
-    let waits = !decision.is_blocked();
-    integer("limit", limited.then(|| signed(decision.capacity())));
-    integer("remaining", limited.then(|| signed(decision.remaining())));
-    integer("retry_after_us", waits.then(|| micros(decision.retry_after())));
-    integer("reset_after_us", waits.then(|| micros(decision.reset_after())));
+    integer("limit", decision.capacity().map(signed));
+    integer("remaining", decision.remaining().map(signed));
+    integer("retry_after_us", decision.retry_after().map(micros));
+    integer("reset_after_us", decision.reset_after().map(micros));
     integer("delay_us", Some(micros(decision.delay())));
     replies.bulk(b"degraded");
     replies.boolean(decision.is_degraded());

@@ -256,9 +256,9 @@ impl From<Decision> for Answer {
     fn from(decision: Decision) -> Answer {
         Answer {
             allowed: decision.is_allowed(),
-            remaining: decision.remaining(),
-            retry_after: Micros::from_duration(decision.retry_after()),
-            reset_after: Micros::from_duration(decision.reset_after()),
+            remaining: decision.remaining().unwrap_or(u64::MAX),
+            retry_after: decision.retry_after().map_or(Micros::MAX, Micros::from_duration),
+            reset_after: decision.reset_after().map_or(Micros::MAX, Micros::from_duration),
         }
     }
 }

@@ -127,7 +127,7 @@ impl Throttles {
                 if !verdict.allowed {
                     let meter = &self.limits[*limit].1.meter;
                     resp.app.refused.count(&Refusal {
-                        rule: INLINE_RULE,
+                        rule: &INLINE_RULE,
                         key: check.key(),
                         cost: check.cost(),
                         capacity: meter.capacity(),

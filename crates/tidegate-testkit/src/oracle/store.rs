@@ -44,9 +44,10 @@ impl OracleStore {
         let mut asks: Vec<Ask<'_>> = Vec::with_capacity(checks.len());
         for check in checks {
             let rule = check.meter().name();
-            let ask = Ask::of(check).ok_or_else(|| StoreError::Failed { source: Box::new(CustomKernel { rule }) })?;
+            let ask = Ask::of(check)
+                .ok_or_else(|| StoreError::Failed { source: Box::new(CustomKernel { rule: rule.clone() }) })?;
             if asks.iter().any(|other| (other.rule, other.limit, other.key) == (ask.rule, ask.limit, ask.key)) {
-                return Err(StoreError::SameStateTwice { rule });
+                return Err(StoreError::SameStateTwice { rule: rule.clone() });
             }
             asks.push(ask);
         }

@@ -43,13 +43,14 @@ impl Answer {
             Err(CheckError::Unsatisfiable { .. }) => return Ok(Answer::Impossible),
             Err(error) => return Err(error),
         };
-        let reset_after = Some(Micros::from_duration(decision.reset_after()));
+        let reset_after = decision.reset_after().map(Micros::from_duration);
+        let remaining = decision.remaining();
         Ok(if decision.is_allowed() {
             let delay = Micros::from_duration(decision.delay());
-            Answer::Allow { remaining: decision.remaining(), delay, reset_after }
+            Answer::Allow { remaining: remaining.unwrap_or(u64::MAX), delay, reset_after }
         } else {
-            let retry_after = Micros::from_duration(decision.retry_after());
-            Answer::Wait { retry_after, remaining: Some(decision.remaining()), reset_after }
+            let retry_after = decision.retry_after().map_or(Micros::MAX, Micros::from_duration);
+            Answer::Wait { retry_after, remaining, reset_after }
         })
     }
 

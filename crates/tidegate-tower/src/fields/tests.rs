@@ -78,7 +78,7 @@ fn quota_window_remaining_and_time_are_what_each_algorithm_means() {
 
 #[test]
 fn numbers_are_capped_and_names_survive() {
-    let name = Name::configured("50 % \"off\" \\ né").expect("a name");
+    let name = Name::from("50 % \"off\" \\ né");
     let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_day(1_000_000_000_000))));
     let decision = limiter.check("alice").expect("an answer");
     let partition = Some(*b"\0\x01hashed");
@@ -222,8 +222,8 @@ fn retry_after_is_seconds_or_a_date() {
 /// fields reads them: policy (name, q, w), limit (r, t), and Retry-After.
 fn pairs(limit: Limit, checks: usize) -> (String, i64, i64, i64, i64, Option<String>) {
     let limiter = Limiter::new(Policy::new().limit("per \"user\" é", limit));
-    let decision = *limiter.check_many(vec!["alice"; checks]).expect("valid").last().expect("valid");
-    let mut fields = RateLimitFields::new(&decision);
+    let decisions = limiter.check_many(vec!["alice"; checks]).expect("valid");
+    let mut fields = RateLimitFields::new(decisions.last().expect("valid"));
     limiter.for_each_meter("alice", |meter| fields.add(meter));
     let fields = fields.into_pairs();
     let value = |name| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone());

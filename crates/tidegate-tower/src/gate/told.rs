@@ -39,7 +39,7 @@ pub(super) struct OnlyPolicy {
     /// Of the meter whose it is.
     identity: u64,
     rule: Name,
-    capacity: u64,
+    capacity: Option<u64>,
     /// The rule's name, as it stands in a field.
     name: Box<[u8]>,
     field: HeaderValue,
@@ -75,7 +75,7 @@ impl Gate {
         // Unless another policy came in between.
         let only = identity.filter(|identity| meters.only() == Some(*identity));
         if let (Some(identity), Some(field), None) = (only, &policies, &self.settings.secret) {
-            let (rule, capacity) = (decision.rule(), decision.capacity());
+            let (rule, capacity) = (decision.rule().clone(), decision.capacity());
             let (name, field) = (Line::new().quoted(rule.as_str()).as_bytes().into(), lasting(field.clone()));
             // Of two threads the first one's is kept; both are right.
             let _ = self.only_policy.set(OnlyPolicy { identity, rule, capacity, name, field });
@@ -109,7 +109,7 @@ impl OnlyPolicy {
     /// Whether it is the policy of this decision, and there is no other.
     #[inline]
     fn is_all(&self, decision: &Decision, meters: &impl Meters) -> bool {
-        (self.rule, self.capacity) == (decision.rule(), decision.capacity()) && meters.only() == Some(self.identity)
+        (&self.rule, self.capacity) == (decision.rule(), decision.capacity()) && meters.only() == Some(self.identity)
     }
 
     #[inline]

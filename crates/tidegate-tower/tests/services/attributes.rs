@@ -150,7 +150,7 @@ fn a_policy_that_needs_an_attribute_which_the_layer_does_not_supply_does_not_sta
         layer(by_user().missing(Missing::Skip)),
         layer(by_user().missing(Missing::Shared)),
         layer(by_user().shadow()),
-        layer(Rule::new("orders", Setting::Blocked).key(["user"])),
+        layer(Rule::with_setting("orders", Setting::Blocked).key(["user"])),
         layer(Rule::new("one for all", Limit::per_hour(1)).key([""; 0])),
         RateLimitLayer::new(Limiter::new(Policy::new().rule(by_user()).limit("reads", Limit::per_hour(1))))
             .rule("reads"),

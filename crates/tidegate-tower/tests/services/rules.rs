@@ -61,7 +61,7 @@ async fn a_route_can_have_a_rule_of_its_own() {
 #[tokio::test]
 async fn what_is_blocked_is_forbidden_and_a_shadow_refuses_nobody() {
     let counts = Arc::new(CountingObserver::default());
-    let blocked = Policy::new().rule(Rule::new("closed", Setting::Blocked));
+    let blocked = Policy::new().rule(Rule::with_setting("closed", Setting::Blocked));
     let denied = Policy::new().limit("all", Limit::per_hour(9)).deny("ip", Condition::Equals(ALICE.into()));
     for policy in [blocked, denied] {
         let layer = RateLimitLayer::new(limiter(policy).0).http_attributes();

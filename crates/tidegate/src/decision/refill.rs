@@ -31,22 +31,22 @@ impl Limit {
     ///
     /// let limit = Limit::per_minute(60).burst(10);
     /// let limiter = Limiter::new(limit);
-    /// let decision = limiter.check_many(["alice"; 5])?[4];
-    /// assert!(decision.reset_after().as_secs() >= 4);
-    /// assert!(limit.more_after(&decision).as_secs() <= 1);
+    /// let decisions = limiter.check_many(["alice"; 5])?;
+    /// assert!(decisions[4].reset_after().is_some_and(|time| time.as_secs() >= 4));
+    /// assert!(limit.more_after(&decisions[4]).as_secs() <= 1);
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
     #[must_use]
     pub fn more_after(&self, decision: &Decision) -> Duration {
         if !decision.is_allowed() {
-            return decision.retry_after();
+            return decision.verdict.retry_after.to_duration();
         }
-        let whole = decision.reset_after();
+        let whole = decision.verdict.reset_after.to_duration();
         match self.algorithm() {
             // A stand-in counts by a share of the limit.
             AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if !decision.is_degraded() => {
                 // Units that are still to come after the next one.
-                let later = self.capacity().saturating_sub(decision.remaining()).saturating_sub(1);
+                let later = self.capacity().saturating_sub(decision.verdict.remaining).saturating_sub(1);
                 // In the steps in which the limit sees time: between two of them nothing comes.
                 let step = self.resolution().as_micros();
                 let steps = u128::from(later) * self.period().as_micros().div_ceil(step) / u128::from(self.count());
@@ -159,7 +159,7 @@ mod tests {
     fn whoever_is_refused_is_told_when_to_come_back() {
         let limit = limit("1/min");
         let (limiter, _) = limiter(limit);
-        let refused = limiter.check_many(["alice"; 2]).expect("answers")[1];
+        let refused = &limiter.check_many(["alice"; 2]).expect("answers")[1];
         assert_eq!(limit.more_after(&refused), Duration::from_secs(60));
         // The next unit comes sooner than all that was asked for.
         let limit = "10/min burst 10".parse::<Limit>().expect("a limit");

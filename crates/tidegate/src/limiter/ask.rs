@@ -64,10 +64,10 @@ impl<S: Store> Limiter<S> {
             let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
             let errors = round.into_errors();
             for (index, (verb, request)) in asked.iter().enumerate() {
-                let (Ok(resolution), None, decision) = (&resolved[index], &errors[index], decisions[index]) else {
+                let (Ok(resolution), None, decision) = (&resolved[index], &errors[index], &decisions[index]) else {
                     continue;
                 };
-                let decision = decision.unwrap_or_else(Decision::unlimited);
+                let decision = &decision.clone().unwrap_or_else(Decision::unlimited);
                 // What was admitted and not charged, because of another request, was only looked at.
                 let is_charged = is_carried_out || !decision.is_allowed();
                 let asked = (if is_charged { *verb } else { Verb::Peek }, *request);
@@ -89,11 +89,11 @@ impl<S: Store> Limiter<S> {
         &self,
         current: &'p Current,
         verb: Verb,
-        request: &Request<'r>,
+        request: &'r Request<'_>,
     ) -> Result<Resolution<'p, 'r>, CheckError> {
         let resolution = current.policy.resolve(request);
         for (rule, attribute) in &resolution.lacking {
-            self.inner.observers.tell_missing(*rule, attribute);
+            self.inner.observers.tell_missing(rule, attribute);
         }
         if let Some(problem) = resolution.problem {
             return Err(*problem);
@@ -106,7 +106,7 @@ impl<S: Store> Limiter<S> {
 
     /// Asks the shadow rules: a refused request is charged to none of them
     /// either, and a repeated one was charged when it was first answered.
-    async fn ask_shadows(&self, (verb, request): Asked<'_, '_>, resolution: &Resolution<'_, '_>, decision: Decision) {
+    async fn ask_shadows(&self, (verb, request): Asked<'_, '_>, resolution: &Resolution<'_, '_>, decision: &Decision) {
         let asked = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
         let shadows = if decision.is_repeated() { &[] } else { &*resolution.shadows };
         for shadow in shadows {
@@ -114,10 +114,9 @@ impl<S: Store> Limiter<S> {
             let Ok(check) = shadow.check(asked) else { continue };
             let mut verdicts = [Verdict::default()];
             if let Ok(at) = self.store().decide(&[check], &mut verdicts).await {
-                let (decision, Applied { key, meter, .. }) = (check.decision(verdicts[0]), shadow);
-                let (rule, &Request { cost, in_addition, .. }, limit) = (decision.rule(), request, meter.limit());
-                let event = Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: true };
-                self.inner.observers.tell(&event);
+                let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
+                let &Request { cost, in_addition, .. } = request;
+                self.inner.observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: true });
             }
         }
     }
@@ -125,7 +124,7 @@ impl<S: Store> Limiter<S> {
     /// Tells the observers of a decision.
     fn tell_of(
         &self,
-        decision: Decision,
+        decision: &Decision,
         decided: Option<Micros>,
         (verb, request): Asked<'_, '_>,
         resolution: &Resolution<'_, '_>,
@@ -134,10 +133,9 @@ impl<S: Store> Limiter<S> {
         if !observers.is_empty() {
             // Where the store was not needed, the observers get its time all the same.
             let at = decided.unwrap_or_else(|| self.store().clock().now());
-            let rule = decision.rule();
-            let (key, limit) = (resolution.key_of(rule).unwrap_or(&request.key), decision.limit());
+            let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
             let &Request { cost, in_addition, .. } = request;
-            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow: false });
+            observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: false });
         }
     }
 }
@@ -310,7 +308,7 @@ impl<'a> Round<'a> {
     /// The decision of each request, by the limit that binds; none where there
     /// is an error.
     fn decisions(&self) -> SmallVec<[Option<Decision>; 1]> {
-        let blocked = |line: &Resolution<'_, '_>| line.blocked_by.map(Decision::blocked);
+        let blocked = |line: &Resolution<'_, '_>| line.blocked_by.clone().map(Decision::blocked);
         let mut decisions: SmallVec<[_; 1]> =
             self.resolved.iter().map(|line| line.as_ref().ok().and_then(blocked)).collect();
         for ((index, applied), verdict) in self.limits().zip(&self.said) {
@@ -319,7 +317,10 @@ impl<'a> Round<'a> {
             if self.asked.len() > 1 && matches!(self.asked[index].0, Verb::Refund | Verb::Reset) {
                 decision = applied.meter.decision(Verdict { allowed: true, retry_after: Micros::ZERO, ..*verdict });
             }
-            decisions[index] = Some(decisions[index].map_or(decision, |other: Decision| other.and(decision)));
+            decisions[index] = Some(match decisions[index].take() {
+                Some(other) => Decision::and(other, decision),
+                None => decision,
+            });
         }
         decisions
     }

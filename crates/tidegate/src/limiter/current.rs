@@ -194,7 +194,7 @@ impl<S: Store> Limiter<S> {
     ///     assert!(limiter.allow("alice"));
     /// }
     /// limiter.set_policy(Limit::per_day(20))?;
-    /// assert_eq!(limiter.peek("alice")?.remaining(), 12);
+    /// assert_eq!(limiter.peek("alice")?.remaining(), Some(12));
     /// limiter.set_policy(Limit::per_day(5))?;
     /// assert!(!limiter.allow("alice"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -89,7 +89,7 @@ impl<S: ImmediateStore> Limiter<S> {
             for (check, verdict) in checks.iter().zip(verdicts) {
                 if is_current || !verdict.allowed {
                     let decision = check.decision(*verdict);
-                    self.tell_of_one(check, decision, at);
+                    self.tell_of_one(check, &decision, at);
                     decisions.push(decision);
                 } else {
                     self.give_back_now(*check);
@@ -101,12 +101,11 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     #[inline]
-    fn tell_of_one(&self, check: &Check<'_>, decision: Decision, at: Micros) {
+    fn tell_of_one(&self, check: &Check<'_>, decision: &Decision, at: Micros) {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
-            let (rule, key, limit) = (decision.rule(), check.key(), check.meter().limit());
-            let (verb, cost, in_addition, shadow) = (check.verb(), check.cost(), false, false);
-            observers.tell(&Event { rule, key, verb, cost, in_addition, decision, limit, at, shadow });
+            let (key, verb, cost) = (check.key(), check.verb(), check.cost());
+            observers.tell(&Event { key, verb, cost, in_addition: false, decision, at, shadow: false });
         }
     }
 

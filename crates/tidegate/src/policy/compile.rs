@@ -35,7 +35,7 @@ impl Compiled {
         }
         let (denied, allowed) = (maker.list(&policy.denied)?, maker.list(&policy.allowed)?);
         maker.attributes.mark_addresses(&maker.addresses);
-        let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name.as_str(), number)).collect();
+        let by_name = rules.iter().enumerate().map(|(number, rule)| (rule.name.clone(), number)).collect();
         let Maker { attributes, meters, former, .. } = maker;
         let (attributes, index, by_name) = (Arc::new(attributes), Arc::new(index), Arc::new(by_name));
         let (rules, meters, former) = (rules.into(), meters.into(), former.into());
@@ -101,17 +101,17 @@ impl<'l> Maker<'l> {
     fn with_candidate(&mut self, rule: &Rule) -> Result<Vec<CompiledRule>, ConfigError> {
         let mut rules = vec![self.rule(rule)?];
         if let Some(limit) = rule.candidate {
-            let name = Name::configured(&format!("{} (candidate)", rule.name))?;
+            let name = Name::from(format!("{} (candidate)", rule.name));
             let twin = Rule { name, standard: Standard::Setting(limit.into()), mode: Mode::Shadow, ..rule.clone() };
             let twin = self.rule(&Rule { overrides: Vec::new(), tiers: Vec::new(), ..twin })?;
-            rules.push(CompiledRule { candidate_of: Some(rule.name), ..twin });
+            rules.push(CompiledRule { candidate_of: Some(rule.name.clone()), ..twin });
         }
         Ok(rules)
     }
 
     fn rule(&mut self, rule: &Rule) -> Result<CompiledRule, ConfigError> {
-        if self.names.insert(rule.name, ()).is_some() {
-            return Err(ConfigError::DuplicateRule { name: rule.name.as_str() });
+        if self.names.insert(rule.name.clone(), ()).is_some() {
+            return Err(ConfigError::DuplicateRule { name: rule.name.clone() });
         }
         let conditions = self.list(&rule.conditions)?;
         let key = match &rule.key {
@@ -137,7 +137,7 @@ impl<'l> Maker<'l> {
             }
         }
         let compiled = CompiledRule {
-            name: rule.name,
+            name: rule.name.clone(),
             candidate_of: None,
             conditions,
             key,
@@ -213,7 +213,7 @@ impl<'l> Maker<'l> {
         match setting {
             Setting::Unlimited => Effect::Unlimited,
             Setting::Blocked => Effect::Blocked,
-            Setting::Limit(limit) => self.meter(rule, Meter::new(rule.name, limit)),
+            Setting::Limit(limit) => self.meter(rule, Meter::new(&rule.name, limit)),
         }
     }
 
@@ -221,7 +221,7 @@ impl<'l> Maker<'l> {
     fn meter(&mut self, rule: &Rule, meter: Meter) -> Effect {
         let meter = rule.made_ready(meter);
         let next = self.meters.len();
-        let number = *self.numbers.entry((meter.name(), meter.meaning().into())).or_insert(next);
+        let number = *self.numbers.entry((meter.name().clone(), meter.meaning().into())).or_insert(next);
         if number == next {
             self.meters.push(meter);
         }

@@ -11,7 +11,7 @@ use super::network::first_bits;
 use super::rule::{KeyAttribute, Missing, Mode, RuleCost, Value};
 use super::values::{Attribute, Values};
 use crate::name::Name;
-use crate::request::{Key, KeyPart, Request};
+use crate::request::{Key, KeyPart, Part, Request};
 
 pub(super) struct CompiledRule {
     pub(super) name: Name,
@@ -37,7 +37,7 @@ pub(super) struct CompiledKey {
 
 impl CompiledKey {
     /// The name of the attribute that the request has, and its value.
-    fn find<'r>(&self, values: &Values<'r>) -> Option<(&str, KeyPart<'r>)> {
+    fn find<'r>(&self, values: &Values<'r>) -> Option<(&str, Part<'r>)> {
         let mut names = self.first_of.iter().zip(&self.how.names);
         names.find_map(|(attribute, name)| Some((name.as_str(), values.get(*attribute)?)))
     }
@@ -102,7 +102,7 @@ impl CompiledRule {
 
     /// Whether a request that asks a rule of this name asks this one.
     pub(super) fn is_asked_as(&self, name: &str) -> bool {
-        self.name.as_str() == name || self.candidate_of.is_some_and(|rule| rule.as_str() == name)
+        self.name.as_str() == name || self.candidate_of.as_ref().is_some_and(|rule| rule == name)
     }
 
     pub(super) fn matches(&self, values: &Values<'_>) -> bool {
@@ -156,7 +156,7 @@ impl CompiledRule {
         let same = self.patterns.iter().find(is_same).filter(|_| matches!(value, Value::Matching(_)));
         same.map(|(_, _, effect)| *effect).unwrap_or_else(|| {
             let mut values = Values::new(known);
-            values.set(attribute, KeyPart::Bytes(text.as_bytes()));
+            values.set(attribute, Part::Bytes(text.as_bytes()));
             self.effect(&values)
         })
     }
@@ -187,18 +187,15 @@ impl CompiledRule {
     }
 
     /// Whose limit it is.
-    pub(super) fn key_of<'r>(&self, request: &Request<'r>, values: &Values<'r>) -> Key<'r> {
-        let Some(attributes) = &self.key else { return request.key.clone() };
+    pub(super) fn key_of<'r>(&self, request: &'r Request<'_>, values: &Values<'r>) -> Key<'r> {
+        let Some(attributes) = &self.key else { return Key::from(&request.key) };
         if let [CompiledKey { first_of, how }] = &**attributes
             && let [attribute] = **first_of
             && let Some(value) = values.get(attribute)
         {
-            return match part(how, value) {
-                Part::AsIs(value) => Key::part(value),
-                Part::Text(text) => Key::from(text),
-            };
+            return Key::part(part(how, value));
         }
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(2 * attributes.len() + 1);
+        let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(2 * attributes.len() + 1);
         let mut missing = Vec::new();
         for CompiledKey { how, .. } in attributes.iter().filter(|key| key.is_missing(values)) {
             missing.push(format!("no {}", how.shown()));
@@ -206,50 +203,36 @@ impl CompiledRule {
         // Where something is missing, the first part says what, and an empty one at
         // the end stands for it: no list of values is as long.
         if !missing.is_empty() {
-            parts.push(Part::Text(format!("({})", missing.join(", "))));
+            parts.push(format!("({})", missing.join(", ")).into());
         }
         for key in attributes {
             let Some((name, value)) = key.find(values) else { continue };
             // Where it could have been another attribute, the name says which it was.
             if key.first_of.len() > 1 {
-                parts.push(Part::Text(name.to_owned()));
+                parts.push(name.into());
             }
             parts.push(part(&key.how, value));
         }
         for key in attributes.iter().filter(|key| key.is_missing(values)) {
-            parts.extend(key.first_of.iter().take(2).map(|_| Part::AsIs(KeyPart::Bytes(b""))));
+            parts.extend(key.first_of.iter().take(2).map(|_| KeyPart::from("")));
         }
-        Key::of(parts.iter().map(Part::as_key_part))
+        Key::of(parts)
     }
 }
 
 /// A value as it stands in a key.
-enum Part<'r> {
-    AsIs(KeyPart<'r>),
-    Text(String),
-}
-
-impl Part<'_> {
-    fn as_key_part(&self) -> KeyPart<'_> {
-        match self {
-            Part::AsIs(part) => *part,
-            Part::Text(text) => KeyPart::Bytes(text.as_bytes()),
-        }
-    }
-}
-
-fn part<'r>(how: &KeyAttribute, value: KeyPart<'r>) -> Part<'r> {
-    let is_address = matches!(value, KeyPart::Address(_)) || how.is_address;
+fn part<'r>(how: &KeyAttribute, value: Part<'r>) -> KeyPart<'r> {
+    let is_address = matches!(value, Part::Address(_)) || how.is_address;
     if let Some(address) = is_address.then(|| address(value)).flatten() {
         let address = address.to_canonical();
         let bits = if address.is_ipv4() { how.ipv4_bits } else { how.ipv6_bits };
-        return Part::AsIs(KeyPart::Address(first_bits(address, bits)));
+        return first_bits(address, bits).into();
     }
     if how.ignores_case {
         let folded = value.with_bytes(|bytes| std::str::from_utf8(bytes).map(str::to_lowercase));
         if let Ok(folded) = folded {
-            return Part::Text(folded);
+            return folded.into();
         }
     }
-    Part::AsIs(value)
+    value.into()
 }

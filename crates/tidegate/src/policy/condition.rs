@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::glob;
 use super::network::Network;
-use crate::request::KeyPart;
+use crate::request::Part;
 
 /// A question about one attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub enum Condition {
 
 impl Condition {
     /// Whether it holds for what the attribute is.
-    pub(super) fn holds(&self, value: Option<KeyPart<'_>>) -> bool {
+    pub(super) fn holds(&self, value: Option<Part<'_>>) -> bool {
         let Some(value) = value else { return matches!(self, Condition::Absent) };
         match self {
             Condition::Equals(wanted) => value.with_bytes(|bytes| bytes == wanted.as_bytes()),
@@ -56,11 +56,11 @@ impl fmt::Display for Condition {
 }
 
 /// An attribute as an address, if it is one.
-pub(super) fn address(value: KeyPart<'_>) -> Option<IpAddr> {
+pub(super) fn address(value: Part<'_>) -> Option<IpAddr> {
     match value {
-        KeyPart::Address(address) => Some(address),
-        KeyPart::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
-        KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) => None,
+        Part::Address(address) => Some(address),
+        Part::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+        Part::Number(_) | Part::Negative(_) | Part::Uuid(_) => None,
     }
 }
 
@@ -70,19 +70,19 @@ mod tests {
 
     #[test]
     fn each_condition_holds_for_what_it_says() {
-        let text = |text: &'static str| Some(KeyPart::from(text));
+        let text = |text: &'static str| Some(Part::Bytes(text.as_bytes()));
         let network = Condition::Within("10.0.0.0/8".parse().expect("a network"));
         for (condition, value, holds) in [
             (Condition::Equals("a".into()), text("a"), true),
             (Condition::Equals("a".into()), text("A"), false),
-            (Condition::Equals("7".into()), Some(KeyPart::Number(7)), true),
+            (Condition::Equals("7".into()), Some(Part::Number(7)), true),
             (Condition::Equals(String::new()), None, false),
             (Condition::StartsWith("/api/".into()), text("/api/x"), true),
             (Condition::StartsWith("/api/".into()), text("/ap"), false),
             (Condition::Matches("/api/*/x".into()), text("/api/v1/x"), true),
             (Condition::Matches("*".into()), None, false),
             (network.clone(), text("10.1.2.3"), true),
-            (network.clone(), Some(KeyPart::Address([10, 0, 0, 1].into())), true),
+            (network.clone(), Some(Part::Address([10, 0, 0, 1].into())), true),
             (network.clone(), text("11.1.2.3"), false),
             (network, text("alice"), false),
             (Condition::Present, text(""), true),

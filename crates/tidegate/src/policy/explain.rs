@@ -8,7 +8,7 @@ use super::rule::{Missing, Mode};
 use super::values::Values;
 use crate::decision::Decision;
 use crate::name::Name;
-use crate::request::{KeyPart, Request};
+use crate::request::{Part, Request};
 use crate::store::CheckError;
 
 /// What every rule of a policy says of a request, without charging anything.
@@ -100,7 +100,7 @@ pub(crate) struct Draft<'p, 'r> {
 impl Compiled {
     /// Goes through all rules, one after the other: the obvious way, which the
     /// index has to agree with.
-    pub(crate) fn drafts<'p, 'r>(&'p self, request: &Request<'r>) -> Result<Vec<Draft<'p, 'r>>, CheckError> {
+    pub(crate) fn drafts<'p, 'r>(&'p self, request: &'r Request<'_>) -> Result<Vec<Draft<'p, 'r>>, CheckError> {
         let values = self.values(request)?;
         let listed = self.is_listed(&values);
         let mut any = false;
@@ -128,7 +128,7 @@ impl Compiled {
             };
             let is_chosen = matches!(say, Ok(_) | Err(Say::Unlimited | Say::Blocked));
             let chosen_by = if is_chosen { self.chosen_by(rule, &values) } else { None };
-            drafts.push(Draft { rule: rule.name, shadow: rule.mode == Mode::Shadow, say, chosen_by });
+            drafts.push(Draft { rule: rule.name.clone(), shadow: rule.mode == Mode::Shadow, say, chosen_by });
         }
         Ok(drafts)
     }
@@ -136,7 +136,7 @@ impl Compiled {
     fn say<'p, 'r>(
         &'p self,
         number: usize,
-        request: &Request<'r>,
+        request: &'r Request<'_>,
         values: &Values<'r>,
     ) -> Result<Applied<'p, 'r>, Say> {
         let rule = &self.rules[number];
@@ -172,7 +172,7 @@ impl Compiled {
     }
 }
 
-fn text(value: KeyPart<'_>) -> String {
+fn text(value: Part<'_>) -> String {
     value.with_bytes(|bytes| bytes.escape_ascii().to_string())
 }
 
@@ -191,19 +191,19 @@ impl Explanation {
     /// What the rules say together.
     pub(crate) fn new(blocked_by: Option<Name>, rules: Vec<RuleExplanation>) -> Explanation {
         let answers = rules.iter().filter(|rule| !rule.shadow).filter_map(|rule| match &rule.say {
-            Say::Answers { answer, .. } => Some(**answer),
+            Say::Answers { answer, .. } => Some((**answer).clone()),
             _ => None,
         });
         // No wait helps a request that is an error.
         let never = |rule: &&RuleExplanation| !rule.shadow && rule.say.is_error();
-        let decision = match blocked_by.or_else(|| Some(rules.iter().find(never)?.rule)) {
+        let decision = match blocked_by.or_else(|| Some(rules.iter().find(never)?.rule.clone())) {
             Some(rule) => Decision::blocked(rule),
             None => answers.reduce(Decision::and).unwrap_or_else(Decision::unlimited),
         };
         let mut explanation = Explanation { decision, rules };
         for rule in &mut explanation.rules {
             let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked) || rule.say.is_error();
-            rule.binds = speaks && !rule.shadow && rule.rule == decision.rule();
+            rule.binds = speaks && !rule.shadow && rule.rule == *explanation.decision.rule();
         }
         explanation
     }
@@ -221,14 +221,18 @@ impl fmt::Display for Explanation {
         let decision = &self.decision;
         let error = self.rules.iter().find(|rule| rule.binds && rule.say.is_error());
         match (decision.is_allowed(), decision.is_blocked()) {
-            (true, _) if decision.is_unlimited() => writeln!(f, "allowed: no rule limits it")?,
-            (true, _) => writeln!(f, "allowed: {} left by {:?}", decision.remaining(), decision.rule())?,
-            (false, true) if decision.rule() == DENIED => writeln!(f, "refused: it is denied, before every rule")?,
+            (true, _) => match decision.remaining() {
+                None => writeln!(f, "allowed: no rule limits it")?,
+                Some(remaining) => writeln!(f, "allowed: {remaining} left by {:?}", decision.rule())?,
+            },
+            (false, true) if *decision.rule() == DENIED => writeln!(f, "refused: it is denied, before every rule")?,
             (false, true) => match error {
                 Some(RuleExplanation { rule, say, .. }) => writeln!(f, "error by {rule:?}: {say}")?,
                 None => writeln!(f, "refused for good by {:?}", decision.rule())?,
             },
-            (false, false) => writeln!(f, "refused by {:?}: again in {:?}", decision.rule(), decision.retry_after())?,
+            (false, false) => {
+                writeln!(f, "refused by {:?}: again in {:?}", decision.rule(), decision.wait().to_duration())?;
+            }
         }
         for RuleExplanation { rule, say, chosen_by, shadow, binds } in &self.rules {
             let shadow = if *shadow { " (shadow)" } else { "" };
@@ -260,10 +264,10 @@ impl fmt::Display for Say {
             Say::Blocked => f.write_str("lets nothing pass"),
             Say::Unsatisfiable { cost, limit } => write!(f, "{limit} can never let a cost of {cost} pass"),
             Say::Answers { key, cost, limit, answer } if answer.is_allowed() => {
-                write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.remaining())
+                write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.verdict().remaining)
             }
             Say::Answers { key, cost, limit, answer } => {
-                write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {:?}", answer.retry_after())
+                write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {:?}", answer.wait().to_duration())
             }
         }
     }

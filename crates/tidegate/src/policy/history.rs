@@ -37,7 +37,7 @@ pub(crate) struct History {
 
 /// Which rule of a former policy a rule is. One without a name is called by
 /// its limit's words, which change with the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RuleId {
     Named(Name),
     Unnamed(u32),
@@ -128,7 +128,7 @@ impl History {
     /// Numbers rules without names: one of the same words is the same rule,
     /// the others follow those that are gone, in their order.
     fn number(&mut self, policy: &Policy) -> Vec<(Name, u32)> {
-        let unnamed: Vec<Name> = policy.rules().filter(|rule| is_unnamed(rule)).map(|rule| rule.name).collect();
+        let unnamed: Vec<Name> = policy.rules().filter(|rule| is_unnamed(rule)).map(|rule| rule.name.clone()).collect();
         let gone = self.unnamed.iter().filter(|(name, _)| !unnamed.contains(name)).map(|(_, serial)| *serial);
         let mut free = gone.collect::<Vec<u32>>().into_iter();
         let mut numbered = Vec::with_capacity(unnamed.len());
@@ -146,7 +146,7 @@ impl History {
     fn id_of(&self, rule: &Rule) -> RuleId {
         match self.unnamed.iter().find(|(name, _)| *name == rule.name) {
             Some((_, serial)) => RuleId::Unnamed(*serial),
-            None => RuleId::Named(rule.name),
+            None => RuleId::Named(rule.name.clone()),
         }
     }
 
@@ -168,7 +168,7 @@ impl Past {
             return Ok(());
         }
         if self.limits.len() >= MAX_FORMER {
-            return Err(ConfigError::TooManyChanges { rule: rule.name.as_str(), bound: MAX_FORMER });
+            return Err(ConfigError::TooManyChanges { rule: rule.name.clone(), bound: MAX_FORMER });
         }
         self.limits.push(Limited { key: rule.key.clone(), meter: meter.clone(), until });
         Ok(())
@@ -190,7 +190,7 @@ impl Place {
 /// there twice, the first counts.
 fn places(rule: &Rule) -> HashMap<Place, Option<Meter>> {
     let meter = |setting: &Setting| match setting {
-        Setting::Limit(limit) => Some(rule.made_ready(Meter::new(rule.name, *limit))),
+        Setting::Limit(limit) => Some(rule.made_ready(Meter::new(&rule.name, *limit))),
         Setting::Unlimited | Setting::Blocked => None,
     };
     let standard = match &rule.standard {

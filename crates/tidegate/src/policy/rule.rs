@@ -198,13 +198,27 @@ pub(super) enum Mode {
 
 impl Rule {
     /// A rule for all requests, with the request's own key.
-    pub fn new(name: impl Into<Name>, setting: impl Into<Setting>) -> Rule {
-        Rule::with(name.into(), Standard::Setting(setting.into()))
+    ///
+    /// ```
+    /// use tidegate::Rule;
+    ///
+    /// let rule = Rule::new(format!("tenant {}", 7), "5/min".parse()?);
+    /// # assert_eq!((rule.name().as_str(), rule.in_words().as_str()), ("tenant 7", "5/min"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    pub fn new(name: impl Into<Name>, limit: Limit) -> Rule {
+        Rule::with_setting(name, limit.into())
+    }
+
+    /// A rule that may also lift every limit, or block all requests, where
+    /// nothing more special is set.
+    pub fn with_setting(name: impl Into<Name>, setting: Setting) -> Rule {
+        Rule::with(name.into(), Standard::Setting(setting))
     }
 
     /// A rule for a limit that is named already, or a custom kernel.
     pub fn of_meter(meter: Meter) -> Rule {
-        Rule::with(meter.name(), Standard::Meter(meter))
+        Rule::with(meter.name().clone(), Standard::Meter(meter))
     }
 
     fn with(name: Name, standard: Standard) -> Rule {
@@ -324,7 +338,7 @@ impl Rule {
     /// let climb = WarmUp::new(10, Duration::from_secs(600))?;
     /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(100)).warm_up(climb));
     /// let decision = limiter.peek("somebody new").expect("an answer");
-    /// assert_eq!((decision.capacity(), decision.remaining()), (100, 10));
+    /// assert_eq!((decision.capacity(), decision.remaining()), (Some(100), Some(10)));
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
     pub fn warm_up(mut self, warm_up: WarmUp) -> Rule {
@@ -334,8 +348,8 @@ impl Rule {
 
     /// Its name.
     #[must_use]
-    pub fn name(&self) -> Name {
-        self.name
+    pub fn name(&self) -> &Name {
+        &self.name
     }
 
     /// Whether it only watches.

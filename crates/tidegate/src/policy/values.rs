@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::condition::address;
-use crate::request::KeyPart;
+use crate::request::Part;
 use crate::store::CheckError;
 
 /// The attributes that a policy knows, by number.
@@ -38,7 +38,7 @@ impl Attributes {
     }
 
     /// A value as the policy uses it.
-    pub(super) fn normalised<'r>(&self, attribute: Attribute, value: KeyPart<'r>) -> Result<KeyPart<'r>, CheckError> {
+    pub(super) fn normalised<'r>(&self, attribute: Attribute, value: Part<'r>) -> Result<Part<'r>, CheckError> {
         if !self.addresses.contains(&attribute) {
             return Ok(value.canonical());
         }
@@ -46,7 +46,7 @@ impl Attributes {
             attribute: self.name(attribute).into(),
             value: value.with_bytes(|bytes| String::from_utf8_lossy(bytes).into()),
         };
-        Ok(KeyPart::Address(address(value).ok_or_else(error)?.to_canonical()))
+        Ok(Part::Address(address(value).ok_or_else(error)?.to_canonical()))
     }
 
     pub(super) fn name(&self, number: Attribute) -> &str {
@@ -63,8 +63,8 @@ impl Attributes {
 
 /// The values of a request, by the numbers of their attributes.
 pub(super) struct Values<'r> {
-    values: [Option<KeyPart<'r>>; INLINE],
-    more: Vec<Option<KeyPart<'r>>>,
+    values: [Option<Part<'r>>; INLINE],
+    more: Vec<Option<Part<'r>>>,
 }
 
 /// Attributes of a policy that need no allocation.
@@ -75,7 +75,7 @@ impl<'r> Values<'r> {
         Values { values: [None; INLINE], more: vec![None; known.saturating_sub(INLINE)] }
     }
 
-    pub(super) fn set(&mut self, attribute: Attribute, value: KeyPart<'r>) {
+    pub(super) fn set(&mut self, attribute: Attribute, value: Part<'r>) {
         let number = usize::from(attribute);
         match number.checked_sub(INLINE) {
             None => self.values[number] = Some(value),
@@ -83,7 +83,7 @@ impl<'r> Values<'r> {
         }
     }
 
-    pub(super) fn get(&self, attribute: Attribute) -> Option<KeyPart<'r>> {
+    pub(super) fn get(&self, attribute: Attribute) -> Option<Part<'r>> {
         let number = usize::from(attribute);
         match number.checked_sub(INLINE) {
             None => self.values[number],
@@ -92,7 +92,7 @@ impl<'r> Values<'r> {
     }
 
     /// Those that are there.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Attribute, KeyPart<'r>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Attribute, Part<'r>)> {
         let all = self.values.iter().chain(&self.more).enumerate();
         all.filter_map(|(number, value)| Some((number as Attribute, (*value)?)))
     }

@@ -8,46 +8,34 @@ pub(crate) enum Attributes<'a> {
     #[default]
     None,
     /// Enough for most, without an allocation.
-    Few {
-        list: [Attribute<'a>; FEW],
-        count: usize,
-    },
+    Few([Option<Attribute<'a>>; 4]),
     Many(Vec<Attribute<'a>>),
 }
 
 type Attribute<'a> = (&'a str, KeyPart<'a>);
 
-const FEW: usize = 4;
-const EMPTY: Attribute<'static> = ("", KeyPart::Number(0));
-
 impl<'a> Attributes<'a> {
     pub(crate) fn add(&mut self, name: &'a str, value: KeyPart<'a>) {
         match self {
-            Attributes::None => {
-                let mut list = [EMPTY; FEW];
-                list[0] = (name, value);
-                *self = Attributes::Few { list, count: 1 };
-            }
-            Attributes::Few { list, count } if *count < FEW => {
-                list[*count] = (name, value);
-                *count += 1;
-            }
-            Attributes::Few { list, .. } => {
-                let mut many = list.to_vec();
-                many.push((name, value));
-                *self = Attributes::Many(many);
-            }
+            Attributes::None => *self = Attributes::Few([Some((name, value)), None, None, None]),
+            Attributes::Few(list) => match list.iter_mut().find(|place| place.is_none()) {
+                Some(place) => *place = Some((name, value)),
+                None => {
+                    let list = std::mem::take(list).into_iter().flatten();
+                    *self = Attributes::Many(list.chain([(name, value)]).collect());
+                }
+            },
             Attributes::Many(many) => many.push((name, value)),
         }
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Attribute<'a>> {
-        let list: &[Attribute<'a>] = match self {
-            Attributes::None => &[],
-            Attributes::Few { list, count } => &list[..*count],
-            Attributes::Many(many) => many,
+        let (few, many): (&[Option<Attribute<'a>>], &[Attribute<'a>]) = match self {
+            Attributes::None => (&[], &[]),
+            Attributes::Few(few) => (few, &[]),
+            Attributes::Many(many) => (&[], many),
         };
-        list.iter()
+        few.iter().flatten().chain(many)
     }
 }
 
@@ -60,7 +48,7 @@ mod tests {
         let mut attributes = Attributes::default();
         let names = ["a", "b", "c", "d", "e", "f"];
         for (number, name) in names.into_iter().enumerate() {
-            attributes.add(name, KeyPart::Number(number as u64));
+            attributes.add(name, (number as u64).into());
             let known: Vec<&str> = attributes.iter().map(|(name, _)| *name).collect();
             assert_eq!(known, names[..=number]);
         }

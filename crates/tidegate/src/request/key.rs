@@ -42,7 +42,7 @@ impl<'a> Key<'a> {
         let mut writer = Writer::default();
         for part in parts {
             let mut text = Writer::default();
-            let bytes = part.bytes(&mut text);
+            let bytes = part.as_part().bytes(&mut text);
             let mut length = bytes.len();
             while length >= 0x80 {
                 writer.push(&[(length & 0x7f) as u8 | 0x80]);
@@ -105,13 +105,22 @@ impl<'a> Key<'a> {
 
     /// A key of one part.
     pub(crate) fn part(part: KeyPart<'a>) -> Key<'a> {
-        match part {
-            KeyPart::Bytes(bytes) => Key::borrowed(bytes),
-            KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) | KeyPart::Address(_) => Key::written(part),
+        match part.0 {
+            Text::Borrowed(part) => Key::borrowed_part(part),
+            Text::Boxed(bytes) => Key { bytes: Bytes::Boxed(bytes), parts: Parts::One },
+            Text::Shared(_) => Key::written(part.as_part()),
         }
     }
 
-    fn written(part: KeyPart<'_>) -> Key<'static> {
+    /// The same, of a part that is borrowed.
+    pub(crate) fn borrowed_part(part: Part<'a>) -> Key<'a> {
+        match part {
+            Part::Bytes(bytes) => Key::borrowed(bytes),
+            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => Key::written(part),
+        }
+    }
+
+    fn written(part: Part<'_>) -> Key<'static> {
         let mut writer = Writer::default();
         part.write_text(&mut writer);
         Key { bytes: writer.finish(), parts: Parts::One }
@@ -173,10 +182,46 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// One part of a [`Key`].
+/// One part of a [`Key`], or the value of an attribute: text, bytes, a number
+/// or an address, borrowed or owned.
+#[derive(Clone, Debug)]
+pub struct KeyPart<'a>(Text<'a>);
+
+#[derive(Clone, Debug)]
+enum Text<'a> {
+    Borrowed(Part<'a>),
+    Boxed(Box<[u8]>),
+    Shared(Arc<str>),
+}
+
+impl KeyPart<'_> {
+    #[inline]
+    pub(crate) fn as_part(&self) -> Part<'_> {
+        match &self.0 {
+            Text::Borrowed(part) => *part,
+            Text::Boxed(bytes) => Part::Bytes(bytes),
+            Text::Shared(text) => Part::Bytes(text.as_bytes()),
+        }
+    }
+}
+
+impl<'a> From<Part<'a>> for KeyPart<'a> {
+    fn from(part: Part<'a>) -> Self {
+        KeyPart(Text::Borrowed(part))
+    }
+}
+
+impl PartialEq for KeyPart<'_> {
+    fn eq(&self, other: &KeyPart<'_>) -> bool {
+        self.as_part() == other.as_part()
+    }
+}
+
+impl Eq for KeyPart<'_> {}
+
+/// One part of a key, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyPart<'a> {
+pub(crate) enum Part<'a> {
     /// Text or any other bytes, as they are.
     Bytes(&'a [u8]),
     /// A number: the same as its decimal text.
@@ -189,14 +234,14 @@ pub enum KeyPart<'a> {
     Address(IpAddr),
 }
 
-impl<'a> KeyPart<'a> {
+impl<'a> Part<'a> {
     fn bytes<'b>(self, text: &'b mut Writer) -> &'b [u8]
     where
         'a: 'b,
     {
         match self {
-            KeyPart::Bytes(bytes) => bytes,
-            KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) | KeyPart::Address(_) => {
+            Part::Bytes(bytes) => bytes,
+            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => {
                 self.write_text(text);
                 text.written()
             }
@@ -204,18 +249,18 @@ impl<'a> KeyPart<'a> {
     }
 
     /// The same, with an address of IPv4 as one of IPv4 whatever its clothes.
-    pub(crate) fn canonical(self) -> KeyPart<'a> {
+    pub(crate) fn canonical(self) -> Part<'a> {
         match self {
-            KeyPart::Address(address) => KeyPart::Address(address.to_canonical()),
-            KeyPart::Bytes(_) | KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) => self,
+            Part::Address(address) => Part::Address(address.to_canonical()),
+            Part::Bytes(_) | Part::Number(_) | Part::Negative(_) | Part::Uuid(_) => self,
         }
     }
 
     /// The bytes that the part is in a key.
     pub(crate) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
         match self {
-            KeyPart::Bytes(bytes) => look(bytes),
-            KeyPart::Number(_) | KeyPart::Negative(_) | KeyPart::Uuid(_) | KeyPart::Address(_) => {
+            Part::Bytes(bytes) => look(bytes),
+            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => {
                 look(self.bytes(&mut Writer::default()))
             }
         }
@@ -225,17 +270,17 @@ impl<'a> KeyPart<'a> {
         use fmt::Write;
         // A writer grows: formatting into it cannot fail.
         let _ = match self {
-            KeyPart::Bytes(bytes) => {
+            Part::Bytes(bytes) => {
                 writer.push(bytes);
                 Ok(())
             }
-            KeyPart::Uuid(bytes) => {
+            Part::Uuid(bytes) => {
                 writer.push(&bytes);
                 Ok(())
             }
-            KeyPart::Number(number) => write!(writer, "{number}"),
-            KeyPart::Negative(number) => write!(writer, "{number}"),
-            KeyPart::Address(address) => write!(writer, "{address}"),
+            Part::Number(number) => write!(writer, "{number}"),
+            Part::Negative(number) => write!(writer, "{number}"),
+            Part::Address(address) => write!(writer, "{address}"),
         };
     }
 }
@@ -286,109 +331,50 @@ impl fmt::Write for Writer {
     }
 }
 
-impl<'a> From<&'a str> for KeyPart<'a> {
-    fn from(text: &'a str) -> Self {
-        KeyPart::Bytes(text.as_bytes())
-    }
-}
-impl<'a> From<&'a String> for KeyPart<'a> {
-    fn from(text: &'a String) -> Self {
-        KeyPart::Bytes(text.as_bytes())
-    }
-}
-impl<'a> From<&'a [u8]> for KeyPart<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        KeyPart::Bytes(bytes)
-    }
-}
-impl From<IpAddr> for KeyPart<'_> {
-    fn from(address: IpAddr) -> Self {
-        KeyPart::Address(address)
-    }
-}
-
-/// Numbers are their digits: `42_u8` and `"42"` are one key.
-macro_rules! number {
-    ($part:expr, $($number:ty),+) => {$(
-        impl From<$number> for KeyPart<'_> {
-            fn from(number: $number) -> Self {
-                $part(number as _)
+/// What can be both a key and a part of one.
+macro_rules! part {
+    ($($from:ty => |$value:ident| $text:expr),+ $(,)?) => {$(
+        impl<'a> From<$from> for KeyPart<'a> {
+            #[inline]
+            fn from($value: $from) -> Self {
+                KeyPart($text)
             }
         }
-        impl From<$number> for Key<'_> {
-            fn from(number: $number) -> Self {
-                Key::written(number.into())
+        impl<'a> From<$from> for Key<'a> {
+            #[inline]
+            fn from(value: $from) -> Self {
+                Key::part(value.into())
             }
         }
     )+};
 }
 
-number!(KeyPart::Number, u8, u16, u32, u64, usize);
+part! {
+    &'a str => |text| Text::Borrowed(Part::Bytes(text.as_bytes())),
+    &'a String => |text| Text::Borrowed(Part::Bytes(text.as_bytes())),
+    &'a Arc<str> => |text| Text::Borrowed(Part::Bytes(text.as_bytes())),
+    &'a [u8] => |bytes| Text::Borrowed(Part::Bytes(bytes)),
+    String => |text| Text::Boxed(text.into_bytes().into()),
+    Vec<u8> => |bytes| Text::Boxed(bytes.into()),
+    Arc<str> => |text| Text::Shared(text),
+    [u8; 16] => |bytes| Text::Borrowed(Part::Uuid(bytes)),
+    IpAddr => |address| Text::Borrowed(Part::Address(address)),
+    Ipv4Addr => |address| Text::Borrowed(Part::Address(address.into())),
+    Ipv6Addr => |address| Text::Borrowed(Part::Address(address.into())),
+}
+
+/// Numbers are their digits: `42_u8` and `"42"` are one key.
+macro_rules! number {
+    ($part:expr, $($number:ty),+) => {part! { $($number => |number| Text::Borrowed($part(number as _))),+ }};
+}
+
+number!(Part::Number, u8, u16, u32, u64, usize);
 number!(signed, i8, i16, i32, i64, isize);
 
-fn signed(number: i64) -> KeyPart<'static> {
-    u64::try_from(number).map_or(KeyPart::Negative(number), KeyPart::Number)
+fn signed(number: i64) -> Part<'static> {
+    u64::try_from(number).map_or(Part::Negative(number), Part::Number)
 }
 
-impl From<[u8; 16]> for KeyPart<'_> {
-    fn from(bytes: [u8; 16]) -> Self {
-        KeyPart::Uuid(bytes)
-    }
-}
-impl From<[u8; 16]> for Key<'_> {
-    fn from(bytes: [u8; 16]) -> Self {
-        Key::written(bytes.into())
-    }
-}
-impl<'a> From<&'a Arc<str>> for KeyPart<'a> {
-    fn from(text: &'a Arc<str>) -> Self {
-        KeyPart::Bytes(text.as_bytes())
-    }
-}
-impl<'a> From<&'a Arc<str>> for Key<'a> {
-    fn from(text: &'a Arc<str>) -> Self {
-        Key::borrowed(text.as_bytes())
-    }
-}
-
-impl<'a> From<&'a str> for Key<'a> {
-    #[inline]
-    fn from(text: &'a str) -> Self {
-        Key::borrowed(text.as_bytes())
-    }
-}
-impl<'a> From<&'a String> for Key<'a> {
-    #[inline]
-    fn from(text: &'a String) -> Self {
-        Key::borrowed(text.as_bytes())
-    }
-}
-impl From<String> for Key<'_> {
-    fn from(text: String) -> Self {
-        Key { bytes: Bytes::Boxed(text.into_bytes().into_boxed_slice()), parts: Parts::One }
-    }
-}
-impl<'a> From<&'a [u8]> for Key<'a> {
-    #[inline]
-    fn from(bytes: &'a [u8]) -> Self {
-        Key::borrowed(bytes)
-    }
-}
-impl From<IpAddr> for Key<'_> {
-    fn from(address: IpAddr) -> Self {
-        Key::written(address.into())
-    }
-}
-impl From<Ipv4Addr> for Key<'_> {
-    fn from(address: Ipv4Addr) -> Self {
-        Key::written(IpAddr::V4(address).into())
-    }
-}
-impl From<Ipv6Addr> for Key<'_> {
-    fn from(address: Ipv6Addr) -> Self {
-        Key::written(IpAddr::V6(address).into())
-    }
-}
 /// The one key of a limiter without keys.
 impl From<()> for Key<'_> {
     #[inline]

@@ -46,32 +46,29 @@ pub struct Meter {
 impl Meter {
     /// A limit under a name.
     #[must_use]
-    pub fn new(name: Name, limit: Limit) -> Meter {
+    pub fn new(name: impl Into<Name>, limit: Limit) -> Meter {
         let kernel = match limit.kernel() {
             LimitKernel::Bucket(bucket) => MeterKernel::Bucket(bucket),
             LimitKernel::Window(window) => MeterKernel::Window(window),
             LimitKernel::Log(log) => MeterKernel::Heap(erase(log)),
         };
         let meaning = limit.to_string().into();
-        Meter::made_of(name, limit.capacity(), meaning, Some(limit), kernel)
+        Meter::made_of(name.into(), limit.capacity(), meaning, Some(limit), kernel)
     }
 
     /// A limit under its own words, such as `100/min`.
     #[must_use]
     pub fn unnamed(limit: Limit) -> Meter {
-        // Only a process that has configured 100,000 other names gets the
-        // bare word.
-        let name = Name::configured(&limit.to_string()).unwrap_or(Name::literal("limit"));
-        Meter::new(name, limit)
+        Meter::new(limit.to_string(), limit)
     }
 
     /// An algorithm of the user's own under a name, which no other kernel of
     /// the same type may have on the same store.
     #[must_use]
-    pub fn custom<K: Kernel>(name: Name, kernel: K) -> Meter {
+    pub fn custom<K: Kernel>(name: impl Into<Name>, kernel: K) -> Meter {
         let capacity = kernel.capacity();
         let meaning = std::any::type_name::<K>().into();
-        Meter::made_of(name, capacity, meaning, None, MeterKernel::Heap(erase(kernel)))
+        Meter::made_of(name.into(), capacity, meaning, None, MeterKernel::Heap(erase(kernel)))
     }
 
     /// The same limit, on keys that are made of these attributes, each the first
@@ -85,13 +82,13 @@ impl Meter {
             let names: Vec<String> = names.iter().map(escaped).collect();
             meaning.extend([" ", &names.join("|")]);
         }
-        self.identity = identity(self.name, &meaning);
+        self.identity = identity(&self.name, &meaning);
         self.meaning = meaning.into();
         self
     }
 
     fn made_of(name: Name, capacity: u64, meaning: Arc<str>, limit: Option<Limit>, kernel: MeterKernel) -> Meter {
-        let identity = identity(name, &meaning);
+        let identity = identity(&name, &meaning);
         let is_simple = kernel.is_narrow();
         let (largest_cost, on_failure, warm_up) = (kernel.capacity(), None, None);
         Meter { name, capacity, largest_cost, meaning, identity, on_failure, limit, warm_up, kernel, is_simple }
@@ -112,7 +109,7 @@ impl Meter {
             self.warm_up = Some(warm_up);
             self.is_simple = false;
             self.meaning = format!("{} warming up from {warm_up}", self.meaning).into();
-            self.identity = identity(self.name, &self.meaning);
+            self.identity = identity(&self.name, &self.meaning);
         }
         self
     }
@@ -128,7 +125,7 @@ impl Meter {
                 self.kernel = MeterKernel::Window(window.of_any_count());
                 self.is_simple = false;
                 self.meaning = self.meaning.replacen(&limit.count().to_string(), "any", 1).into();
-                self.identity = identity(self.name, &self.meaning);
+                self.identity = identity(&self.name, &self.meaning);
             }
         }
         self
@@ -138,7 +135,7 @@ impl Meter {
     /// custom kernel's is all of it.
     pub(crate) fn share(&self, processes: NonZeroU32) -> Meter {
         let Some(limit) = self.limit else { return self.clone() };
-        let share = Meter::new(self.name, limit.share(processes));
+        let share = Meter::new(&self.name, limit.share(processes));
         match &self.kernel {
             MeterKernel::Window(window) if window.is_of_any_count() => share.by_period(),
             MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => share,
@@ -156,14 +153,14 @@ impl Meter {
     /// A verdict on this limit, as a decision.
     #[inline]
     pub(crate) fn decision(&self, verdict: Verdict) -> Decision {
-        Decision::new(self.name, self.limit(), self.capacity, verdict)
+        Decision::new(self.name.clone(), self.limit(), self.capacity, verdict)
     }
 
     /// The name that decisions carry.
     #[must_use]
     #[inline]
-    pub fn name(&self) -> Name {
-        self.name
+    pub fn name(&self) -> &Name {
+        &self.name
     }
 
     /// What can pass at once, of a key that has used nothing.
@@ -283,7 +280,7 @@ impl fmt::Debug for Meter {
 
 /// The same in every process. It is not keyed: only those who write the
 /// policy choose what goes in.
-fn identity(name: Name, limit: &str) -> u64 {
+fn identity(name: &Name, limit: &str) -> u64 {
     let mut hash = Fnv::default();
     hash.write(&(name.as_str().len() as u64).to_le_bytes());
     hash.write(name.as_str().as_bytes());

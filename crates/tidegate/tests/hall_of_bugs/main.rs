@@ -56,5 +56,5 @@ fn passes(limiter: &Limiter, tries: u64) -> u64 {
 }
 
 fn remaining(limiter: &Limiter) -> u64 {
-    limiter.peek("alice").expect("an answer").remaining()
+    limiter.peek("alice").expect("an answer").remaining().expect("a limit")
 }

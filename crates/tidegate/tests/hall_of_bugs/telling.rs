@@ -16,10 +16,10 @@ fn row_25_the_wait_is_for_what_is_missing() {
     assert_eq!(passes(&limiter, 9), 5);
     clock.advance(Duration::from_millis(1_400));
     let wait = |cost| limiter.check(Request::new("alice").cost(cost)).expect("an answer").retry_after();
-    assert_eq!(wait(3), Duration::from_millis(1_600));
-    assert_eq!(wait(5), Duration::from_millis(3_600));
+    assert_eq!(wait(3), Some(Duration::from_millis(1_600)));
+    assert_eq!(wait(5), Some(Duration::from_millis(3_600)));
     assert!(takes(&limiter, 1));
-    assert_eq!(wait(1), Duration::from_millis(600));
+    assert_eq!(wait(1), Some(Duration::from_millis(600)));
 }
 
 /// Metron-Project/metron#629: once a limit was lowered below what was used
@@ -33,7 +33,7 @@ fn row_26_the_wait_is_right_after_a_limit_was_lowered() {
         // What does not fit yet moves when there is room: whoever returns may be told once more.
         let mut returns = 0;
         while !takes(&limiter, 1) {
-            let told = limiter.peek("alice").expect("an answer").retry_after();
+            let told = limiter.peek("alice").expect("an answer").retry_after().expect("a wait");
             assert!(told > Duration::ZERO, "{to}: refused without a time");
             clock.advance(told);
             returns += 1;
@@ -50,7 +50,7 @@ fn row_27_remaining_is_how_many_pass() {
         let (limiter, clock) = limiter(limit);
         for left in (0..5).rev() {
             let decision = limiter.check("alice").expect("an answer");
-            assert_eq!((decision.is_allowed(), decision.remaining()), (true, left), "{limit}");
+            assert_eq!((decision.is_allowed(), decision.remaining()), (true, Some(left)), "{limit}");
         }
         for step in 1..=50 {
             clock.set(Micros::new(START + step * 499_979));
@@ -93,7 +93,7 @@ fn row_30_nobody_is_let_go_before_the_promised_instant() {
     for limit in [Limit::per_second(3), limit("sliding-log 3/7s"), limit("sliding 3/7s"), limit("fixed 3/7s")] {
         let (limiter, clock) = limiter(limit);
         assert_eq!(passes(&limiter, 9), 3);
-        let told = limiter.peek("alice").expect("an answer").retry_after();
+        let told = limiter.peek("alice").expect("an answer").retry_after().expect("a wait");
         let mut waiter = Waiting::new(&limiter, 1);
         assert!(waiter.poll().is_none());
         clock.set(Micros::new(START + told.as_micros() as u64 - 1));

@@ -191,7 +191,7 @@ fn befalls_client(trial: &mut Trial, lease: Option<u64>, lost: u64, harm: impl F
     let (tally, _) = clients_of(&server, counted, lease, &harm);
     let limiter = limiter(&trial.store(&server.url()), RULE, counted, None);
     let left = eventually("what is left of a limit", || block_on(limiter.peek_async(KEY)));
-    let (charged, admitted) = (counted.capacity() - left.remaining(), tally.admitted);
+    let (charged, admitted) = (counted.capacity() - left.remaining().unwrap_or_default(), tally.admitted);
     // A reply that was lost may have been about a whole lease.
     let most = admitted + tally.in_doubt * lease.unwrap_or(1) + lost;
     findings.count_calls(&tally);

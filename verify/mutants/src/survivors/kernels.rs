@@ -168,15 +168,15 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "decision/refill.rs",
         function: "Limit::more_after",
-        from: "self.capacity().saturating_sub(decision.remaining()).saturating_sub(1)",
-        to: &["self.capacity().saturating_sub(decision.remaining()).wrapping_sub(1)"],
+        from: "self.capacity().saturating_sub(decision.verdict.remaining).saturating_sub(1)",
+        to: &["self.capacity().saturating_sub(decision.verdict.remaining).wrapping_sub(1)"],
         why: "Where nothing is used the whole is zero already, and nothing less.",
     },
     Survivor {
         file: "decision/refill.rs",
         function: "Limit::more_after",
-        from: "self.capacity().saturating_sub(decision.remaining())",
-        to: &["self.capacity().wrapping_sub(decision.remaining())"],
+        from: "self.capacity().saturating_sub(decision.verdict.remaining)",
+        to: &["self.capacity().wrapping_sub(decision.verdict.remaining)"],
         why: "No more remains than the capacity.",
     },
 ];

@@ -91,7 +91,7 @@ impl EmbeddedStore {
         for check in checks {
             let key = Self::key_of(check);
             if turns.iter().any(|turn| turn.key == key) {
-                return Err(StoreError::SameStateTwice { rule: check.meter().name() });
+                return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
             let limit = check.meter().limit().expect("a limit of ours");
             turns.push(Turn { key, task: Task::Decide { check: *check, limit, verb: check.verb() } });

@@ -283,13 +283,13 @@ impl Caller {
         for _ in 0..4 {
             let asked = self.limiter.check_async(wish.request().id(&id));
             let decision = self.charge("check by id", wish, self.longest(), asked).await;
-            if decision.is_some_and(|decision| !decision.is_degraded()) {
+            if decision.as_ref().is_some_and(|decision| !decision.is_degraded()) {
                 return;
             }
-            if decision.is_some_and(|decision| decision.is_repeated()) && !has_passed {
+            if decision.as_ref().is_some_and(tidegate::Decision::is_repeated) && !has_passed {
                 self.world.lock().judge.breaks(format!("{id} is answered as before, and never was"));
             }
-            has_passed |= decision.is_some_and(|decision| decision.is_allowed());
+            has_passed |= decision.as_ref().is_some_and(tidegate::Decision::is_allowed);
             sleep(Duration::from_millis(self.random.within(1..=100))).await;
         }
     }

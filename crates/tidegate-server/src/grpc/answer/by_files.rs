@@ -49,7 +49,7 @@ fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
 /// Counts charges: those that passed, or the limits that refused.
 fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
     for (asked, status) in asked.iter().zip(&answer.statuses) {
-        let (Some(rule), Hits::Charge(cost)) = (status.rule, asked.hits) else { continue };
+        let (Some(rule), Hits::Charge(cost)) = (&status.rule, asked.hits) else { continue };
         let counters = app.metrics.rule(rule);
         if status.shadow {
             counters.shadowed(status.shadow_refuses);

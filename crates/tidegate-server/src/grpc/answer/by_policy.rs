@@ -229,19 +229,21 @@ impl Say {
         let period = unit.map(Unit::period);
         let rest = unit.map(|unit| unit.rest(app.store().clock().now()));
         match self {
-            Say::Decided(decision) if decision.is_unlimited() => Line { allowed, ..Line::default() },
-            Say::Decided(decision) => Line {
-                allowed,
-                limit: Some(Shown {
-                    rule: Some(decision.rule()),
-                    name: Some(decision.rule().as_str().into()),
-                    capacity: decision.capacity(),
-                    period: decision.limit().map(|limit| limit.refill_time()).or(period),
-                }),
-                remaining: decision.remaining(),
-                retry_after: (!allowed && !decision.is_blocked()).then(|| decision.retry_after()),
-                reset_after: (allowed || !decision.is_blocked()).then(|| decision.reset_after()),
-                metadata: None,
+            Say::Decided(decision) => match decision.capacity() {
+                None => Line { allowed, ..Line::default() },
+                Some(capacity) => Line {
+                    allowed,
+                    limit: Some(Shown {
+                        rule: Some(decision.rule().clone()),
+                        name: Some(decision.rule().as_str().into()),
+                        capacity,
+                        period: decision.limit().map(|limit| limit.refill_time()).or(period),
+                    }),
+                    remaining: decision.remaining().unwrap_or_default(),
+                    retry_after: decision.retry_after().filter(|_| !allowed),
+                    reset_after: decision.reset_after(),
+                    metadata: None,
+                },
             },
             Say::Never { capacity } => Line {
                 allowed,

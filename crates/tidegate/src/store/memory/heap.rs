@@ -127,7 +127,7 @@ impl Heap {
 impl Entry {
     pub(super) fn new(fingerprint: u64, kernel: &HeapKernel, state: AnyState, label: Option<Label<'_>>) -> Entry {
         let until = kernel.forget_at(&state);
-        let label = label.map(|(rule, key)| Box::new((rule, key.clone().into_owned())));
+        let label = label.map(|(rule, key)| Box::new((rule.clone(), key.clone().into_owned())));
         Entry { fingerprint, until, state, kernel: Some(kernel.clone()), label }
     }
 

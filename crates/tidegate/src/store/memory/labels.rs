@@ -11,7 +11,7 @@ use crate::sync::{Mutex, lock};
 pub(super) type Listed = (Name, Key<'static>);
 
 /// The same, borrowed from a check.
-pub(super) type Label<'a> = (Name, &'a Key<'a>);
+pub(super) type Label<'a> = (&'a Name, &'a Key<'a>);
 
 pub(super) struct Labels {
     cells: Box<[Mutex<Option<Box<Listed>>>]>,
@@ -23,7 +23,7 @@ impl Labels {
     }
 
     pub(super) fn put(&self, slot: usize, label: Option<Label<'_>>) {
-        let label = label.map(|(rule, key)| Box::new((rule, key.clone().into_owned())));
+        let label = label.map(|(rule, key)| Box::new((rule.clone(), key.clone().into_owned())));
         *lock(&self.cells[slot]) = label;
     }
 

@@ -73,7 +73,7 @@ impl MemoryStore {
         for check in checks {
             let turn = self.turn(*check);
             if turns.iter().any(|other| other.has_same_state(&turn)) {
-                return Err(StoreError::SameStateTwice { rule: check.meter().name() });
+                return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
             turns.push(turn);
         }

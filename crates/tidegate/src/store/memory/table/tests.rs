@@ -351,11 +351,11 @@ fn a_name_moves_with_its_key() {
     for (number, name) in names.iter().enumerate() {
         let fingerprint = key(number as u64 % 4, 1 + number as u64 / 4 % 2 * 2, number as u64);
         let state = state(fingerprint, 100 + number as u64);
-        table.put_words(1, fingerprint, state, Some((rule, name))).expect("another key makes room");
+        table.put_words(1, fingerprint, state, Some((&rule, name))).expect("another key makes room");
         listed = 0;
         table.for_each(Micros::new(1), |fingerprint, _, label| {
             let number = fingerprint << 2 >> 4;
-            assert_eq!(label, Some((rule, names[number as usize].clone())));
+            assert_eq!(label, Some((rule.clone(), names[number as usize].clone())));
             listed += 1;
         });
     }
