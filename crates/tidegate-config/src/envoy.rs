@@ -52,7 +52,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate::store::Meter;
-use tidegate::{ConfigError, Limit, Micros, Name, Setting};
+use tidegate::{Limit, Micros, Name, Setting};
 
 use crate::reader::{Disk, Found, LARGEST_ALL, MOST_FILES, Reader, read_text, text_of, unreadable};
 use crate::report::{Collector, Mistake, Problem, Report};
@@ -219,8 +219,8 @@ impl EnvoyConfig {
     /// Makes the meters, whose names are kept for the life of the process.
     /// They take the place of the former ones of the same descriptors.
     /// Makes it ready to decide, with the former limits of its descriptors.
-    fn make_meters(&mut self, history: &History) -> Result<(), ConfigError> {
-        self.domains.values_mut().try_for_each(|level| level.make_meters(history))
+    fn make_meters(&mut self, history: &History) {
+        self.domains.values_mut().for_each(|level| level.make_meters(history));
     }
 
     /// What would be the history of another configuration from `now` on.
@@ -291,7 +291,7 @@ impl Level {
         siblings.exact.get(value).or_else(|| by_pattern().map(|(_, descriptor)| descriptor)).or(siblings.any.as_deref())
     }
 
-    fn make_meters(&mut self, history: &History) -> Result<(), ConfigError> {
+    fn make_meters(&mut self, history: &History) {
         for siblings in self.by_key.values_mut() {
             let Siblings { exact, patterns, any } = siblings;
             let patterns = patterns.iter_mut().map(|(_, configured)| configured);
@@ -303,10 +303,9 @@ impl Level {
                     }
                     limit.former = history.get(&configured.id).cloned().unwrap_or_default();
                 }
-                configured.below.make_meters(history)?;
+                configured.below.make_meters(history);
             }
         }
-        Ok(())
     }
 
     fn add_to(&self, history: &mut History, now: Micros) {

@@ -88,7 +88,7 @@ impl App {
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
-        let mut envoy = EnvoyLimiter::new(envoy, store)?;
+        let mut envoy = EnvoyLimiter::new(envoy, store);
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
         }

@@ -56,7 +56,10 @@ impl Watches {
         let files = app.settings.descriptor_files();
         if !files.is_empty() {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
-            let watch = watch_envoy(files, move |config| changed.envoy.set_config(config));
+            let watch = watch_envoy(files, move |config| {
+                changed.envoy.set_config(config);
+                Ok(())
+            });
             watches.envoy = Some(watch.report_to(teller(told, "the descriptor files")).start()?);
         }
         if let Some(path) = &app.settings.tokens {

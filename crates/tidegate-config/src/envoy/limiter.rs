@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::layer::Fallback;
 use tidegate::store::{Check, Store, StoreError};
-use tidegate::{ConfigError, FailureMode, MemoryStore};
+use tidegate::{FailureMode, MemoryStore};
 
 use super::plan::{Account, Carry, Plan, Turn};
 use super::request::{Answer, Descriptor};
@@ -34,7 +34,7 @@ use super::{EnvoyConfig, History};
 /// ",
 ///     "edge.yaml".as_ref(),
 /// )?;
-/// let limiter = EnvoyLimiter::new(config, MemoryStore::default())?;
+/// let limiter = EnvoyLimiter::new(config, MemoryStore::default());
 /// let request = [Descriptor::new(&[("remote_address", "50.0.0.1")])];
 /// # tidegate_testkit::block_on(async {
 /// let allowed = async || Ok::<_, tidegate::store::StoreError>(limiter.decide("edge", &request).await?.is_none_or(|a| a.allowed));
@@ -54,13 +54,10 @@ pub struct EnvoyLimiter<S = MemoryStore> {
 
 impl<S: Store> EnvoyLimiter<S> {
     /// Makes a configuration ready to decide.
-    ///
-    /// # Errors
-    /// If its limits are more than the process can have [names](tidegate::Name::MOST).
-    pub fn new(mut config: EnvoyConfig, store: S) -> Result<EnvoyLimiter<S>, ConfigError> {
-        config.make_meters(&History::new())?;
+    pub fn new(mut config: EnvoyConfig, store: S) -> EnvoyLimiter<S> {
+        config.make_meters(&History::new());
         let (config, history) = (RwLock::new(Arc::new(config)), Mutex::default());
-        Ok(EnvoyLimiter { config, history, store: Fallback::new(store), spends_the_rest: false })
+        EnvoyLimiter { config, history, store: Fallback::new(store), spends_the_rest: false }
     }
 
     /// Says what answers when the store cannot. Without this, the caller gets
@@ -89,11 +86,7 @@ impl<S: Store> EnvoyLimiter<S> {
     /// Decides by other files from now on. What was used of a limit stays
     /// used where the same descriptor has another limit now, also if it had
     /// none for a while.
-    ///
-    /// # Errors
-    /// If its limits are more than the process can have [names](tidegate::Name::MOST).
-    /// Then nothing has changed.
-    pub fn set_config(&self, mut config: EnvoyConfig) -> Result<(), ConfigError> {
+    pub fn set_config(&self, mut config: EnvoyConfig) {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut next, now) = (history.clone(), self.store.clock().now());
         next.retain(|_, former| {
@@ -101,10 +94,9 @@ impl<S: Store> EnvoyLimiter<S> {
             !former.is_empty()
         });
         self.config().add_to(&mut next, now);
-        config.make_meters(&next)?;
+        config.make_meters(&next);
         *history = next;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        Ok(())
     }
 
     /// Charges every descriptor, or none if one of them refuses; nothing if no

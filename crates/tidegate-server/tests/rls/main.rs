@@ -155,7 +155,7 @@ async fn the_policy_decides_as_in_the_library() {
         };
         let [status] = &response.statuses[..] else { panic!("one status") };
         match decided {
-            Ok(decision) => same(&response, status, decision, hits == " -1", &format!("step {step}: {text}")),
+            Ok(decision) => same(&response, status, &decision, hits == " -1", &format!("step {step}: {text}")),
             Err(_) => {
                 assert_eq!(status.code(), Limit::OverLimit, "step {step}: what cannot pass is refused, not an error");
                 assert_eq!(until_reset(status), None, "step {step}: no waiting helps");
@@ -167,7 +167,7 @@ async fn the_policy_decides_as_in_the_library() {
     assert!(running.server.drain().await);
 }
 
-fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: Decision, refund: bool, step: &str) {
+fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: &Decision, refund: bool, step: &str) {
     let passes = decision.is_allowed() || refund;
     assert_eq!(status.code() == Limit::Ok, passes, "{step}");
     assert_eq!(response.overall_code(), status.code(), "{step}");
@@ -189,7 +189,7 @@ fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: Decis
 async fn files_decide_as_in_the_library() {
     let mut running = start(|_| {}).await;
     let store = MemoryStore::builder().clock(running.clock.clone()).build().unwrap();
-    let library = EnvoyLimiter::new(envoy::parse(FILE, Path::new("files.yaml")).unwrap(), store).unwrap();
+    let library = EnvoyLimiter::new(envoy::parse(FILE, Path::new("files.yaml")).unwrap(), store);
     let mut random = Random::new(4);
     let mut now = 1_700_000_000_000_000;
     let (mut allowed, mut refused) = (0, 0);
