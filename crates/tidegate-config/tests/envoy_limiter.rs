@@ -397,7 +397,7 @@ fn what_was_used_stays_used_when_the_files_change() {
     assert_eq!(left(&limiter, &["ip=1 +2", "user=a"]), (true, vec![1, 4]));
     let with = |from: &str, to: &str| {
         let text = FILE.replace(from, to);
-        limiter.set_config(envoy::parse(&text, Path::new("envoy.yaml")).expect("a valid file"))
+        limiter.set_config(envoy::parse(&text, Path::new("envoy.yaml")).expect("a valid file"));
     };
     with("requests_per_unit: 3 }, metadata", "requests_per_unit: 10 }, metadata");
     assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![8, 4]), "raising mints nothing");
