@@ -2,7 +2,6 @@
 
 mod refill;
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -202,24 +201,8 @@ impl Decision {
 
     /// The decision of `self` and `other` together: both must allow.
     pub(crate) fn and(self, other: Decision) -> Decision {
-        let (mine, theirs) = (self.verdict, other.verdict);
-        let other_binds = match (mine.allowed, theirs.allowed) {
-            // Of two with as much left, the one that is used for longer: whoever has
-            // waited for the other might still be refused.
-            (true, true) => {
-                (theirs.remaining, Reverse(theirs.reset_after)) < (mine.remaining, Reverse(mine.reset_after))
-            }
-            (true, false) => true,
-            (false, true) => false,
-            (false, false) => theirs.retry_after > mine.retry_after,
-        };
-        let (binding, lax) = if other_binds { (other, self) } else { (self, other) };
-        let verdict = Verdict {
-            remaining: binding.verdict.remaining.min(lax.verdict.remaining),
-            delay: if binding.verdict.allowed { mine.delay.max(theirs.delay) } else { Micros::ZERO },
-            degraded: mine.degraded || theirs.degraded,
-            ..binding.verdict
-        };
+        let (verdict, other_binds) = self.verdict.and(other.verdict);
+        let binding = if other_binds { other } else { self };
         Decision { verdict, ..binding }
     }
 }

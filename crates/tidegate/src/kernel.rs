@@ -17,6 +17,8 @@ pub use bucket::{Bucket, BucketState};
 pub use log::{Log, LogState};
 pub use window::{Style, Window, WindowState};
 
+use std::cmp::Reverse;
+
 use crate::time::Micros;
 
 /// The meaning of a limit, as a pure function of state, time and cost.
@@ -196,6 +198,28 @@ impl Verdict {
     pub(crate) fn field_by_field(self) -> Verdict {
         let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated } = self;
         Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated }
+    }
+
+    /// What this verdict and `other` say together, and whether `other` binds: both must
+    /// allow. The one that binds has the longest wait if refused, the least remaining if
+    /// allowed, and of two with as much left takes longer to reset: a caller that waited
+    /// for the other might still be refused.
+    #[inline]
+    pub(crate) fn and(self, other: Verdict) -> (Verdict, bool) {
+        let other_binds = match (self.allowed, other.allowed) {
+            (true, true) => (other.remaining, Reverse(other.reset_after)) < (self.remaining, Reverse(self.reset_after)),
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => other.retry_after > self.retry_after,
+        };
+        let binding = if other_binds { other } else { self };
+        let both = Verdict {
+            remaining: self.remaining.min(other.remaining),
+            delay: if binding.allowed { self.delay.max(other.delay) } else { Micros::ZERO },
+            degraded: self.degraded || other.degraded,
+            ..binding
+        };
+        (both, other_binds)
     }
 
     /// A kernel's words as one answer.

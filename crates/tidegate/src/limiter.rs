@@ -5,6 +5,7 @@ mod ask;
 mod builder;
 mod current;
 mod many;
+mod quick;
 
 use std::sync::Arc;
 
@@ -208,7 +209,7 @@ impl<S: Store> Limiter<S> {
     /// Shows the one limit that every request has to pass, if there is no other.
     #[inline]
     pub fn with_only_meter<R>(&self, show: impl FnOnce(&Meter) -> R) -> Option<R> {
-        self.inner.policies.current().only.as_ref().map(show)
+        self.inner.policies.current().only().map(show)
     }
 
     /// What every rule says of a request, and why, without charging anything
@@ -287,7 +288,11 @@ impl<S: ImmediateStore> Limiter<S> {
             }
             self.give_back_now(check);
         }
-        self.ask_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed())
+        match self.admit_quickly(&request) {
+            Ok(Some(is_admitted)) => is_admitted,
+            Ok(None) => self.ask_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed()),
+            Err(_) => false,
+        }
     }
 
     /// What [`check`](Limiter::check) would answer now, without charging. The
@@ -366,7 +371,16 @@ impl<S: ImmediateStore> Limiter<S> {
                 self.give_back_now(check);
             }
         }
-        self.ask_now(verb, request).map(Decision::field_by_field)
+        match self.decide_quickly(verb, request)? {
+            Some(decision) => Ok(decision),
+            None => self.ask_now(verb, request).map(Decision::field_by_field),
+        }
+    }
+
+    /// Whether only the limits of the policy may have something to say.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.inner.observers.is_empty() && !self.inner.store.has_mode()
     }
 
     /// Gives back what was charged by a policy that was no longer in force. If

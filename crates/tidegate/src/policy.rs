@@ -12,7 +12,7 @@ mod network;
 mod rule;
 mod values;
 
-pub(crate) use compiled::{Applied, Compiled, Resolution};
+pub(crate) use compiled::{Applied, Compiled, Direct, Resolution};
 pub use condition::Condition;
 pub(crate) use explain::Draft;
 pub use explain::{Explanation, RuleExplanation, Say};

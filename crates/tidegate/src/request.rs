@@ -88,6 +88,7 @@ impl<'a> Request<'a> {
     }
 
     /// A request of a user: the key, and the attribute `user`.
+    #[inline]
     pub fn user(user: impl Into<KeyPart<'a>>) -> Request<'a> {
         let user = user.into();
         Request::new(Key::part(user.clone())).with("user", user)
@@ -95,6 +96,7 @@ impl<'a> Request<'a> {
 
     /// Adds an attribute, or changes it.
     #[must_use]
+    #[inline]
     pub fn with(mut self, name: &'a str, value: impl Into<KeyPart<'a>>) -> Request<'a> {
         self.attributes.add(name, value.into());
         self
@@ -175,7 +177,7 @@ impl<'a> Request<'a> {
         attributes.dedup_by_key(|(name, _)| *name);
         for (name, value) in attributes {
             part(name.as_bytes());
-            value.as_part().with_bytes(|bytes| part(bytes));
+            value.with_bytes(|bytes| part(bytes));
         }
         if self.in_addition {
             part(b"in addition");

@@ -331,7 +331,19 @@ pub trait ImmediateStore: Store {
         self.decide_now(std::slice::from_ref(&check), std::slice::from_mut(verdict))
     }
 
-    /// Whether one check is admitted, for those who ask no more.
+    /// Whether all checks are admitted, for callers that need no more: all are
+    /// charged, or none is.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from deciding.
+    #[inline]
+    fn admits_all_now(&self, checks: &[Check<'_>]) -> Result<bool, StoreError> {
+        let mut verdicts = vec![Verdict::default(); checks.len()];
+        self.decide_now(checks, &mut verdicts)?;
+        Ok(verdicts.iter().all(|verdict| verdict.allowed))
+    }
+
+    /// Whether one check is admitted, for callers that need no more.
     ///
     /// # Errors
     /// Whatever keeps the store from deciding.
@@ -383,6 +395,11 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
     #[inline]
     fn admits_now(&self, check: Check<'_>) -> Result<bool, StoreError> {
         S::admits_now(self, check)
+    }
+
+    #[inline]
+    fn admits_all_now(&self, checks: &[Check<'_>]) -> Result<bool, StoreError> {
+        S::admits_all_now(self, checks)
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {

@@ -54,6 +54,12 @@ impl<S> Fallback<S> {
         &self.store
     }
 
+    /// Whether limits without a failure mode of their own have one.
+    #[inline]
+    pub(crate) fn has_mode(&self) -> bool {
+        self.mode.is_some()
+    }
+
     /// Whether a limit has an answer when the store fails.
     pub(crate) fn answers_for(&self, meter: &Meter) -> bool {
         meter.failure_mode().or(self.mode).is_some()

@@ -152,9 +152,9 @@ fn only(mut decisions: Decisions) -> Result<Decision, CheckError> {
 }
 
 /// Some requests as checks, and what came of them.
-struct Round<'a> {
+struct Round<'a, 'p, 'r> {
     asked: &'a [Asked<'a, 'a>],
-    resolved: &'a [Result<Resolution<'a, 'a>, CheckError>],
+    resolved: &'a [Result<Resolution<'p, 'r>, CheckError>],
     /// Requests that cannot be admitted together with those before them.
     errors: SmallVec<[Option<CheckError>; 1]>,
     /// What each limit of each request says, in their order.
@@ -177,8 +177,8 @@ enum Ask {
     Peeks,
 }
 
-impl<'a> Round<'a> {
-    fn new(asked: &'a [Asked<'a, 'a>], resolved: &'a [Result<Resolution<'a, 'a>, CheckError>]) -> Round<'a> {
+impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
+    fn new(asked: &'a [Asked<'a, 'a>], resolved: &'a [Result<Resolution<'p, 'r>, CheckError>]) -> Round<'a, 'p, 'r> {
         let (checks, verdicts, said) = (Few::new(), Few::new(), Few::new());
         let errors = asked.iter().map(|_| None).collect();
         let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: false };
@@ -192,7 +192,7 @@ impl<'a> Round<'a> {
     }
 
     /// The limits of all requests, and which request each is of.
-    fn limits(&self) -> impl Iterator<Item = (usize, &'a Applied<'a, 'a>)> {
+    fn limits(&self) -> impl Iterator<Item = (usize, &'a Applied<'p, 'r>)> {
         self.resolved.iter().zip(&self.errors).enumerate().flat_map(|(index, (resolution, error))| {
             let asked = resolution.as_ref().ok().filter(|line| line.blocked_by.is_none() && error.is_none());
             asked.into_iter().flat_map(|resolution| &resolution.enforced).map(move |applied| (index, applied))

@@ -15,15 +15,17 @@ use arc_swap::{ArcSwap, Guard};
 
 use super::Limiter;
 use crate::error::ConfigError;
-use crate::policy::{Compiled, History, Policy};
+use crate::policy::{Compiled, Direct, History, Policy};
 use crate::store::{Meter, Store};
 use crate::time::{Clock, Micros};
 
 /// A policy made ready, and what goes with it.
 pub(super) struct Current {
     pub(super) policy: Compiled,
-    /// The only limit, if every request is asked about nothing else.
-    pub(super) only: Option<Meter>,
+    /// The limits that apply to every request, if that is all.
+    pub(super) direct: Option<Direct>,
+    /// Whether no limit has a failure mode of its own.
+    pub(super) is_quiet: bool,
     /// Until when anything of its history matters.
     settles_at: Option<Micros>,
     source: Policy,
@@ -34,15 +36,22 @@ impl Current {
     fn new(source: Policy, history: History, max_log_entries: u64) -> Result<Current, ConfigError> {
         let policy = Compiled::new(&source, &history)?;
         policy.meters().iter().try_for_each(|meter| meter.check_log_entries(max_log_entries))?;
-        let (only, settles_at) = (policy.only_meter().cloned(), history.until());
-        Ok(Current { policy, only, settles_at, source, history })
+        let (direct, settles_at) = (policy.direct(), history.until());
+        let is_quiet = policy.meters().iter().all(|meter| meter.failure_mode().is_none());
+        Ok(Current { policy, direct, is_quiet, settles_at, source, history })
     }
 
     /// The same policy, when nothing of its history matters any more.
     fn settled(&self) -> Current {
         let policy = self.policy.without_former();
-        let (only, source, history) = (policy.only_meter().cloned(), self.source.clone(), self.history.clone());
-        Current { policy, only, settles_at: None, source, history }
+        let (direct, source, history) = (policy.direct(), self.source.clone(), self.history.clone());
+        Current { policy, direct, is_quiet: self.is_quiet, settles_at: None, source, history }
+    }
+
+    /// The only limit, if every request is asked about nothing else.
+    #[inline]
+    pub(super) fn only(&self) -> Option<&Meter> {
+        self.direct.as_ref()?.only_meter()
     }
 }
 
@@ -67,7 +76,7 @@ impl Policies {
     ) -> Result<Policies, ConfigError> {
         let history = History::new(&policy);
         let first = Current::new(policy, history, max_log_entries)?;
-        let fast = first.only.clone().filter(is_fast);
+        let fast = first.only().cloned().filter(is_fast);
         Ok(Policies { first, fast, changed: OnceLock::new(), changing: Mutex::new(()), max_log_entries })
     }
 

@@ -63,7 +63,7 @@ impl<S: ImmediateStore> Limiter<S> {
     ) -> Result<Vec<Decision>, CheckError> {
         let mut requests = requests.into_iter().map(Into::into);
         let current = self.inner.policies.current();
-        let only = current.only.as_ref().filter(|meter| !self.inner.store.answers_for(meter));
+        let only = current.only().filter(|meter| !self.inner.store.answers_for(meter));
         let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {

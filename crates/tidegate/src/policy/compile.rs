@@ -148,7 +148,9 @@ impl<'l> Maker<'l> {
             tiers: self.table(rule, &rule.tiers)?,
             cost: rule.cost,
             mode: rule.mode,
+            simple: None,
         };
+        let compiled = CompiledRule { simple: compiled.simplified(), ..compiled };
         let former = self.former(rule, &compiled)?;
         self.former.push(former);
         Ok(compiled)

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::compiled_rule::{CompiledRule, Effect, Lack};
 use super::condition::Condition;
@@ -14,7 +15,7 @@ use super::rule::{Missing, Mode, RuleCost};
 use super::values::{Attribute, Attributes, Values};
 use crate::kernel::Verb;
 use crate::name::Name;
-use crate::request::{Key, Request};
+use crate::request::{Key, Part, Request};
 use crate::store::{Check, CheckError, Former, Meter};
 
 /// Copies share everything.
@@ -37,7 +38,7 @@ pub(crate) struct Compiled {
 #[derive(Default)]
 pub(crate) struct Resolution<'p, 'r> {
     /// The limits to be passed, all or none.
-    pub(crate) enforced: Vec<Applied<'p, 'r>>,
+    pub(crate) enforced: SmallVec<[Applied<'p, 'r>; 4]>,
     /// The limits that only watch.
     pub(crate) shadows: Vec<Applied<'p, 'r>>,
     /// The rule that lets nothing pass, if there is one.
@@ -51,6 +52,12 @@ pub(crate) struct Resolution<'p, 'r> {
 }
 
 impl<'r> Resolution<'_, 'r> {
+    /// Whether the limits are all that there is to say.
+    pub(crate) fn is_only_limits(&self) -> bool {
+        let Resolution { enforced: _, shadows, blocked_by, blocked: _, problem, lacking } = self;
+        shadows.is_empty() && blocked_by.is_none() && problem.is_none() && lacking.is_empty()
+    }
+
     /// Whose limit a rule's is, if it is to be passed or lets nothing pass.
     pub(crate) fn key_of(&self, rule: &Name) -> Option<&Key<'r>> {
         if self.blocked_by.as_ref() == Some(rule) {
@@ -88,6 +95,63 @@ impl Applied<'_, '_> {
     }
 }
 
+/// Limits that apply to every request, each by a key that is there as it is.
+pub(crate) struct Direct {
+    /// Each with the attribute that is its key, or none for the key of the request.
+    limits: Box<[(Meter, Option<Box<str>>)]>,
+    has_attributes: bool,
+}
+
+impl Direct {
+    /// The one limit that every request is asked about by its own key, if that
+    /// is all there is.
+    pub(crate) fn only_meter(&self) -> Option<&Meter> {
+        match &*self.limits {
+            [(meter, None)] => Some(meter),
+            _ => None,
+        }
+    }
+
+    /// Finds the keys of a request that are attributes; not if one is missing, or an
+    /// address, which is taken by its network.
+    #[inline]
+    pub(crate) fn find_keys<'r>(&self, request: &'r Request<'_>, keys: &mut SmallVec<[Key<'r>; 4]>) -> Option<()> {
+        if request.rule.is_some() || (request.without.key && self.limits.iter().any(|(_, key)| key.is_none())) {
+            return None;
+        }
+        if self.has_attributes {
+            for attribute in self.limits.iter().filter_map(|(_, attribute)| attribute.as_deref()) {
+                let mut values = request.attributes.iter().rev();
+                match values.find(|(name, _)| *name == attribute)?.1 {
+                    Part::Address(_) => return None,
+                    value => keys.push(Key::borrowed_part(value)),
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The checks of a request with these keys.
+    ///
+    /// # Errors
+    /// [`CheckError::Unsatisfiable`] if a limit could never admit the cost.
+    #[inline]
+    pub(crate) fn checks<'c>(
+        &'c self,
+        verb: Verb,
+        request: &'c Request<'_>,
+        keys: &'c [Key<'c>],
+        mut add: impl FnMut(Check<'c>),
+    ) -> Result<(), CheckError> {
+        let mut keys = keys.iter();
+        for (meter, attribute) in &self.limits {
+            let own = if attribute.is_some() { keys.next() } else { None };
+            add(Check::new(meter, own.unwrap_or(&request.key), verb, request.cost)?);
+        }
+        Ok(())
+    }
+}
+
 impl Compiled {
     /// Every limit of the policy, by number.
     pub(crate) fn meters(&self) -> &[Meter] {
@@ -99,15 +163,23 @@ impl Compiled {
         Compiled { former: Arc::default(), ..self.clone() }
     }
 
-    /// The one limit that every request is asked about by its own key, if that
-    /// is all there is.
-    pub(crate) fn only_meter(&self) -> Option<&Meter> {
+    /// The limits that apply to every request, if there are no others, and nothing but
+    /// the key of each is to be looked at.
+    pub(crate) fn direct(&self) -> Option<Direct> {
         let no_lists = self.denied.is_empty() && self.allowed.is_empty();
-        let nothing_else = no_lists && self.fallback == self.rules.len() && !self.former.iter().any(Option::is_some);
-        match (&*self.rules, &*self.meters) {
-            ([rule], [meter]) if nothing_else && rule.is_plain() => Some(meter),
-            _ => None,
-        }
+        let is_all = no_lists && self.fallback == self.rules.len() && !self.former.iter().any(Option::is_some);
+        let direct = |rule: &CompiledRule| {
+            let simple = rule.simple.filter(|_| rule.conditions.is_empty() && rule.cost == RuleCost::Times(1))?;
+            let attribute = match simple.key {
+                None => None,
+                Some(attribute) if self.attributes.is_address(attribute) => return None,
+                Some(attribute) => Some(self.attributes.name(attribute).into()),
+            };
+            Some((self.meters[simple.meter].clone(), attribute))
+        };
+        let limits = is_all.then(|| self.rules.iter().map(direct).collect::<Option<Box<[_]>>>()).flatten()?;
+        let has_attributes = limits.iter().any(|(_, attribute)| attribute.is_some());
+        Some(Direct { limits, has_attributes })
     }
 
     /// Whether there is a rule of this name.
@@ -139,52 +211,85 @@ impl Compiled {
 
     /// The attributes of a request that this policy knows.
     pub(super) fn values<'r>(&self, request: &'r Request<'_>) -> Result<Values<'r>, CheckError> {
+        let mut values = Values::new(self.attributes.len());
+        self.read_values(request, &mut values)?;
+        Ok(values)
+    }
+
+    #[inline]
+    fn read_values<'r>(&self, request: &'r Request<'_>, values: &mut Values<'r>) -> Result<(), CheckError> {
         if let Some(rule) = request.rule.filter(|rule| !self.has_rule(rule)) {
             return Err(CheckError::UnknownRule { rule: rule.into() });
         }
-        let mut values = Values::new(self.attributes.len());
         for (name, value) in request.attributes.iter() {
             if let Some(attribute) = self.attributes.number(name) {
-                values.set(attribute, self.attributes.normalised(attribute, value.as_part())?);
+                values.set(attribute, self.attributes.normalised(attribute, value)?);
             }
         }
-        Ok(values)
+        Ok(())
     }
 
     /// What applies to a request.
     pub(crate) fn resolve<'p, 'r>(&'p self, request: &'r Request<'_>) -> Resolution<'p, 'r> {
         let mut resolution = Resolution::default();
-        let values = match self.values(request) {
-            Ok(values) => values,
-            Err(problem) => return Resolution { problem: Some(Box::new(problem)), ..resolution },
-        };
+        self.resolve_into(request, &mut resolution);
+        resolution
+    }
+
+    /// [`resolve`](Compiled::resolve) where the answer is to be: it is large.
+    pub(crate) fn resolve_into<'p, 'r>(&'p self, request: &'r Request<'_>, resolution: &mut Resolution<'p, 'r>) {
+        let mut values = Values::new(self.attributes.len());
+        if let Err(problem) = self.read_values(request, &mut values) {
+            resolution.problem = Some(Box::new(problem));
+            return;
+        }
         if self.denied.iter().any(|(attribute, condition)| condition.holds(values.get(*attribute))) {
             resolution.blocked_by = Some(DENIED);
-            return resolution;
+            return;
         }
         if self.allowed.iter().any(|(attribute, condition)| condition.holds(values.get(*attribute))) {
-            return resolution;
+            return;
         }
         if let Some(name) = request.rule {
             let first = self.number_of(name).unwrap_or(self.rules.len());
             for number in (first..self.rules.len()).take_while(|number| self.rules[*number].is_asked_as(name)) {
-                self.apply(number, request, &values, &mut resolution);
+                self.apply(number, request, &values, resolution);
             }
-            return resolution;
+            return;
         }
         let mut any = false;
         self.index.candidates(&values, |number| {
             let rule = &self.rules[number];
             if rule.matches(&values) {
                 any |= rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
-                self.apply(number, request, &values, &mut resolution);
+                self.apply(number, request, &values, resolution);
             }
         });
         let fallback = if any { self.rules.len() } else { self.fallback };
         for number in (fallback..self.rules.len()).filter(|number| self.rules[*number].matches(&values)) {
-            self.apply(number, request, &values, &mut resolution);
+            self.apply(number, request, &values, resolution);
         }
-        resolution
+    }
+
+    /// A limit of a rule, as it applies to a request.
+    #[inline]
+    fn applied<'p, 'r>(
+        &'p self,
+        number: usize,
+        meter: usize,
+        request: &Request<'_>,
+        key: Key<'r>,
+        values: &Values<'r>,
+    ) -> Applied<'p, 'r> {
+        let rule = &self.rules[number];
+        let cost = match rule.cost {
+            RuleCost::Times(times) => request.cost.saturating_mul(times),
+            RuleCost::Always(_) if request.in_addition => 0,
+            RuleCost::Always(cost) => cost,
+        };
+        let former = self.former.get(number).and_then(Option::as_deref);
+        let former = former.map_or_else(Vec::new, |former| former.limits(rule, &self.meters, meter, values));
+        Applied { meter: &self.meters[meter], former, key, cost }
     }
 
     pub(super) fn apply<'p, 'r>(
@@ -195,6 +300,12 @@ impl Compiled {
         resolution: &mut Resolution<'p, 'r>,
     ) {
         let rule = &self.rules[number];
+        if let Some(simple) = &rule.simple
+            && let Some(key) = simple.key_of(request, values)
+        {
+            resolution.enforced.push(self.applied(number, simple.meter, request, key, values));
+            return;
+        }
         let lacks = rule.lacks(request, values);
         if let Some(Lack { attribute, missing }) = &lacks {
             if !request.without.skips {
@@ -220,15 +331,7 @@ impl Compiled {
             resolution.problem.get_or_insert_with(|| CheckError::MissingAttribute { rule, attribute }.into());
             return;
         }
-        let key = rule.key_of(request, values);
-        let cost = match rule.cost {
-            RuleCost::Times(times) => request.cost.saturating_mul(times),
-            RuleCost::Always(_) if request.in_addition => 0,
-            RuleCost::Always(cost) => cost,
-        };
-        let former = self.former.get(number).and_then(Option::as_deref);
-        let former = former.map_or_else(Vec::new, |former| former.limits(rule, &self.meters, meter, values));
-        let applied = Applied { meter: &self.meters[meter], former, key, cost };
+        let applied = self.applied(number, meter, request, rule.key_of(request, values), values);
         match rule.mode {
             Mode::Enforced => resolution.enforced.push(applied),
             Mode::Shadow => resolution.shadows.push(applied),

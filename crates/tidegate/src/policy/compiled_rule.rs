@@ -26,6 +26,32 @@ pub(super) struct CompiledRule {
     pub(super) tiers: Effects,
     pub(super) cost: RuleCost,
     pub(super) mode: Mode,
+    /// The limit of every request that has the key, if nothing else is to be looked at.
+    pub(super) simple: Option<Simple>,
+}
+
+/// A rule that limits all of its requests alike.
+#[derive(Clone, Copy)]
+pub(super) struct Simple {
+    pub(super) meter: usize,
+    /// The attribute that is the key, or none for the key of the request.
+    pub(super) key: Option<Attribute>,
+}
+
+impl Simple {
+    /// Whose limit it is; none if the request lacks it, or it is an address, which is
+    /// taken by its network.
+    #[inline]
+    pub(super) fn key_of<'r>(&self, request: &'r Request<'_>, values: &Values<'r>) -> Option<Key<'r>> {
+        match self.key {
+            None if request.without.key => None,
+            None => Some(Key::from(&request.key)),
+            Some(attribute) => match values.get(attribute)? {
+                Part::Address(_) => None,
+                value => Some(Key::borrowed_part(value)),
+            },
+        }
+    }
 }
 
 /// An attribute in the key of a rule.
@@ -94,10 +120,19 @@ pub(super) struct Lack {
 const KEY: &str = "key";
 
 impl CompiledRule {
-    pub(super) fn is_plain(&self) -> bool {
+    /// What there is to know of the rule, if it is that simple.
+    pub(super) fn simplified(&self) -> Option<Simple> {
         let special = !self.exact.is_empty() || !self.patterns.is_empty() || !self.tiers.is_empty();
-        let usual = self.cost == RuleCost::Times(1) && self.mode == Mode::Enforced && self.key.is_none();
-        self.conditions.is_empty() && !special && usual && matches!(self.standard, Effect::Meter(_))
+        let meter = self.standard.meter().filter(|_| !special && self.mode == Mode::Enforced)?;
+        let key = match self.key.as_deref() {
+            None => None,
+            Some([CompiledKey { first_of, how }]) if !how.ignores_case && !how.is_address => match **first_of {
+                [attribute] => Some(attribute),
+                _ => return None,
+            },
+            Some(_) => return None,
+        };
+        Some(Simple { meter, key })
     }
 
     /// Whether a request that asks a rule of this name asks this one.

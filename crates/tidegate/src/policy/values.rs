@@ -39,7 +39,7 @@ impl Attributes {
 
     /// A value as the policy uses it.
     pub(super) fn normalised<'r>(&self, attribute: Attribute, value: Part<'r>) -> Result<Part<'r>, CheckError> {
-        if !self.addresses.contains(&attribute) {
+        if !self.is_address(attribute) {
             return Ok(value.canonical());
         }
         let error = || CheckError::NotAnAddress {
@@ -47,6 +47,10 @@ impl Attributes {
             value: value.with_bytes(|bytes| String::from_utf8_lossy(bytes).into()),
         };
         Ok(Part::Address(address(value).ok_or_else(error)?.to_canonical()))
+    }
+
+    pub(super) fn is_address(&self, attribute: Attribute) -> bool {
+        self.addresses.contains(&attribute)
     }
 
     pub(super) fn name(&self, number: Attribute) -> &str {

@@ -1,41 +1,61 @@
 //! What else is known of a request: a few named values.
 
-use super::key::KeyPart;
+use super::key::{KeyPart, Part};
 
 /// Named values, in the order in which they were given; the last of a name counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Attributes<'a> {
     #[default]
     None,
-    /// Enough for most, without an allocation.
-    Few([Option<Attribute<'a>>; 4]),
-    Many(Vec<Attribute<'a>>),
+    /// Enough for most, without an allocation and with nothing to free.
+    Few {
+        list: [(&'a str, Part<'a>); FEW],
+        count: usize,
+    },
+    Many(Vec<(&'a str, KeyPart<'a>)>),
 }
 
-type Attribute<'a> = (&'a str, KeyPart<'a>);
+const FEW: usize = 4;
+const EMPTY: (&str, Part<'static>) = ("", Part::Number(0));
 
 impl<'a> Attributes<'a> {
+    #[inline]
     pub(crate) fn add(&mut self, name: &'a str, value: KeyPart<'a>) {
-        match self {
-            Attributes::None => *self = Attributes::Few([Some((name, value)), None, None, None]),
-            Attributes::Few(list) => match list.iter_mut().find(|place| place.is_none()) {
-                Some(place) => *place = Some((name, value)),
-                None => {
-                    let list = std::mem::take(list).into_iter().flatten();
-                    *self = Attributes::Many(list.chain([(name, value)]).collect());
-                }
-            },
-            Attributes::Many(many) => many.push((name, value)),
+        match (&mut *self, value.borrowed()) {
+            (Attributes::None, Some(value)) => {
+                let mut list = [EMPTY; FEW];
+                list[0] = (name, value);
+                *self = Attributes::Few { list, count: 1 };
+            }
+            (Attributes::Few { list, count }, Some(value)) if *count < FEW => {
+                list[*count] = (name, value);
+                *count += 1;
+            }
+            (_, _) => self.add_to_many(name, value),
         }
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Attribute<'a>> {
-        let (few, many): (&[Option<Attribute<'a>>], &[Attribute<'a>]) = match self {
+    #[cold]
+    fn add_to_many(&mut self, name: &'a str, value: KeyPart<'a>) {
+        let mut many = match std::mem::take(self) {
+            Attributes::None => Vec::new(),
+            Attributes::Few { list, count } => {
+                list[..count].iter().map(|(name, value)| (*name, KeyPart::from(*value))).collect()
+            }
+            Attributes::Many(many) => many,
+        };
+        many.push((name, value));
+        *self = Attributes::Many(many);
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&'a str, Part<'_>)> {
+        let (few, many): (&[(&'a str, Part<'a>)], &[(&'a str, KeyPart<'a>)]) = match self {
             Attributes::None => (&[], &[]),
-            Attributes::Few(few) => (few, &[]),
+            Attributes::Few { list, count } => (&list[..*count], &[]),
             Attributes::Many(many) => (&[], many),
         };
-        few.iter().flatten().chain(many)
+        few.iter().copied().chain(many.iter().map(|(name, value)| (*name, value.as_part())))
     }
 }
 
@@ -44,13 +64,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_kept_in_order_however_many_there_are() {
-        let mut attributes = Attributes::default();
+    fn all_are_kept_in_order_however_many_there_are_owned_or_not() {
         let names = ["a", "b", "c", "d", "e", "f"];
-        for (number, name) in names.into_iter().enumerate() {
-            attributes.add(name, (number as u64).into());
-            let known: Vec<&str> = attributes.iter().map(|(name, _)| *name).collect();
-            assert_eq!(known, names[..=number]);
+        for owned in 0..=names.len() {
+            let mut attributes = Attributes::default();
+            for (number, name) in names.into_iter().enumerate() {
+                let value = (number as u64).to_string();
+                attributes.add(name, if number == owned { value.into() } else { (number as u64).into() });
+                let known: Vec<&str> = attributes.iter().map(|(name, _)| name).collect();
+                assert_eq!(known, names[..=number]);
+            }
+            for (number, (_, value)) in attributes.iter().enumerate() {
+                value.with_bytes(|bytes| assert_eq!(bytes, number.to_string().as_bytes(), "{owned}"));
+            }
         }
     }
 }

@@ -194,7 +194,16 @@ enum Text<'a> {
     Shared(Arc<str>),
 }
 
-impl KeyPart<'_> {
+impl<'a> KeyPart<'a> {
+    /// The part, if it is not owned.
+    #[inline]
+    pub(crate) fn borrowed(&self) -> Option<Part<'a>> {
+        match &self.0 {
+            Text::Borrowed(part) => Some(*part),
+            Text::Boxed(_) | Text::Shared(_) => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn as_part(&self) -> Part<'_> {
         match &self.0 {

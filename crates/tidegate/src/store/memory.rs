@@ -29,6 +29,8 @@ mod turn;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use self::heap::Heap;
 use self::ids::{DEFAULT_IDS_FOR, Ids};
 use self::labels::Label;
@@ -254,6 +256,21 @@ impl MemoryStore {
         self.listed.then(|| (check.meter().name(), check.key()))
     }
 
+    /// Decides several checks without an id.
+    fn decide_several(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let filled = self.fill_all(checks, |index, bucket, state, level, now| {
+            let (admission, reading) = bucket.tell(&state, now, checks[index].cost(), Some(level));
+            verdicts[index] = Verdict::new(admission, reading);
+        });
+        if let Some(now) = filled {
+            return Ok(now);
+        }
+        match self.charge_all(checks, verdicts) {
+            Ok(now) => Ok(now),
+            Err(at) => self.decide_together(checks, verdicts, at),
+        }
+    }
+
     #[inline]
     fn wide(&self) -> &Table<3> {
         self.wide.get_or_init(|| Box::new(Table::new(self.max_keys, self.overflow, self.listed)))
@@ -285,11 +302,19 @@ impl ImmediateStore for MemoryStore {
         match (checks, verdicts) {
             ([check, ..], verdicts) if check.id().is_some() => self.decide_once(checks, verdicts),
             ([check], [verdict]) => self.decide_one_now(*check, verdict),
-            (checks, verdicts) => match self.charge_all(checks, verdicts) {
-                Some(now) => Ok(now),
-                None => self.decide_together(checks, verdicts),
-            },
+            (checks, verdicts) => self.decide_several(checks, verdicts),
         }
+    }
+
+    #[inline]
+    fn admits_all_now(&self, checks: &[Check<'_>]) -> Result<bool, StoreError> {
+        let has_id = checks.first().is_some_and(|check| check.id().is_some());
+        if !has_id && self.fill_all(checks, |_, _, _, _, _| {}).is_some() {
+            return Ok(true);
+        }
+        let mut verdicts: SmallVec<[Verdict; 4]> = smallvec![Verdict::default(); checks.len()];
+        self.decide_now(checks, &mut verdicts)?;
+        Ok(verdicts.iter().all(|verdict| verdict.allowed))
     }
 
     #[inline]

@@ -185,6 +185,12 @@ impl Meter {
         self.limit.filter(|_| self.warm_up.is_none())
     }
 
+    /// Whether its kernel is the user's own.
+    #[inline]
+    pub(crate) fn is_custom(&self) -> bool {
+        self.limit.is_none()
+    }
+
     /// The limit, warm-up or not.
     pub(crate) fn nominal_limit(&self) -> Option<Limit> {
         self.limit

@@ -1,27 +1,29 @@
-//! Charges to states of one word that sit in their home lines: what nearly
-//! every check comes to.
+//! Charges to states that sit in their home lines or in their bucket of the heap: what
+//! nearly every check comes to.
 //!
 //! The planner locks the lines in their order, asks the kernels, and writes
 //! only if all of them admit. It does nothing at all unless every charge is
 //! simple. Where one is not (a new key, a key in its second line, a state to be
-//! healed), it says so, and the [round](super::round) decides.
+//! healed, something that a former limit still holds, a kernel of the user's own),
+//! it says so, and the [round](super::round) decides.
 //!
-//! One charge to a bucket is the same without a list, and without a lock where
+//! One charge to a narrow bucket is the same without a list, and without a lock where
 //! charges are being refused. Where that one is not simple, a
 //! [single check](super::single) decides.
 
 use super::MemoryStore;
 use super::line_lock::LockedLine;
 use super::pack::Pack;
+use super::shelf::{Lock, NARROW, WIDE};
 use super::table::{Approach, Table};
-use crate::kernel::{Admission, Bucket, BucketState, Kernel, Verdict};
+use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Verdict};
 use crate::store::{Check, MeterKernel};
 use crate::time::Micros;
 
-/// The most charges that are planned at once.
-const MAX_CHARGES: usize = 16;
+/// The most states that are looked at for one plan.
+const MAX_TARGETS: usize = 16;
 /// Up to so many share a smaller plan, which takes less time to set up.
-const USUAL_CHARGES: usize = 4;
+const USUAL_TARGETS: usize = 4;
 
 /// Whether a check charges a state of one word, and concerns no other state.
 #[inline(always)]
@@ -38,17 +40,32 @@ pub(super) fn simple_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
     }
 }
 
-/// A charge as it would be carried out.
+/// Where the state of a limit is looked for, and what for.
 #[derive(Clone, Copy)]
-struct Plan {
-    /// The place of its line among the locked ones.
+struct Target {
+    /// The shelf, and the line or bucket there: what is locked, in this order.
+    place: (usize, usize),
+    /// The tag of the home line, or the fingerprint on the heap.
+    mark: u64,
+    /// The check that it is for.
+    check: usize,
+    /// Whether it is to be charged; of a former limit, there must be nothing to move.
+    is_charged: bool,
+}
+
+const NOWHERE: Target = Target { place: (0, 0), mark: 0, check: 0, is_charged: false };
+
+/// A charge that could be carried out.
+#[derive(Clone, Copy)]
+struct Charge {
+    /// The place of its line or bucket among the locked ones.
     lock: usize,
     slot: usize,
-    after: [u64; 1],
-    /// The answer if it is carried out, and if it is not.
-    charged: Verdict,
-    withheld: Verdict,
+    check: usize,
+    admission: Admission,
 }
+
+const NO_CHARGE: Charge = Charge { lock: 0, slot: 0, check: 0, admission: Admission::PASS };
 
 impl MemoryStore {
     /// Charges one bucket: the state afterwards, and the level if it is
@@ -80,72 +97,261 @@ impl MemoryStore {
         Ok((state, filled))
     }
 
-    /// Charges all or none; `None` if that is not simple, and nothing has changed.
-    pub(super) fn charge_all(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Option<Micros> {
+    /// Charges narrow buckets, if all of them have room, and says when; `None` if they
+    /// do not, or if that is not simple, and nothing has changed. Whoever wants to know
+    /// more is told the level of each.
+    #[inline(always)]
+    pub(super) fn fill_all(
+        &self,
+        checks: &[Check<'_>],
+        tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
+    ) -> Option<Micros> {
         match checks.len() {
-            count if count <= USUAL_CHARGES => self.charge_up_to::<USUAL_CHARGES>(checks, verdicts),
-            count if count <= MAX_CHARGES => self.charge_up_to::<MAX_CHARGES>(checks, verdicts),
+            2..=USUAL_TARGETS => self.fill_up_to::<USUAL_TARGETS>(checks, tell),
+            count if count <= MAX_TARGETS => self.fill_up_to::<MAX_TARGETS>(checks, tell),
             _ => None,
         }
     }
 
-    /// [`charge_all`](Self::charge_all) for at most `MAX` charges.
-    fn charge_up_to<const MAX: usize>(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Option<Micros> {
-        let mut approaches: [Option<Approach<'_>>; MAX] = [None; MAX];
-        // The checks in the order of their lines.
-        let mut order = [0; MAX];
-        for (index, check) in checks.iter().enumerate() {
-            if !is_simple(check) {
-                return None;
-            }
+    #[inline(always)]
+    fn fill_up_to<const MAX: usize>(
+        &self,
+        checks: &[Check<'_>],
+        mut tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
+    ) -> Option<Micros> {
+        let first = checks.first()?;
+        let mut seats = [(self.narrow.approach(self.fingerprint(*first)), 0, simple_bucket(first)?); MAX];
+        for (index, check) in checks.iter().enumerate().skip(1) {
+            let bucket = simple_bucket(check)?;
             let approach = self.narrow.approach(self.fingerprint(*check));
-            let is_before =
-                |other: &usize| approaches[*other].is_some_and(|other| other.home.line <= approach.home.line);
-            let place = order[..index].iter().take_while(|other| is_before(other)).count();
-            order.copy_within(place..index, place + 1);
-            order[place] = index;
-            approaches[index] = Some(approach);
+            // In the order of their lines.
+            let mut place = index;
+            while place > 0 && seats[place - 1].0.home.line > approach.home.line {
+                seats[place] = seats[place - 1];
+                place -= 1;
+            }
+            seats[place] = (approach, index, bucket);
         }
-        let order = &order[..checks.len()];
+        let seats = &seats[..checks.len()];
         let now = self.clock.now();
         let mut locks: [Option<LockedLine<'_>>; MAX] = [const { None }; MAX];
-        let mut plans: [Option<Plan>; MAX] = [None; MAX];
-        let mut all_pass = true;
-        for (place, index) in order.iter().enumerate() {
-            let approach = approaches[*index]?;
-            let mut lock = place;
-            for neighbour in order[..place].iter().rev() {
-                let (other, plan) = (approaches[*neighbour]?, plans[*neighbour]?);
-                if other.home.line != approach.home.line {
-                    break;
-                }
-                if other.home.tag == approach.home.tag {
-                    // Perhaps the same state twice, which the round reports.
-                    return None;
-                }
-                lock = plan.lock;
-            }
-            if lock == place {
+        let mut filled = [(0, 0, BucketState::default(), 0); MAX];
+        let mut lock = 0;
+        for (place, (approach, index, bucket)) in seats.iter().enumerate() {
+            if place == 0 || seats[place - 1].0.home.line != approach.home.line {
+                lock = place;
                 locks[lock] = Some(LockedLine::lock(approach.line));
+            } else if seats[lock..place].iter().any(|(other, ..)| other.home.tag == approach.home.tag) {
+                return None;
             }
             let line = locks[lock].as_ref()?;
             let slot = Table::<1>::find(line, approach.home.tag)?;
-            let (words, cost) = (Table::<1>::read(line, slot), checks[*index].cost());
-            let (after, charged, withheld) = match checks[*index].meter().kernel() {
-                MeterKernel::Bucket(bucket) => plan(bucket, words, now, cost),
-                MeterKernel::Window(window) => plan(window, words, now, cost),
-                MeterKernel::Heap(_) => None,
-            }?;
-            all_pass &= charged.allowed;
-            plans[*index] = Some(Plan { lock, slot, after, charged, withheld });
+            let (state, level) = fill(bucket, Table::<1>::read(line, slot), now, checks[*index].cost())?;
+            filled[place] = (lock, slot, state, level?);
         }
-        for (plan, verdict) in plans.iter().flatten().zip(verdicts) {
-            *verdict = if all_pass { plan.charged } else { plan.withheld };
-            if let (true, Some(line)) = (all_pass, &locks[plan.lock]) {
-                Table::<1>::write(line, plan.slot, plan.after);
-            }
+        for ((_, index, bucket), (lock, slot, state, level)) in seats.iter().zip(&filled) {
+            Table::<1>::write(locks[*lock].as_ref()?, *slot, bucket.pack(state));
+            tell(*index, bucket, *state, *level, now);
         }
         Some(now)
+    }
+
+    /// Charges all or none. If that is not simple, nothing has changed: the time, if
+    /// the clock was read.
+    pub(super) fn charge_all(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, Option<Micros>> {
+        let is_one_of = |check: &Check<'_>| check.is_charge() && !check.meter().is_custom();
+        if !checks.iter().all(is_one_of) {
+            return Err(None);
+        }
+        let targets: usize = checks.iter().map(|check| 1 + check.former().len()).sum();
+        match targets {
+            count if count <= USUAL_TARGETS => self.charge_up_to::<USUAL_TARGETS>(checks, verdicts),
+            count if count <= MAX_TARGETS => self.charge_up_to::<MAX_TARGETS>(checks, verdicts),
+            _ => Err(None),
+        }
+    }
+
+    /// [`charge_all`](Self::charge_all) for at most `MAX` targets.
+    fn charge_up_to<const MAX: usize>(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> Result<Micros, Option<Micros>> {
+        let mut targets = [NOWHERE; MAX];
+        let mut count = 0;
+        let mut add = |target: Target| {
+            // In the order of their places.
+            let mut place = count;
+            while place > 0 && targets[place - 1].place > target.place {
+                targets[place] = targets[place - 1];
+                place -= 1;
+            }
+            targets[place] = target;
+            count += 1;
+        };
+        for (index, check) in checks.iter().enumerate() {
+            add(self.target(check, index, true));
+            for former in check.former() {
+                add(self.target(&Check { meter: former.meter, former: &[], ..*check }, index, false));
+            }
+        }
+        let now = self.clock.now();
+        self.charge_targets(&targets, count, checks, verdicts, now).map(|()| now).ok_or(Some(now))
+    }
+
+    /// Charges what sits in these targets, in the order of their places.
+    #[inline(always)]
+    fn charge_targets<const MAX: usize>(
+        &self,
+        targets: &[Target; MAX],
+        count: usize,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+        now: Micros,
+    ) -> Option<()> {
+        let mut locks: [Option<Lock<'_>>; MAX] = [const { None }; MAX];
+        let mut charges = [NO_CHARGE; MAX];
+        let (mut planned, mut last, mut all_pass) = (0, usize::MAX, true);
+        for (index, target) in targets[..count].iter().enumerate() {
+            let before = index.checked_sub(1).map(|before| &targets[before]);
+            if before.is_none_or(|before| before.place != target.place) {
+                last = index;
+                locks[last] = Some(self.lock(target));
+            } else if targets[last..index].iter().any(|other| other.mark == target.mark) {
+                // Perhaps the same state twice, which the round reports.
+                return None;
+            }
+            let (check, lock) = (&checks[target.check], locks[last].as_mut()?);
+            if target.is_charged {
+                let (slot, admission) = admit(lock, target, check, now)?;
+                all_pass &= matches!(admission, Admission::Pass { .. });
+                charges[planned] = Charge { lock: last, slot, check: target.check, admission };
+                planned += 1;
+            } else if !is_absent(lock, target, now) {
+                return None;
+            }
+        }
+        for Charge { lock, slot, check, admission } in &charges[..planned] {
+            let reading = conclude(locks[*lock].as_mut()?, *slot, &checks[*check], now, all_pass);
+            verdicts[*check] = Verdict::new(*admission, reading);
+        }
+        Some(())
+    }
+
+    #[inline(always)]
+    fn target(&self, check: &Check<'_>, index: usize, is_charged: bool) -> Target {
+        let fingerprint = self.fingerprint(*check);
+        let shelf = self.shelf_of(*check);
+        let approach = match shelf {
+            NARROW => self.narrow.approach(fingerprint),
+            WIDE => self.wide().approach(fingerprint),
+            _ => {
+                let place = (shelf, self.heap().bucket(fingerprint));
+                return Target { place, mark: fingerprint, check: index, is_charged };
+            }
+        };
+        let home = approach.home;
+        Target { place: (shelf, home.line), mark: home.tag, check: index, is_charged }
+    }
+
+    #[inline(always)]
+    fn lock(&self, target: &Target) -> Lock<'_> {
+        let (shelf, number) = target.place;
+        match shelf {
+            NARROW => Lock::Line(self.narrow.lock(number)),
+            WIDE => Lock::Line(self.wide().lock(number)),
+            _ => Lock::Bucket(self.heap().lock(number)),
+        }
+    }
+}
+
+/// The slot of a charge, and whether it is admitted; `None` if the key is not there or
+/// its state is to be healed.
+#[inline(always)]
+fn admit(lock: &mut Lock<'_>, target: &Target, check: &Check<'_>, now: Micros) -> Option<(usize, Admission)> {
+    let cost = check.cost();
+    match (lock, check.meter().kernel(), target.place.0) {
+        (Lock::Line(line), MeterKernel::Bucket(kernel), NARROW) => {
+            admit_in::<1, _>(line, target.mark, kernel, now, cost)
+        }
+        (Lock::Line(line), MeterKernel::Window(kernel), NARROW) => {
+            admit_in::<1, _>(line, target.mark, kernel, now, cost)
+        }
+        (Lock::Line(line), MeterKernel::Bucket(kernel), _) => admit_in::<3, _>(line, target.mark, kernel, now, cost),
+        (Lock::Line(line), MeterKernel::Window(kernel), _) => admit_in::<3, _>(line, target.mark, kernel, now, cost),
+        (Lock::Bucket(bucket), MeterKernel::Heap(kernel), _) => {
+            let slot = bucket.iter().position(|entry| entry.fingerprint() == target.mark)?;
+            let state = bucket[slot].decoded(kernel);
+            kernel.heal(state, now).is_none().then(|| (slot, kernel.admit(state, now, cost)))
+        }
+        (_, _, _) => None,
+    }
+}
+
+#[inline(always)]
+fn admit_in<const STATE: usize, K: Pack<STATE>>(
+    line: &LockedLine<'_>,
+    tag: u64,
+    kernel: &K,
+    now: Micros,
+    cost: u64,
+) -> Option<(usize, Admission)> {
+    let slot = Table::<STATE>::find(line, tag)?;
+    let state = kernel.unpack(Table::<STATE>::read(line, slot));
+    kernel.heal(&state, now).is_none().then(|| (slot, kernel.admit(&state, now, cost)))
+}
+
+/// Carries a charge out, or not, and says what is left then.
+#[inline(always)]
+fn conclude(lock: &mut Lock<'_>, slot: usize, check: &Check<'_>, now: Micros, is_charged: bool) -> Reading {
+    let cost = if is_charged { check.cost() } else { 0 };
+    match (lock, check.meter().kernel()) {
+        (Lock::Line(line), MeterKernel::Bucket(kernel)) if kernel.is_narrow() => {
+            conclude_in::<1, _>(line, slot, kernel, now, cost)
+        }
+        (Lock::Line(line), MeterKernel::Window(kernel)) if kernel.is_narrow() => {
+            conclude_in::<1, _>(line, slot, kernel, now, cost)
+        }
+        (Lock::Line(line), MeterKernel::Bucket(kernel)) => conclude_in::<3, _>(line, slot, kernel, now, cost),
+        (Lock::Line(line), MeterKernel::Window(kernel)) => conclude_in::<3, _>(line, slot, kernel, now, cost),
+        (Lock::Bucket(bucket), MeterKernel::Heap(kernel)) => {
+            let entry = &mut bucket[slot];
+            if !is_charged {
+                return kernel.read(entry.decoded(kernel), now);
+            }
+            let reading = kernel.charge(entry.decoded(kernel), now, cost);
+            entry.renew(kernel);
+            reading
+        }
+        (_, _) => unreachable!("what was admitted has its state where its kernel keeps it"),
+    }
+}
+
+#[inline(always)]
+fn conclude_in<const STATE: usize, K: Pack<STATE>>(
+    line: &LockedLine<'_>,
+    slot: usize,
+    kernel: &K,
+    now: Micros,
+    cost: u64,
+) -> Reading {
+    let mut state = kernel.unpack(Table::<STATE>::read(line, slot));
+    if cost == 0 {
+        return kernel.read(&state, now);
+    }
+    let reading = kernel.charge(&mut state, now, cost);
+    Table::<STATE>::write(line, slot, kernel.pack(&state));
+    reading
+}
+
+/// Whether a former limit holds nothing that could move.
+fn is_absent(lock: &mut Lock<'_>, target: &Target, now: Micros) -> bool {
+    match (lock, target.place.0) {
+        (Lock::Line(line), NARROW) => Table::<1>::is_absent(line, target.mark, now),
+        (Lock::Line(line), _) => Table::<3>::is_absent(line, target.mark, now),
+        (Lock::Bucket(bucket), _) => {
+            !bucket.iter().any(|entry| entry.fingerprint() == target.mark && entry.until() > now)
+        }
     }
 }
 
@@ -160,27 +366,6 @@ fn fill(bucket: &Bucket, words: [u64; 1], now: Micros, cost: u64) -> Option<(Buc
         return None;
     }
     Some((state, filled))
-}
-
-/// The state of any kernel after a charge, and the answers with and without
-/// it; `None` if the state is to be healed.
-#[inline(always)]
-fn plan<K: Pack<1>>(kernel: &K, words: [u64; 1], now: Micros, cost: u64) -> Option<([u64; 1], Verdict, Verdict)>
-where
-    K::State: Clone,
-{
-    let before = kernel.unpack(words);
-    if kernel.heal(&before, now).is_some() {
-        return None;
-    }
-    let withheld = kernel.read(&before, now);
-    let mut state = before.clone();
-    let (admission, reading) = kernel.take(&mut state, now, cost);
-    let after = match admission {
-        Admission::Pass { .. } => kernel.pack(&state),
-        Admission::Wait { .. } => words,
-    };
-    Some((after, Verdict::new(admission, reading), Verdict::new(admission, withheld)))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -17,10 +17,16 @@ use crate::store::{Check, StoreError};
 use crate::time::Micros;
 
 impl MemoryStore {
-    /// Decides all of `checks`, or charges none of them, and says when.
-    pub(super) fn decide_together(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+    /// Decides all of `checks`, or charges none of them, and says when: at the time
+    /// `at`, if the clock was read already.
+    pub(super) fn decide_together(
+        &self,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+        at: Option<Micros>,
+    ) -> Result<Micros, StoreError> {
         let mut turns = self.turns(checks)?;
-        let now = self.clock.now();
+        let now = at.unwrap_or_else(|| self.clock.now());
         self.add_former(checks, &mut turns, now);
         let mut round = Round { store: self, shared: None, held: self.hold(&turns), turns };
         let Round { shared, held, turns, .. } = &mut round;

@@ -12,20 +12,25 @@ use crate::store::{AnyState, Check, MeterKernel, MeterState};
 use crate::sync::MutexGuard;
 use crate::time::Micros;
 
+/// The numbers of the shelves: states of one word, of three, and of any size.
+pub(super) const NARROW: usize = 0;
+pub(super) const WIDE: usize = 1;
+const HEAP: usize = 2;
+
 impl MemoryStore {
     /// The number of the shelf where the state of a check is kept.
     pub(super) fn shelf_of(&self, check: Check<'_>) -> usize {
         match check.meter().kernel() {
-            kernel if kernel.is_narrow() => 0,
-            MeterKernel::Bucket(_) | MeterKernel::Window(_) => 1,
-            MeterKernel::Heap(_) => 2,
+            kernel if kernel.is_narrow() => NARROW,
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) => WIDE,
+            MeterKernel::Heap(_) => HEAP,
         }
     }
 
     pub(super) fn shelf(&self, number: usize) -> &dyn Shelf {
         match number {
-            0 => &self.narrow,
-            1 => self.wide(),
+            NARROW => &self.narrow,
+            WIDE => self.wide(),
             _ => self.heap(),
         }
     }

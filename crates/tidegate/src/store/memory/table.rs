@@ -175,6 +175,15 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
+    /// Whether the key of a home line has no state that matters at `now`, as far as
+    /// that line tells.
+    pub(super) fn is_absent(line: &LockedLine<'_>, tag: u64, now: Micros) -> bool {
+        match Self::find(line, tag) {
+            Some(slot) => Self::until(line, slot) <= now.get() << FRACTION_BITS,
+            None => !Self::has_sent_away(line),
+        }
+    }
+
     /// Gives a key that was looked up this state, in its slot or in one that
     /// is taken for it.
     #[inline(always)]

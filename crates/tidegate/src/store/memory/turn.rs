@@ -52,7 +52,7 @@ impl Turn<'_> {
 
     /// Whether its kernel is the user's own, which may panic.
     pub(super) fn is_custom(&self) -> bool {
-        self.check.meter().nominal_limit().is_none()
+        self.check.meter().is_custom()
     }
 }
 

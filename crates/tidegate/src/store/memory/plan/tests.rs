@@ -38,7 +38,7 @@ fn with_charges(choose: impl Fn(&[usize]) -> bool, ask: impl Fn(&MemoryStore, &[
     let (meters, key) = (meters(), Key::from("alice"));
     let mut found = 0;
     for first in 0..meters.len() {
-        for count in 1..=USUAL_CHARGES {
+        for count in 1..=USUAL_TARGETS {
             let checks: Vec<Check<'_>> =
                 (0..count).map(|index| charge(&meters[(first + index * 3) % meters.len()], &key)).collect();
             let clock = ManualClock::at(NOW);
@@ -57,7 +57,7 @@ fn with_charges(choose: impl Fn(&[usize]) -> bool, ask: impl Fn(&MemoryStore, &[
 
 fn charge_all(store: &MemoryStore, checks: &[Check<'_>]) -> (Option<Micros>, Vec<Verdict>) {
     let mut verdicts = vec![Verdict::default(); checks.len()];
-    (store.charge_all(checks, &mut verdicts), verdicts)
+    (store.charge_all(checks, &mut verdicts).ok(), verdicts)
 }
 
 fn are_charged_at_once(store: &MemoryStore, checks: &[Check<'_>], _: &ManualClock) {
@@ -73,7 +73,7 @@ fn are_charged_at_once(store: &MemoryStore, checks: &[Check<'_>], _: &ManualCloc
 
 #[test]
 fn up_to_four_charges_take_the_fast_path() {
-    with_charges(|lines| lines.len() == USUAL_CHARGES, are_charged_at_once);
+    with_charges(|lines| lines.len() == USUAL_TARGETS, are_charged_at_once);
     with_charges(|lines| lines.is_sorted() && lines.first() < lines.last(), are_charged_at_once);
     with_charges(|lines| !lines.is_sorted(), are_charged_at_once);
     with_charges(|lines| lines.len() > 1 && lines.first() == lines.last(), are_charged_at_once);
@@ -97,12 +97,12 @@ fn up_to_sixteen_charges_take_the_fast_path() {
         }
         found += 1;
         checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
-        are_charged_at_once(&store, &checks[..MAX_CHARGES], &clock);
+        are_charged_at_once(&store, &checks[..MAX_TARGETS], &clock);
         assert_eq!(charge_all(&store, &checks).0, None, "the round decides more");
         clock.advance(std::time::Duration::from_secs(300));
         checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
         let later = clock.now();
-        let (at, verdicts) = charge_all(&store, &checks[..=USUAL_CHARGES]);
+        let (at, verdicts) = charge_all(&store, &checks[..=USUAL_TARGETS]);
         assert_eq!(at, Some(later));
         assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == 3), "{verdicts:?}");
     }
