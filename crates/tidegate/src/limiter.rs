@@ -4,6 +4,7 @@ mod acquire;
 mod ask;
 mod builder;
 mod current;
+mod fast;
 mod many;
 mod quick;
 
@@ -280,10 +281,11 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn allow<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         let request = request.into();
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.fast().filter(|_| request.is_plain()) {
+        let fast = inner.policies.fast();
+        if let Some((meter, version)) = fast.get().filter(|_| request.is_plain()) {
             let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
             let is_admitted = self.store().admits_now(check).unwrap_or(false);
-            if !is_admitted || inner.policies.is_unchanged() {
+            if !is_admitted || fast.is(version) {
                 return is_admitted;
             }
             self.give_back_now(check);
@@ -357,11 +359,12 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline]
     fn decide_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
-        if let Some(meter) = inner.policies.fast().filter(|_| request.is_plain()) {
+        let fast = inner.policies.fast();
+        if let Some((meter, version)) = fast.get().filter(|_| request.is_plain()) {
             let check = Check::new(meter, &request.key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             self.store().decide_one_now(check, &mut verdict)?;
-            if inner.policies.is_unchanged() || verb == Verb::Refund {
+            if fast.is(version) || verb == Verb::Refund {
                 return Ok(check.decision(verdict));
             }
             if verb == Verb::Charge {

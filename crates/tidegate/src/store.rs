@@ -130,12 +130,6 @@ impl<'a> Check<'a> {
         self.cost
     }
 
-    /// Whether the state is one word, and nothing else is to be looked at.
-    #[inline]
-    pub(crate) fn is_simple(&self) -> bool {
-        self.meter.is_simple() && self.former.is_empty()
-    }
-
     /// Whether this takes anything if it passes.
     #[inline]
     pub(crate) fn is_charge(&self) -> bool {

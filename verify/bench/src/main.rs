@@ -25,6 +25,7 @@ mod layer;
 mod measure;
 mod memory;
 mod options;
+mod paths;
 mod policy;
 mod redis;
 mod report;
@@ -74,6 +75,7 @@ fn measure(options: Options) {
     memory::memory(&mut session);
     floors::floors(&mut session);
     policy::policy(&mut session);
+    paths::paths(&mut session);
     layer::layer(&mut session);
     redis::redis(&mut session);
     server::server(&mut session);

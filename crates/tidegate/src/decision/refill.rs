@@ -160,7 +160,7 @@ mod tests {
         let limit = limit("1/min");
         let (limiter, _) = limiter(limit);
         let refused = &limiter.check_many(["alice"; 2]).expect("answers")[1];
-        assert_eq!(limit.more_after(&refused), Duration::from_secs(60));
+        assert_eq!(limit.more_after(refused), Duration::from_secs(60));
         // The next unit comes sooner than all that was asked for.
         let limit = "10/min burst 10".parse::<Limit>().expect("a limit");
         let (limiter, _) = self::limiter(limit);

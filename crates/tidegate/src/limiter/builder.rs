@@ -110,7 +110,8 @@ impl<S: Store> LimiterBuilder<S> {
             Some(local) => store.local_store(local),
             None => store,
         };
-        let is_fast = |meter: &Meter| observers.is_empty() && !store.answers_for(meter);
+        let is_quiet = observers.is_empty() && !store.has_mode();
+        let is_fast = move |meter: &Meter| is_quiet && meter.failure_mode().is_none();
         let policies = Policies::new(policy, max_log_entries, is_fast)?;
         let inner = Inner { policies, store, observers, waiters: Waiters::new(places) };
         Ok(Limiter { inner: Arc::new(inner) })

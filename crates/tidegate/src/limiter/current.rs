@@ -1,7 +1,8 @@
 //! The policy in force, and how another one takes its place.
 //!
 //! A limiter whose policy was never changed reads it where it is: one load
-//! says so. From the first change on it is swapped whole behind a pointer.
+//! says so. From the first change on it is swapped whole behind a pointer. If it has
+//! one limit and nothing else, that is read [faster](super::fast).
 //!
 //! Whoever decided by a policy that was no longer in force by then decided on
 //! states that may have moved on already. So a charge looks again before it
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::Limiter;
+use super::fast::FastLimits;
 use crate::error::ConfigError;
 use crate::policy::{Compiled, Direct, History, Policy};
 use crate::store::{Meter, Store};
@@ -58,8 +60,9 @@ impl Current {
 /// The policy in force now, and that of the beginning.
 pub(super) struct Policies {
     first: Current,
-    /// The only limit of the first one, if it takes the fast path.
-    fast: Option<Meter>,
+    fast: FastLimits,
+    /// Whether an only limit may take the fast path.
+    is_fast: Box<dyn Fn(&Meter) -> bool + Send + Sync>,
     changed: OnceLock<ArcSwap<Current>>,
     /// Held by whoever changes it.
     changing: Mutex<()>,
@@ -72,29 +75,23 @@ impl Policies {
     pub(super) fn new(
         policy: Policy,
         max_log_entries: u64,
-        is_fast: impl FnOnce(&Meter) -> bool,
+        is_fast: impl Fn(&Meter) -> bool + Send + Sync + 'static,
     ) -> Result<Policies, ConfigError> {
         let history = History::new(&policy);
         let first = Current::new(policy, history, max_log_entries)?;
-        let fast = first.only().cloned().filter(is_fast);
-        Ok(Policies { first, fast, changed: OnceLock::new(), changing: Mutex::new(()), max_log_entries })
+        let fast = FastLimits::new(first.only().filter(|meter| is_fast(meter)).cloned());
+        let (changed, changing, is_fast) = (OnceLock::new(), Mutex::new(()), Box::new(is_fast));
+        Ok(Policies { first, fast, is_fast, changed, changing, max_log_entries })
     }
 
     pub(super) fn max_log_entries(&self) -> u64 {
         self.max_log_entries
     }
 
-    /// Whether the policy is the first one still.
+    /// The only limit, if it takes the fast path.
     #[inline(always)]
-    pub(super) fn is_unchanged(&self) -> bool {
-        self.changed.get().is_none()
-    }
-
-    /// The only limit, if it takes the fast path and the policy is the first
-    /// one still.
-    #[inline(always)]
-    pub(super) fn fast(&self) -> Option<&Meter> {
-        self.fast.as_ref().filter(|_| self.is_unchanged())
+    pub(super) fn fast(&self) -> &FastLimits {
+        &self.fast
     }
 
     /// The policy in force, for a moment.
@@ -150,15 +147,16 @@ impl Policies {
         }
     }
 
+    /// Puts a policy in force. One thread at a time does so.
     fn swap(&self, next: Current) {
         let next = Arc::new(next);
-        match self.changed.get() {
+        let fast = next.only().filter(|meter| (self.is_fast)(meter)).cloned();
+        self.fast.replace(fast, || match self.changed.get() {
             Some(changed) => changed.store(next),
             None => {
-                // Whoever changes the policy is alone here.
                 let _ = self.changed.set(ArcSwap::new(next));
             }
-        }
+        });
     }
 }
 

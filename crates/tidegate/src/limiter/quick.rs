@@ -58,15 +58,19 @@ impl<S: ImmediateStore> Limiter<S> {
         if !self.is_quiet() || request.id.is_some() {
             return Ok(None);
         }
+        let fast = inner.policies.fast();
+        let Some(version) = fast.version() else { return Ok(None) };
         let current = inner.policies.current();
         if !current.is_quiet {
             return Ok(None);
         }
-        let mut keys = SmallVec::new();
+        let (mut keys, mut former) = (SmallVec::new(), SmallVec::new());
         let mut resolution = None;
         let mut checks: Few<Check<'_>> = SmallVec::new();
-        if let Some(direct) = current.direct.as_ref().filter(|direct| direct.find_keys(request, &mut keys).is_some()) {
-            direct.checks(verb, request, &keys, |check| checks.push(check))?;
+        if let Some(direct) =
+            current.direct.as_ref().filter(|direct| direct.find(request, &mut keys, &mut former).is_some())
+        {
+            direct.checks(verb, request, &keys, &former, |check| checks.push(check))?;
         } else {
             let resolution = resolution.insert(Resolution::default());
             current.policy.resolve_into(request, resolution);
@@ -79,7 +83,7 @@ impl<S: ImmediateStore> Limiter<S> {
         }
         let (is_admitted, answer) = ask(&checks)?;
         let is_moot = verb == Verb::Refund || (verb == Verb::Charge && !is_admitted);
-        if !is_moot && !inner.policies.is_current(&current) {
+        if !is_moot && !fast.is(version) {
             if verb == Verb::Charge {
                 self.give_back_all(&checks);
             }

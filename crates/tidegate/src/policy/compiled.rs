@@ -17,6 +17,7 @@ use crate::kernel::Verb;
 use crate::name::Name;
 use crate::request::{Key, Part, Request};
 use crate::store::{Check, CheckError, Former, Meter};
+use crate::time::Micros;
 
 /// Copies share everything.
 #[derive(Clone)]
@@ -97,9 +98,16 @@ impl Applied<'_, '_> {
 
 /// Limits that apply to every request, each by a key that is there as it is.
 pub(crate) struct Direct {
-    /// Each with the attribute that is its key, or none for the key of the request.
-    limits: Box<[(Meter, Option<Box<str>>)]>,
+    limits: Box<[DirectLimit]>,
     has_attributes: bool,
+    has_former: bool,
+}
+
+struct DirectLimit {
+    meter: Meter,
+    /// The attribute that is the key, or none for the key of the request.
+    attribute: Option<Box<str>>,
+    former: Box<[(Meter, Micros)]>,
 }
 
 impl Direct {
@@ -107,20 +115,30 @@ impl Direct {
     /// is all there is.
     pub(crate) fn only_meter(&self) -> Option<&Meter> {
         match &*self.limits {
-            [(meter, None)] => Some(meter),
+            [DirectLimit { meter, attribute: None, former }] if former.is_empty() => Some(meter),
             _ => None,
         }
     }
 
     /// Finds the keys of a request that are attributes; not if one is missing, or an
-    /// address, which is taken by its network.
+    /// address, which is taken by its network. And the former limits.
     #[inline]
-    pub(crate) fn find_keys<'r>(&self, request: &'r Request<'_>, keys: &mut SmallVec<[Key<'r>; 4]>) -> Option<()> {
-        if request.rule.is_some() || (request.without.key && self.limits.iter().any(|(_, key)| key.is_none())) {
+    pub(crate) fn find<'p, 'r>(
+        &'p self,
+        request: &'r Request<'_>,
+        keys: &mut SmallVec<[Key<'r>; 4]>,
+        former: &mut SmallVec<[Former<'p>; 4]>,
+    ) -> Option<()> {
+        if request.rule.is_some() || (request.without.key && self.limits.iter().any(|limit| limit.attribute.is_none()))
+        {
             return None;
         }
+        if self.has_former {
+            let limits = self.limits.iter().flat_map(|limit| &limit.former);
+            former.extend(limits.map(|(meter, until)| Former { meter, until: *until }));
+        }
         if self.has_attributes {
-            for attribute in self.limits.iter().filter_map(|(_, attribute)| attribute.as_deref()) {
+            for attribute in self.limits.iter().filter_map(|limit| limit.attribute.as_deref()) {
                 let mut values = request.attributes.iter().rev();
                 match values.find(|(name, _)| *name == attribute)?.1 {
                     Part::Address(_) => return None,
@@ -131,7 +149,7 @@ impl Direct {
         Some(())
     }
 
-    /// The checks of a request with these keys.
+    /// The checks of a request with these keys and former limits.
     ///
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if a limit could never admit the cost.
@@ -141,12 +159,16 @@ impl Direct {
         verb: Verb,
         request: &'c Request<'_>,
         keys: &'c [Key<'c>],
+        mut former: &'c [Former<'c>],
         mut add: impl FnMut(Check<'c>),
     ) -> Result<(), CheckError> {
         let mut keys = keys.iter();
-        for (meter, attribute) in &self.limits {
-            let own = if attribute.is_some() { keys.next() } else { None };
-            add(Check::new(meter, own.unwrap_or(&request.key), verb, request.cost)?);
+        for limit in &self.limits {
+            let own = if limit.attribute.is_some() { keys.next() } else { None };
+            let check = Check::new(&limit.meter, own.unwrap_or(&request.key), verb, request.cost)?;
+            let (mine, rest) = former.split_at_checked(limit.former.len()).unwrap_or((&[], former));
+            former = rest;
+            add(check.with_former(mine));
         }
         Ok(())
     }
@@ -167,19 +189,26 @@ impl Compiled {
     /// the key of each is to be looked at.
     pub(crate) fn direct(&self) -> Option<Direct> {
         let no_lists = self.denied.is_empty() && self.allowed.is_empty();
-        let is_all = no_lists && self.fallback == self.rules.len() && !self.former.iter().any(Option::is_some);
-        let direct = |rule: &CompiledRule| {
+        let is_all = no_lists && self.fallback == self.rules.len();
+        let direct = |(number, rule): (usize, &CompiledRule)| {
             let simple = rule.simple.filter(|_| rule.conditions.is_empty() && rule.cost == RuleCost::Times(1))?;
             let attribute = match simple.key {
                 None => None,
                 Some(attribute) if self.attributes.is_address(attribute) => return None,
                 Some(attribute) => Some(self.attributes.name(attribute).into()),
             };
-            Some((self.meters[simple.meter].clone(), attribute))
+            let meter = &self.meters[simple.meter];
+            let former = match self.former.get(number).and_then(Option::as_deref) {
+                None => Box::default(),
+                Some(former) => former.of_every_request(meter)?,
+            };
+            Some(DirectLimit { meter: meter.clone(), attribute, former })
         };
-        let limits = is_all.then(|| self.rules.iter().map(direct).collect::<Option<Box<[_]>>>()).flatten()?;
-        let has_attributes = limits.iter().any(|(_, attribute)| attribute.is_some());
-        Some(Direct { limits, has_attributes })
+        let limits = is_all.then(|| self.rules.iter().enumerate().map(direct).collect::<Option<Box<[_]>>>());
+        let limits = limits.flatten()?;
+        let has_attributes = limits.iter().any(|limit| limit.attribute.is_some());
+        let has_former = limits.iter().any(|limit| !limit.former.is_empty());
+        Some(Direct { limits, has_attributes, has_former })
     }
 
     /// Whether there is a rule of this name.

@@ -268,6 +268,15 @@ impl FormerRule {
         self.shared.entry(number).or_default().extend(gone);
     }
 
+    /// The former limits of a rule that limits all requests alike, by a meter, if they
+    /// do not depend on the values of a request.
+    pub(super) fn of_every_request(&self, meter: &Meter) -> Option<Box<[(Meter, Micros)]>> {
+        let FormerRule { standard, by_value, patterns, shared } = self;
+        let is_alike = by_value.is_empty() && patterns.is_empty() && shared.is_empty();
+        (is_alike && standard.new_until == Micros::ZERO)
+            .then(|| standard.limits.iter().filter(|(former, _)| !former.is_same_as(meter)).cloned().collect())
+    }
+
     /// The former limits of a request that is charged to the meter `number`.
     pub(super) fn limits<'p>(
         &'p self,
@@ -295,7 +304,7 @@ impl FormerRule {
     }
 
     fn for_each_match<'p>(&'p self, values: &Values<'_>, mut found: impl FnMut(&'p Formers)) {
-        for (attribute, value) in values.iter() {
+        for (attribute, value) in values.iter().filter(|_| !self.by_value.is_empty()) {
             let key = (attribute, value.with_bytes(|bytes| Box::from(bytes)));
             self.by_value.get(&key).into_iter().for_each(&mut found);
         }

@@ -50,11 +50,8 @@ impl<'a> Attributes<'a> {
 
     #[inline]
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&'a str, Part<'_>)> {
-        let (few, many): (&[(&'a str, Part<'a>)], &[(&'a str, KeyPart<'a>)]) = match self {
-            Attributes::None => (&[], &[]),
-            Attributes::Few { list, count } => (&list[..*count], &[]),
-            Attributes::Many(many) => (&[], many),
-        };
+        let few = if let Attributes::Few { list, count } = self { &list[..*count] } else { &[] };
+        let many = if let Attributes::Many(many) = self { many.as_slice() } else { &[] };
         few.iter().copied().chain(many.iter().map(|(name, value)| (*name, value.as_part())))
     }
 }

@@ -257,7 +257,7 @@ impl MemoryStore {
     }
 
     /// Decides several checks without an id.
-    fn decide_several(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+    fn decide_several<'a>(&'a self, checks: &[Check<'a>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let filled = self.fill_all(checks, |index, bucket, state, level, now| {
             let (admission, reading) = bucket.tell(&state, now, checks[index].cost(), Some(level));
             verdicts[index] = Verdict::new(admission, reading);
@@ -322,6 +322,9 @@ impl ImmediateStore for MemoryStore {
         if check.id().is_some() {
             return self.decide_once(&[check], std::slice::from_mut(verdict));
         }
+        if !check.former().is_empty() {
+            return self.decide_several(&[check], std::slice::from_mut(verdict));
+        }
         Ok(self.decide_one(check, verdict))
     }
 
@@ -331,6 +334,9 @@ impl ImmediateStore for MemoryStore {
             let mut verdict = Verdict::default();
             self.decide_once(&[check], std::slice::from_mut(&mut verdict))?;
             return Ok(verdict.allowed);
+        }
+        if !check.former().is_empty() {
+            return self.admits_all_now(&[check]);
         }
         Ok(self.admits(check))
     }

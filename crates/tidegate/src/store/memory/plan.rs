@@ -25,19 +25,25 @@ const MAX_TARGETS: usize = 16;
 /// Up to so many share a smaller plan, which takes less time to set up.
 const USUAL_TARGETS: usize = 4;
 
-/// Whether a check charges a state of one word, and concerns no other state.
+/// The states that are looked at for some checks.
 #[inline(always)]
-fn is_simple(check: &Check<'_>) -> bool {
-    check.is_simple() && check.is_charge()
+fn count_targets(checks: &[Check<'_>]) -> usize {
+    checks.iter().map(|check| 1 + check.former().len()).sum()
+}
+
+/// The bucket of a check that charges a state of one word.
+#[inline(always)]
+fn narrow_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
+    match check.meter().kernel() {
+        MeterKernel::Bucket(bucket) if check.meter().is_simple() && check.is_charge() => Some(bucket),
+        MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
+    }
 }
 
 /// The bucket of a check that the planner can charge by itself.
 #[inline(always)]
 pub(super) fn simple_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
-    match check.meter().kernel() {
-        MeterKernel::Bucket(bucket) if is_simple(check) => Some(bucket),
-        MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
-    }
+    narrow_bucket(check).filter(|_| check.former().is_empty())
 }
 
 /// Where the state of a limit is looked for, and what for.
@@ -101,38 +107,51 @@ impl MemoryStore {
     /// do not, or if that is not simple, and nothing has changed. Whoever wants to know
     /// more is told the level of each.
     #[inline(always)]
-    pub(super) fn fill_all(
-        &self,
-        checks: &[Check<'_>],
+    pub(super) fn fill_all<'a>(
+        &'a self,
+        checks: &[Check<'a>],
         tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
     ) -> Option<Micros> {
-        match checks.len() {
-            2..=USUAL_TARGETS => self.fill_up_to::<USUAL_TARGETS>(checks, tell),
+        match count_targets(checks) {
+            count if count <= USUAL_TARGETS => self.fill_up_to::<USUAL_TARGETS>(checks, tell),
             count if count <= MAX_TARGETS => self.fill_up_to::<MAX_TARGETS>(checks, tell),
             _ => None,
         }
     }
 
     #[inline(always)]
-    fn fill_up_to<const MAX: usize>(
-        &self,
-        checks: &[Check<'_>],
+    fn fill_up_to<'a, const MAX: usize>(
+        &'a self,
+        checks: &[Check<'a>],
         mut tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
     ) -> Option<Micros> {
         let first = checks.first()?;
-        let mut seats = [(self.narrow.approach(self.fingerprint(*first)), 0, simple_bucket(first)?); MAX];
-        for (index, check) in checks.iter().enumerate().skip(1) {
-            let bucket = simple_bucket(check)?;
-            let approach = self.narrow.approach(self.fingerprint(*check));
+        // A seat without a bucket is that of a former limit.
+        let mut seats = [(self.narrow.approach(self.fingerprint(*first)), 0, Some(narrow_bucket(first)?)); MAX];
+        let mut count = 1;
+        let mut add = |approach: Approach<'a>, index: usize, bucket: Option<&'a Bucket>| {
             // In the order of their lines.
-            let mut place = index;
+            let mut place = count;
             while place > 0 && seats[place - 1].0.home.line > approach.home.line {
                 seats[place] = seats[place - 1];
                 place -= 1;
             }
             seats[place] = (approach, index, bucket);
+            count += 1;
+        };
+        for (index, check) in checks.iter().enumerate() {
+            if index > 0 {
+                add(self.narrow.approach(self.fingerprint(*check)), index, Some(narrow_bucket(check)?));
+            }
+            for former in check.former() {
+                if !former.meter.is_simple() {
+                    return None;
+                }
+                let former = Check { meter: former.meter, former: &[], ..*check };
+                add(self.narrow.approach(self.fingerprint(former)), index, None);
+            }
         }
-        let seats = &seats[..checks.len()];
+        let seats = &seats[..count];
         let now = self.clock.now();
         let mut locks: [Option<LockedLine<'_>>; MAX] = [const { None }; MAX];
         let mut filled = [(0, 0, BucketState::default(), 0); MAX];
@@ -145,13 +164,19 @@ impl MemoryStore {
                 return None;
             }
             let line = locks[lock].as_ref()?;
-            let slot = Table::<1>::find(line, approach.home.tag)?;
-            let (state, level) = fill(bucket, Table::<1>::read(line, slot), now, checks[*index].cost())?;
-            filled[place] = (lock, slot, state, level?);
+            if let Some(bucket) = bucket {
+                let slot = Table::<1>::find(line, approach.home.tag)?;
+                let (state, level) = fill(bucket, Table::<1>::read(line, slot), now, checks[*index].cost())?;
+                filled[place] = (lock, slot, state, level?);
+            } else if !Table::<1>::is_absent(line, approach.home.tag, now) {
+                return None;
+            }
         }
         for ((_, index, bucket), (lock, slot, state, level)) in seats.iter().zip(&filled) {
-            Table::<1>::write(locks[*lock].as_ref()?, *slot, bucket.pack(state));
-            tell(*index, bucket, *state, *level, now);
+            if let Some(bucket) = bucket {
+                Table::<1>::write(locks[*lock].as_ref()?, *slot, bucket.pack(state));
+                tell(*index, bucket, *state, *level, now);
+            }
         }
         Some(now)
     }
@@ -163,8 +188,7 @@ impl MemoryStore {
         if !checks.iter().all(is_one_of) {
             return Err(None);
         }
-        let targets: usize = checks.iter().map(|check| 1 + check.former().len()).sum();
-        match targets {
+        match count_targets(checks) {
             count if count <= USUAL_TARGETS => self.charge_up_to::<USUAL_TARGETS>(checks, verdicts),
             count if count <= MAX_TARGETS => self.charge_up_to::<MAX_TARGETS>(checks, verdicts),
             _ => Err(None),

@@ -142,13 +142,10 @@ impl MemoryStore {
     }
 
     fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
-        let mut verdict = Verdict::default();
         if has_former(&check) {
-            let (checks, verdicts) = (&[check], std::slice::from_mut(&mut verdict));
-            if let Err(at) = self.charge_all(checks, verdicts) {
-                // One check is never about one state twice.
-                let _ = self.decide_together(checks, verdicts, at);
-            }
+            // In a batch, whose time it is.
+            let mut verdict = Verdict::default();
+            let _ = self.decide_together(&[check], std::slice::from_mut(&mut verdict), Some(now));
             return verdict;
         }
         Single { store: self, check, fingerprint, now }.decide()

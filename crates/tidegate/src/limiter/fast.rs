@@ -1,0 +1,146 @@
+//! Which limit takes the fast path now, if one does, and whether a policy has changed.
+//!
+//! A limiter with one limit reads it here by two loads, whether or not its policy was
+//! ever changed. A limit that once took the fast path is kept for as long as the
+//! limiter, so that reading it needs no count of readers; the same limit again is the
+//! same entry. After [`MAX_LIMITS`] different ones no more are added, and later limits are
+//! decided without the fast path.
+
+use std::sync::OnceLock;
+
+use crate::store::Meter;
+use crate::sync::{AtomicU64, Ordering};
+
+/// The most limits that one limiter keeps, at about 200 bytes each.
+const MAX_LIMITS: usize = (1 << SEGMENTS) - 1;
+/// Each segment has room for twice as many as the one before.
+const SEGMENTS: usize = 16;
+
+/// The bits of a state that say which limit it is; the others count changes.
+const LIMIT: u64 = (1 << SEGMENTS) - 1;
+const CHANGE: u64 = 1 << SEGMENTS;
+
+/// A policy that is in force, as one number: no two policies of a limiter have the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version(u64);
+
+pub(super) struct FastLimits {
+    /// The number of the limit, or none, and twice the number of changes; odd while
+    /// the policy is being replaced.
+    state: AtomicU64,
+    /// The first limit, which mostly is the only one.
+    first: OnceLock<Meter>,
+    segments: [OnceLock<Box<[OnceLock<Meter>]>>; SEGMENTS],
+}
+
+impl FastLimits {
+    pub(super) fn new(first: Option<Meter>) -> FastLimits {
+        let (state, segments) = (AtomicU64::new(0), [const { OnceLock::new() }; SEGMENTS]);
+        let limits = FastLimits { state, first: OnceLock::new(), segments };
+        let number = first.and_then(|meter| limits.number_of(meter)).unwrap_or(0);
+        limits.state.store(number as u64, Ordering::Release);
+        limits
+    }
+
+    /// The limit that takes the fast path, and the version of the policy that has it.
+    #[inline(always)]
+    pub(super) fn get(&self) -> Option<(&Meter, Version)> {
+        let state = self.state.load(Ordering::Acquire);
+        let number = (state & LIMIT) as usize;
+        Some((self.slot(number)?.get()?, Version(state)))
+    }
+
+    /// The version of the policy in force; none while it is being replaced.
+    #[inline(always)]
+    pub(super) fn version(&self) -> Option<Version> {
+        let state = self.state.load(Ordering::Acquire);
+        (state & CHANGE == 0).then_some(Version(state))
+    }
+
+    #[inline(always)]
+    pub(super) fn is(&self, version: Version) -> bool {
+        self.state.load(Ordering::Acquire) == version.0
+    }
+
+    /// Replaces the policy by `replace`, and the limit that takes the fast path. Only
+    /// one thread at a time may do so.
+    pub(super) fn replace(&self, next: Option<Meter>, replace: impl FnOnce()) {
+        let changes = self.state.load(Ordering::Acquire) & !LIMIT;
+        self.state.store(changes.wrapping_add(CHANGE), Ordering::SeqCst);
+        let number = next.and_then(|meter| self.number_of(meter)).unwrap_or(0);
+        replace();
+        self.state.store(changes.wrapping_add(2 * CHANGE) | number as u64, Ordering::SeqCst);
+    }
+
+    /// The entry of a limit; a new one if it has none yet and there is room.
+    fn number_of(&self, meter: Meter) -> Option<usize> {
+        let entries = (1..=MAX_LIMITS).map_while(|number| Some((number, self.slot(number)?.get()?)));
+        let mut next = 1;
+        for (number, known) in entries {
+            if *known == meter {
+                return Some(number);
+            }
+            next = number + 1;
+        }
+        let segment = next.checked_ilog2().filter(|segment| (*segment as usize) < SEGMENTS)?;
+        self.segments[segment as usize].get_or_init(|| (0..1 << segment).map(|_| OnceLock::new()).collect());
+        self.slot(next)?.set(meter).ok()?;
+        Some(next)
+    }
+
+    #[inline(always)]
+    fn slot(&self, number: usize) -> Option<&OnceLock<Meter>> {
+        if number == 1 {
+            return Some(&self.first);
+        }
+        let segment = number.checked_ilog2()? as usize;
+        self.segments.get(segment)?.get()?.get(number - (1 << segment))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+
+    fn meter(count: u64) -> Meter {
+        Meter::new("limit", Limit::per_second(count))
+    }
+
+    #[test]
+    fn each_replacement_is_another_version_and_the_same_limit_the_same_entry() {
+        let limits = FastLimits::new(Some(meter(1)));
+        let (first, version) = limits.get().expect("a limit");
+        assert!(*first == meter(1) && limits.is(version) && limits.version() == Some(version));
+        let mut versions = vec![version];
+        for round in 0..3 {
+            for count in 1..=40 {
+                limits.replace(Some(meter(count)), || {
+                    assert!(limits.get().is_none() && limits.version().is_none(), "while it is replaced");
+                });
+                let (known, version) = limits.get().expect("a limit");
+                assert!(*known == meter(count) && !versions.contains(&version), "{round} {count}");
+                versions.push(version);
+            }
+            assert_eq!(limits.number_of(meter(40)), Some(40));
+        }
+        limits.replace(None, || {});
+        assert!(limits.get().is_none() && limits.version().is_some() && !limits.is(version));
+    }
+
+    #[test]
+    fn when_there_are_too_many_limits_the_last_have_no_entry() {
+        let limits = FastLimits::new(None);
+        let segment: Box<[OnceLock<Meter>]> = (0..1 << 15).map(|_| OnceLock::from(meter(1))).collect();
+        assert!(limits.first.set(meter(1)).is_ok());
+        for size in 0..15 {
+            let full = segment[..1 << size].iter().map(|_| OnceLock::from(meter(1))).collect();
+            assert!(limits.segments[size].set(full).is_ok());
+        }
+        assert!(limits.segments[15].set(segment).is_ok());
+        limits.replace(Some(meter(2)), || {});
+        assert!(limits.get().is_none() && limits.version().is_some());
+        limits.replace(Some(meter(1)), || {});
+        assert!(limits.get().is_some());
+    }
+}

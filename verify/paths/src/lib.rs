@@ -1,0 +1,191 @@
+//! Paths through the library that a service takes, one check at a time.
+//!
+//! `cargo xtask instructions` runs each path under callgrind and compares what it
+//! counts with `instructions.txt`; `cargo xtask bench` measures their times beside
+//! each other.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use tidegate::{CheckError, Condition, Decision, Limit, Limiter, Policy, Request, Rule};
+
+/// How often a path is run at most.
+pub const TIMES: usize = 4_096;
+/// Keys of the paths that ask about many.
+const KEYS: usize = 65_536;
+/// So large that nothing is refused.
+const LIMIT: Limit = Limit::per_second(1_000_000).burst(1_000_000_000);
+/// The same, of which nothing matters after a moment.
+const SHORT: Limit = Limit::per_second(1_000_000_000).burst(10_000_000);
+
+/// Makes a path, which is then run with the numbers of its turns.
+pub type Path = fn() -> Box<dyn FnMut(usize)>;
+
+/// All paths by their names.
+pub const PATHS: [(&str, Path); 31] = [
+    ("allow-short", || {
+        let limiter = filled(SHORT, "alice");
+        Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+    }),
+    ("allow-hot", || {
+        let limiter = filled(LIMIT, "alice");
+        Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+    }),
+    ("check-hot", || {
+        let limiter = filled(LIMIT, "alice");
+        Box::new(move |_| assert!(is_allowed(&limiter.check(black_box("alice")))))
+    }),
+    ("allow-refused", || {
+        let limiter = filled(Limit::per_day(1), "alice");
+        Box::new(move |_| assert!(!limiter.allow(black_box("alice"))))
+    }),
+    ("check-refused", || {
+        let limiter = filled(Limit::per_day(1), "alice");
+        Box::new(move |_| assert!(!is_allowed(&limiter.check(black_box("alice")))))
+    }),
+    ("allow-among-many", || {
+        let (limiter, keys) = (Limiter::new(long()), keys());
+        keys.iter().for_each(|key| assert!(limiter.allow(key)));
+        Box::new(move |turn| assert!(limiter.allow(black_box(&keys[turn * 97 % KEYS]))))
+    }),
+    ("allow-new", || {
+        let (limiter, keys) = (Limiter::new(long()), keys());
+        Box::new(move |turn| assert!(limiter.allow(black_box(&keys[turn % KEYS]))))
+    }),
+    ("allow-u64", || {
+        let limiter = filled(LIMIT, 12_345_678_u64);
+        Box::new(move |_| assert!(limiter.allow(black_box(12_345_678_u64))))
+    }),
+    ("allow-ipv4", || {
+        let address = IpAddr::from([192, 0, 2, 117]);
+        let limiter = filled(LIMIT, address);
+        Box::new(move |_| assert!(limiter.allow(black_box(address))))
+    }),
+    ("allow-ipv6", || {
+        let address = IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0x85a3, 0, 0, 0x8a2e, 0x370, 0x7334));
+        let limiter = filled(LIMIT, address);
+        Box::new(move |_| assert!(limiter.allow(black_box(address))))
+    }),
+    ("allow-no-keys", || {
+        let limiter = filled(LIMIT, ());
+        Box::new(move |_| assert!(limiter.allow(())))
+    }),
+    ("refuse-no-keys", || {
+        let limiter = filled(Limit::per_day(1), ());
+        Box::new(move |_| assert!(!limiter.allow(())))
+    }),
+    ("check-many", || {
+        let (limiter, keys) = (Limiter::new(long()), keys());
+        keys.iter().for_each(|key| assert!(limiter.allow(key)));
+        Box::new(move |turn| {
+            // A batch counts as the requests in it.
+            if turn % 64 == 0 {
+                let first = turn * 97 % (KEYS - 64);
+                assert!(limiter.check_many(&keys[first..first + 64]).is_ok_and(|decisions| decisions.len() == 64));
+            }
+        })
+    }),
+    ("limits-2", || limits(&["a"; 2])),
+    ("limits-3", || limits(&["a"; 3])),
+    ("limits-5", || limits(&["a"; 5])),
+    ("limits-10", || limits(&["a"; 10])),
+    ("limits-16", || limits(&["a"; 16])),
+    ("bucket-and-sliding", || limits(&["a", "sliding 1000000/h"])),
+    ("bucket-log-and-fixed", || limits(&["a", "sliding-log 100000/h", "fixed 1000000/h"])),
+    ("rule-by-user", || {
+        let limiter = Limiter::new(Rule::new("users", LIMIT).key(["user"]));
+        assert!(limiter.allow(Request::user("alice")));
+        Box::new(move |_| assert!(limiter.allow(Request::user(black_box("alice")))))
+    }),
+    ("rule-by-user-and-path", || {
+        let limiter = Limiter::new(Rule::new("users", LIMIT).key(["user", "path"]));
+        let request = || Request::user(black_box("alice")).with("path", "/orders");
+        assert!(limiter.allow(request()));
+        Box::new(move |_| assert!(limiter.allow(request())))
+    }),
+    ("rules-3-of-1000", || {
+        let mut policy = Policy::new().rule(Rule::new("all", LIMIT).key(["user"]));
+        for number in 1..1_000 {
+            let rule = Rule::new(format!("rule{number}"), LIMIT).key(["user"]);
+            policy = policy.rule(match number % 2 {
+                0 => rule.when("path", Condition::StartsWith(format!("/api/{}/", number / 2 + 6))),
+                _ => rule.when("tenant", Condition::Equals(format!("tenant{number}"))),
+            });
+        }
+        let limiter = Limiter::new(policy);
+        let request = || Request::user(black_box("alice")).with("path", "/api/7/orders").with("tenant", "tenant13");
+        assert!(limiter.allow(request()));
+        Box::new(move |_| assert!(limiter.allow(request())))
+    }),
+    ("globs-10", || globs(10)),
+    ("globs-100", || globs(100)),
+    ("globs-1000", || globs(1_000)),
+    ("globs-10000", || globs(10_000)),
+    ("changed-settled", || changed(SHORT, true)),
+    ("changed-migrating", || changed(LIMIT, false)),
+    ("changed-migrating-rule", || {
+        let rule = |limit| Rule::new("users", limit).key(["user"]);
+        let limiter = Limiter::new(rule(LIMIT));
+        assert!(limiter.allow(Request::user("alice")));
+        limiter.set_policy(rule(Limit::per_hour(500_000_000))).expect("a valid policy");
+        assert!(limiter.allow(Request::user("alice")));
+        Box::new(move |_| assert!(limiter.allow(Request::user(black_box("alice")))))
+    }),
+    ("explain", || {
+        let limiter = Limiter::new(Rule::new("users", LIMIT).key(["user"]));
+        Box::new(move |_| assert!(limiter.explain(Request::user(black_box("alice"))).is_ok()))
+    }),
+];
+
+/// A limit by which a key stays live while all others are asked about.
+fn long() -> Limit {
+    Limit::per_hour(1_000).burst(1_000_000)
+}
+
+fn keys() -> Vec<String> {
+    (0..KEYS).map(|number| format!("user-{number:011}")).collect()
+}
+
+fn filled<'a>(limit: Limit, key: impl Into<Request<'a>>) -> Limiter {
+    let limiter = Limiter::new(limit);
+    assert!(limiter.allow(key));
+    limiter
+}
+
+fn is_allowed(decision: &Result<Decision, CheckError>) -> bool {
+    black_box(decision).as_ref().is_ok_and(Decision::is_allowed)
+}
+
+/// As many limits on one key: of these words, or so large that nothing is refused.
+fn limits(words: &[&str]) -> Box<dyn FnMut(usize)> {
+    let limit = |words: &str| words.parse().unwrap_or(LIMIT);
+    let add = |policy: Policy, (number, words): (usize, &&str)| policy.limit(format!("limit{number}"), limit(words));
+    let limiter = Limiter::new(words.iter().enumerate().fold(Policy::new(), add));
+    assert!(limiter.allow("alice"));
+    Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+}
+
+/// Rules by patterns, of which one matches.
+fn globs(count: usize) -> Box<dyn FnMut(usize)> {
+    let rule = |number: usize| {
+        let matches = Condition::Matches(format!("*/x{number}/*"));
+        Rule::new(format!("rule{number}"), LIMIT).when("path", matches).key(["user"])
+    };
+    let limiter = Limiter::new((0..count).map(rule).fold(Policy::new(), Policy::rule));
+    let request = || Request::user(black_box("alice")).with("path", "/api/x7/orders");
+    assert!(limiter.allow(request()));
+    Box::new(move |_| assert!(limiter.allow(request())))
+}
+
+/// One limit that has replaced another.
+fn changed(limit: Limit, settled: bool) -> Box<dyn FnMut(usize)> {
+    let limiter = filled(limit.burst(limit.capacity() / 2), "alice");
+    limiter.set_policy(limit).expect("a valid policy");
+    assert!(limiter.allow("alice"));
+    if settled {
+        std::thread::sleep(Duration::from_millis(1_100));
+        assert!(limiter.allow("alice"));
+    }
+    Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+}
