@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::built::{self, EVERYTHING, Program};
+use crate::instructions::instructions;
 use crate::jobs::{self, Job};
 use crate::load::Load;
 use crate::lua;
@@ -122,6 +123,7 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         Job::whole("features", "cargo xtask features", features).that_builds(),
         Job::whole("examples", "cargo xtask examples", examples).that_builds(),
         Job::whole("scripts", "cargo xtask lua", lua::lint).that_builds(),
+        Job::whole("instructions", "cargo xtask instructions", || instructions(&[])).that_builds(),
         Job::whole("lemmas", "cargo xtask proof", || proof::lemmas(&[])),
         Job::whole("dashboard", "cargo xtask web", web),
     ]);

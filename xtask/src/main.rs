@@ -8,6 +8,7 @@ mod compare;
 mod defects;
 mod deny;
 mod fuzz;
+mod instructions;
 mod jobs;
 mod load;
 mod lua;
@@ -52,6 +53,9 @@ cargo xtask TASK
             those in files whose path contains it (lua/bucket)
   mutants   makes every small mistake there is in the code that decides and in the scripts, and sees the tests
             notice: [rust [--missed] [--thorough] [FILE..]|lua]
+  instructions
+            the instructions of the paths that a service takes, by callgrind, beside those recorded in verify/paths:
+            [--write] [PATH..]
   sbom      what the server is made of, as CycloneDX 1.5, to target/sbom.json
   deny      licences, sources, versions and known vulnerabilities of all dependencies, by cargo-deny and deny.toml
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
@@ -83,6 +87,7 @@ fn main() -> ExitCode {
         "lua" => lua::lint(),
         "proof" => proof::lemmas(&rest),
         "defects" => defects::all(&rest),
+        "instructions" => instructions::instructions(&rest),
         "mutants" => mutants::all(&rest),
         "sbom" => sbom::write(),
         "deny" => deny::check(),

@@ -18,7 +18,7 @@
 //! )?;
 //! let limiter = Limiter::new(policy);
 //! let order = Request::user("alice").with("method", "POST").with("path", "/api/orders").with("plan", "free");
-//! assert_eq!(limiter.check(order)?.capacity(), 10);
+//! assert_eq!(limiter.check(order)?.capacity(), Some(10));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

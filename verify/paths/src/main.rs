@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     counted(&mut *path());
-    println!("{TIMES}");
+    println!("turns: {TIMES}");
     ExitCode::SUCCESS
 }
 
