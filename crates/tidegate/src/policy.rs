@@ -9,7 +9,9 @@ mod glob;
 mod history;
 mod index;
 mod network;
+mod pieces;
 mod rule;
+mod trie;
 mod values;
 
 pub(crate) use compiled::{Applied, Compiled, Direct, Resolution};

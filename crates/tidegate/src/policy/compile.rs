@@ -29,7 +29,7 @@ impl Compiled {
         for rule in &policy.rules {
             rules.extend(maker.with_candidate(rule)?);
         }
-        let (index, fallback) = (Index::new(&rules), rules.len());
+        let (index, fallback) = (Index::new(rules.iter().map(|rule| &*rule.conditions)), rules.len());
         if let Some(rule) = &policy.fallback {
             rules.extend(maker.with_candidate(rule)?);
         }

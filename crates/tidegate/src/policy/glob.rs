@@ -1,5 +1,7 @@
 //! Patterns with `*` for anything and `?` for one character.
 
+use super::pieces::Piece;
+
 /// Whether `text` is what `pattern` says: `*` stands for any characters or
 /// none, `?` for exactly one, everything else for itself. Takes time in the
 /// order of both lengths' product at worst, never more.
@@ -37,9 +39,17 @@ pub(super) fn matches_bytes(pattern: &str, bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| matches(pattern, text))
 }
 
-/// What every text that matches begins with.
-pub(super) fn literal_prefix(pattern: &str) -> &str {
-    pattern.find(['*', '?']).map_or(pattern, |end| &pattern[..end])
+/// The literal pieces of a pattern: all of them occur in every text that matches.
+pub(super) fn pieces(pattern: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = Some((pattern, true));
+    let all = std::iter::from_fn(move || {
+        let (text, at_start) = rest.take()?;
+        let (text, after) = text.split_once(['*', '?']).map_or((text, None), |(text, after)| (text, Some(after)));
+        rest = after.map(|after| (after, false));
+        Some(Piece { text, at_start, at_end: after.is_none() })
+    });
+    // An empty piece says nothing, except that the whole text is empty.
+    all.filter(|piece| !piece.text.is_empty() || (piece.at_start && piece.at_end))
 }
 
 #[cfg(test)]
@@ -78,7 +88,13 @@ mod tests {
             for text in words(long).filter(|text| !text.contains(&'*') && !text.contains(&'?')) {
                 let (of, at): (String, String) = (pattern.iter().collect(), text.iter().collect());
                 assert_eq!(matches(&of, &at), naive(&pattern, &text), "{of:?} {at:?}");
-                assert!(!matches(&of, &at) || at.starts_with(literal_prefix(&of)), "{of:?} {at:?}");
+                let occurs = |Piece { text, at_start, at_end }: Piece<'_>| match (at_start, at_end) {
+                    (true, true) => at == text,
+                    (true, false) => at.starts_with(text),
+                    (false, true) => at.ends_with(text),
+                    (false, false) => at.contains(text),
+                };
+                assert!(!matches(&of, &at) || pieces(&of).all(occurs), "{of:?} {at:?}");
             }
         }
     }

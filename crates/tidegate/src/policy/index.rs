@@ -1,129 +1,125 @@
 //! Which rules may apply to a request: found by its values, so that a policy
 //! of thousands of rules costs about as much as the few that matter.
 //!
-//! Every rule stands in one place: under the value that one of its conditions
-//! asks for, or under a prefix, or under an attribute that must be present; or
-//! among those that have to be tried on every request.
+//! A condition says which pieces of text occur in a value: the value itself, a
+//! prefix, or what stands between the wildcards of a pattern. So a rule is a set
+//! of pieces, and a request is one too. A rule may apply if its set is part of
+//! the request's. Sets are kept as words, the rarest piece first: a rule is
+//! looked at only if its rarest pieces occur.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
-use super::compiled_rule::CompiledRule;
 use super::condition::Condition;
 use super::glob;
-use super::values::Values;
+use super::pieces::{Piece, Pieces};
+use super::trie::{ROOT, Trie};
+use super::values::{Attribute, Values};
 
-#[derive(Default)]
 pub(super) struct Index {
     /// By the numbers of attributes.
-    by_attribute: Vec<Places>,
-    always: Vec<usize>,
+    by_attribute: Vec<Pieces>,
+    /// The sets of pieces, in order.
+    sets: Trie<u32>,
+    /// The rule of each set.
+    rules: Vec<usize>,
 }
 
-#[derive(Default)]
-struct Places {
-    equal: HashMap<Box<[u8]>, Vec<usize>, RandomState>,
-    prefixed: HashMap<Box<[u8]>, Vec<usize>, RandomState>,
-    /// The lengths of those prefixes.
-    lengths: Vec<usize>,
-    present: Vec<usize>,
-}
+/// Pieces of a rule that are looked for, the rarest ones. More would hardly
+/// tell more rules apart.
+const MAX_PIECES: usize = 8;
 
-/// Candidates that need no allocation.
-const FEW: usize = 8;
+/// Numbers of pieces or rules, few of which need no allocation.
+type Numbers<T> = SmallVec<[T; 8]>;
 
 impl Index {
-    pub(super) fn new(rules: &[CompiledRule]) -> Index {
-        let mut index = Index::default();
-        for (number, rule) in rules.iter().enumerate() {
-            let best = rule.conditions.iter().max_by_key(|(_, condition)| selectivity(condition));
-            match best.filter(|(_, condition)| selectivity(condition) > 0) {
-                None => index.always.push(number),
-                Some((attribute, condition)) => {
-                    let attribute = usize::from(*attribute);
-                    if index.by_attribute.len() <= attribute {
-                        index.by_attribute.resize_with(attribute + 1, Places::default);
-                    }
-                    index.by_attribute[attribute].put(condition, number);
-                }
-            }
+    /// An index of rules with these conditions.
+    pub(super) fn new<'c>(rules: impl Iterator<Item = &'c [(Attribute, Condition)]>) -> Index {
+        let of_rule = |conditions: &'c [(Attribute, Condition)]| {
+            let of = |(attribute, condition)| pieces(condition).into_iter().map(move |piece| (attribute, piece));
+            conditions.iter().map(|(attribute, condition)| (*attribute, condition)).flat_map(of).collect()
+        };
+        let rules: Vec<Vec<(Attribute, Piece<'c>)>> = rules.map(of_rule).collect();
+        let mut uses: HashMap<(Attribute, Piece<'c>), usize, RandomState> = HashMap::default();
+        rules.iter().flatten().for_each(|piece| *uses.entry(*piece).or_default() += 1);
+        let mut rarest: Vec<_> = uses.into_iter().collect();
+        rarest.sort_unstable_by_key(|(of, uses)| (*uses, Reverse(of.1.text.len()), *of));
+        let numbers: HashMap<_, u32, RandomState> =
+            rarest.iter().enumerate().map(|(number, (piece, _))| (*piece, number as u32)).collect();
+
+        let attributes = rarest.iter().map(|((attribute, _), _)| usize::from(*attribute) + 1).max().unwrap_or_default();
+        let mut by_attribute = vec![Vec::new(); attributes];
+        for ((attribute, piece), number) in &numbers {
+            by_attribute[usize::from(*attribute)].push((*piece, *number));
         }
-        index
+        let set = |pieces: &Vec<_>| {
+            let mut set: Vec<u32> = pieces.iter().map(|piece| numbers[piece]).collect();
+            set.sort_unstable();
+            set.dedup();
+            set.truncate(MAX_PIECES);
+            set
+        };
+        let mut sets: Vec<(Vec<u32>, usize)> = rules.iter().map(set).zip(0..).collect();
+        sets.sort_unstable();
+        let (sets, rules): (Vec<Vec<u32>>, Vec<usize>) = sets.into_iter().unzip();
+        let by_attribute = by_attribute.iter().map(|pieces| Pieces::new(pieces)).collect();
+        Index { by_attribute, sets: Trie::new(&sets), rules }
     }
 
     /// Calls `try_rule` for each rule that may apply, in the policy's order.
-    pub(super) fn candidates(&self, values: &Values<'_>, mut try_rule: impl FnMut(usize)) {
-        let mut few = [0; FEW];
-        let mut count = 0;
-        let mut many = Vec::new();
-        let mut found = |rules: &[usize]| {
-            for rule in rules {
-                match few.get_mut(count) {
-                    Some(place) => *place = *rule,
-                    None => many.push(*rule),
-                }
-                count += 1;
-            }
-        };
-        found(&self.always);
-        for (attribute, value) in values.iter() {
-            let Some(places) = self.by_attribute.get(usize::from(attribute)) else { continue };
-            found(&places.present);
-            value.with_bytes(|bytes| {
-                if let Some(rules) = places.equal.get(bytes) {
-                    found(rules);
-                }
-                for length in &places.lengths {
-                    if let Some(rules) = bytes.get(..*length).and_then(|prefix| places.prefixed.get(prefix)) {
-                        found(rules);
-                    }
-                }
-            });
+    pub(super) fn candidates(&self, values: &Values<'_>, try_rule: impl FnMut(usize)) {
+        if self.by_attribute.is_empty() {
+            return self.rules.iter().copied().for_each(try_rule);
         }
-        let few = &mut few[..count.min(FEW)];
-        if many.is_empty() {
-            few.sort_unstable();
-            few.iter().copied().for_each(try_rule);
+        let mut pieces = Numbers::new();
+        for ((_, value), attribute) in values.iter().map(|value| (value, usize::from(value.0))) {
+            if let Some(known) = self.by_attribute.get(attribute) {
+                value.with_bytes(|bytes| known.find(bytes, |piece| pieces.push(piece)));
+            }
+        }
+        pieces.sort_unstable();
+        pieces.dedup();
+        let mut rules = Numbers::new();
+        self.subsets(ROOT, &pieces, &mut rules);
+        rules.sort_unstable();
+        rules.into_iter().for_each(try_rule);
+    }
+
+    /// Adds the rules of all sets that begin as `node` does and go on with some of
+    /// these pieces.
+    fn subsets(&self, node: u32, pieces: &[u32], rules: &mut Numbers<usize>) {
+        rules.extend_from_slice(&self.rules[self.sets.words(node)]);
+        let (children, letters) = (self.sets.children(node), self.sets.letters(node));
+        // The fewer are looked up among the more.
+        if letters.len() < pieces.len() {
+            for (child, letter) in children.zip(letters) {
+                if let Ok(place) = pieces.binary_search(letter) {
+                    self.subsets(child, &pieces[place + 1..], rules);
+                }
+            }
         } else {
-            many.extend_from_slice(few);
-            many.sort_unstable();
-            many.into_iter().for_each(&mut try_rule);
-        }
-    }
-}
-
-/// How few requests a condition lets through, roughly; none that must be
-/// tried on every request.
-fn selectivity(condition: &Condition) -> usize {
-    match condition {
-        Condition::Equals(_) => usize::MAX,
-        Condition::StartsWith(prefix) => 2 + prefix.len(),
-        Condition::Matches(pattern) => 2 + glob::literal_prefix(pattern).len(),
-        Condition::Within(_) => 2,
-        Condition::Present => 1,
-        Condition::Absent => 0,
-    }
-}
-
-impl Places {
-    fn put(&mut self, condition: &Condition, rule: usize) {
-        let prefix = match condition {
-            Condition::Equals(value) => {
-                self.equal.entry(value.as_bytes().into()).or_default().push(rule);
-                return;
+            for (place, piece) in pieces.iter().enumerate() {
+                if let Some(child) = self.sets.child(node, *piece) {
+                    self.subsets(child, &pieces[place + 1..], rules);
+                }
             }
-            Condition::StartsWith(prefix) => prefix,
-            Condition::Matches(pattern) => glob::literal_prefix(pattern),
-            Condition::Within(_) | Condition::Present | Condition::Absent => "",
-        };
-        if prefix.is_empty() {
-            self.present.push(rule);
-            return;
         }
-        self.prefixed.entry(prefix.as_bytes().into()).or_default().push(rule);
-        if !self.lengths.contains(&prefix.len()) {
-            self.lengths.push(prefix.len());
+    }
+}
+
+/// The pieces that occur in every value for which the condition holds.
+fn pieces(condition: &Condition) -> Vec<Piece<'_>> {
+    match condition {
+        Condition::Equals(value) => vec![Piece::whole(value)],
+        Condition::StartsWith(prefix) => vec![Piece::prefix(prefix)],
+        Condition::Matches(pattern) => {
+            let pieces: Vec<Piece<'_>> = glob::pieces(pattern).collect();
+            if pieces.is_empty() { vec![Piece::ANY] } else { pieces }
         }
+        Condition::Within(_) | Condition::Present => vec![Piece::ANY],
+        Condition::Absent => Vec::new(),
     }
 }

@@ -1,0 +1,166 @@
+//! Which of many pieces of text occur in a value: all of them are looked for at
+//! once, in time linear in the length of the value.
+//!
+//! Pieces of whole values are found by their hash. For all others, this is the
+//! automaton of Aho and Corasick. Its letters are bytes, and one more at either
+//! end of a value for the pieces that stand there.
+
+use std::collections::{BinaryHeap, HashMap};
+
+use foldhash::fast::RandomState;
+
+use super::trie::{ROOT, Trie};
+
+/// A text that occurs in a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Piece<'p> {
+    pub(super) text: &'p str,
+    /// Whether it stands at the start of the value.
+    pub(super) at_start: bool,
+    /// Whether it stands at the end of the value.
+    pub(super) at_end: bool,
+}
+
+/// The letter before a value.
+const START: u16 = 256;
+/// The letter after a value.
+const END: u16 = 257;
+
+impl<'p> Piece<'p> {
+    /// The piece that occurs in every value.
+    pub(super) const ANY: Piece<'static> = Piece::prefix("");
+
+    pub(super) const fn whole(text: &'p str) -> Piece<'p> {
+        Piece { text, at_start: true, at_end: true }
+    }
+
+    pub(super) const fn prefix(text: &'p str) -> Piece<'p> {
+        Piece { text, at_start: true, at_end: false }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.at_start && self.at_end
+    }
+
+    fn letters(&self) -> Vec<u16> {
+        let start = self.at_start.then_some(START).into_iter();
+        start.chain(self.text.bytes().map(u16::from)).chain(self.at_end.then_some(END)).collect()
+    }
+}
+
+/// Pieces to look for, each with its number.
+#[derive(Default)]
+pub(super) struct Pieces {
+    whole: HashMap<Box<[u8]>, u32, RandomState>,
+    automaton: Option<Automaton>,
+}
+
+impl Pieces {
+    pub(super) fn new(pieces: &[(Piece<'_>, u32)]) -> Pieces {
+        let (whole, others): (Vec<_>, Vec<_>) = pieces.iter().partition(|(piece, _)| piece.is_whole());
+        let whole = whole.into_iter().map(|(piece, number)| (piece.text.as_bytes().into(), number)).collect();
+        let others: Vec<_> = others.into_iter().map(|(piece, number)| (piece.letters(), number)).collect();
+        Pieces { whole, automaton: (!others.is_empty()).then(|| Automaton::new(others)) }
+    }
+
+    /// Calls `found` with the number of each piece that occurs in the value, more
+    /// than once for some.
+    pub(super) fn find(&self, value: &[u8], mut found: impl FnMut(u32)) {
+        if !self.whole.is_empty() {
+            self.whole.get(value).copied().into_iter().for_each(&mut found);
+        }
+        if let Some(automaton) = &self.automaton {
+            automaton.find(value, found);
+        }
+    }
+}
+
+struct Automaton {
+    trie: Trie<u16>,
+    nodes: Vec<Node>,
+    /// Whether all pieces stand at the start.
+    only_at_start: bool,
+}
+
+/// What is known where the letters that were read last are those of a node.
+#[derive(Clone, Copy)]
+struct Node {
+    /// The piece that ends here.
+    piece: Option<u32>,
+    /// The node of the longest end of these letters that is a node too.
+    shorter: u32,
+    /// The longest end of these letters that is a piece, itself included.
+    ending: Option<u32>,
+}
+
+impl Automaton {
+    fn new(mut pieces: Vec<(Vec<u16>, u32)>) -> Automaton {
+        pieces.sort_unstable();
+        let (words, numbers): (Vec<Vec<u16>>, Vec<u32>) = pieces.into_iter().unzip();
+        let trie = Trie::new(&words);
+        let mut automaton = Automaton {
+            only_at_start: trie.letters(ROOT) == [START],
+            nodes: vec![Node { piece: None, shorter: ROOT, ending: None }; trie.len() as usize],
+            trie,
+        };
+        // By depth: what is shorter is known.
+        for node in ROOT..automaton.trie.len() {
+            for (child, letter) in automaton.trie.children(node).zip(automaton.trie.letters(node)) {
+                let piece = automaton.trie.words(child).next().map(|word| numbers[word]);
+                let shorter = match node {
+                    ROOT => ROOT,
+                    _ => automaton.next(automaton.nodes[node as usize].shorter, *letter),
+                };
+                let ending = piece.map(|_| child).or(automaton.nodes[shorter as usize].ending);
+                automaton.nodes[child as usize] = Node { piece, shorter, ending };
+            }
+        }
+        automaton
+    }
+
+    /// The node after one more letter.
+    #[inline]
+    fn next(&self, mut node: u32, letter: u16) -> u32 {
+        loop {
+            match self.trie.child(node, letter) {
+                Some(child) => return child,
+                None if node == ROOT => return ROOT,
+                None => node = self.nodes[node as usize].shorter,
+            }
+        }
+    }
+
+    fn find(&self, value: &[u8], mut found: impl FnMut(u32)) {
+        // Shorter pieces within those that were found: the deepest comes first, so
+        // that each is looked at once however many end in it.
+        let mut within = BinaryHeap::new();
+        let mut visit = |node: u32, within: &mut BinaryHeap<u32>| {
+            let Node { piece, shorter, .. } = self.nodes[node as usize];
+            piece.into_iter().for_each(&mut found);
+            within.extend(self.nodes[shorter as usize].ending);
+        };
+        let (mut node, mut last) = (ROOT, None);
+        let mut read = |letter| {
+            node = self.next(node, letter);
+            let ending = self.nodes[node as usize].ending;
+            if ending.is_some() && ending != last {
+                last = ending;
+                ending.into_iter().for_each(|ending| visit(ending, &mut within));
+            }
+            node
+        };
+        read(START);
+        for byte in value {
+            if read((*byte).into()) == ROOT && self.only_at_start {
+                break;
+            }
+        }
+        read(END);
+        let mut last = None;
+        while let Some(node) = within.pop() {
+            if last.replace(node) != Some(node) {
+                visit(node, &mut within);
+            }
+        }
+    }
+}
