@@ -8,7 +8,7 @@
 //! looked at only if its rarest pieces occur.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
@@ -20,10 +20,9 @@ use super::trie::{ROOT, Trie};
 use super::values::{Attribute, Values};
 
 pub(super) struct Index {
-    /// By the numbers of attributes.
-    by_attribute: Vec<Pieces>,
+    by_attribute: Vec<(Attribute, Pieces)>,
     /// The sets of pieces, in order.
-    sets: Trie<u32>,
+    sets: Trie,
     /// The rule of each set.
     rules: Vec<usize>,
 }
@@ -50,10 +49,9 @@ impl Index {
         let numbers: HashMap<_, u32, RandomState> =
             rarest.iter().enumerate().map(|(number, (piece, _))| (*piece, number as u32)).collect();
 
-        let attributes = rarest.iter().map(|((attribute, _), _)| usize::from(*attribute) + 1).max().unwrap_or_default();
-        let mut by_attribute = vec![Vec::new(); attributes];
+        let mut by_attribute: BTreeMap<Attribute, Vec<(Piece<'c>, u32)>> = BTreeMap::new();
         for ((attribute, piece), number) in &numbers {
-            by_attribute[usize::from(*attribute)].push((*piece, *number));
+            by_attribute.entry(*attribute).or_default().push((*piece, *number));
         }
         let set = |pieces: &Vec<_>| {
             let mut set: Vec<u32> = pieces.iter().map(|piece| numbers[piece]).collect();
@@ -65,7 +63,7 @@ impl Index {
         let mut sets: Vec<(Vec<u32>, usize)> = rules.iter().map(set).zip(0..).collect();
         sets.sort_unstable();
         let (sets, rules): (Vec<Vec<u32>>, Vec<usize>) = sets.into_iter().unzip();
-        let by_attribute = by_attribute.iter().map(|pieces| Pieces::new(pieces)).collect();
+        let by_attribute = by_attribute.iter().map(|(attribute, pieces)| (*attribute, Pieces::new(pieces))).collect();
         Index { by_attribute, sets: Trie::new(&sets), rules }
     }
 
@@ -75,8 +73,8 @@ impl Index {
             return self.rules.iter().copied().for_each(try_rule);
         }
         let mut pieces = Numbers::new();
-        for ((_, value), attribute) in values.iter().map(|value| (value, usize::from(value.0))) {
-            if let Some(known) = self.by_attribute.get(attribute) {
+        for (attribute, known) in &self.by_attribute {
+            if let Some(value) = values.get(*attribute) {
                 value.with_bytes(|bytes| known.find(bytes, |piece| pieces.push(piece)));
             }
         }
@@ -91,7 +89,7 @@ impl Index {
     /// Adds the rules of all sets that begin as `node` does and go on with some of
     /// these pieces.
     fn subsets(&self, node: u32, pieces: &[u32], rules: &mut Numbers<usize>) {
-        rules.extend_from_slice(&self.rules[self.sets.words(node)]);
+        self.rules[self.sets.words(node)].iter().for_each(|rule| rules.push(*rule));
         let (children, letters) = (self.sets.children(node), self.sets.letters(node));
         // The fewer are looked up among the more.
         if letters.len() < pieces.len() {
@@ -102,7 +100,8 @@ impl Index {
             }
         } else {
             for (place, piece) in pieces.iter().enumerate() {
-                if let Some(child) = self.sets.child(node, *piece) {
+                let child = self.sets.child(node, *piece);
+                if child != ROOT {
                     self.subsets(child, &pieces[place + 1..], rules);
                 }
             }

@@ -22,9 +22,9 @@ pub(super) struct Piece<'p> {
 }
 
 /// The letter before a value.
-const START: u16 = 256;
+const START: u32 = 256;
 /// The letter after a value.
-const END: u16 = 257;
+const END: u32 = 257;
 
 impl<'p> Piece<'p> {
     /// The piece that occurs in every value.
@@ -42,9 +42,9 @@ impl<'p> Piece<'p> {
         self.at_start && self.at_end
     }
 
-    fn letters(&self) -> Vec<u16> {
+    fn letters(&self) -> Vec<u32> {
         let start = self.at_start.then_some(START).into_iter();
-        start.chain(self.text.bytes().map(u16::from)).chain(self.at_end.then_some(END)).collect()
+        start.chain(self.text.bytes().map(u32::from)).chain(self.at_end.then_some(END)).collect()
     }
 }
 
@@ -76,42 +76,44 @@ impl Pieces {
 }
 
 struct Automaton {
-    trie: Trie<u16>,
+    trie: Trie,
     nodes: Vec<Node>,
     /// Whether all pieces stand at the start.
     only_at_start: bool,
 }
 
 /// What is known where the letters that were read last are those of a node.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Node {
-    /// The piece that ends here.
-    piece: Option<u32>,
+    /// The piece that ends here, if one does.
+    piece: u32,
     /// The node of the longest end of these letters that is a node too.
     shorter: u32,
-    /// The longest end of these letters that is a piece, itself included.
-    ending: Option<u32>,
+    /// The node of the longest end of these letters that is a piece, itself
+    /// included; the root if there is none.
+    ending: u32,
 }
 
 impl Automaton {
-    fn new(mut pieces: Vec<(Vec<u16>, u32)>) -> Automaton {
+    fn new(mut pieces: Vec<(Vec<u32>, u32)>) -> Automaton {
         pieces.sort_unstable();
-        let (words, numbers): (Vec<Vec<u16>>, Vec<u32>) = pieces.into_iter().unzip();
+        let (words, numbers): (Vec<Vec<u32>>, Vec<u32>) = pieces.into_iter().unzip();
         let trie = Trie::new(&words);
         let mut automaton = Automaton {
             only_at_start: trie.letters(ROOT) == [START],
-            nodes: vec![Node { piece: None, shorter: ROOT, ending: None }; trie.len() as usize],
+            nodes: vec![Node::default(); trie.len() as usize],
             trie,
         };
         // By depth: what is shorter is known.
         for node in ROOT..automaton.trie.len() {
             for (child, letter) in automaton.trie.children(node).zip(automaton.trie.letters(node)) {
-                let piece = automaton.trie.words(child).next().map(|word| numbers[word]);
                 let shorter = match node {
                     ROOT => ROOT,
                     _ => automaton.next(automaton.nodes[node as usize].shorter, *letter),
                 };
-                let ending = piece.map(|_| child).or(automaton.nodes[shorter as usize].ending);
+                let longest = automaton.nodes[shorter as usize].ending;
+                let word = automaton.trie.words(child).next();
+                let (piece, ending) = word.map_or((0, longest), |word| (numbers[word], child));
                 automaton.nodes[child as usize] = Node { piece, shorter, ending };
             }
         }
@@ -120,47 +122,46 @@ impl Automaton {
 
     /// The node after one more letter.
     #[inline]
-    fn next(&self, mut node: u32, letter: u16) -> u32 {
+    fn next(&self, mut node: u32, letter: u32) -> u32 {
         loop {
-            match self.trie.child(node, letter) {
-                Some(child) => return child,
-                None if node == ROOT => return ROOT,
-                None => node = self.nodes[node as usize].shorter,
+            let child = self.trie.child(node, letter);
+            if child != ROOT || node == ROOT {
+                return child;
             }
+            node = self.nodes[node as usize].shorter;
         }
     }
 
     fn find(&self, value: &[u8], mut found: impl FnMut(u32)) {
-        // Shorter pieces within those that were found: the deepest comes first, so
-        // that each is looked at once however many end in it.
+        let (mut node, mut letter, mut rest) = (ROOT, START, value.iter());
+        // Pieces within those that were found.
         let mut within = BinaryHeap::new();
-        let mut visit = |node: u32, within: &mut BinaryHeap<u32>| {
-            let Node { piece, shorter, .. } = self.nodes[node as usize];
-            piece.into_iter().for_each(&mut found);
-            within.extend(self.nodes[shorter as usize].ending);
-        };
-        let (mut node, mut last) = (ROOT, None);
-        let mut read = |letter| {
+        loop {
             node = self.next(node, letter);
             let ending = self.nodes[node as usize].ending;
-            if ending.is_some() && ending != last {
-                last = ending;
-                ending.into_iter().for_each(|ending| visit(ending, &mut within));
+            if ending != ROOT {
+                found(self.nodes[ending as usize].piece);
+                within.extend(self.within(ending));
             }
-            node
-        };
-        read(START);
-        for byte in value {
-            if read((*byte).into()) == ROOT && self.only_at_start {
+            if letter == END || (node == ROOT && self.only_at_start) {
                 break;
             }
+            letter = rest.next().map_or(END, |byte| u32::from(*byte));
         }
-        read(END);
-        let mut last = None;
+        // The deepest come first, so each is looked at once however many end in it.
+        let mut last = ROOT;
         while let Some(node) = within.pop() {
-            if last.replace(node) != Some(node) {
-                visit(node, &mut within);
+            if node != last {
+                found(self.nodes[node as usize].piece);
+                within.extend(self.within(node));
+                last = node;
             }
         }
+    }
+
+    /// The node of the longest piece that ends as the piece of this node does.
+    fn within(&self, node: u32) -> Option<u32> {
+        let shorter = self.nodes[node as usize].shorter;
+        Some(self.nodes[shorter as usize].ending).filter(|ending| *ending != ROOT)
     }
 }
