@@ -203,6 +203,91 @@ proptest! {
     }
 }
 
+/// Patterns whose pieces overlap: in each other, in values, and in the bytes of
+/// characters.
+fn pattern() -> impl Strategy<Value = String> {
+    let parts = prop::sample::select(vec!["*", "*", "*", "?", "?", "a", "a", "b", "ab", "aba", "é", "ê", "/"]);
+    prop::collection::vec(parts, 0..8).prop_map(|parts| parts.concat())
+}
+
+/// Text, and with the flag bytes that are none.
+fn value() -> impl Strategy<Value = (String, bool)> {
+    let parts = prop::sample::select(vec!["a", "a", "b", "ab", "aba", "é", "ê", "/"]);
+    (prop::collection::vec(parts, 0..10).prop_map(|parts| parts.concat()), prop::bool::weighted(0.05))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn patterns_of_any_shape_apply_to_what_they_match_and_to_nothing_else(
+        patterns in prop::collection::vec(prop::collection::vec((0..2_usize, pattern()), 1..3), 1..30),
+        repeated in any::<prop::sample::Index>(),
+        values in prop::collection::vec(prop::array::uniform2(prop::option::weighted(0.9, value())), 1..6),
+    ) {
+        let mut rules = patterns;
+        rules.push(rules[repeated.index(rules.len())].clone());
+        let mut policy = Policy::new();
+        let mut overridden = Rule::new("overridden", Limit::per_hour(DEFAULT)).when("c", Condition::Present).key(["c"]);
+        for (number, conditions) in rules.iter().enumerate() {
+            let mut rule = Rule::new(format!("r{number}"), Limit::per_hour(DEFAULT)).key(["c"]).missing(Missing::Shared);
+            for (attribute, pattern) in conditions {
+                rule = rule.when(ATTRIBUTES[*attribute], Condition::Matches(pattern.clone()));
+            }
+            policy = policy.rule(rule);
+            let (attribute, pattern) = &conditions[0];
+            let limit = Limit::per_hour(PATTERN + number as u64);
+            overridden = overridden.override_matching(ATTRIBUTES[*attribute], pattern.clone(), limit);
+        }
+        policy = policy.rule(overridden);
+        for values in values {
+            let bytes = values.clone().map(|value| value.map(|(text, is_spoilt)| {
+                let spoilt: &[u8] = if is_spoilt { b"\xff" } else { b"" };
+                [text.as_bytes(), spoilt].concat()
+            }));
+            let request = || {
+                let given = ATTRIBUTES.into_iter().zip(&bytes).filter_map(|(name, value)| Some((name, value.as_deref()?)));
+                given.fold(Request::new(()), |request, (name, value)| request.with(name, value))
+            };
+            let fits = |(attribute, pattern): &(usize, String)| {
+                values[*attribute].as_ref().is_some_and(|(text, is_spoilt)| !is_spoilt && matches(pattern, text))
+            };
+            let limiter = limiter(policy.clone());
+            let decision = limiter.check(request()).expect("an answer");
+            let mut first = None;
+            for (number, conditions) in rules.iter().enumerate() {
+                let name = format!("r{number}");
+                let applies = conditions.iter().all(fits);
+                first = first.or_else(|| applies.then(|| name.clone()));
+                let left = limiter.peek(request().rule(&name).cost(0)).expect("an answer").remaining();
+                prop_assert_eq!(left, Some(DEFAULT - u64::from(applies)), "{} {:?} {:?}", name, conditions, values);
+            }
+            prop_assert_eq!(first.is_none(), decision.is_unlimited());
+            prop_assert!(first.is_none_or(|first| decision.rule() == first.as_str()), "the first in order");
+            let asked = limiter.peek(request().with("c", "x").rule("overridden")).expect("an answer");
+            let of = rules.iter().position(|conditions| fits(&conditions[0]));
+            prop_assert_eq!(asked.capacity(), Some(of.map_or(DEFAULT, |number| PATTERN + number as u64)));
+        }
+    }
+}
+
+#[test]
+fn long_values_with_many_pieces_find_each_rule_once() {
+    let count = if cfg!(miri) { 10 } else { 300 };
+    let rule = |number: usize| {
+        let pattern = format!("*{}*", "a".repeat(number + 1));
+        Rule::new(format!("r{number}"), Limit::per_hour(DEFAULT)).when("path", Condition::Matches(pattern))
+    };
+    let limiter = limiter((0..count).map(rule).fold(Policy::new(), Policy::rule));
+    let path = "a".repeat(count / 2) + &"ba".repeat(10_000);
+    let request = || Request::new("alice").with("path", &path);
+    assert!(limiter.check(request()).is_ok_and(|decision| decision.rule() == "r0"));
+    for number in 0..count {
+        let left = limiter.peek(request().rule(&format!("r{number}")).cost(0)).expect("an answer").remaining();
+        assert_eq!(left, Some(DEFAULT - u64::from(number < count / 2)), "{number}");
+    }
+}
+
 fn limiter(policy: Policy) -> Limiter {
     let store = MemoryStore::builder().max_keys(64).clock(ManualClock::default()).build().expect("valid settings");
     Limiter::with_store(policy, store).expect("a valid policy")

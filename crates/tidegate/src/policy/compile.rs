@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 
 use super::Policy;
 use super::compiled::Compiled;
-use super::compiled_rule::{ByValue, CompiledKey, CompiledRule, Effect, Effects};
+use super::compiled_rule::{ByValue, CompiledKey, CompiledRule, Effect, Effects, Patterns};
 use super::condition::Condition;
 use super::history::{FormerRule, Formers, History, Place};
 use super::index::Index;
@@ -133,7 +133,8 @@ impl<'l> Maker<'l> {
         for special in &rule.overrides {
             if let Value::Matching(pattern) = &special.value {
                 let effect = self.effect(rule, special.setting);
-                patterns.push((self.attribute(&special.attribute)?, pattern.clone(), effect));
+                let pattern = Condition::Matches(pattern.clone());
+                patterns.push(((self.attribute(&special.attribute)?, pattern), effect));
             }
         }
         let compiled = CompiledRule {
@@ -144,7 +145,7 @@ impl<'l> Maker<'l> {
             missing: rule.missing,
             standard,
             exact: self.table(rule, &rule.overrides)?,
-            patterns: patterns.into(),
+            patterns: (!patterns.is_empty()).then(|| Box::new(Patterns::new(patterns))),
             tiers: self.table(rule, &rule.tiers)?,
             cost: rule.cost,
             mode: rule.mode,

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::condition::{Condition, address};
-use super::glob;
+use super::index::Index;
 use super::network::first_bits;
 use super::rule::{KeyAttribute, Missing, Mode, RuleCost, Value};
 use super::values::{Attribute, Values};
@@ -22,7 +23,7 @@ pub(super) struct CompiledRule {
     pub(super) missing: Missing,
     pub(super) standard: Effect,
     pub(super) exact: Effects,
-    pub(super) patterns: Box<[(Attribute, String, Effect)]>,
+    pub(super) patterns: Option<Box<Patterns>>,
     pub(super) tiers: Effects,
     pub(super) cost: RuleCost,
     pub(super) mode: Mode,
@@ -77,6 +78,37 @@ impl CompiledKey {
 pub(super) type Effects = Box<[(Attribute, ByValue)]>;
 pub(super) type ByValue = HashMap<Box<[u8]>, Effect, RandomState>;
 
+/// Effects by patterns, the first that matches before all others.
+pub(super) struct Patterns {
+    patterns: Box<[(Attribute, Condition)]>,
+    effects: Box<[Effect]>,
+    index: Index,
+}
+
+impl Patterns {
+    pub(super) fn new(patterns: Vec<((Attribute, Condition), Effect)>) -> Patterns {
+        let (patterns, effects): (Vec<_>, Vec<_>) = patterns.into_iter().unzip();
+        Patterns { index: Index::new(patterns.chunks(1)), patterns: patterns.into(), effects: effects.into() }
+    }
+
+    fn effect_of(&self, attribute: Attribute, pattern: &str) -> Option<Effect> {
+        let is_same = |(other, condition): &(Attribute, Condition)| {
+            *other == attribute && matches!(condition, Condition::Matches(known) if known == pattern)
+        };
+        self.patterns.iter().position(is_same).map(|number| self.effects[number])
+    }
+
+    fn matching<'s>(&'s self, values: &'s Values<'_>) -> impl Iterator<Item = Special> + 's {
+        let mut candidates: SmallVec<[usize; 4]> = SmallVec::new();
+        self.index.candidates(values, |number| candidates.push(number));
+        candidates.into_iter().filter_map(|number| {
+            let (attribute, pattern) = &self.patterns[number];
+            let special = Special { attribute: *attribute, effect: self.effects[number], kind: Kind::Override };
+            pattern.holds(values.get(*attribute)).then_some(special)
+        })
+    }
+}
+
 /// A setting, with its meter made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
@@ -122,7 +154,7 @@ const KEY: &str = "key";
 impl CompiledRule {
     /// What there is to know of the rule, if it is that simple.
     pub(super) fn simplified(&self) -> Option<Simple> {
-        let special = !self.exact.is_empty() || !self.patterns.is_empty() || !self.tiers.is_empty();
+        let special = !self.exact.is_empty() || self.patterns.is_some() || !self.tiers.is_empty();
         let meter = self.standard.meter().filter(|_| !special && self.mode == Mode::Enforced)?;
         let key = match self.key.as_deref() {
             None => None,
@@ -161,10 +193,7 @@ impl CompiledRule {
                 Some(Special { attribute: *attribute, effect, kind })
             })
         };
-        let matching = self.patterns.iter().filter_map(|(attribute, pattern, effect)| {
-            let matches = values.get(*attribute)?.with_bytes(|bytes| glob::matches_bytes(pattern, bytes));
-            matches.then_some(Special { attribute: *attribute, effect: *effect, kind: Kind::Override })
-        });
+        let matching = self.patterns.iter().flat_map(|patterns| patterns.matching(values));
         named(&self.exact, Kind::Override).chain(matching).chain(named(&self.tiers, Kind::Tier))
     }
 
@@ -184,12 +213,11 @@ impl CompiledRule {
 
     /// What applies to requests with this value, among `known` attributes.
     pub(super) fn effect_of_value(&self, attribute: Attribute, value: &Value, known: usize) -> Effect {
-        let text = match value {
-            Value::Exactly(text) | Value::Matching(text) => text,
+        let (text, same) = match value {
+            Value::Exactly(text) => (text, None),
+            Value::Matching(text) => (text, self.patterns.as_ref().and_then(|known| known.effect_of(attribute, text))),
         };
-        let is_same = |(other, pattern, _): &&(Attribute, String, Effect)| *other == attribute && pattern == text;
-        let same = self.patterns.iter().find(is_same).filter(|_| matches!(value, Value::Matching(_)));
-        same.map(|(_, _, effect)| *effect).unwrap_or_else(|| {
+        same.unwrap_or_else(|| {
             let mut values = Values::new(known);
             values.set(attribute, Part::Bytes(text.as_bytes()));
             self.effect(&values)
@@ -199,7 +227,7 @@ impl CompiledRule {
     /// Every setting of the rule.
     pub(super) fn effects(&self) -> impl Iterator<Item = Effect> {
         let named = self.exact.iter().chain(&self.tiers).flat_map(|(_, effects)| effects.values().copied());
-        named.chain(self.patterns.iter().map(|(_, _, effect)| *effect)).chain([self.standard])
+        named.chain(self.patterns.iter().flat_map(|patterns| patterns.effects.iter().copied())).chain([self.standard])
     }
 
     /// The first attribute of its key that a request lacks, if it does. Only a rule
