@@ -2,6 +2,7 @@
 
 mod attributes;
 mod key;
+mod text;
 
 pub(crate) use attributes::Attributes;
 pub(crate) use key::Part;

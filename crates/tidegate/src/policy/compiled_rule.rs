@@ -154,8 +154,7 @@ const KEY: &str = "key";
 impl CompiledRule {
     /// What there is to know of the rule, if it is that simple.
     pub(super) fn simplified(&self) -> Option<Simple> {
-        let special = !self.exact.is_empty() || self.patterns.is_some() || !self.tiers.is_empty();
-        let meter = self.standard.meter().filter(|_| !special && self.mode == Mode::Enforced)?;
+        let meter = self.standard.meter().filter(|_| !self.has_specials() && self.mode == Mode::Enforced)?;
         let key = match self.key.as_deref() {
             None => None,
             Some([CompiledKey { first_of, how }]) if !how.ignores_case && !how.is_address => match **first_of {
@@ -165,6 +164,10 @@ impl CompiledRule {
             Some(_) => return None,
         };
         Some(Simple { meter, key })
+    }
+
+    fn has_specials(&self) -> bool {
+        !self.exact.is_empty() || self.patterns.is_some() || !self.tiers.is_empty()
     }
 
     /// Whether a request that asks a rule of this name asks this one.
@@ -182,7 +185,7 @@ impl CompiledRule {
 
     /// What applies in place of the rule's own setting.
     pub(super) fn special(&self, values: &Values<'_>) -> Option<Special> {
-        self.specials(values).next()
+        if self.has_specials() { self.specials(values).next() } else { None }
     }
 
     /// All that could: exact values before patterns, before tiers.

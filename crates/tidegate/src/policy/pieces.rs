@@ -121,7 +121,7 @@ impl Automaton {
     }
 
     /// The node after one more letter.
-    #[inline]
+    #[inline(always)]
     fn next(&self, mut node: u32, letter: u32) -> u32 {
         loop {
             let child = self.trie.child(node, letter);

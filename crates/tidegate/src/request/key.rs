@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use super::text::Inline;
+
 /// Whose limit is asked for.
 ///
 /// A key has one part or several. `("a:b", "c")` and `("a", "b:c")` are
@@ -29,27 +31,35 @@ enum Parts {
 #[derive(Clone)]
 enum Bytes<'a> {
     Borrowed(&'a [u8]),
-    Inline { buffer: [u8; INLINE], length: u8 },
+    Inline(Inline),
     Boxed(Box<[u8]>),
 }
 
-/// Enough for a user and an endpoint without an allocation.
-const INLINE: usize = 46;
+impl Bytes<'_> {
+    #[inline]
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Borrowed(bytes) => bytes,
+            Bytes::Inline(text) => text.as_bytes(),
+            Bytes::Boxed(bytes) => bytes,
+        }
+    }
+}
 
 impl<'a> Key<'a> {
     /// A key of several parts.
     pub fn of<'p>(parts: impl IntoIterator<Item = KeyPart<'p>>) -> Key<'static> {
         let mut writer = Writer::default();
         for part in parts {
-            let mut text = Writer::default();
-            let bytes = part.as_part().bytes(&mut text);
-            let mut length = bytes.len();
-            while length >= 0x80 {
-                writer.push(&[(length & 0x7f) as u8 | 0x80]);
-                length >>= 7;
-            }
-            writer.push(&[length as u8]);
-            writer.push(bytes);
+            part.as_part().with_bytes(|bytes| {
+                let mut length = bytes.len();
+                while length >= 0x80 {
+                    writer.push(&[(length & 0x7f) as u8 | 0x80]);
+                    length >>= 7;
+                }
+                writer.push(&[length as u8]);
+                writer.push(bytes);
+            });
         }
         Key { bytes: writer.finish(), parts: Parts::Several }
     }
@@ -59,11 +69,7 @@ impl<'a> Key<'a> {
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Borrowed(bytes) => bytes,
-            Bytes::Inline { buffer, length } => &buffer[..usize::from(*length)],
-            Bytes::Boxed(bytes) => bytes,
-        }
+        self.bytes.as_slice()
     }
 
     /// Whether the bytes are a list of length-prefixed parts.
@@ -92,7 +98,7 @@ impl<'a> Key<'a> {
                 writer.push(bytes);
                 writer.finish()
             }
-            Bytes::Inline { buffer, length } => Bytes::Inline { buffer, length },
+            Bytes::Inline(text) => Bytes::Inline(text),
             Bytes::Boxed(bytes) => Bytes::Boxed(bytes),
         };
         Key { bytes, parts: self.parts }
@@ -103,27 +109,14 @@ impl<'a> Key<'a> {
         Key { bytes: Bytes::Borrowed(bytes), parts: Parts::One }
     }
 
-    /// A key of one part.
+    /// A key of one part. Where the kind of part is known, only that case is left.
+    #[inline(always)]
     pub(crate) fn part(part: KeyPart<'a>) -> Key<'a> {
         match part.0 {
-            Text::Borrowed(part) => Key::borrowed_part(part),
+            Text::Borrowed(part) => Key { bytes: part.bytes(), parts: Parts::One },
             Text::Boxed(bytes) => Key { bytes: Bytes::Boxed(bytes), parts: Parts::One },
-            Text::Shared(_) => Key::written(part.as_part()),
+            Text::Shared(text) => Key::borrowed(text.as_bytes()).into_owned(),
         }
-    }
-
-    /// The same, of a part that is borrowed.
-    pub(crate) fn borrowed_part(part: Part<'a>) -> Key<'a> {
-        match part {
-            Part::Bytes(bytes) => Key::borrowed(bytes),
-            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => Key::written(part),
-        }
-    }
-
-    fn written(part: Part<'_>) -> Key<'static> {
-        let mut writer = Writer::default();
-        part.write_text(&mut writer);
-        Key { bytes: writer.finish(), parts: Parts::One }
     }
 }
 
@@ -244,16 +237,15 @@ pub(crate) enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn bytes<'b>(self, text: &'b mut Writer) -> &'b [u8]
-    where
-        'a: 'b,
-    {
+    /// The bytes that the part is in a key, written if need be.
+    #[inline(always)]
+    fn bytes(self) -> Bytes<'a> {
         match self {
-            Part::Bytes(bytes) => bytes,
-            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => {
-                self.write_text(text);
-                text.written()
-            }
+            Part::Bytes(bytes) => Bytes::Borrowed(bytes),
+            Part::Number(number) => Bytes::Inline(Inline::with(|text| text.number(number))),
+            Part::Negative(number) => Bytes::Inline(Inline::with(|text| text.negative(number))),
+            Part::Uuid(bytes) => Bytes::Inline(Inline::with(|text| _ = text.push(&bytes))),
+            Part::Address(address) => Bytes::Inline(Inline::with(|text| text.address(address))),
         }
     }
 
@@ -265,78 +257,35 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The bytes that the part is in a key.
+    /// Looks at the bytes that the part is in a key.
     pub(crate) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Part::Bytes(bytes) => look(bytes),
-            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => {
-                look(self.bytes(&mut Writer::default()))
-            }
+            Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => look(self.bytes().as_slice()),
         }
-    }
-
-    fn write_text(self, writer: &mut Writer) {
-        use fmt::Write;
-        // A writer grows: formatting into it cannot fail.
-        let _ = match self {
-            Part::Bytes(bytes) => {
-                writer.push(bytes);
-                Ok(())
-            }
-            Part::Uuid(bytes) => {
-                writer.push(&bytes);
-                Ok(())
-            }
-            Part::Number(number) => write!(writer, "{number}"),
-            Part::Negative(number) => write!(writer, "{number}"),
-            Part::Address(address) => write!(writer, "{address}"),
-        };
     }
 }
 
 /// Bytes that move to the heap only when they outgrow the buffer.
+#[derive(Default)]
 struct Writer {
-    buffer: [u8; INLINE],
-    length: usize,
+    inline: Inline,
     heap: Vec<u8>,
-}
-
-impl Default for Writer {
-    fn default() -> Self {
-        Writer { buffer: [0; INLINE], length: 0, heap: Vec::new() }
-    }
 }
 
 impl Writer {
     fn push(&mut self, bytes: &[u8]) {
         if self.heap.is_empty() {
-            if let Some(room) = self.buffer.get_mut(self.length..self.length + bytes.len()) {
-                room.copy_from_slice(bytes);
-                self.length += bytes.len();
+            if self.inline.push(bytes) {
                 return;
             }
-            self.heap.extend_from_slice(&self.buffer[..self.length]);
+            self.heap.extend_from_slice(self.inline.as_bytes());
         }
         self.heap.extend_from_slice(bytes);
     }
 
-    fn written(&self) -> &[u8] {
-        if self.heap.is_empty() { &self.buffer[..self.length] } else { &self.heap }
-    }
-
     fn finish(self) -> Bytes<'static> {
-        if self.heap.is_empty() {
-            Bytes::Inline { buffer: self.buffer, length: self.length as u8 }
-        } else {
-            Bytes::Boxed(self.heap.into_boxed_slice())
-        }
-    }
-}
-
-impl fmt::Write for Writer {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
+        if self.heap.is_empty() { Bytes::Inline(self.inline) } else { Bytes::Boxed(self.heap.into_boxed_slice()) }
     }
 }
 
