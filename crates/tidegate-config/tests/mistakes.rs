@@ -100,6 +100,23 @@ fn no_policy_of_this_repository_gives_a_warning() {
 }
 
 #[test]
+fn many_patterns_without_text_give_one_warning() {
+    let warnings = |count: usize, pattern: &str| {
+        let rule =
+            |number| format!("[rules.r{number}]\nlimit = '1/s'\nmatch = {{ path = {{ glob = '{pattern}' }} }}\n");
+        let text: String = (0..count).map(rule).collect();
+        let loaded = parse_with_warnings(&text, Format::Toml, Path::new("policy.toml"));
+        loaded.unwrap_or_else(|report| panic!("{report}")).warnings
+    };
+    assert!(warnings(100, "?*").is_empty());
+    assert!(warnings(200, "?*/").is_empty() && warnings(200, "").is_empty());
+    let warned = warnings(200, "?*");
+    assert_eq!(warned.len(), 1);
+    assert!(warned[0].is_warning() && warned[0].problem().to_string().starts_with("200 patterns"));
+    assert_eq!(warned[0].place().map(|place| place.line), Some(303), "the first that is too many");
+}
+
+#[test]
 fn a_report_can_be_read_by_programs() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes/unknown-field.toml");
     let report = report(&file);

@@ -18,12 +18,15 @@ const WELL_KNOWN: [&str; 10] =
     ["user", "ip", "path", "method", "tenant", "endpoint", "query", "agent", "domain", "key"];
 /// The names of a larger policy are compared with the well-known ones only.
 const MOST_COMPARED: usize = 200;
+/// Patterns without literal text that need no warning: each is tried on every request.
+const MAX_TRIED: usize = 100;
 /// The pattern that every value matches.
 const ANY: &str = "*";
 
 pub(super) fn of(parts: &[Part]) -> Vec<Mistake> {
     let mut warnings = Collector::default();
     slips(parts, &mut warnings);
+    tried_patterns(parts, &mut warnings);
     for part in parts {
         let mut warn = |span: &Span, message: String, help: &str| {
             if !warnings.is_full() {
@@ -51,6 +54,21 @@ pub(super) fn of(parts: &[Part]) -> Vec<Mistake> {
         }
     }
     warnings.into_mistakes()
+}
+
+/// Many patterns of nothing but `*` and `?`, which no index can find.
+fn tried_patterns(parts: &[Part], warnings: &mut Collector) {
+    let mut tried = parts.iter().flat_map(|part| {
+        let matches = part.rules().flat_map(|(rule, entry)| rule.r#match.0.iter().zip(entries(entry.value.at(&["match"]))));
+        let is_tried = |wanted: &Match| matches!(wanted, Match::Glob(pattern) if !pattern.is_empty() && pattern.chars().all(|letter| "*?".contains(letter)));
+        matches.filter(move |((_, wanted), _)| is_tried(wanted)).map(|(_, entry)| (&part.source, &entry.value.span))
+    });
+    if let Some((source, span)) = tried.nth(MAX_TRIED) {
+        let count = MAX_TRIED + 1 + tried.count();
+        let message = format!("{count} patterns have no text besides * and ?: each of them is tried on every request");
+        let help = "a pattern with text is tried only where its text occurs: add text, or match another attribute";
+        warnings.add(Mistake::at(source, span, Problem::Doubtful { message }).help_with(help));
+    }
 }
 
 /// Key attributes that nothing else names and that look like another.

@@ -229,7 +229,8 @@ mod tests {
         }
         // Zeros in every combination of groups.
         for zeros in 0..256_u16 {
-            let groups = std::array::from_fn(|index| if zeros >> index & 1 == 1 { 0 } else { 0x1f0 << index });
+            let groups: [u16; 8] =
+                std::array::from_fn(|index| if zeros >> index & 1 == 1 { 0 } else { 0x1f0 << index });
             same(&Inline::with(|text| text.address(Ipv6Addr::from(groups).into())), Ipv6Addr::from(groups));
         }
     }
@@ -244,7 +245,7 @@ mod tests {
             let negative = -((number >> bits >> 1) as i64) - 1;
             same(&Inline::with(|text| text.negative(negative)), negative);
             same(&Inline::with(|text| text.address(Ipv4Addr::from(v4).into())), Ipv4Addr::from(v4));
-            let groups = std::array::from_fn(|index| if zeros >> index & 1 == 1 { 0 } else { v6[index] >> (bits % 16) });
+            let groups: [u16; 8] = std::array::from_fn(|index| if zeros >> index & 1 == 1 { 0 } else { v6[index] >> (bits % 16) });
             same(&Inline::with(|text| text.address(Ipv6Addr::from(groups).into())), Ipv6Addr::from(groups));
         }
     }
