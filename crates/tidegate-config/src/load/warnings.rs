@@ -58,17 +58,26 @@ pub(super) fn of(parts: &[Part]) -> Vec<Mistake> {
 
 /// Many patterns of nothing but `*` and `?`, which no index can find.
 fn tried_patterns(parts: &[Part], warnings: &mut Collector) {
-    let mut tried = parts.iter().flat_map(|part| {
-        let matches = part.rules().flat_map(|(rule, entry)| rule.r#match.0.iter().zip(entries(entry.value.at(&["match"]))));
-        let is_tried = |wanted: &Match| matches!(wanted, Match::Glob(pattern) if !pattern.is_empty() && pattern.chars().all(|letter| "*?".contains(letter)));
-        matches.filter(move |((_, wanted), _)| is_tried(wanted)).map(|(_, entry)| (&part.source, &entry.value.span))
-    });
-    if let Some((source, span)) = tried.nth(MAX_TRIED) {
-        let count = MAX_TRIED + 1 + tried.count();
+    let mut tried = Vec::new();
+    for part in parts {
+        for (rule, entry) in part.rules() {
+            for ((_, wanted), entry) in rule.r#match.0.iter().zip(entries(entry.value.at(&["match"]))) {
+                if matches!(wanted, Match::Glob(pattern) if is_without_text(pattern)) {
+                    tried.push((&part.source, &entry.value.span));
+                }
+            }
+        }
+    }
+    if let Some((source, span)) = tried.get(MAX_TRIED) {
+        let count = tried.len();
         let message = format!("{count} patterns have no text besides * and ?: each of them is tried on every request");
         let help = "a pattern with text is tried only where its text occurs: add text, or match another attribute";
         warnings.add(Mistake::at(source, span, Problem::Doubtful { message }).help_with(help));
     }
+}
+
+fn is_without_text(pattern: &str) -> bool {
+    !pattern.is_empty() && pattern.chars().all(|letter| matches!(letter, '*' | '?'))
 }
 
 /// Key attributes that nothing else names and that look like another.
