@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    fn same(text: &Inline, shown: impl ToString) {
+    fn same(text: &Inline, shown: &impl ToString) {
         assert_eq!(String::from_utf8_lossy(text.as_bytes()), shown.to_string());
     }
 
@@ -209,11 +209,11 @@ mod tests {
         for power in 0..20 {
             let power = 10_u64.pow(power);
             for number in [power - 1, power, power + 1, power.saturating_mul(9), u64::MAX / power] {
-                same(&Inline::with(|text| text.number(number)), number);
+                same(&Inline::with(|text| text.number(number)), &number);
             }
         }
         for number in [-1, -9, -10, -99, -100, i64::MIN, i64::MIN + 1] {
-            same(&Inline::with(|text| text.negative(number)), number);
+            same(&Inline::with(|text| text.negative(number)), &number);
         }
     }
 
@@ -225,13 +225,13 @@ mod tests {
                      64:ff9b::1.2.3.4 1:20:300:4000:5:60:700:8000";
         for text in texts.split_whitespace() {
             let address: IpAddr = text.parse().expect("an address");
-            same(&Inline::with(|text| text.address(address)), address);
+            same(&Inline::with(|text| text.address(address)), &address);
         }
         // Zeros in every combination of groups.
         for zeros in 0..256_u16 {
             let groups: [u16; 8] =
                 std::array::from_fn(|index| if zeros >> index & 1 == 1 { 0 } else { 0x1f0 << index });
-            same(&Inline::with(|text| text.address(Ipv6Addr::from(groups).into())), Ipv6Addr::from(groups));
+            same(&Inline::with(|text| text.address(Ipv6Addr::from(groups).into())), &Ipv6Addr::from(groups));
         }
     }
 
@@ -241,12 +241,12 @@ mod tests {
         fn any_number_and_address_is_as_displayed(
             number in any::<u64>(), bits in 0..64_u32, v4 in any::<u32>(), v6 in any::<[u16; 8]>(), zeros in any::<u8>(),
         ) {
-            same(&Inline::with(|text| text.number(number >> bits)), number >> bits);
+            same(&Inline::with(|text| text.number(number >> bits)), &(number >> bits));
             let negative = -((number >> bits >> 1) as i64) - 1;
-            same(&Inline::with(|text| text.negative(negative)), negative);
-            same(&Inline::with(|text| text.address(Ipv4Addr::from(v4).into())), Ipv4Addr::from(v4));
+            same(&Inline::with(|text| text.negative(negative)), &negative);
+            same(&Inline::with(|text| text.address(Ipv4Addr::from(v4).into())), &Ipv4Addr::from(v4));
             let groups: [u16; 8] = std::array::from_fn(|index| if zeros >> index & 1 == 1 { 0 } else { v6[index] >> (bits % 16) });
-            same(&Inline::with(|text| text.address(Ipv6Addr::from(groups).into())), Ipv6Addr::from(groups));
+            same(&Inline::with(|text| text.address(Ipv6Addr::from(groups).into())), &Ipv6Addr::from(groups));
         }
     }
 }
