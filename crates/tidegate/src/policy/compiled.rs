@@ -142,7 +142,7 @@ impl Direct {
                 let mut values = request.attributes.iter().rev();
                 match values.find(|(name, _)| *name == attribute)?.1 {
                     Part::Address(_) => return None,
-                    value => keys.push(Key::borrowed_part(value)),
+                    value => keys.push(Key::part(value.into())),
                 }
             }
         }

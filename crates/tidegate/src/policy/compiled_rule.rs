@@ -49,7 +49,7 @@ impl Simple {
             None => Some(Key::from(&request.key)),
             Some(attribute) => match values.get(attribute)? {
                 Part::Address(_) => None,
-                value => Some(Key::borrowed_part(value)),
+                value => Some(Key::part(value.into())),
             },
         }
     }
