@@ -348,6 +348,17 @@ pub trait ImmediateStore: Store {
         Ok(verdict.allowed)
     }
 
+    /// Whether each check is admitted, each for itself, for callers that need no more.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from deciding.
+    fn admits_each_now(&self, checks: &[Check<'_>], admitted: &mut [bool]) -> Result<(), StoreError> {
+        for (check, admitted) in checks.iter().zip(admitted) {
+            *admitted = self.admits_now(*check)?;
+        }
+        Ok(())
+    }
+
     /// Decides each check for itself, all at one time: a store can do many
     /// faster than one by one.
     ///
@@ -394,6 +405,10 @@ impl<S: ImmediateStore> ImmediateStore for Arc<S> {
     #[inline]
     fn admits_all_now(&self, checks: &[Check<'_>]) -> Result<bool, StoreError> {
         S::admits_all_now(self, checks)
+    }
+
+    fn admits_each_now(&self, checks: &[Check<'_>], admitted: &mut [bool]) -> Result<(), StoreError> {
+        S::admits_each_now(self, checks, admitted)
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {

@@ -45,6 +45,32 @@ fn a_batch_of_any_length_is_answered_as_one_by_one() {
     }
 }
 
+/// With ids, attributes and impossible costs among them, of policies of one limit and of several, before and
+/// after a change.
+#[test]
+fn allow_many_says_of_each_what_allow_does() {
+    let one = Policy::new().limit("api", Limit::per_hour(9));
+    let several = one.clone().limit("all", Limit::sliding_log(12, std::time::Duration::from_secs(60)));
+    for policy in [one, several] {
+        let ((many, _), (single, _)) = (limiter(policy.clone()), limiter(policy));
+        let requests = |count: u64| {
+            (0..count).map(|at| match at % 11 {
+                4 => Request::new(at % 7).cost(10),
+                5 => Request::new(at % 7).id("once"),
+                6 => Request::user("alice").with("path", "/"),
+                _ => Request::new(at % 7).cost(at % 3),
+            })
+        };
+        for count in [0, 1, 31, 32, 33, 65, 100] {
+            let expected: Vec<bool> = requests(count).map(|request| single.allow(request)).collect();
+            assert_eq!(many.allow_many(requests(count)), expected, "{count} of them");
+            for limiter in [&many, &single] {
+                limiter.set_policy(Policy::new().limit("api", Limit::per_hour(9 + count))).expect("a valid policy");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_batch_reads_the_clock_once_for_every_32() {
     let (limiter, clock) = limiter(Limit::per_hour(9));

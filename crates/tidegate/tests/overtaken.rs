@@ -71,11 +71,15 @@ fn a_charge_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
                 );
             }
         }
-        let (limiter, meddler) = limiter(policy(10));
-        for (count, used) in [(20, 5), (30, 10)] {
-            change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.allow(alice(3))));
-            assert!(limiter.allow(alice(2)) && meddler.is_done());
-            assert_eq!(peek(&limiter, "alice").remaining(), Some(count - used));
+        let allow: [fn(&Limiter, Request<'static>) -> bool; 2] =
+            [|limiter, request| limiter.allow(request), |limiter, request| limiter.allow_many([request]) == [true]];
+        for allow in allow {
+            let (limiter, meddler) = limiter(policy(10));
+            for (count, used) in [(20, 5), (30, 10)] {
+                change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.allow(alice(3))));
+                assert!(allow(&limiter, alice(2)) && meddler.is_done());
+                assert_eq!(peek(&limiter, "alice").remaining(), Some(count - used));
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::report::{Goal, Table};
 use crate::session::Session;
 
 /// What a path may take at most, in multiples of another.
-const GOALS: [(&str, &str, f64); 17] = [
+const GOALS: [(&str, &str, f64); 20] = [
     ("changed-settled", "allow-short", 1.1),
     ("changed-migrating", "allow-hot", 4.0),
     ("limits-2", "allow-hot", 2.5),
@@ -18,11 +18,14 @@ const GOALS: [(&str, &str, f64); 17] = [
     ("bucket-and-sliding", "limits-2", 2.0),
     ("bucket-log-and-fixed", "limits-3", 2.0),
     ("rule-by-user", "allow-hot", 2.0),
-    ("rules-3-of-1000", "limits-3", 2.5),
+    ("rules-3-of-1000", "three-direct", 2.5),
     ("globs-10000", "globs-10", 3.0),
     ("allow-ipv4", "allow-u64", 1.3),
     ("allow-ipv6", "allow-u64", 1.3),
     ("check-many", "allow-among-many", 1.0),
+    ("check-many-hot", "check-hot", 1.0),
+    ("allow-many", "allow-among-many", 1.0),
+    ("allow-many-hot", "allow-hot", 1.0),
     ("check-hot", "allow-hot", 2.0),
     ("check-refused", "allow-refused", 2.0),
 ];

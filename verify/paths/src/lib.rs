@@ -23,7 +23,7 @@ const SHORT: Limit = Limit::per_second(1_000_000_000).burst(10_000_000);
 pub type Path = fn() -> Box<dyn FnMut(usize)>;
 
 /// All paths by their names.
-pub const PATHS: [(&str, Path); 31] = [
+pub const PATHS: [(&str, Path); 35] = [
     ("allow-short", || {
         let limiter = filled(SHORT, "alice");
         Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
@@ -85,6 +85,38 @@ pub const PATHS: [(&str, Path); 31] = [
                 assert!(limiter.check_many(&keys[first..first + 64]).is_ok_and(|decisions| decisions.len() == 64));
             }
         })
+    }),
+    ("allow-many", || {
+        let (limiter, keys) = (Limiter::new(long()), keys());
+        keys.iter().for_each(|key| assert!(limiter.allow(key)));
+        Box::new(move |turn| {
+            if turn % 64 == 0 {
+                let first = turn * 97 % (KEYS - 64);
+                assert!(limiter.allow_many(&keys[first..first + 64]).iter().all(|is_admitted| *is_admitted));
+            }
+        })
+    }),
+    ("check-many-hot", || {
+        let (limiter, keys) = (filled(LIMIT, "alice"), vec!["alice"; 64]);
+        Box::new(move |turn| {
+            if turn % 64 == 0 {
+                assert!(
+                    limiter.check_many(black_box(&keys).iter().copied()).is_ok_and(|decisions| decisions.len() == 64)
+                );
+            }
+        })
+    }),
+    ("allow-many-hot", || {
+        let (limiter, keys) = (filled(LIMIT, "alice"), vec!["alice"; 64]);
+        Box::new(move |turn| {
+            if turn % 64 == 0 {
+                assert!(limiter.allow_many(black_box(&keys).iter().copied()).iter().all(|is_admitted| *is_admitted));
+            }
+        })
+    }),
+    ("three-direct", || {
+        let limiters = [(); 3].map(|()| filled(LIMIT, "alice"));
+        Box::new(move |_| assert!(limiters.iter().all(|limiter| limiter.allow(black_box("alice")))))
     }),
     ("limits-2", || limits(&["a"; 2])),
     ("limits-3", || limits(&["a"; 3])),

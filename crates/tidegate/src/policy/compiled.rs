@@ -286,11 +286,12 @@ impl Compiled {
             }
             return;
         }
-        let mut any = false;
+        // Whether the fallback applies is asked only if there is one.
+        let mut any = self.fallback == self.rules.len();
         self.index.candidates(&values, |number| {
             let rule = &self.rules[number];
             if rule.matches(&values) {
-                any |= rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
+                any = any || (rule.mode == Mode::Enforced && !rule.is_skipped(request, &values));
                 self.apply(number, request, &values, resolution);
             }
         });

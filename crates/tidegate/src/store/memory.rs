@@ -262,9 +262,14 @@ impl MemoryStore {
             let (admission, reading) = bucket.tell(&state, now, checks[index].cost(), Some(level));
             verdicts[index] = Verdict::new(admission, reading);
         });
-        if let Some(now) = filled {
-            return Ok(now);
+        match filled {
+            Some(now) => Ok(now),
+            None => self.decide_others(checks, verdicts),
         }
+    }
+
+    /// Decides several checks that are not all charges to buckets with room.
+    fn decide_others(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match self.charge_all(checks, verdicts) {
             Ok(now) => Ok(now),
             Err(at) => self.decide_together(checks, verdicts, at),
@@ -313,7 +318,11 @@ impl ImmediateStore for MemoryStore {
             return Ok(true);
         }
         let mut verdicts: SmallVec<[Verdict; 4]> = smallvec![Verdict::default(); checks.len()];
-        self.decide_now(checks, &mut verdicts)?;
+        if has_id {
+            self.decide_once(checks, &mut verdicts)?;
+        } else {
+            self.decide_others(checks, &mut verdicts)?;
+        }
         Ok(verdicts.iter().all(|verdict| verdict.allowed))
     }
 
@@ -339,6 +348,17 @@ impl ImmediateStore for MemoryStore {
             return self.admits_all_now(&[check]);
         }
         Ok(self.admits(check))
+    }
+
+    fn admits_each_now(&self, checks: &[Check<'_>], admitted: &mut [bool]) -> Result<(), StoreError> {
+        if checks.iter().all(|check| check.id().is_none()) {
+            self.admit_each(checks, admitted);
+            return Ok(());
+        }
+        for (check, admitted) in checks.iter().zip(admitted) {
+            *admitted = self.admits_now(*check)?;
+        }
+        Ok(())
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {

@@ -112,6 +112,9 @@ impl MemoryStore {
         checks: &[Check<'a>],
         tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
     ) -> Option<Micros> {
+        if !checks.iter().all(|check| narrow_bucket(check).is_some()) {
+            return None;
+        }
         match count_targets(checks) {
             count if count <= USUAL_TARGETS => self.fill_up_to::<USUAL_TARGETS>(checks, tell),
             count if count <= MAX_TARGETS => self.fill_up_to::<MAX_TARGETS>(checks, tell),

@@ -86,6 +86,30 @@ impl MemoryStore {
         now.unwrap_or_else(|| self.clock.now())
     }
 
+    /// Whether each of many is admitted, each for itself and all at one time.
+    pub(super) fn admit_each(&self, checks: &[Check<'_>], admitted: &mut [bool]) {
+        for (checks, admitted) in checks.chunks(BATCH).zip(admitted.chunks_mut(BATCH)) {
+            let mut fingerprints = [0; BATCH];
+            for (check, fingerprint) in checks.iter().zip(&mut fingerprints) {
+                *fingerprint = self.fingerprint(*check);
+                self.prefetch(*check, *fingerprint);
+            }
+            let now = self.clock.now();
+            for ((check, fingerprint), admitted) in checks.iter().zip(&fingerprints).zip(admitted) {
+                *admitted = match simple_bucket(check) {
+                    Some(bucket) => {
+                        let approach = self.narrow.reach(*fingerprint);
+                        match self.charge_one(bucket, check.cost(), approach, now) {
+                            Ok((_, filled)) => filled.is_some(),
+                            Err(line) => self.charge_elsewhere(line, *check, *fingerprint, now).allowed,
+                        }
+                    }
+                    None => self.decide_at(*check, *fingerprint, now).allowed,
+                };
+            }
+        }
+    }
+
     /// Asks for the lines of a key before anything else is done.
     pub(super) fn prefetch(&self, check: Check<'_>, fingerprint: u64) {
         match check.meter().kernel() {
