@@ -169,10 +169,10 @@ impl Builder {
         let leases = Arc::new(Leases::new(leases, calls.deadline));
         let refusals = refusals.map(|settings| {
             let leases = Arc::clone(&leases);
-            Refusals::hashed(settings, hashing).except(move |checks| leases.concern(checks))
+            Refusals::hashed(settings, hashing.clone()).except(move |checks| leases.concern(checks))
         });
         let remote = Remote::new(Client::new(servers, calls, &handle), runtime, settings);
         let remote = remote.telling(refusals.as_ref().map(Refusals::given_back));
-        Ok(RedisStore::over(RefusalCache::new(Leased::new(remote, leases, handle), refusals)))
+        Ok(RedisStore::over(RefusalCache::new(Leased::hashed(remote, leases, handle, hashing), refusals)))
     }
 }

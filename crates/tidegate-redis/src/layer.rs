@@ -3,6 +3,7 @@
 //! A [`RedisStore`](crate::RedisStore) is all of them over the servers. They
 //! work over any store; no stability promise.
 
+mod frequent;
 mod lease;
 mod leased;
 mod ledger;

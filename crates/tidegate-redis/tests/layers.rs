@@ -141,12 +141,48 @@ fn a_refund_and_a_reset_are_seen_at_once() {
     }
 }
 
+/// Has asked for a key as often as it takes to borrow for it.
+fn asked_often(store: &impl Store, meter: &Meter, key: &Key<'_>) {
+    for verb in [Verb::Charge, Verb::Charge, Verb::Reset] {
+        assert!(ask(store, check(meter, key, verb, 1)).allowed);
+    }
+}
+
+#[test]
+fn the_third_request_within_the_time_of_a_lease_borrows() {
+    let (store, clock) = leasing(&["rule"]);
+    let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    let left = || ask(store.inner(), check(&meter, &alice, Verb::Peek, 0)).remaining;
+    let mut trace = Vec::new();
+    for seconds in [0, 4, 5, 9, 9, 9] {
+        clock.set(START.saturating_add(Micros::new(seconds * 1_000_000)));
+        // To look is not to ask.
+        assert!(ask(&store, check(&meter, &alice, Verb::Peek, 1)).allowed);
+        assert!(ask(&store, check(&meter, &alice, Verb::Charge, 1)).allowed);
+        trace.push((left(), store.units()));
+    }
+    assert_eq!(trace, [(99, 0), (98, 0), (97, 0), (96, 0), (86, 9), (86, 8)]);
+}
+
+#[test]
+fn nothing_is_borrowed_for_keys_that_are_seen_once() {
+    let (store, _) = leasing(&["rule"]);
+    let meter = meter("rule", Limit::per_hour(100));
+    for number in 0..1_000 {
+        let user = Key::from(format!("user {number}"));
+        assert!(ask(&store, check(&meter, &user, Verb::Charge, 1)).allowed);
+        assert_eq!(ask(store.inner(), check(&meter, &user, Verb::Peek, 0)).remaining, 99);
+    }
+    assert_eq!(store.units(), 0);
+}
+
 #[test]
 fn a_chunk_is_borrowed_and_handed_out_without_asking() {
     for words in ["100/h", "fixed 100/h", "sliding 100/h", "sliding-log 100/h"] {
         let (store, _) = leasing(&["rule"]);
         let (meter, alice) = (meter("rule", words.parse().expect("a limit")), Key::from("alice"));
         let left = || ask(store.inner(), check(&meter, &alice, Verb::Peek, 0)).remaining;
+        asked_often(&store, &meter, &alice);
         for number in 1..=100 {
             let verdict = ask(&store, check(&meter, &alice, Verb::Charge, 1));
             assert_eq!((verdict.allowed, verdict.remaining), (true, 100 - number), "{words}");
@@ -162,6 +198,7 @@ fn what_is_on_lease_is_given_back() {
     let (store, clock) = leasing(&["rule"]);
     let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
     let left = || ask(store.inner(), check(&meter, &alice, Verb::Peek, 0)).remaining;
+    asked_often(&store, &meter, &alice);
     assert!(ask(&store, check(&meter, &alice, Verb::Charge, 3)).allowed);
     assert_eq!((left(), store.units()), (90, 7));
     block_on(store.close());
@@ -178,6 +215,7 @@ fn a_slice_with_leases_is_all_or_nothing() {
     let (store, _) = leasing(&["leased"]);
     let (leased, plain, alice) =
         (meter("leased", Limit::per_hour(20)), meter("plain", Limit::per_hour(1)), Key::from("alice"));
+    asked_often(&store, &leased, &alice);
     let slice = [check(&leased, &alice, Verb::Charge, 2), check(&plain, &alice, Verb::Charge, 1)];
     let allowed = || decide(&store, &slice).expect("an answer").iter().map(|verdict| verdict.allowed).collect();
     let both: Vec<Vec<bool>> = vec![allowed(), allowed()];
@@ -189,6 +227,7 @@ fn a_slice_with_leases_is_all_or_nothing() {
 fn one_leased_state_twice_in_a_slice_is_an_error() {
     let (store, _) = leasing(&["rule"]);
     let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &alice);
     assert!(ask(&store, check(&meter, &alice, Verb::Charge, 1)).allowed);
     for verb in [Verb::Charge, Verb::Peek, Verb::Refund] {
         let twice = [check(&meter, &alice, Verb::Charge, 1), check(&meter, &alice, verb, 1)];
@@ -207,6 +246,7 @@ fn a_changed_limit_takes_over_what_was_used_and_not_what_was_borrowed() {
             (meter("rule", Limit::per_hour(100)), meter("rule", words.parse().expect("a limit")), Key::from("alice"));
         let former = [Former { meter: &old, until: clock.now().saturating_add(old.horizon()) }];
         let changed = |verb, cost| check(&new, &alice, verb, cost).with_former(&former);
+        asked_often(&store, &old, &alice);
         assert!(ask(&store, check(&old, &alice, Verb::Charge, 1)).allowed);
         assert_eq!(store.units(), 9);
         let seen = ask(&store, changed(Verb::Peek, 0));
@@ -221,6 +261,7 @@ fn a_changed_limit_takes_over_what_was_used_and_not_what_was_borrowed() {
 fn a_request_with_an_id_takes_nothing_from_the_lease() {
     let (store, _) = leasing(&["rule"]);
     let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &alice);
     let charge = check(&meter, &alice, Verb::Charge, 1);
     assert!(ask(&store, charge).allowed);
     let once = charge.with_id(RequestId { text: "once", payload: 1 });

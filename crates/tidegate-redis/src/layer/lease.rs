@@ -9,6 +9,13 @@ use tidegate::store::{Check, Meter};
 
 /// Lets a process borrow units of a limit and answer by itself while they last.
 ///
+/// # When it borrows
+/// From the third request for a key on that this process gets within one
+/// [`ttl`](Lease::ttl), and for as long as the key has a lease. Other requests are
+/// decided by the servers, as without a lease: for a key that is rarely seen, to borrow and
+/// to give back would be two calls in place of one. 8,192 keys are counted at a
+/// time, in 256 KiB; a key that loses its place to another is counted anew.
+///
 /// # Bound
 /// A unit is charged on the servers before a request is admitted for it. Since the
 /// start, therefore, no more is admitted than the limit allows. In any one

@@ -12,17 +12,19 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use super::frequent::Frequent;
 use super::lease::{Lease, Leases};
 use super::ledger::{Grant, Granted, Ledger, Return, Subject, Taking};
 use crate::failure::RedisFailure;
+use crate::given_back::Hashing;
 use crate::key::local_key;
 use crate::runtime::run;
 
 /// A store of which this process borrows units, to answer by itself while they
 /// last; see [`Lease`] for what that costs in exactness.
 ///
-/// A request with an id, and one that meets no rule with a lease, is always
-/// decided by the store.
+/// A request with an id, one that meets no rule with a lease, and one for a key
+/// that is not asked for often, is decided by the store.
 pub struct Leased<S> {
     lender: Arc<Lender<S>>,
 }
@@ -31,6 +33,7 @@ struct Lender<S> {
     store: S,
     leases: Arc<Leases>,
     ledger: Ledger,
+    frequent: Frequent,
     runtime: Handle,
     /// Counts the decisions that were made without asking the store.
     answered: AtomicU64,
@@ -46,8 +49,13 @@ struct Borrower {
 impl<S: Store> Leased<S> {
     /// Borrows of `store`. What is left is given back in time on the runtime.
     pub fn new(store: S, leases: Arc<Leases>, runtime: Handle) -> Leased<S> {
+        Leased::hashed(store, leases, runtime, Hashing::default())
+    }
+
+    pub(crate) fn hashed(store: S, leases: Arc<Leases>, runtime: Handle, hashing: Hashing) -> Leased<S> {
         let shortest = leases.shortest();
-        let lender = Arc::new(Lender { store, leases, ledger: Ledger::new(), runtime, answered: AtomicU64::new(0) });
+        let (ledger, frequent) = (Ledger::new(), Frequent::new(hashing));
+        let lender = Arc::new(Lender { store, leases, ledger, frequent, runtime, answered: AtomicU64::new(0) });
         if let Some(shortest) = shortest {
             lender.runtime.spawn(give_back_in_time(Arc::downgrade(&lender), shortest));
         }
@@ -202,7 +210,9 @@ impl<S: Store> Lender<S> {
         let mut refused = false;
         let mut now = self.now();
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
-            let takes = |_: &&Borrower| !refused && check.verb() == Verb::Charge && check.cost() > 0;
+            let takes = |borrower: &&Borrower| {
+                !refused && check.verb() == Verb::Charge && check.cost() > 0 && self.borrows(borrower)
+            };
             let Some(borrower) = borrower.as_ref().filter(takes) else {
                 if let Some(borrower) = borrower.as_ref().filter(|_| check.verb() == Verb::Reset) {
                     self.ledger.cancel(&borrower.name);
@@ -237,6 +247,11 @@ impl<S: Store> Lender<S> {
             taken.keep();
         }
         Ok(now)
+    }
+
+    /// Whether to borrow for a request: its key has a lease, or is asked for often.
+    fn borrows(&self, Borrower { lease, name }: &Borrower) -> bool {
+        self.ledger.knows(name) || self.frequent.count(name, Micros::from_duration(lease.ttl), self.now())
     }
 
     /// What to ask the store, and how much there is beside what it says: for a

@@ -121,6 +121,11 @@ impl Ledger {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is a lease, or was one a moment ago.
+    pub(super) fn knows(&self, state_key: &[u8]) -> bool {
+        self.shard(state_key).contains_key(state_key)
+    }
+
     /// Takes `cost` of what is on lease.
     pub(super) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Taking {
         let mut shard = self.shard(state_key);
