@@ -91,6 +91,16 @@ impl Terms {
 /// tidegate, one check at a time.
 pub(crate) struct Tidegate(pub(crate) Limiter);
 
+/// tidegate, with all that a decision tells.
+struct TidegateWhole(Limiter);
+
+impl Contestant for TidegateWhole {
+    #[inline]
+    fn check(&self, key: &String) -> bool {
+        black_box(&self.0.check(key)).as_ref().is_ok_and(tidegate::Decision::is_allowed)
+    }
+}
+
 /// tidegate, as many checks at a time.
 struct TidegateBatch(Limiter, usize);
 
@@ -261,6 +271,7 @@ pub(crate) type Entry = (&'static str, Box<dyn Contestant>);
 pub(crate) type Make = fn(Terms, usize) -> Box<dyn Contestant>;
 
 pub(crate) const TIDEGATE: &str = "tidegate";
+pub(crate) const WHOLE_DECISION: &str = "tidegate, whole decision";
 pub(crate) const COARSE_TIDEGATE: &str = "tidegate, coarse clock";
 pub(crate) const BATCH_OF_16: &str = "tidegate, batches of 16";
 pub(crate) const BATCH_OF_64: &str = "tidegate, batches of 64";
@@ -270,8 +281,9 @@ pub(crate) const MUTEX_MAP: &str = "Mutex<HashMap>, by hand";
 pub(crate) const SHARDED_MAP: &str = "DashMap, by hand";
 
 /// Everybody who takes keys.
-pub(crate) const KEYED: [(&str, Make); 8] = [
+pub(crate) const KEYED: [(&str, Make); 9] = [
     (TIDEGATE, |terms, max_keys| Box::new(Tidegate(tidegate(terms, max_keys)))),
+    (WHOLE_DECISION, |terms, max_keys| Box::new(TidegateWhole(tidegate(terms, max_keys)))),
     (COARSE_TIDEGATE, |terms, max_keys| Box::new(Tidegate(tidegate_coarse(terms, max_keys)))),
     (BATCH_OF_16, |terms, max_keys| Box::new(TidegateBatch(tidegate(terms, max_keys), 16))),
     (BATCH_OF_64, |terms, max_keys| Box::new(TidegateBatch(tidegate(terms, max_keys), 64))),

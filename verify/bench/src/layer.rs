@@ -142,8 +142,7 @@ pub(crate) fn layer(session: &mut Session) {
             Terms::Refusing => Vec::new(),
         };
         let unit = "ns added";
-        let reading = crate::report::Reading::Median;
-        session.add(Table { name: name.into(), unit, reading, series: added.collect(), goals });
+        session.add(Table { name: name.into(), unit, series: added.collect(), goals });
     }
 }
 

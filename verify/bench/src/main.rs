@@ -80,6 +80,7 @@ fn measure(options: Options) {
     redis::redis(&mut session);
     server::server(&mut session);
     let goals = report::goals_to_markdown(session.tables());
+    let goals = format!("{}, {} rounds\n\n{goals}", report::processor(), options.pace.rounds);
     print!("{goals}");
     if let Some(file) = &options.markdown {
         let all: String = session.tables().iter().map(Table::to_markdown).collect();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::contestants::{GOVERNOR, KEYED, MUTEX_MAP, Make, SHARDED_MAP, TIDEGATE, Terms};
 use crate::measure::Series;
-use crate::report::{Goal, Reading, Table};
+use crate::report::{Goal, Table};
 use crate::session::Session;
 use crate::visits::MILLION;
 
@@ -24,7 +24,7 @@ pub(crate) fn memory(session: &mut Session) {
     let names = [TIDEGATE, GOVERNOR, MUTEX_MAP, SHARDED_MAP];
     let series = names.into_iter().map(|name| Series { name, rounds: Vec::from_iter(ask_child(name)) }).collect();
     let goals = vec![Goal::AtMost { ours: TIDEGATE, bound: 24.0 }];
-    session.add(Table { name: NAME.into(), unit: "bytes a key", reading: Reading::Median, series, goals });
+    session.add(Table { name: NAME.into(), unit: "bytes a key", series, goals });
 }
 
 fn ask_child(name: &str) -> Option<f64> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tidegate::{Condition, Limit, Limiter, Policy, Request, Rule};
 
 use crate::measure::{Series, Stopwatch, Turn, race};
-use crate::report::{Goal, Reading, Table};
+use crate::report::{Goal, Table};
 use crate::session::Session;
 
 const RULES: usize = 1_000;
@@ -49,7 +49,7 @@ pub(crate) fn policy(session: &mut Session) {
             .collect();
         let series = vec![Series { name: "tidegate", rounds }];
         let goals = vec![Goal::AtMost { ours: "tidegate", bound: 1_000.0 }];
-        session.add(Table { name: name.into(), unit: "ms", reading: Reading::Median, series, goals });
+        session.add(Table { name: name.into(), unit: "ms", series, goals });
     }
 }
 

@@ -4,6 +4,7 @@
 //! measured with one request at a time, as a lone caller has it, and with 64
 //! callers on one connection, whose requests the client sends in batches.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use tidegate_testkit::servers::Server;
 use tokio::runtime::Runtime;
 
 use crate::measure::{Series, Turn, race};
-use crate::report::{Goal, Reading, Table};
+use crate::report::{Goal, Table};
 use crate::session::Session;
 
 /// Decisions in a slice, which takes about as long as the others' slices.
@@ -31,6 +32,9 @@ const THREE: &str = "tidegate, three limits";
 const LEAST: &str = "INCR and PEXPIRE";
 const SWAPS: &str = "GET and compare-and-swap";
 const LEASED: &str = "tidegate, leased";
+const LEASED_ALONE: &str = "tidegate, leased, 1 caller";
+const LEASED_FEW: &str = "tidegate, leased, 16 callers";
+const LEASED_MANY: &str = "tidegate, leased, 256 callers";
 
 struct Bench {
     runtime: Runtime,
@@ -57,6 +61,8 @@ pub(crate) fn redis(session: &mut Session) {
     }
     if session.wants(names[2]) {
         bench.leased(session);
+        bench.small_lease(session);
+        bench.rare_keys(session);
     }
     if session.wants(names[3]) {
         bench.per_decision(session);
@@ -96,10 +102,19 @@ impl Bench {
         F: Fn() -> D + Send + Sync + 'static,
         D: Future<Output = ()> + Send,
     {
+        self.run_each(callers, DECISIONS / callers, decide);
+    }
+
+    /// Lets each of `callers` make so many decisions.
+    fn run_each<F, D>(&self, callers: usize, decisions: usize, decide: F)
+    where
+        F: Fn() -> D + Send + Sync + 'static,
+        D: Future<Output = ()> + Send,
+    {
         let decide = Arc::new(decide);
         self.runtime.block_on(async {
             if callers == 1 {
-                for _ in 0..DECISIONS {
+                for _ in 0..decisions {
                     decide().await;
                 }
                 return;
@@ -108,7 +123,7 @@ impl Bench {
                 .map(|_| {
                     let decide = Arc::clone(&decide);
                     tokio::spawn(async move {
-                        for _ in 0..DECISIONS / callers {
+                        for _ in 0..decisions {
                             decide().await;
                         }
                     })
@@ -204,6 +219,54 @@ impl Bench {
         session.add(Table::of_checks("redis, leased, time per decision", series, goals));
     }
 
+    /// A chunk that is used up at once: what callers wait for is shared.
+    fn small_lease(&self, session: &mut Session) {
+        let lease = Lease { chunk: 10, ttl: Duration::from_secs(60) };
+        let leased = self.limiter_with(Policy::new().limit("leased", LIMIT), Some(lease));
+        let time = |callers: usize| {
+            // Enough for each that it matters little how they begin.
+            let decisions = (DECISIONS / callers).max(50);
+            let began = Instant::now();
+            self.run_each(callers, decisions, check(&leased));
+            began.elapsed().as_nanos() as f64 / (decisions * callers) as f64
+        };
+        let turns = vec![
+            Turn { name: LEASED_MANY, run: Box::new(|| time(256)) },
+            Turn { name: LEASED_FEW, run: Box::new(|| time(16)) },
+            Turn { name: LEASED_ALONE, run: Box::new(|| time(1)) },
+        ];
+        let series = race(session.pace.rounds, turns);
+        let goals = vec![Goal::TimesBelow { ours: LEASED_MANY, theirs: LEASED_ALONE, times: 4.0 }];
+        session.add(Table::of_checks("redis, leased, chunks of 10 of a hot key, time per decision", series, goals));
+    }
+
+    /// Keys that are asked for once: a lease is of no use to them, and no burden.
+    fn rare_keys(&self, session: &mut Session) {
+        let one = self.limiter(LIMIT);
+        let lease = Lease { chunk: 1_000, ttl: Duration::from_secs(1) };
+        let leased = self.limiter_with(Policy::new().limit("leased", LIMIT), Some(lease));
+        let key = Cell::new(0_u64);
+        let time = |limiter: &Limiter<RedisStore>| {
+            self.runtime.block_on(async {
+                let began = Instant::now();
+                for _ in 0..DECISIONS {
+                    key.set(key.get() + 1);
+                    let decision = limiter.check_async(&format!("user{:012}", key.get())).await;
+                    assert!(decision.expect("an answer").is_allowed());
+                }
+                began.elapsed().as_nanos() as f64 / DECISIONS as f64
+            })
+        };
+        let turns = vec![
+            Turn { name: LEASED, run: Box::new(|| time(&leased)) },
+            Turn { name: ONE, run: Box::new(|| time(&one)) },
+        ];
+        let series = race(session.pace.rounds, turns);
+        let goals = vec![Goal::AtMostTimes { ours: LEASED, theirs: ONE, times: 1.05 }];
+        session.add(Table::of_checks("redis, leased, keys that are seen once, time per decision", series, goals));
+        self.server.command(&["FLUSHALL", "SYNC"]);
+    }
+
     /// What a decision takes: round trips, and commands inside the server.
     fn per_decision(&self, session: &mut Session) {
         let (one, three) = (self.limiter(LIMIT), self.limiter(three_limits()));
@@ -226,7 +289,7 @@ impl Bench {
             ("redis, per decision, round trips", "round trips", trips),
             ("redis, per decision, commands in the server", "commands", operations),
         ] {
-            session.add(Table { name: name.into(), unit, reading: Reading::Median, series, goals: Vec::new() });
+            session.add(Table { name: name.into(), unit, series, goals: Vec::new() });
         }
     }
 
@@ -285,7 +348,7 @@ impl Bench {
             series.push(Series { name, rounds: vec![(used() - before) / keys as f64] });
         }
         let name = "redis, memory of a key of 16 characters".into();
-        session.add(Table { name, unit: "bytes", reading: Reading::Median, series, goals: Vec::new() });
+        session.add(Table { name, unit: "bytes", series, goals: Vec::new() });
         self.server.command(&["FLUSHALL", "SYNC"]);
     }
 

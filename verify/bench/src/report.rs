@@ -6,19 +6,8 @@ use crate::measure::Series;
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
-    pub(crate) reading: Reading,
     pub(crate) series: Vec<Series>,
     pub(crate) goals: Vec<Goal>,
-}
-
-/// Which round speaks for all.
-#[derive(Clone, Copy)]
-pub(crate) enum Reading {
-    /// The middle one.
-    Median,
-    /// The least: for the longest of many times, of which the machine's own
-    /// hiccups can only make more.
-    Least,
 }
 
 /// What is asked of a contestant.
@@ -35,14 +24,7 @@ pub(crate) enum Goal {
 impl Table {
     /// Nanoseconds per check.
     pub(crate) fn of_checks(name: &str, series: Vec<Series>, goals: Vec<Goal>) -> Table {
-        Table { name: name.into(), unit: "ns", reading: Reading::Median, series, goals }
-    }
-
-    fn value(&self, series: &Series) -> f64 {
-        match self.reading {
-            Reading::Median => series.median(),
-            Reading::Least => series.least(),
-        }
+        Table { name: name.into(), unit: "ns", series, goals }
     }
 
     fn find(&self, name: &str) -> Option<&Series> {
@@ -52,22 +34,17 @@ impl Table {
     /// All contestants of this workload.
     pub(crate) fn to_markdown(&self) -> String {
         let ours = self.series.first();
-        let reading = match self.reading {
-            Reading::Median => "median",
-            Reading::Least => "least",
-        };
-        let value = format!("{}, {reading}", self.unit);
-        let head = ["contestant", &value, "p10 to p90", "rounds", "times the first", "by rounds"];
+        let value = format!("{}, median", self.unit);
+        let head = ["contestant", &value, "least to most", "rounds", "times the first", "least to most"];
         let rows = self.series.iter().map(|series| {
-            let times = ours.map_or(f64::NAN, |ours| self.value(series) / self.value(ours));
-            let by_rounds = ours.map_or(f64::NAN, |ours| series.over(ours).median());
+            let times = ours.map(|ours| series.over(ours));
             [
                 series.name.to_string(),
-                number(self.value(series)),
-                format!("{} to {}", number(series.percentile(10)), number(series.percentile(90))),
+                number(series.median()),
+                range(series, number),
                 series.count().to_string(),
-                format!("{times:.2}"),
-                format!("{by_rounds:.2}"),
+                times.as_ref().map_or_else(String::new, |times| format!("{:.2}", times.median())),
+                times.as_ref().map_or_else(String::new, |times| range(times, |times| format!("{times:.2}"))),
             ]
         });
         format!("### {}\n\n{}", self.name, grid(&head, &rows.collect::<Vec<_>>()))
@@ -76,7 +53,7 @@ impl Table {
 
 /// What was reached of all goals.
 pub(crate) fn goals_to_markdown(tables: &[Table]) -> String {
-    let head = ["workload", "who", "measured", "rival", "ratio", "by rounds", "goal", "met"];
+    let head = ["workload", "who", "measured", "rival", "ratio", "over rounds", "goal", "met"];
     let mut rows = Vec::new();
     for table in tables {
         for goal in &table.goals {
@@ -88,61 +65,62 @@ pub(crate) fn goals_to_markdown(tables: &[Table]) -> String {
 
 fn row(table: &Table, goal: Goal) -> Option<[String; 8]> {
     let unit = table.unit;
-    let measured = |series: &Series| format!("{} {unit}", number(table.value(series)));
-    let met = |measured: f64, met: bool| {
-        // No round in which both had the machine to themselves.
-        let words = if measured.is_nan() {
-            "too busy to tell"
-        } else if met {
-            "yes"
-        } else {
-            "NO"
-        };
-        words.to_string()
-    };
-    let workload = table.name.clone();
-    Some(match goal {
+    let measured = |series: &Series| format!("{} {unit}", number(series.median()));
+    let times = |times: f64| format!("{times:.2}x");
+    let (ours, theirs, goal, ratio, is_met): (_, _, _, _, fn(f64, f64) -> bool) = match goal {
         Goal::TimesBelow { ours, theirs, times } => {
-            let (mine, rival) = (table.find(ours)?, table.find(theirs)?);
-            let ratio = table.value(rival) / table.value(mine);
-            let by_rounds = rival.over(mine).median();
-            let counts = match table.reading {
-                Reading::Median => by_rounds,
-                Reading::Least => ratio,
-            };
-            [
-                workload,
-                ours.into(),
-                measured(mine),
-                measured(rival),
-                format!("{ratio:.2}x"),
-                format!("{by_rounds:.2}x"),
-                format!("{times:.1}x"),
-                met(counts, counts >= times),
-            ]
+            let ratio = table.find(theirs)?.over(table.find(ours)?);
+            (ours, Some(theirs), (format!("{times:.1}x"), times), ratio, |ratio, goal| ratio >= goal)
         }
         Goal::AtMostTimes { ours, theirs, times } => {
-            let (mine, rival) = (table.find(ours)?, table.find(theirs)?);
-            let by_rounds = mine.over(rival).median();
-            [
-                workload,
-                ours.into(),
-                measured(mine),
-                measured(rival),
-                format!("{:.2}x", table.value(mine) / table.value(rival)),
-                format!("{by_rounds:.2}x"),
-                format!("at most {times:.1}x"),
-                met(by_rounds, by_rounds <= times),
-            ]
+            let ratio = table.find(ours)?.over(table.find(theirs)?);
+            (ours, Some(theirs), (format!("at most {times:.2}x"), times), ratio, |ratio, goal| ratio <= goal)
         }
         Goal::AtMost { ours, bound } => {
-            let mine = table.find(ours)?;
-            let none = || "-".to_string();
-            let goal = format!("at most {} {unit}", number(bound));
-            let value = table.value(mine);
-            [workload, ours.into(), measured(mine), none(), none(), none(), goal, met(value, value <= bound)]
+            let goal = (format!("at most {} {unit}", number(bound)), bound);
+            let (mine, none) = (table.find(ours)?, String::from("-"));
+            let met = met(mine.median(), mine.median() <= bound);
+            let [rival, ratio, over_rounds] = [(); 3].map(|()| none.clone());
+            return Some([table.name.clone(), ours.into(), measured(mine), rival, ratio, over_rounds, goal.0, met]);
         }
-    })
+    };
+    let rival = measured(table.find(theirs?)?);
+    let median = ratio.median();
+    Some([
+        table.name.clone(),
+        ours.into(),
+        measured(table.find(ours)?),
+        rival,
+        times(median),
+        range(&ratio, times),
+        goal.0,
+        met(median, is_met(median, goal.1)),
+    ])
+}
+
+fn met(measured: f64, met: bool) -> String {
+    // No round in which both had the machine to themselves.
+    let words = if measured.is_nan() {
+        "too busy to tell"
+    } else if met {
+        "yes"
+    } else {
+        "NO"
+    };
+    words.to_string()
+}
+
+/// The least and the most of all rounds.
+fn range(series: &Series, shown: impl Fn(f64) -> String) -> String {
+    format!("{} to {}", shown(series.percentile(0)), shown(series.percentile(100)))
+}
+
+/// The processor, as it calls itself.
+pub(crate) fn processor() -> String {
+    let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = known.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    format!("{}, {cores} cores", name.unwrap_or("an unknown processor"))
 }
 
 fn number(value: f64) -> String {

@@ -18,7 +18,7 @@ use self::client::{Client, Lap};
 use self::processes::{Contestant, LEAST, REDIS, THROTTLECRAB, TIDEGATE};
 use self::wire::Wire;
 use crate::measure::Series;
-use crate::report::{Goal, Reading, Table};
+use crate::report::{Goal, Table};
 use crate::session::Session;
 
 /// How much one client asks at a time.
@@ -110,7 +110,7 @@ fn measure(session: &mut Session, load: Load, contestants: &[Contestant]) {
     session.add(Table {
         name: name("p99 of an answer"),
         unit: "us",
-        reading: Reading::Median,
+
         series: series(|lap| lap.p99_micros),
         goals: rivals().filter(|name| *name != LEAST).map(no_worse).collect(),
     });

@@ -15,7 +15,7 @@ use crate::contestants::{
     COARSE_TIDEGATE, Contestant, GOVERNOR, KEYED, MUTEX_MAP, SHARDED_MAP, TIDEGATE, Terms, Tidegate, governor, tidegate,
 };
 use crate::measure::{Turn, Waiting, race};
-use crate::report::{Goal, Reading, Table};
+use crate::report::{Goal, Table};
 use crate::session::Session;
 use crate::visits::{self, MILLION};
 
@@ -58,7 +58,7 @@ pub(crate) fn slowest_insert(session: &mut Session) {
         .filter(|(name, _)| names.contains(name))
         .map(|(name, make)| Turn { name, run: Box::new(|| longest(&*make(Terms::LIVE, MILLION), keys.iter())) });
     let series = race(session.pace.fills, turns.collect());
-    session.add(Table { name: NAME.into(), unit: "us", reading: Reading::Least, series, goals: vec![GOAL] });
+    session.add(Table { name: NAME.into(), unit: "us", series, goals: vec![GOAL] });
 }
 
 /// The longest stall of a check while another thread has a million keys
@@ -93,7 +93,7 @@ pub(crate) fn longest_stall(session: &mut Session) {
     };
     let turns = vec![Turn { name: TIDEGATE, run: Box::new(ours) }, Turn { name: GOVERNOR, run: Box::new(theirs) }];
     let series = race(session.pace.fills, turns);
-    session.add(Table { name: NAME.into(), unit: "us", reading: Reading::Least, series, goals: vec![GOAL] });
+    session.add(Table { name: NAME.into(), unit: "us", series, goals: vec![GOAL] });
 }
 
 fn while_forgetting(contestant: &dyn Contestant, busy: &[String], forget: impl FnOnce() + Send) -> f64 {
