@@ -79,10 +79,6 @@ impl Series {
         self.percentile(50)
     }
 
-    pub(crate) fn least(&self) -> f64 {
-        self.percentile(0)
-    }
-
     /// This series in multiples of another, round by round.
     pub(crate) fn over(&self, other: &Series) -> Series {
         let rounds = self.rounds.iter().zip(&other.rounds).map(|(mine, theirs)| mine / theirs);
@@ -164,7 +160,7 @@ mod tests {
     #[test]
     fn what_is_not_a_number_does_not_count() {
         let series = Series { name: "", rounds: vec![3.0, f64::NAN, 1.0, 2.0] };
-        assert_eq!((series.count(), series.least(), series.median()), (3, 1.0, 2.0));
+        assert_eq!((series.count(), series.percentile(0), series.median()), (3, 1.0, 2.0));
         assert!(Series { name: "", rounds: vec![f64::NAN] }.median().is_nan());
     }
 
