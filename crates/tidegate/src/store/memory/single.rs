@@ -16,7 +16,7 @@ use super::pack::Pack;
 use super::plan::simple_bucket;
 use super::table::{Approach, Found, Table};
 use super::{MemoryStore, seen_from};
-use crate::kernel::{self, Bucket, Kernel, Verdict};
+use crate::kernel::{self, Bucket, BucketState, Kernel, Verdict};
 use crate::store::{Check, HeapKernel, MeterKernel, MeterState};
 use crate::time::Micros;
 
@@ -52,7 +52,7 @@ impl MemoryStore {
             let now = self.clock.now();
             return match self.charge_one(bucket, check.cost(), approach, now) {
                 Ok((_, filled)) => filled.is_some(),
-                Err(line) => self.charge_elsewhere(line, check.without_id(), fingerprint, now).allowed,
+                Err(line) => self.admits_elsewhere(line, check.without_id(), fingerprint, now),
             };
         }
         self.decide_otherwise(check.without_id(), fingerprint).0.allowed
@@ -101,7 +101,7 @@ impl MemoryStore {
                         let approach = self.narrow.reach(*fingerprint);
                         match self.charge_one(bucket, check.cost(), approach, now) {
                             Ok((_, filled)) => filled.is_some(),
-                            Err(line) => self.charge_elsewhere(line, *check, *fingerprint, now).allowed,
+                            Err(line) => self.admits_elsewhere(line, *check, *fingerprint, now),
                         }
                     }
                     None => self.decide_at(*check, *fingerprint, now).allowed,
@@ -151,11 +151,60 @@ impl MemoryStore {
         fingerprint: u64,
         now: Micros,
     ) -> Verdict {
-        let single = Single { store: self, check, fingerprint, now };
-        match check.meter().kernel() {
-            MeterKernel::Bucket(bucket) => single.decide_in(&self.narrow, bucket, absent_from),
-            MeterKernel::Window(_) | MeterKernel::Heap(_) => unreachable!("the planner charges one bucket"),
+        let MeterKernel::Bucket(bucket) = check.meter().kernel() else {
+            unreachable!("the planner charges one bucket");
+        };
+        let absent_from = match absent_from.map(|line| self.charge_new(bucket, check, fingerprint, line, now)) {
+            Some(Ok((state, level))) => {
+                let (admission, reading) = bucket.tell(&state, now, check.cost(), Some(level));
+                return Verdict::new(admission, reading);
+            }
+            Some(Err(line)) => Some(line),
+            None => None,
+        };
+        Single { store: self, check, fingerprint, now }.decide_in(&self.narrow, bucket, absent_from)
+    }
+
+    /// Whether a charge that the planner has left is admitted.
+    #[inline(never)]
+    fn admits_elsewhere(
+        &self,
+        absent_from: Option<LockedLine<'_>>,
+        check: Check<'_>,
+        fingerprint: u64,
+        now: Micros,
+    ) -> bool {
+        let absent_from = match (absent_from, check.meter().kernel()) {
+            (Some(line), MeterKernel::Bucket(bucket)) => match self.charge_new(bucket, check, fingerprint, line, now) {
+                Ok(_) => return true,
+                Err(line) => Some(line),
+            },
+            (line, _) => line,
+        };
+        self.charge_elsewhere(absent_from, check, fingerprint, now).allowed
+    }
+
+    /// Charges a key that is not in its home line, if it can only be new, finds room
+    /// there, and no other state matters: the state and its level. If not, the line.
+    #[inline(always)]
+    fn charge_new<'t>(
+        &self,
+        bucket: &Bucket,
+        check: Check<'_>,
+        fingerprint: u64,
+        line: LockedLine<'t>,
+        now: Micros,
+    ) -> Result<(BucketState, u64), LockedLine<'t>> {
+        let home = self.narrow.home(fingerprint);
+        let Some(slot) = Table::<1>::free_slot(&line, now) else { return Err(line) };
+        let is_shared = self.shared.get().is_some_and(|shared| shared.matters(now));
+        if is_shared || self.narrow.recall(home, now) != now {
+            return Err(line);
         }
+        let mut state = BucketState::default();
+        let Some(level) = bucket.fill_if_room(&mut state, now, check.cost()) else { return Err(line) };
+        self.narrow.fill_slot(&line, home, slot, self.label(check), now, bucket.pack(&state));
+        Ok((state, level))
     }
 
     #[inline(never)]

@@ -160,11 +160,8 @@ impl<const STATE: usize> Table<STATE> {
     /// [`look_up`](Table::look_up) for a key that is not in its home line.
     #[inline(always)]
     pub(super) fn look_further<'t>(&'t self, home_line: LockedLine<'t>, home: Seat, now: Micros) -> Found<'t> {
-        if !Self::has_sent_away(&home_line) {
-            let (slot, until) = Self::oldest(&home_line);
-            if until <= now.get() << FRACTION_BITS {
-                return Found::Free(home_line, slot);
-            }
+        if let Some(slot) = Self::free_slot(&home_line, now) {
+            return Found::Free(home_line, slot);
         }
         let (home_line, away_line) = self.lock_other(home_line, home);
         // The home line may have been unlocked in between: look there again.
@@ -184,6 +181,32 @@ impl<const STATE: usize> Table<STATE> {
         }
     }
 
+    /// A free slot of the home line of a key that is not there, unless the key may be in
+    /// its other line.
+    #[inline(always)]
+    pub(super) fn free_slot(line: &LockedLine<'_>, now: Micros) -> Option<usize> {
+        if Self::has_sent_away(line) {
+            return None;
+        }
+        let (slot, until) = Self::oldest(line);
+        (until <= now.get() << FRACTION_BITS).then_some(slot)
+    }
+
+    /// Gives the free slot of a home line to its key, with this state.
+    #[inline(always)]
+    pub(super) fn fill_slot(
+        &self,
+        line: &LockedLine<'_>,
+        home: Seat,
+        slot: usize,
+        label: Option<Label<'_>>,
+        now: Micros,
+        state: [u64; STATE],
+    ) {
+        self.take(line, home, slot, label, now.get() << FRACTION_BITS);
+        Self::write(line, slot, state);
+    }
+
     /// Gives a key that was looked up this state, in its slot or in one that
     /// is taken for it.
     #[inline(always)]
@@ -198,8 +221,8 @@ impl<const STATE: usize> Table<STATE> {
         let (line, slot) = match found {
             Found::Slot(line, slot) => (line, *slot),
             Found::Free(line, slot) => {
-                self.take(line, home, *slot, label, now.get() << FRACTION_BITS);
-                (line, *slot)
+                self.fill_slot(line, home, *slot, label, now, state);
+                return Ok(());
             }
             Found::Absent(home_line, away_line) => {
                 self.claim(Pair { home: home_line, away: away_line }, home, now, label)?
@@ -256,7 +279,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// Puts the key's tag on a slot whose state is given up.
-    #[inline]
+    #[inline(always)]
     fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, label: Option<Label<'_>>, free: u64) {
         let until = Self::until(line, slot);
         let stripe = self.stripe(seat.line);
