@@ -123,8 +123,8 @@ pub const PATHS: [(&str, Path); 35] = [
     ("limits-5", || limits(&["a"; 5])),
     ("limits-10", || limits(&["a"; 10])),
     ("limits-16", || limits(&["a"; 16])),
-    ("bucket-and-sliding", || limits(&["a", "sliding 1000000/h"])),
-    ("bucket-log-and-fixed", || limits(&["a", "sliding-log 100000/h", "fixed 1000000/h"])),
+    ("bucket-and-sliding", || limits(&["a", "sliding 1000000000/h"])),
+    ("bucket-log-and-fixed", || limits(&["a", "sliding-log 100000/1ms", "fixed 100000000/h"])),
     ("rule-by-user", || {
         let limiter = Limiter::new(Rule::new("users", LIMIT).key(["user"]));
         assert!(limiter.allow(Request::user("alice")));
