@@ -282,8 +282,9 @@ impl<S: ImmediateStore> Limiter<S> {
         let request = request.into();
         let inner = &*self.inner;
         let fast = inner.policies.fast();
-        if let Some((meter, version)) = fast.get().filter(|_| request.is_plain()) {
-            let Ok(check) = Check::new(meter, &request.key, Verb::Charge, request.cost) else { return false };
+        if let Some((limit, key, version)) = fast.of(&request) {
+            let key = key.as_ref().unwrap_or(&request.key);
+            let Ok(check) = Check::new(&limit.meter, key, Verb::Charge, request.cost) else { return false };
             let is_admitted = self.store().admits_now(check).unwrap_or(false);
             if !is_admitted || fast.is(version) {
                 return is_admitted;
@@ -360,8 +361,9 @@ impl<S: ImmediateStore> Limiter<S> {
     fn decide_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
         let fast = inner.policies.fast();
-        if let Some((meter, version)) = fast.get().filter(|_| request.is_plain()) {
-            let check = Check::new(meter, &request.key, verb, request.cost)?;
+        if let Some((limit, key, version)) = fast.of(request) {
+            let key = key.as_ref().unwrap_or(&request.key);
+            let check = Check::new(&limit.meter, key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             self.store().decide_one_now(check, &mut verdict)?;
             if fast.is(version) || verb == Verb::Refund {

@@ -92,7 +92,8 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn user(user: impl Into<KeyPart<'a>>) -> Request<'a> {
         let user = user.into();
-        Request::new(Key::part(user.clone())).with("user", user)
+        let key = Key::part(user.clone());
+        Request { attributes: Attributes::of("user", user), ..Request::new(key) }
     }
 
     /// Adds an attribute, or changes it.
@@ -153,6 +154,16 @@ impl<'a> Request<'a> {
     pub fn id(mut self, id: &'a str) -> Request<'a> {
         self.id = Some(id);
         self
+    }
+
+    /// The value of an attribute as a key; none if it is missing, or an address, which a
+    /// rule takes by its network.
+    #[inline]
+    pub(crate) fn key_by(&self, attribute: &str) -> Option<Key<'_>> {
+        match self.attributes.get(attribute)? {
+            Part::Address(_) => None,
+            value => Some(Key::part(value.into())),
+        }
     }
 
     /// Whether the key and the cost are all that a limit on every request needs.

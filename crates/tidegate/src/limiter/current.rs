@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::Limiter;
-use super::fast::FastLimits;
+use super::fast::{FastLimit, FastLimits};
 use crate::error::ConfigError;
 use crate::policy::{Compiled, Direct, History, Policy};
 use crate::store::{Meter, Store};
@@ -50,10 +50,17 @@ impl Current {
         Current { policy, direct, is_quiet: self.is_quiet, settles_at: None, source, history }
     }
 
-    /// The only limit, if every request is asked about nothing else.
+    /// The only limit, if every request is asked about nothing else, by its own key.
     #[inline]
     pub(super) fn only(&self) -> Option<&Meter> {
-        self.direct.as_ref()?.only_meter()
+        let (meter, attribute) = self.direct.as_ref()?.only()?;
+        attribute.is_none().then_some(meter)
+    }
+
+    /// The limit that takes the fast path, if it may.
+    fn fast(&self, is_fast: impl Fn(&Meter) -> bool) -> Option<FastLimit> {
+        let (meter, attribute) = self.direct.as_ref()?.only()?;
+        is_fast(meter).then(|| FastLimit { meter: meter.clone(), attribute: attribute.map(Into::into) })
     }
 }
 
@@ -79,7 +86,7 @@ impl Policies {
     ) -> Result<Policies, ConfigError> {
         let history = History::new(&policy);
         let first = Current::new(policy, history, max_log_entries)?;
-        let fast = FastLimits::new(first.only().filter(|meter| is_fast(meter)).cloned());
+        let fast = FastLimits::new(first.fast(&is_fast));
         let (changed, changing, is_fast) = (OnceLock::new(), Mutex::new(()), Box::new(is_fast));
         Ok(Policies { first, fast, is_fast, changed, changing, max_log_entries })
     }
@@ -150,7 +157,7 @@ impl Policies {
     /// Puts a policy in force. One thread at a time does so.
     fn swap(&self, next: Current) {
         let next = Arc::new(next);
-        let fast = next.only().filter(|meter| (self.is_fast)(meter)).cloned();
+        let fast = next.fast(&self.is_fast);
         self.fast.replace(fast, || match self.changed.get() {
             Some(changed) => changed.store(next),
             None => {

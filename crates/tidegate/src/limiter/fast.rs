@@ -1,6 +1,6 @@
 //! Which limit takes the fast path now, if one does, and whether a policy has changed.
 //!
-//! A limiter with one limit reads it here by two loads, whether or not its policy was
+//! A limiter with one limit, by the key of the request or by an attribute, reads it here by two loads, whether or not its policy was
 //! ever changed. A limit that once took the fast path is kept for as long as the
 //! limiter, so that reading it needs no count of readers; the same limit again is the
 //! same entry. After [`MAX_LIMITS`] different ones no more are added, and later limits are
@@ -8,6 +8,7 @@
 
 use std::sync::OnceLock;
 
+use crate::request::{Key, Request};
 use crate::store::Meter;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -20,6 +21,29 @@ const SEGMENTS: usize = 16;
 const LIMIT: u64 = (1 << SEGMENTS) - 1;
 const CHANGE: u64 = 1 << SEGMENTS;
 
+/// The only limit of a policy.
+#[derive(Clone, PartialEq)]
+pub(super) struct FastLimit {
+    pub(super) meter: Meter,
+    /// The attribute that is the key, or none for the key of the request.
+    pub(super) attribute: Option<Box<str>>,
+}
+
+impl FastLimit {
+    /// Whether the limit is all that there is to ask for a request, and the key if it is an
+    /// attribute.
+    #[inline(always)]
+    pub(super) fn key_of<'r>(&self, request: &'r Request<'_>) -> Option<Option<Key<'r>>> {
+        if request.id.is_some() || request.rule.is_some() {
+            return None;
+        }
+        match &self.attribute {
+            None => (!request.without.key).then_some(None),
+            Some(attribute) => request.key_by(attribute).map(Some),
+        }
+    }
+}
+
 /// A policy that is in force, as one number: no two policies of a limiter have the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version(u64);
@@ -29,25 +53,33 @@ pub(super) struct FastLimits {
     /// the policy is being replaced.
     state: AtomicU64,
     /// The first limit, which mostly is the only one.
-    first: OnceLock<Meter>,
-    segments: [OnceLock<Box<[OnceLock<Meter>]>>; SEGMENTS],
+    first: OnceLock<FastLimit>,
+    segments: [OnceLock<Box<[OnceLock<FastLimit>]>>; SEGMENTS],
 }
 
 impl FastLimits {
-    pub(super) fn new(first: Option<Meter>) -> FastLimits {
+    pub(super) fn new(first: Option<FastLimit>) -> FastLimits {
         let (state, segments) = (AtomicU64::new(0), [const { OnceLock::new() }; SEGMENTS]);
         let limits = FastLimits { state, first: OnceLock::new(), segments };
-        let number = first.and_then(|meter| limits.number_of(meter)).unwrap_or(0);
+        let number = first.and_then(|limit| limits.number_of(limit)).unwrap_or(0);
         limits.state.store(number as u64, Ordering::Release);
         limits
     }
 
     /// The limit that takes the fast path, and the version of the policy that has it.
     #[inline(always)]
-    pub(super) fn get(&self) -> Option<(&Meter, Version)> {
+    pub(super) fn get(&self) -> Option<(&FastLimit, Version)> {
         let state = self.state.load(Ordering::Acquire);
         let number = (state & LIMIT) as usize;
         Some((self.slot(number)?.get()?, Version(state)))
+    }
+
+    /// The limit, if it is all that there is to ask for a request, with the key if that is an
+    /// attribute.
+    #[inline(always)]
+    pub(super) fn of<'r>(&self, request: &'r Request<'_>) -> Option<(&FastLimit, Option<Key<'r>>, Version)> {
+        let (limit, version) = self.get()?;
+        Some((limit, limit.key_of(request)?, version))
     }
 
     /// The version of the policy in force; none while it is being replaced.
@@ -64,32 +96,32 @@ impl FastLimits {
 
     /// Replaces the policy by `replace`, and the limit that takes the fast path. Only
     /// one thread at a time may do so.
-    pub(super) fn replace(&self, next: Option<Meter>, replace: impl FnOnce()) {
+    pub(super) fn replace(&self, next: Option<FastLimit>, replace: impl FnOnce()) {
         let changes = self.state.load(Ordering::Acquire) & !LIMIT;
         self.state.store(changes.wrapping_add(CHANGE), Ordering::SeqCst);
-        let number = next.and_then(|meter| self.number_of(meter)).unwrap_or(0);
+        let number = next.and_then(|limit| self.number_of(limit)).unwrap_or(0);
         replace();
         self.state.store(changes.wrapping_add(2 * CHANGE) | number as u64, Ordering::SeqCst);
     }
 
     /// The entry of a limit; a new one if it has none yet and there is room.
-    fn number_of(&self, meter: Meter) -> Option<usize> {
+    fn number_of(&self, limit: FastLimit) -> Option<usize> {
         let entries = (1..=MAX_LIMITS).map_while(|number| Some((number, self.slot(number)?.get()?)));
         let mut next = 1;
         for (number, known) in entries {
-            if *known == meter {
+            if *known == limit {
                 return Some(number);
             }
             next = number + 1;
         }
         let segment = next.checked_ilog2().filter(|segment| (*segment as usize) < SEGMENTS)?;
         self.segments[segment as usize].get_or_init(|| (0..1 << segment).map(|_| OnceLock::new()).collect());
-        self.slot(next)?.set(meter).ok()?;
+        self.slot(next)?.set(limit).ok()?;
         Some(next)
     }
 
     #[inline(always)]
-    fn slot(&self, number: usize) -> Option<&OnceLock<Meter>> {
+    fn slot(&self, number: usize) -> Option<&OnceLock<FastLimit>> {
         if number == 1 {
             return Some(&self.first);
         }
@@ -103,8 +135,8 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
 
-    fn meter(count: u64) -> Meter {
-        Meter::new("limit", Limit::per_second(count))
+    fn meter(count: u64) -> FastLimit {
+        FastLimit { meter: Meter::new("limit", Limit::per_second(count)), attribute: None }
     }
 
     #[test]
@@ -131,7 +163,7 @@ mod tests {
     #[test]
     fn when_there_are_too_many_limits_the_last_have_no_entry() {
         let limits = FastLimits::new(None);
-        let segment: Box<[OnceLock<Meter>]> = (0..1 << 15).map(|_| OnceLock::from(meter(1))).collect();
+        let segment: Box<[OnceLock<FastLimit>]> = (0..1 << 15).map(|_| OnceLock::from(meter(1))).collect();
         assert!(limits.first.set(meter(1)).is_ok());
         for size in 0..15 {
             let full = segment[..1 << size].iter().map(|_| OnceLock::from(meter(1))).collect();

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Limiter;
+use super::fast::FastLimit;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
@@ -116,7 +117,9 @@ impl<S: ImmediateStore> Limiter<S> {
         let mut admitted = Vec::with_capacity(requests.size_hint().0);
         let mut batch: Vec<(Key<'a>, u64)> = Vec::with_capacity(BATCH);
         for request in requests {
-            if request.is_plain() && self.inner.policies.fast().get().is_some() {
+            if request.is_plain()
+                && self.inner.policies.fast().get().is_some_and(|(limit, _)| limit.attribute.is_none())
+            {
                 batch.push((request.key, request.cost));
                 if batch.len() == BATCH {
                     self.allow_batch(&mut batch, &mut admitted);
@@ -134,7 +137,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn allow_batch(&self, batch: &mut Vec<(Key<'_>, u64)>, admitted: &mut Vec<bool>) {
         let fast = self.inner.policies.fast();
         let (mut told, mut is_decided) = ([false; BATCH], false);
-        if let Some((meter, version)) = fast.get() {
+        if let Some((FastLimit { meter, attribute: None }, version)) = fast.get() {
             let checks = batch.iter().map(|(key, cost)| Check::new(meter, key, Verb::Charge, *cost));
             // One that could never be admitted is asked for alone, and refused.
             if let Ok(checks) = checks.collect::<Result<SmallVec<[Check<'_>; BATCH]>, CheckError>>() {

@@ -15,7 +15,7 @@ use super::rule::{Missing, Mode, RuleCost};
 use super::values::{Attribute, Attributes, Values};
 use crate::kernel::Verb;
 use crate::name::Name;
-use crate::request::{Key, Part, Request};
+use crate::request::{Key, Request};
 use crate::store::{Check, CheckError, Former, Meter};
 use crate::time::Micros;
 
@@ -111,11 +111,11 @@ struct DirectLimit {
 }
 
 impl Direct {
-    /// The one limit that every request is asked about by its own key, if that
-    /// is all there is.
-    pub(crate) fn only_meter(&self) -> Option<&Meter> {
+    /// The one limit, if that is all there is, and the attribute that is its key if it
+    /// is not the key of the request.
+    pub(crate) fn only(&self) -> Option<(&Meter, Option<&str>)> {
         match &*self.limits {
-            [DirectLimit { meter, attribute: None, former }] if former.is_empty() => Some(meter),
+            [DirectLimit { meter, attribute, former }] if former.is_empty() => Some((meter, attribute.as_deref())),
             _ => None,
         }
     }
@@ -139,11 +139,7 @@ impl Direct {
         }
         if self.has_attributes {
             for attribute in self.limits.iter().filter_map(|limit| limit.attribute.as_deref()) {
-                let mut values = request.attributes.iter().rev();
-                match values.find(|(name, _)| *name == attribute)?.1 {
-                    Part::Address(_) => return None,
-                    value => keys.push(Key::part(value.into())),
-                }
+                keys.push(request.key_by(attribute)?);
             }
         }
         Some(())
@@ -330,10 +326,9 @@ impl Compiled {
         resolution: &mut Resolution<'p, 'r>,
     ) {
         let rule = &self.rules[number];
-        if let Some(simple) = &rule.simple
-            && let Some(key) = simple.key_of(request, values)
-        {
-            resolution.enforced.push(self.applied(number, simple.meter, request, key, values));
+        let simple = rule.simple.and_then(|simple| Some((simple.meter, simple.key_of(request, values)?)));
+        if let Some((meter, key)) = simple {
+            resolution.enforced.push(self.applied(number, meter, request, key, values));
             return;
         }
         let lacks = rule.lacks(request, values);

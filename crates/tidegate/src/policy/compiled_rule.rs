@@ -255,11 +255,11 @@ impl CompiledRule {
     /// Whose limit it is.
     pub(super) fn key_of<'r>(&self, request: &'r Request<'_>, values: &Values<'r>) -> Key<'r> {
         let Some(attributes) = &self.key else { return Key::from(&request.key) };
-        if let [CompiledKey { first_of, how }] = &**attributes
-            && let [attribute] = **first_of
-            && let Some(value) = values.get(attribute)
-        {
-            return Key::part(part(how, value));
+        if let [CompiledKey { first_of, how }] = &**attributes {
+            let only = if let [attribute] = **first_of { values.get(attribute) } else { None };
+            if let Some(value) = only {
+                return Key::part(part(how, value));
+            }
         }
         let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(2 * attributes.len() + 1);
         let mut missing = Vec::new();

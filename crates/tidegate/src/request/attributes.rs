@@ -19,14 +19,33 @@ const FEW: usize = 4;
 const EMPTY: (&str, Part<'static>) = ("", Part::Number(0));
 
 impl<'a> Attributes<'a> {
+    /// One value.
+    #[inline(always)]
+    pub(crate) fn of(name: &'a str, value: KeyPart<'a>) -> Attributes<'a> {
+        match value.borrowed() {
+            Some(value) => Attributes::Few { list: [(name, value), EMPTY, EMPTY, EMPTY], count: 1 },
+            None => Attributes::Many(vec![(name, value)]),
+        }
+    }
+
+    /// The value of a name.
+    #[inline]
+    pub(crate) fn get(&self, name: &str) -> Option<Part<'_>> {
+        match self {
+            Attributes::None => None,
+            Attributes::Few { list, count } => {
+                list[..*count].iter().rev().find(|(known, _)| *known == name).map(|(_, value)| *value)
+            }
+            Attributes::Many(many) => {
+                many.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.as_part())
+            }
+        }
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, name: &'a str, value: KeyPart<'a>) {
         match (&mut *self, value.borrowed()) {
-            (Attributes::None, Some(value)) => {
-                let mut list = [EMPTY; FEW];
-                list[0] = (name, value);
-                *self = Attributes::Few { list, count: 1 };
-            }
+            (Attributes::None, Some(_)) => *self = Attributes::of(name, value),
             (Attributes::Few { list, count }, Some(value)) if *count < FEW => {
                 list[*count] = (name, value);
                 *count += 1;
