@@ -101,14 +101,15 @@ const TESTS: &[&str] = &[
     "matching",
     "explain",
     "change",
-    "succession",
+    "history",
     "overtaken",
     "places",
     "observers",
     "waiting",
     "words",
     "keys",
-    "names",
+    "check_all",
+    "attributes",
     "batches",
 ];
 const LONG_TESTS: &[&str] = &["key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];

@@ -6,7 +6,6 @@ use super::Survivor;
 const SELECTIVITY: &str = "A hint: by whichever of its conditions a rule is found, all of them are tried.";
 const BITS: &str = "No length is above that of an address.";
 const NAMES: &str = "A shortcut: both ways find the same.";
-const ROOM: &str = "A hint: room for places grows.";
 
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
