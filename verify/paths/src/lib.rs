@@ -14,6 +14,8 @@ use tidegate::{CheckError, Condition, Decision, Limit, Limiter, Policy, Request,
 pub const TIMES: usize = 4_096;
 /// Keys of the paths that ask about many.
 const KEYS: usize = 65_536;
+/// Limiters of a path whose count depends on the seed of a hash.
+const ALIKE: usize = 16;
 /// So large that nothing is refused.
 const LIMIT: Limit = Limit::per_second(1_000_000).burst(1_000_000_000);
 /// The same, of which nothing matters after a moment.
@@ -154,8 +156,13 @@ pub const PATHS: [(&str, Path); 35] = [
     ("globs-100", || globs(100)),
     ("globs-1000", || globs(1_000)),
     ("globs-10000", || globs(10_000)),
-    ("changed-settled", || changed(SHORT, true)),
-    ("changed-migrating", || changed(LIMIT, false)),
+    ("changed-settled", || {
+        let limiter = changed(SHORT);
+        std::thread::sleep(Duration::from_millis(1_100));
+        assert!(limiter.allow("alice"));
+        Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+    }),
+    ("changed-migrating", || alike(|| changed(LIMIT))),
     ("changed-migrating-rule", || {
         let rule = |limit| Rule::new("users", limit).key(["user"]);
         let limiter = Limiter::new(rule(LIMIT));
@@ -193,9 +200,18 @@ fn is_allowed(decision: &Result<Decision, CheckError>) -> bool {
 fn limits(words: &[&str]) -> Box<dyn FnMut(usize)> {
     let limit = |words: &str| words.parse().unwrap_or(LIMIT);
     let add = |policy: Policy, (number, words): (usize, &&str)| policy.limit(format!("limit{number}"), limit(words));
-    let limiter = Limiter::new(words.iter().enumerate().fold(Policy::new(), add));
-    assert!(limiter.allow("alice"));
-    Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+    alike(move || {
+        let limiter = Limiter::new(words.iter().enumerate().fold(Policy::new(), add));
+        assert!(limiter.allow("alice"));
+        limiter
+    })
+}
+
+/// Limiters that are alike but for the seeds of their hashes, in turn: in which order their
+/// lines are locked matters to the count.
+fn alike(make: impl Fn() -> Limiter) -> Box<dyn FnMut(usize)> {
+    let limiters: Vec<Limiter> = (0..ALIKE).map(|_| make()).collect();
+    Box::new(move |turn| assert!(limiters[turn % ALIKE].allow(black_box("alice"))))
 }
 
 /// Rules by patterns, of which one matches.
@@ -211,13 +227,9 @@ fn globs(count: usize) -> Box<dyn FnMut(usize)> {
 }
 
 /// One limit that has replaced another.
-fn changed(limit: Limit, settled: bool) -> Box<dyn FnMut(usize)> {
+fn changed(limit: Limit) -> Limiter {
     let limiter = filled(limit.burst(limit.capacity() / 2), "alice");
     limiter.set_policy(limit).expect("a valid policy");
     assert!(limiter.allow("alice"));
-    if settled {
-        std::thread::sleep(Duration::from_millis(1_100));
-        assert!(limiter.allow("alice"));
-    }
-    Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+    limiter
 }
