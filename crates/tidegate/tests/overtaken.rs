@@ -240,8 +240,8 @@ fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
     let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
     let changed = limiter.clone();
     clock.first(move || {
-        let nobody = Rule::with_setting("closed", Setting::Blocked).when("tenant", Condition::Equals("acme".into()));
-        changed.set_policy(Policy::new().rule(nobody).limit("all", limit("20/h"))).expect("a valid policy");
+        let closed = Rule::with_setting("closed", Setting::Blocked).when("tenant", Condition::Equals("acme".into()));
+        changed.set_policy(Policy::new().rule(closed).limit("all", limit("20/h"))).expect("a valid policy");
     });
     let batch = [
         Request::new("alice"),

@@ -345,7 +345,7 @@ fn many_threads_pass_several_rules_exactly_as_often_as_the_tightest_allows() {
     });
     assert_eq!(admitted, 700);
     let left = |rule| limiter.peek(Request::user("a").with("path", "/").rule(rule)).expect("an answer").remaining();
-    assert_eq!((left("all"), left("path")), (Some(300), Some(0)), "a refused request charged nobody");
+    assert_eq!((left("all"), left("path")), (Some(300), Some(0)), "a refused request charges nothing");
 }
 
 /// Text with everything in it that might be taken for a separator.

@@ -104,8 +104,8 @@ impl MemoryStore {
     }
 
     /// Charges narrow buckets, if all of them have room, and says when; `None` if they
-    /// do not, or if that is not simple, and nothing has changed. Whoever wants to know
-    /// more is told the level of each.
+    /// do not, or if that is not simple, and nothing has changed. `tell` is called with
+    /// the number of each check and its state and level afterwards.
     #[inline(always)]
     pub(super) fn fill_all<'a>(
         &'a self,
