@@ -45,27 +45,35 @@ fn a_batch_of_any_length_is_answered_as_one_by_one() {
     }
 }
 
-/// With ids, attributes and impossible costs among them, of policies of one limit and of several, before and
-/// after a change.
+/// With ids, attributes and impossible costs among them, of policies of one limit and of several, before a
+/// change, after it, and when nothing of the old limit matters any more.
 #[test]
 fn allow_many_says_of_each_what_allow_does() {
     let one = Policy::new().limit("api", Limit::per_hour(9));
-    let several = one.clone().limit("all", Limit::sliding_log(12, std::time::Duration::from_secs(60)));
+    let several = one.clone().limit("all", Limit::sliding_log(40, std::time::Duration::from_secs(60)));
     for policy in [one, several] {
-        let ((many, _), (single, _)) = (limiter(policy.clone()), limiter(policy));
-        let requests = |count: u64| {
-            (0..count).map(|at| match at % 11 {
-                4 => Request::new(at % 7).cost(10),
-                5 => Request::new(at % 7).id("once"),
-                6 => Request::user("alice").with("path", "/"),
+        let ((many, of_many), (single, of_single)) = (limiter(policy.clone()), limiter(policy.clone()));
+        let requests = |count: u64, impossible: u64| {
+            (0..count).map(move |at| match at % 41 {
+                39 => Request::new(at % 7).cost(if at % 2 == 0 { impossible } else { 1 }),
+                40 => Request::new(at % 7).id("once"),
+                17 => Request::user("alice").with("path", "/"),
                 _ => Request::new(at % 7).cost(at % 3),
             })
         };
-        for count in [0, 1, 31, 32, 33, 65, 100] {
-            let expected: Vec<bool> = requests(count).map(|request| single.allow(request)).collect();
-            assert_eq!(many.allow_many(requests(count)), expected, "{count} of them");
-            for limiter in [&many, &single] {
-                limiter.set_policy(Policy::new().limit("api", Limit::per_hour(9 + count))).expect("a valid policy");
+        for round in 0..3 {
+            for count in [0, 1, 31, 32, 33, 65, 100, 200] {
+                let expected: Vec<bool> = requests(count, 100).map(|request| single.allow(request)).collect();
+                assert_eq!(many.allow_many(requests(count, 100)), expected, "{round}: {count} of them");
+                let expected: Vec<_> = requests(count, 1).map(|one| single.check(one).expect("an answer")).collect();
+                assert_eq!(many.check_many(requests(count, 1)).expect("answers"), expected, "{round}: {count}");
+            }
+            for (limiter, clock) in [(&many, &of_many), (&single, &of_single)] {
+                match round {
+                    0 => limiter.set_policy(Policy::new().limit("api", Limit::per_hour(20))).expect("a valid policy"),
+                    _ => clock.clock.advance(std::time::Duration::from_secs(86_400)),
+                }
+                assert!(!limiter.check("stranger").expect("an answer").is_degraded());
             }
         }
     }

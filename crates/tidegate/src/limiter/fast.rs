@@ -161,6 +161,33 @@ mod tests {
     }
 
     #[test]
+    fn only_requests_of_which_nothing_else_is_asked_take_the_fast_path() {
+        let by = |attribute: Option<&str>| {
+            let limits = FastLimits::new(Some(FastLimit { attribute: attribute.map(Into::into), ..meter(1) }));
+            move |request: Request<'_>| {
+                let of = limits.of(&request);
+                of.map(|(_, key, _)| key.map(Key::into_owned))
+            }
+        };
+        let of_key = by(None);
+        assert_eq!(of_key(Request::new("alice").cost(3)), Some(None));
+        let others = [Request::new("a").id("once"), Request::new("a").rule("limit"), Request::without_key()];
+        assert!(others.into_iter().all(|request| of_key(request).is_none()));
+        let of_user = by(Some("user"));
+        assert_eq!(of_user(Request::without_key().with("user", "alice")), Some(Some(Key::from("alice"))));
+        assert_eq!(of_user(Request::user(7_u8)), Some(Some(Key::from("7"))));
+        let address = std::net::IpAddr::from([192, 0, 2, 1]);
+        let others = [
+            Request::new("alice"),
+            Request::user("alice").id("once"),
+            Request::user("alice").rule("limit"),
+            Request::user(address),
+        ];
+        assert!(others.into_iter().all(|request| of_user(request).is_none()));
+        assert!(FastLimits::new(None).of(&Request::new("alice")).is_none());
+    }
+
+    #[test]
     fn when_there_are_too_many_limits_the_last_have_no_entry() {
         let limits = FastLimits::new(None);
         let segment: Box<[OnceLock<FastLimit>]> = (0..1 << 15).map(|_| OnceLock::from(meter(1))).collect();

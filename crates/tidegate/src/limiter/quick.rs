@@ -118,8 +118,6 @@ impl<S: ImmediateStore> Limiter<S> {
     #[cold]
     fn give_back_all(&self, checks: &[Check<'_>]) {
         let refunds: Vec<Check<'_>> = checks.iter().map(Check::as_refund).collect();
-        if !refunds.is_empty() {
-            let _ = self.store().decide_now(&refunds, &mut vec![Verdict::default(); refunds.len()]);
-        }
+        let _ = self.store().decide_now(&refunds, &mut vec![Verdict::default(); refunds.len()]);
     }
 }

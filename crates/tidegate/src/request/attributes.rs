@@ -90,9 +90,24 @@ mod tests {
                 let known: Vec<&str> = attributes.iter().map(|(name, _)| name).collect();
                 assert_eq!(known, names[..=number]);
             }
-            for (number, (_, value)) in attributes.iter().enumerate() {
+            for (number, (name, value)) in attributes.iter().enumerate() {
                 value.with_bytes(|bytes| assert_eq!(bytes, number.to_string().as_bytes(), "{owned}"));
+                assert_eq!(attributes.get(name), Some(value));
             }
         }
+    }
+
+    #[test]
+    fn four_borrowed_values_need_no_allocation_and_the_last_of_a_name_counts() {
+        let mut attributes = Attributes::default();
+        assert_eq!(attributes.get("a"), None);
+        for number in 0..FEW as u64 {
+            attributes.add("a", number.into());
+            assert!(matches!(attributes, Attributes::Few { .. }));
+            assert_eq!((attributes.get("a"), attributes.get("b")), (Some(Part::Number(number)), None));
+        }
+        attributes.add("a", "last".into());
+        assert!(matches!(attributes, Attributes::Many(_)));
+        assert_eq!((attributes.get("a"), attributes.get("b")), (Some(Part::Bytes(b"last")), None));
     }
 }

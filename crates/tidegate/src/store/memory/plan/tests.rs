@@ -170,3 +170,82 @@ fn lines_are_locked_in_their_order() {
         },
     );
 }
+
+/// The levels that were told, by check.
+fn fill_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Vec<u64>> {
+    let mut levels = vec![0; checks.len()];
+    store.fill_all(checks, |index, _, _, level, _| levels[index] = level)?;
+    Some(levels)
+}
+
+#[test]
+fn buckets_with_room_are_filled_all_at_once() {
+    with_charges(
+        |lines| lines.len() > 1,
+        |store, checks, _| {
+            let is_bucket = |check: &Check<'_>| matches!(check.meter().kernel(), MeterKernel::Bucket(_));
+            if !checks.iter().all(is_bucket) {
+                assert_eq!(fill_all(store, checks), None, "a window is not a bucket");
+                return;
+            }
+            for left in [3, 2, 1, 0] {
+                let levels = fill_all(store, checks).expect("there is room");
+                assert!(levels.iter().all(|level| *level > 0));
+                assert!(checks.iter().all(|check| peek(store, *check).remaining == left));
+            }
+            assert_eq!(fill_all(store, checks), None, "there is no room");
+            assert!(checks.iter().all(|check| peek(store, *check).remaining == 0));
+            assert_eq!(fill_all(store, &[checks[0], checks[0]]), None, "one state twice");
+        },
+    );
+}
+
+#[test]
+fn up_to_sixteen_buckets_are_filled_all_at_once() {
+    let limit = |count| Limit::token_bucket(count, std::time::Duration::from_secs(60)).burst(5);
+    let meters: Vec<Meter> = (1..=17).map(|count| Meter::new("limit", limit(count))).collect();
+    let (clock, key) = (ManualClock::at(NOW), Key::from("alice"));
+    let store = MemoryStore::builder().max_keys(10_000).clock(clock).build().expect("valid settings");
+    let checks: Vec<Check<'_>> = meters.iter().map(|meter| charge(meter, &key)).collect();
+    assert_eq!(fill_all(&store, &checks[..2]), None, "the key is new");
+    checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+    assert_eq!(fill_all(&store, &checks), None, "the round decides more");
+    for count in [MAX_TARGETS, USUAL_TARGETS + 1, USUAL_TARGETS, 1] {
+        let left = || checks[..count].iter().map(|check| peek(&store, *check).remaining).collect::<Vec<u64>>();
+        let before = left();
+        assert!(fill_all(&store, &checks[..count]).is_some(), "{count}");
+        assert!(left().iter().zip(before).all(|(after, before)| after + 1 == before), "{count}");
+    }
+}
+
+/// Of limits of every kind: states of one word, of three, and on the heap.
+#[test]
+fn a_former_limit_that_holds_nothing_is_no_obstacle_and_one_that_does_is() {
+    use crate::store::Former;
+
+    let hour = std::time::Duration::from_secs(3_600);
+    let limits = [Limit::per_hour(5), Limit::sliding_counter(5, hour), Limit::sliding_log(5, hour)];
+    let meter = |name: &str, limit: Limit| Meter::new(name, limit);
+    for (own, old) in limits.iter().flat_map(|own| limits.iter().map(move |old| (*own, *old))) {
+        let (own, old) = (meter("own", own), meter("old", old));
+        let (clock, key) = (ManualClock::at(NOW), Key::from("alice"));
+        let store = MemoryStore::builder().max_keys(10_000).clock(clock.clone()).build().expect("valid settings");
+        let former = [Former { meter: &old, until: Micros::MAX }];
+        let changed = charge(&own, &key).with_former(&former);
+        assert_eq!(charge_all(&store, &[changed]).0, None, "the key is new");
+        assert!(store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted));
+        let (at, verdicts) = charge_all(&store, &[changed]);
+        assert_eq!((at, verdicts[0].remaining), (Some(NOW), 3), "{own:?} after {old:?}");
+        let is_narrow = |meter: &Meter| meter.is_simple() && matches!(meter.kernel(), MeterKernel::Bucket(_));
+        let filled = fill_all(&store, &[changed]);
+        assert_eq!(filled.is_some(), is_narrow(&own) && is_narrow(&old), "{own:?} after {old:?}");
+        let left = peek(&store, charge(&own, &key)).remaining;
+        assert!(store.admits_now(charge(&old, &key)).is_ok_and(|admitted| admitted));
+        assert_eq!((charge_all(&store, &[changed]).0, fill_all(&store, &[changed])), (None, None));
+        assert_eq!(peek(&store, charge(&own, &key)).remaining, left, "nothing has changed");
+        // Nothing of it matters after two hours, though its state is still there.
+        clock.advance(2 * hour);
+        assert!(store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted));
+        assert!(charge_all(&store, &[changed]).0.is_some(), "{own:?} after {old:?}");
+    }
+}
