@@ -525,7 +525,7 @@ mod schedules {
             let mine = limiter.allow("alice");
             let other = asking.join().expect("the thread ends");
             assert!(mine, "there is room for both in the new limit");
-            let left = limiter.peek("alice").expect("an answer").remaining();
+            let left = limiter.peek("alice").expect("an answer").remaining().expect("a limit");
             assert!(u64::from(mine) + u64::from(other) + left <= 2, "{left} are left");
         });
     }
