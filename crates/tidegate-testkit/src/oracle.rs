@@ -40,7 +40,7 @@ const LEAST_GRACE: i128 = 1_000_000;
 ///
 /// let mut oracle = Oracle::new();
 /// let (rule, key) = (Name::literal("api"), Key::from("alice"));
-/// let ask = Ask { rule, limit: Limit::per_second(1), key: &key, verb: Verb::Charge, cost: 1 };
+/// let ask = Ask { rule: &rule, limit: Limit::per_second(1), key: &key, verb: Verb::Charge, cost: 1 };
 /// assert!(oracle.decide(&[ask], Micros::new(0))[0].allowed);
 /// assert_eq!(oracle.decide(&[ask], Micros::new(1))[0].retry_after, Micros::new(999_999));
 /// ```
