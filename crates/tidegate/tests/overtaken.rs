@@ -335,3 +335,16 @@ fn whoever_asks_for_a_word_is_refused_while_the_store_is_away() {
         assert!(!limiter.allow("alice") && limiter.allow("alice"));
     }
 }
+
+/// What a request brings beside its key and cost is not lost where it is asked again.
+#[test]
+fn a_batch_of_yes_and_no_that_a_change_overtakes_is_asked_again_as_it_was() {
+    let (limiter, meddler) = limiter(Policy::new().limit("api", Limit::per_hour(10)));
+    change(&meddler, &limiter, Policy::new().rule(Rule::new("users", Limit::per_hour(10)).key(["user"])), |_| {});
+    let requests = ["alice", "bob"].map(Request::user);
+    assert_eq!(limiter.allow_many(requests), [true, true]);
+    assert!(meddler.is_done());
+    for user in ["alice", "bob"] {
+        assert_eq!(limiter.peek(Request::user(user)).expect("an answer").remaining(), Some(9));
+    }
+}

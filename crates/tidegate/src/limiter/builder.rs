@@ -10,7 +10,7 @@ use crate::layer::Fallback;
 use crate::observe::{Observer, Observers};
 use crate::policy::Policy;
 use crate::store::memory::MemoryStore;
-use crate::store::{FailureMode, Meter, Store};
+use crate::store::{FailureMode, Store};
 
 /// Settings of a [`Limiter`].
 #[must_use = "a builder does nothing until it is built"]
@@ -111,8 +111,7 @@ impl<S: Store> LimiterBuilder<S> {
             None => store,
         };
         let is_quiet = observers.is_empty() && !store.has_mode();
-        let is_fast = move |meter: &Meter| is_quiet && meter.failure_mode().is_none();
-        let policies = Policies::new(policy, max_log_entries, is_fast)?;
+        let policies = Policies::new(policy, max_log_entries, is_quiet)?;
         let inner = Inner { policies, store, observers, waiters: Waiters::new(places) };
         Ok(Limiter { inner: Arc::new(inner) })
     }

@@ -58,9 +58,9 @@ impl Current {
     }
 
     /// The limit that takes the fast path, if it may.
-    fn fast(&self, is_fast: impl Fn(&Meter) -> bool) -> Option<FastLimit> {
+    fn fast(&self, is_fast: bool) -> Option<FastLimit> {
         let (meter, attribute) = self.direct.as_ref()?.only()?;
-        is_fast(meter).then(|| FastLimit { meter: meter.clone(), attribute: attribute.map(Into::into) })
+        (is_fast && self.is_quiet).then(|| FastLimit { meter: meter.clone(), attribute: attribute.map(Into::into) })
     }
 }
 
@@ -68,8 +68,8 @@ impl Current {
 pub(super) struct Policies {
     first: Current,
     fast: FastLimits,
-    /// Whether an only limit may take the fast path.
-    is_fast: Box<dyn Fn(&Meter) -> bool + Send + Sync>,
+    /// Whether an only limit without a failure mode may take the fast path.
+    is_fast: bool,
     changed: OnceLock<ArcSwap<Current>>,
     /// Held by whoever changes it.
     changing: Mutex<()>,
@@ -79,15 +79,11 @@ pub(super) struct Policies {
 impl Policies {
     /// The policy of a new limiter. Its only limit takes the fast path if
     /// `is_fast` says so: no observer, and no failure mode.
-    pub(super) fn new(
-        policy: Policy,
-        max_log_entries: u64,
-        is_fast: impl Fn(&Meter) -> bool + Send + Sync + 'static,
-    ) -> Result<Policies, ConfigError> {
+    pub(super) fn new(policy: Policy, max_log_entries: u64, is_fast: bool) -> Result<Policies, ConfigError> {
         let history = History::new(&policy);
         let first = Current::new(policy, history, max_log_entries)?;
-        let fast = FastLimits::new(first.fast(&is_fast));
-        let (changed, changing, is_fast) = (OnceLock::new(), Mutex::new(()), Box::new(is_fast));
+        let fast = FastLimits::new(first.fast(is_fast));
+        let (changed, changing) = (OnceLock::new(), Mutex::new(()));
         Ok(Policies { first, fast, is_fast, changed, changing, max_log_entries })
     }
 
@@ -157,7 +153,7 @@ impl Policies {
     /// Puts a policy in force. One thread at a time does so.
     fn swap(&self, next: Current) {
         let next = Arc::new(next);
-        let fast = next.fast(&self.is_fast);
+        let fast = next.fast(self.is_fast);
         self.fast.replace(fast, || match self.changed.get() {
             Some(changed) => changed.store(next),
             None => {

@@ -117,9 +117,9 @@ impl<S: ImmediateStore> Limiter<S> {
         let mut admitted = Vec::with_capacity(requests.size_hint().0);
         let mut batch: Vec<(Key<'a>, u64)> = Vec::with_capacity(BATCH);
         for request in requests {
-            if request.is_plain()
-                && self.inner.policies.fast().get().is_some_and(|(limit, _)| limit.attribute.is_none())
-            {
+            // The key and the cost are all that a batch keeps of a request.
+            let is_bare = matches!(request.attributes, Attributes::None) && !request.in_addition;
+            if is_bare && !request.without.skips && request.is_plain() {
                 batch.push((request.key, request.cost));
                 if batch.len() == BATCH {
                     self.allow_batch(&mut batch, &mut admitted);
