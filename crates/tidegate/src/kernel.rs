@@ -341,6 +341,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_state_too_far_ahead_is_replaced_by_a_change_and_kept_by_a_look() {
+        let bucket = Bucket::new(5, 1_000_000, 5, false).expect("a bucket");
+        let (now, mut ahead) = (Micros::new(1), BucketState::default());
+        bucket.charge(&mut ahead, Micros::new(HOUR), 1);
+        let full = bucket.heal(&ahead, now).expect("it is too far ahead");
+        let mut refunded = full;
+        bucket.refund(&mut refunded, now, 2);
+        let cases = [
+            (Verb::Peek, 1, ahead, 0),
+            (Verb::Charge, 0, ahead, 0),
+            (Verb::Refund, 0, ahead, 0),
+            (Verb::Charge, 1, full, 0),
+            (Verb::Refund, 2, refunded, 2),
+            (Verb::Reset, 0, BucketState::default(), 5),
+        ];
+        for (verb, cost, after, remaining) in cases {
+            let mut state = ahead;
+            let (verdict, written) = decide(&bucket, &mut state, now, verb, cost);
+            assert_eq!((verdict.remaining, written), (remaining, after != ahead), "{verb:?} {cost}");
+            assert_eq!(state, after, "{verb:?} {cost}");
+        }
+    }
+
     /// A kernel that leaves everything to the provided methods that it can.
     struct Plain;
 

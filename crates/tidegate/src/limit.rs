@@ -490,6 +490,8 @@ mod tests {
             assert_eq!(limit.starts_with_first_request(), words.ends_with("from-first"), "{words}");
             assert_eq!(limit.capacity(), if words.ends_with('9') { 9 } else { 7 }, "{words}");
         }
+        let tried = [Limit::try_per_second(7), Limit::try_per_minute(7), Limit::try_per_hour(7), Limit::try_per_day(7)];
+        assert!(tried.into_iter().eq(made.iter().take(4).map(|(limit, _)| Ok(*limit))));
         let periods = made.map(|(limit, _)| limit.period().as_secs());
         assert_eq!(periods, [1, 60, 3_600, 86_400, 2, 2, 2, 2, 2, 2]);
     }

@@ -81,12 +81,15 @@ fn allow_many_says_of_each_what_allow_does() {
 
 #[test]
 fn a_batch_reads_the_clock_once_for_every_32() {
-    let (limiter, clock) = limiter(Limit::per_hour(9));
+    let (limiter, clock) = limiter(Limit::per_hour(10));
     for (count, readings) in [(1, 1), (32, 1), (33, 2), (64, 2), (65, 3)] {
         let before = clock.readings.load(Ordering::Relaxed);
         let decisions = limiter.check_many((0..count).map(|number: u64| Request::new(number)));
         assert_eq!(decisions.expect("answers").len() as u64, count);
         assert_eq!(clock.readings.load(Ordering::Relaxed) - before, readings, "{count} of them");
+        let before = clock.readings.load(Ordering::Relaxed);
+        assert_eq!(limiter.allow_many((0..count).map(Request::new)), vec![true; count as usize]);
+        assert_eq!(clock.readings.load(Ordering::Relaxed) - before, readings, "{count} of them, in a word each");
     }
 }
 
@@ -110,8 +113,9 @@ fn a_store_of_ones_own_answers_batches_and_single_words_as_well() {
     let memory = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
     let own = Limiter::with_store(Limit::per_hour(9), Plain(memory)).expect("a valid policy");
     let (known, _) = limiter(Limit::per_hour(9));
-    let requests = || (0..40).map(|number: u64| Request::new(number % 3).cost(number % 4));
-    assert_eq!(own.check_many(requests()).expect("answers"), known.check_many(requests()).expect("answers"));
+    let requests = |keys: u64| (0..40).map(move |number: u64| Request::new(keys + number % 3).cost(number % 4));
+    assert_eq!(own.check_many(requests(0)).expect("answers"), known.check_many(requests(0)).expect("answers"));
+    assert_eq!(own.allow_many(requests(10)), known.allow_many(requests(10)));
     for key in 0..5_u64 {
         assert_eq!(own.allow(key), known.allow(key), "{key}");
     }

@@ -1,8 +1,12 @@
 //! Several requests, all or nothing.
 
-use tidegate::kernel::Verb;
+use std::time::Duration;
+
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
-    CheckError, CountingObserver, Decision, Limit, Limiter, ManualClock, MemoryStore, Policy, Request, Rule, Setting,
+    CheckError, Clock, Condition, CountingObserver, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy,
+    Request, Rule, Setting,
 };
 use tidegate_testkit::{MeddlingClock, block_on};
 
@@ -40,6 +44,9 @@ fn requests_of_one_key_are_charged_together() {
     assert_eq!(left(&limiter, "alice"), 2);
     assert_eq!(allowed(&limiter.check_all(&twice(2)).expect("answers")), [false, true, false], "four do not fit");
     assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [2, 9]);
+    let [first, _, second] = twice(1);
+    assert_eq!(allowed(&limiter.check_all(&[first, second]).expect("answers")), [true; 2]);
+    assert_eq!(left(&limiter, "alice"), 0);
     let never = limiter.check_all(&twice(6));
     assert!(matches!(never, Err(CheckError::Unsatisfiable { cost: 12, capacity: 10, .. })), "{never:?}");
 }
@@ -85,6 +92,119 @@ fn a_peek_that_is_refused_refuses_all() {
     assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [6, 9], "a charge and a refund are their difference");
 }
 
+type Asked = (Verb, &'static str, u64);
+
+fn decide_all(limiter: &Limiter, asked: &[Asked]) -> Vec<Result<Decision, CheckError>> {
+    let asked: Vec<_> = asked.iter().map(|(verb, key, cost)| (*verb, Request::new(*key).cost(*cost))).collect();
+    block_on(limiter.decide_all_async(&asked)).expect("the store answers")
+}
+
+#[test]
+fn several_verbs_are_decided_together_whether_or_not_they_share_a_key() {
+    const ALICE: &str = "alice";
+    const BOB: &str = "bob";
+    const CHARGE: Verb = Verb::Charge;
+    const PEEK: Verb = Verb::Peek;
+    const REFUND: Verb = Verb::Refund;
+    /// Whether a request is admitted and what is left, or nothing for an error.
+    type Answer = Option<(bool, u64)>;
+    /// What alice has used, what is asked, the answers, and what is left to alice and to bob.
+    type Case = (u64, &'static [Asked], &'static [Answer], [u64; 2]);
+    let cases: [Case; 8] = [
+        // The difference of a charge and a refund fits, though the charge alone would not.
+        (8, &[(CHARGE, ALICE, 5), (REFUND, ALICE, 4)], &[Some((true, 1)); 2], [1, 10]),
+        (8, &[(REFUND, ALICE, 4), (CHARGE, ALICE, 5)], &[Some((true, 1)); 2], [1, 10]),
+        // A peek before a charge keeps its own answer.
+        (8, &[(PEEK, BOB, 1), (CHARGE, ALICE, 1)], &[Some((true, 10)), Some((true, 1))], [1, 10]),
+        // A refund needs no room.
+        (10, &[(PEEK, BOB, 1), (REFUND, ALICE, 5)], &[Some((true, 10)), Some((true, 5))], [5, 10]),
+        // A refund that is left out is not refused.
+        (8, &[(PEEK, ALICE, 3), (REFUND, ALICE, 5)], &[Some((false, 2)), Some((true, 2))], [2, 10]),
+        // Of two peeks the larger cost has to fit.
+        (8, &[(PEEK, ALICE, 1), (PEEK, ALICE, 2)], &[Some((true, 2)); 2], [2, 10]),
+        (8, &[(PEEK, ALICE, 1), (PEEK, ALICE, 3)], &[Some((false, 2)); 2], [2, 10]),
+        // Of two charges their sum, also where an error keeps them from being carried out.
+        (
+            8,
+            &[(CHARGE, ALICE, 1), (CHARGE, ALICE, 2), (CHARGE, BOB, 11)],
+            &[Some((false, 2)), Some((false, 2)), None],
+            [2, 10],
+        ),
+    ];
+    for (used, asked, answers, after) in cases {
+        let limiter = limiter(Limit::per_hour(10));
+        assert!(limiter.allow(Request::new(ALICE).cost(used)));
+        let decided = decide_all(&limiter, asked).into_iter().map(|decision| {
+            let decision = decision.ok()?;
+            Some((decision.is_allowed(), decision.remaining()?))
+        });
+        assert_eq!(decided.collect::<Vec<Answer>>(), answers, "{asked:?}");
+        assert_eq!([left(&limiter, ALICE), left(&limiter, BOB)], after, "{asked:?}");
+    }
+}
+
+#[test]
+fn the_cost_of_a_reset_is_not_charged() {
+    let limiter = limiter(Limit::per_hour(10));
+    assert!(limiter.allow(Request::new("alice").cost(8)));
+    let both = decide_all(&limiter, &[(Verb::Charge, "alice", 2), (Verb::Reset, "alice", 1)]);
+    assert!(both.iter().all(|decision| decision.as_ref().is_ok_and(Decision::is_allowed)), "{both:?}");
+}
+
+#[test]
+fn a_charge_that_is_given_back_at_once_is_answered_like_one_of_nothing() {
+    let limiter = limiter(Limit::leaky_bucket(10, Duration::from_secs(10)));
+    assert!(limiter.allow(Request::new("alice").cost(3)));
+    let nothing = limiter.check(Request::new("alice").cost(0)).expect("an answer");
+    let both = decide_all(&limiter, &[(Verb::Charge, "alice", 2), (Verb::Refund, "alice", 2)]);
+    assert!(nothing.delay() > Duration::ZERO && both[0].as_ref().is_ok_and(|charge| *charge == nothing), "{both:?}");
+    assert_eq!(left(&limiter, "alice"), 7);
+}
+
+/// A store that refuses whatever it is asked.
+struct Refusing(ManualClock);
+
+impl Store for Refusing {
+    async fn decide(&self, _: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        verdicts.fill(Verdict { retry_after: Micros::new(5), degraded: true, ..Verdict::default() });
+        Ok(Micros::ZERO)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.0
+    }
+}
+
+#[test]
+fn a_refund_beside_others_is_not_refused_and_alone_is_what_the_store_says() {
+    let store = Refusing(ManualClock::default());
+    let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
+    for verb in [Verb::Refund, Verb::Reset] {
+        let alone = block_on(limiter.decide_async(verb, "alice")).expect("an answer");
+        assert_eq!((alone.is_allowed(), alone.retry_after()), (false, Some(Duration::from_micros(5))), "{verb:?}");
+        let asked = [(verb, Request::new("alice")), (Verb::Charge, Request::new("bob"))];
+        let both = block_on(limiter.decide_all_async(&asked)).expect("the store answers");
+        let both: Vec<Decision> = both.into_iter().map(|decision| decision.expect("a decision")).collect();
+        assert_eq!((allowed(&both), both[0].retry_after()), (vec![true, false], Some(Duration::ZERO)), "{verb:?}");
+    }
+}
+
+#[test]
+fn an_id_names_each_of_many_and_their_order() {
+    let limiter = limiter(Limit::per_hour(10));
+    let names: Vec<String> = (0..100).map(|number| format!("user{number}")).collect();
+    let mut orders: Vec<Request<'_>> = names.iter().map(Request::new).collect();
+    orders[0] = orders[0].clone().id("order-17");
+    let (mut turned, mut dearer) = (orders.clone(), orders.clone());
+    turned.swap(1, 2);
+    dearer[40] = dearer[40].clone().cost(2);
+    assert!(allowed(&limiter.check_all(&orders).expect("answers")).into_iter().all(|allowed| allowed));
+    for other in [turned, dearer] {
+        assert!(matches!(limiter.check_all(&other), Err(CheckError::IdReused { .. })));
+    }
+    assert!(limiter.check_all(&orders).expect("answers").iter().all(Decision::is_repeated));
+}
+
 #[test]
 fn an_id_names_all_of_them() {
     let limiter = limiter(Limit::per_hour(10));
@@ -126,4 +246,15 @@ fn an_admitted_request_that_was_not_charged_is_told_as_a_peek() {
     let too_much = [Request::new("carol").cost(3), Request::new("carol").cost(3)];
     assert!(limiter.check_all(&too_much).is_err());
     assert_eq!((counts.allowed(), counts.refused()), (2, 1), "an error is no decision");
+}
+
+#[test]
+fn a_request_that_no_rule_limits_is_told_as_a_charge() {
+    let counts = std::sync::Arc::new(CountingObserver::default());
+    let orders = Rule::new("orders", Limit::per_hour(5)).when("method", Condition::Equals("POST".into()));
+    let limiter = Limiter::builder(orders).observer(counts.clone()).build().expect("a valid policy");
+    let free = || Request::new("alice").with("method", "GET");
+    assert!(limiter.allow(free()));
+    assert_eq!(allowed(&limiter.check_all(&[free(), free()]).expect("answers")), [true; 2]);
+    assert_eq!((counts.allowed(), counts.refused()), (3, 0));
 }

@@ -134,6 +134,8 @@ fn a_part_may_be_owned_and_is_the_same_key_as_if_borrowed() {
         Key::from((b"alice".to_vec(), "7".to_owned())),
     ];
     assert!(keys.iter().all(|key| *key == borrowed));
+    assert_eq!(KeyPart::from("alice"), KeyPart::from(text.clone()));
+    assert_ne!(KeyPart::from("bob"), KeyPart::from(shared.clone()));
     let alone = [text.clone().into(), shared.clone().into(), Key::from(&shared), b"alice".to_vec().into()];
     assert!(alone.iter().all(|key| *key == Key::from("alice")));
     assert_eq!(Key::from([7; 16]).as_bytes(), [7; 16]);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::kernel::Verdict;
+use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
     AcquireError, CheckError, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request, Rule, Setting,
@@ -338,12 +338,14 @@ fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
 
 #[test]
 fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
-    let change: [fn(&Limiter); 5] = [
+    let change: [fn(&Limiter); 7] = [
         |limiter| limiter.set_policy(Limit::per_second(5)).expect("a valid policy"),
         |limiter| assert!(limiter.reset("alice").is_ok()),
         |limiter| assert!(limiter.refund("alice").is_ok()),
         |limiter| assert!(block_on(limiter.reset_async("alice")).is_ok()),
         |limiter| assert!(block_on(limiter.refund_async("alice")).is_ok()),
+        |limiter| assert!(block_on(limiter.decide_all_async(&[(Verb::Refund, "alice".into())])).is_ok()),
+        |limiter| assert!(block_on(limiter.decide_all_async(&[(Verb::Reset, "alice".into())])).is_ok()),
     ];
     for change in change {
         let (limiter, _clock) = limiter(Limit::per_hour(1));
@@ -361,6 +363,19 @@ fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
         let mut alone = Waiting::new(&limiter, "alice".into(), 10 * LONG);
         assert!(alone.poll().is_none());
         assert!(limiter.reset("alice").is_ok() && alone.times_woken() == 1);
+    }
+}
+
+#[test]
+fn a_charge_or_a_peek_of_the_same_key_does_not_wake_a_waiter() {
+    let (limiter, _clock) = limiter(Limit::per_hour(1));
+    assert!(limiter.allow("alice"));
+    let mut waiting = Waiting::new(&limiter, "alice".into(), 10 * LONG);
+    assert!(waiting.poll().is_none());
+    for verb in [Verb::Charge, Verb::Peek] {
+        assert!(block_on(limiter.decide_async(verb, "alice")).is_ok());
+        assert!(block_on(limiter.decide_all_async(&[(verb, "alice".into())])).is_ok());
+        assert_eq!(waiting.times_woken(), 0, "{verb:?}");
     }
 }
 

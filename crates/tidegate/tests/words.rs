@@ -157,6 +157,7 @@ fn what_is_no_limit_is_refused_with_what_to_do() {
         ("leaky 5/s queue 0", "queue is zero: give at least 1"),
         ("1000000000001/s", "count is 1000000000001: give at most 1000000000000"),
         ("99999999999999999999/s", "count is 18446744073709551615: give at most 1000000000000"),
+        ("18446744073709552k/s", "count is 18446744073709551615: give at most 1000000000000"),
         ("5/s burst 1000000000001", "burst is 1000000000001: give at most 1000000000000"),
         ("5/522week", "period in microseconds is 315705600000000: give at most 315360000000000"),
         ("5/99999999999999999999week", "period in microseconds is 18446744073709551615: give at most 315360000000000"),

@@ -306,6 +306,17 @@ mod tests {
     }
 
     #[test]
+    fn states_of_the_same_instants_and_costs_are_equal_wherever_their_totals_began() {
+        let entries = [(-5, 1), (0, 2)];
+        let mut anew = LogState::default();
+        entries.iter().for_each(|&(at, cost)| anew.push(NOW.saturating_add_signed(at), cost));
+        assert_eq!(anew, state(&entries));
+        for other in [&[(-5, 1), (0, 1)][..], &[(-4, 1), (0, 2)], &[(0, 2)], &[]] {
+            assert_ne!(state(&entries), state(other));
+        }
+    }
+
+    #[test]
     fn a_refund_takes_the_newest_entries_back() {
         let before = [(GONE, 1), (OLDEST, 2), (-5, 1), (0, 2)];
         type Entries = &'static [(i64, u64)];

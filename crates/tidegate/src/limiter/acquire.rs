@@ -408,6 +408,7 @@ mod tests {
         assert!(matches!(second.inner.waiters.join(1), Err(AcquireError::TooManyWaiters { bound: 1 })));
         drop(place);
         assert!(second.inner.waiters.join(1).is_ok());
+        assert!(limiter("sliding-log 5/h").within_bounds_of(&first).build().is_ok());
         assert!(limiter("sliding-log 6/h").within_bounds_of(&first).build().is_err());
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{CheckError, Key, Limit, Limiter, ManualClock, Name, Policy, Request, Rule};
+use crate::{CheckError, Condition, Key, Limit, Limiter, ManualClock, Name, Policy, Request, Rule};
 
 /// A store that is always away.
 struct Away(ManualClock);
@@ -17,6 +17,8 @@ impl Store for Away {
         &self.0
     }
 }
+
+impl ImmediateStore for Away {}
 
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
@@ -41,7 +43,27 @@ fn limiter(policy: impl Into<Policy>, mode: Option<FailureMode>) -> Limiter<Away
 #[test]
 fn without_a_mode_the_error_is_the_answer() {
     let limiter = limiter(Limit::per_second(2), None);
-    assert!(block_on(limiter.check_async("alice")).is_err());
+    assert!(block_on(limiter.check_async("alice")).is_err_and(|error| error.is_unavailable()));
+    let never = block_on(limiter.check_async(Request::new("alice").cost(3)));
+    assert!(never.is_err_and(|error| !error.is_unavailable()));
+    assert!(!limiter.allow("alice"), "no answer counts as refused");
+    assert_eq!(limiter.allow_many(["alice", "bob"]), [false; 2]);
+}
+
+#[test]
+fn a_request_without_limits_needs_no_store() {
+    let rule = Rule::new("orders", Limit::per_second(2)).when("method", Condition::Equals("POST".into()));
+    let limiter = limiter(rule, None);
+    let ask = |method| block_on(limiter.check_async(Request::new("alice").with("method", method)));
+    assert!(ask("POST").is_err() && ask("GET").is_ok_and(|decision| decision.is_allowed()));
+}
+
+#[test]
+fn a_limit_has_its_mode_on_a_store_that_never_waits_as_well() {
+    let meter = Meter::new(Name::literal("open"), Limit::per_second(2)).on_failure(FailureMode::Open);
+    let limiter = limiter(Policy::new().meter(meter), None);
+    let decision = limiter.check("alice").expect("a stand-in answers");
+    assert!(decision.is_allowed() && decision.is_degraded() && limiter.allow("alice"));
 }
 
 #[test]
@@ -66,6 +88,25 @@ fn local_keeps_the_share_of_one_process() {
     let beyond = block_on(limiter.check_async(Request::new("bob").cost(3))).expect("a stand-in answers");
     assert!(!beyond.is_allowed() && beyond.is_degraded(), "more than the share holds");
     assert!(block_on(limiter.check_async(Key::from("bob"))).is_ok_and(|d| d.is_allowed()), "and bob was not charged");
+}
+
+#[test]
+fn a_refund_beside_a_charge_is_left_out() {
+    let clock = ManualClock::default();
+    let local = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
+    let store = Fallback::new(Away(clock)).on_failure(FailureMode::local(4)).local_store(local);
+    let meter = Meter::new(Name::literal("api"), Limit::per_second(8));
+    let (alice, bob) = (Key::from("alice"), Key::from("bob"));
+    let ask = |asked: &[(&Key<'_>, Verb, u64)]| {
+        let check = |&(key, verb, cost)| Check::new(&meter, key, verb, cost).expect("it fits");
+        let checks: Vec<Check<'_>> = asked.iter().map(check).collect();
+        let mut verdicts = vec![Verdict::default(); checks.len()];
+        block_on(store.decide(&checks, &mut verdicts)).expect("a stand-in answers");
+        verdicts.iter().map(|verdict| (verdict.allowed, verdict.remaining)).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(&[(&bob, Verb::Charge, 2)]), [(true, 0)], "all of the share");
+    assert_eq!(ask(&[(&alice, Verb::Charge, 1), (&bob, Verb::Refund, 1)]), [(true, 1), (true, 0)]);
+    assert_eq!(ask(&[(&bob, Verb::Peek, 1)]), [(false, 0)], "nothing was given back");
 }
 
 #[test]
