@@ -179,4 +179,18 @@ pub const SURVIVORS: &[Survivor] = &[
         to: &["self.capacity().wrapping_sub(decision.verdict.remaining)"],
         why: "No more remains than the capacity.",
     },
+    Survivor {
+        file: "kernel.rs",
+        function: "Kernel::refund",
+        from: "the whole body",
+        to: &["{ () }"],
+        why: "It says the same: nothing is done.",
+    },
+    Survivor {
+        file: "kernel/log.rs",
+        function: "Log::admit",
+        from: "state.entries.len().saturating_sub(1)",
+        to: &["state.entries.len().wrapping_sub(1)"],
+        why: "Of no entries none is below, and the least of the two is zero.",
+    },
 ];

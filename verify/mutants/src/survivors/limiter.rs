@@ -3,7 +3,12 @@
 use super::Survivor;
 
 const TOLD: &str = "A shortcut: where there are no observers, nobody is told.";
-const PLAIN: &str = "A shortcut: one limit is asked as well by the way of several.";
+/// The quick way, where the general one would do.
+const GENERAL: &str = "A shortcut: the protocol decides the same; instructions are counted in verify/paths.";
+const ONE: &str = "A shortcut: one request asks each limit once, and its cost was checked when it was resolved.";
+const ALONE: &str = "A shortcut: the limits of one request are checks of their own by either way.";
+/// How many digits a number has.
+const ESTIMATE: &str = "The estimate is the number of digits or one less, and the comparison after it tells which.";
 /// From which number tickets go up, and by how much.
 const TICKETS: &str = "Any numbers do that go up.";
 
@@ -35,20 +40,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if !observers.is_empty() {",
         to: &["if true {"],
         why: TOLD,
-    },
-    Survivor {
-        file: "limiter/current.rs",
-        function: "Policies::is_unchanged",
-        from: "the whole body",
-        to: &["{ false }"],
-        why: PLAIN,
-    },
-    Survivor {
-        file: "limiter/current.rs",
-        function: "Policies::fast",
-        from: "the whole body",
-        to: &["{ None }"],
-        why: PLAIN,
     },
     Survivor {
         file: "limiter/current.rs",
@@ -94,13 +85,6 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "limiter/acquire.rs",
-        function: "Limiter::wake_first",
-        from: "self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0",
-        to: &["self.inner.waiters.waiting.load(Ordering::Relaxed) >= 0"],
-        why: "A shortcut: where nobody waits there is nobody to wake.",
-    },
-    Survivor {
-        file: "limiter/acquire.rs",
         function: "Waiters::join",
         from: "let number = self.tickets.fetch_add(1, Ordering::Relaxed);",
         to: &["let number = self.tickets.fetch_add(2, Ordering::Relaxed);"],
@@ -119,5 +103,215 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "let Some(queue) = shard.get_mut(&self.key) else { return true };",
         to: &["let Some(queue) = shard.get_mut(&self.key) else { return false };"],
         why: "A ticket stands in its queue until it is dropped.",
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::is_quiet",
+        from: "the whole body",
+        to: &["{ false }"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter/acquire.rs",
+        function: "Limiter::wake_first",
+        from: "self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0",
+        to: &["self.inner.waiters.places.taken.load(Ordering::Relaxed) >= 0"],
+        why: "A shortcut: where nobody waits there is nobody to wake.",
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::new",
+        from: "if asked.len() > 1 {",
+        to: &["if true {", "if asked.len() > 0 {"],
+        why: ONE,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::new",
+        from: "asked.len() > 1",
+        to: &["asked.len() >= 1"],
+        why: ONE,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::new",
+        from: "let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: false };",
+        to: &[
+            "let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: true };",
+        ],
+        why: "It is written by every round that is asked, and read after that.",
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::decide",
+        from: "*verb == Verb::Peek",
+        to: &["*verb != Verb::Peek"],
+        why: "Where all or none only look, none or all do not.",
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::ask",
+        from: "let is_alone = self.asked.len() == 1;",
+        to: &["let is_alone = self.asked.len() == 0;"],
+        why: ALONE,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::ask",
+        from: "if is_alone { next } else { *known.entry((applied.meter.identity(), &applied.key)).or_insert(next) };",
+        to: &["if false { next } else { *known.entry((applied.meter.identity(), &applied.key)).or_insert(next) };"],
+        why: ALONE,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::give_back",
+        from: "if !refunds.is_empty() {",
+        to: &["if true {"],
+        why: "A shortcut: a store that is asked nothing changes nothing, and its answer is not read.",
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "id_of",
+        from: "Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)? })",
+        to: &[
+            "Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(2) ^ one)? })",
+        ],
+        why: "Any rotation does that makes another number of another order.",
+    },
+    Survivor {
+        file: "limiter/fast.rs",
+        function: "FastLimits::new",
+        from: "let (state, segments) = (AtomicU64::new(0), [const { OnceLock::new() }; SEGMENTS]);",
+        to: &["let (state, segments) = (AtomicU64::new(1), [const { OnceLock::new() }; SEGMENTS]);"],
+        why: "It is written before it is read.",
+    },
+    Survivor {
+        file: "limiter/fast.rs",
+        function: "FastLimits::new",
+        from: "let number = first.and_then(|limit| limits.number_of(limit)).unwrap_or(0);",
+        to: &["let number = first.and_then(|limit| limits.number_of(limit)).unwrap_or(1);"],
+        why: "The first entry is empty where there is no first limit: there is none by either number.",
+    },
+    Survivor {
+        file: "limiter/fast.rs",
+        function: "FastLimits::number_of",
+        from: "self.segments[segment as usize].get_or_init(|| (0..1 << segment).map(|_| OnceLock::new()).collect());",
+        to: &["self.segments[segment as usize].get_or_init(|| (0..2 << segment).map(|_| OnceLock::new()).collect());"],
+        why: "Room that is never used.",
+    },
+    Survivor {
+        file: "limiter/fast.rs",
+        function: "FastLimits::slot",
+        from: "if number == 1 {",
+        to: &["if false {"],
+        why: "A shortcut: there is room for the first limit in a segment, too.",
+    },
+    Survivor {
+        file: "limiter/fast.rs",
+        function: "FastLimits::slot",
+        from: "if number == 1 {",
+        to: &["if number == 2 {"],
+        why: "Any limit may have the place beside the segments: each still has one of its own.",
+    },
+    Survivor {
+        file: "limiter/many.rs",
+        function: "Limiter::check_many",
+        from: "self.inner.policies.settle(&current, self.store().clock());",
+        to: &[""],
+        why: "A shortcut: former limits that no longer matter say nothing, and the next check lets go of them.",
+    },
+    Survivor {
+        file: "limiter/quick.rs",
+        function: "Limiter::ask_quickly",
+        from: "if !self.is_quiet() || request.id.is_some() {",
+        to: &["if true {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter/quick.rs",
+        function: "Limiter::ask_quickly",
+        from: "if !current.is_quiet {",
+        to: &["if true {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter/quick.rs",
+        function: "Limiter::ask_quickly",
+        from: "if !resolution.is_only_limits() {",
+        to: &["if true {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter/quick.rs",
+        function: "Limiter::decide_all_now",
+        from: "let [first, ..] = checks else { return Ok((Verdict { allowed: true, ..Verdict::default() }, None)) };",
+        to: &["let [first, ..] = checks else { return Ok((Verdict { allowed: false, ..Verdict::default() }, None)) };"],
+        why: "No limit binds: the answer is that there is none, and nothing was charged that could be given back.",
+    },
+    Survivor {
+        file: "limiter/quick.rs",
+        function: "Limiter::decide_all_now",
+        from: "for (verdict, check) in verdicts.iter().zip(checks).skip(1) {",
+        to: &["for (verdict, check) in verdicts.iter().zip(checks).skip(0) {"],
+        why: "What a limit says together with itself is what it says, and it does not bind more than itself.",
+    },
+    Survivor {
+        file: "request/key.rs",
+        function: "Writer::push",
+        from: "if self.inline.push(bytes) {",
+        to: &["if false {"],
+        why: "A shortcut: a key on the heap is the same key.",
+    },
+    Survivor {
+        file: "request/text.rs",
+        function: "Inline::default",
+        from: "Inline { buffer: [0; INLINE], length: 0 }",
+        to: &["Inline { buffer: [1; INLINE], length: 0 }"],
+        why: "Only what was written is read.",
+    },
+    Survivor {
+        file: "request/text.rs",
+        function: "digits",
+        from: "let estimate = ((number | 1).ilog2() as usize + 1) * 1233 / 4096;",
+        to: &["let estimate = ((number | 2).ilog2() as usize + 1) * 1233 / 4096;"],
+        why: "The bit makes no number longer that is not zero, and of zero there is one digit either way.",
+    },
+    Survivor {
+        file: "request/text.rs",
+        function: "digits",
+        from: "let estimate = ((number | 1).ilog2() as usize + 1) * 1233 / 4096;",
+        to: &[
+            "let estimate = ((number | 1).ilog2() as usize + 2) * 1233 / 4096;",
+            "let estimate = ((number | 1).ilog2() as usize + 1) * 1234 / 4096;",
+            "let estimate = ((number | 1).ilog2() as usize + 1) * 1232 / 4096;",
+            "let estimate = ((number | 1).ilog2() as usize + 1) * 1233 / 4097;",
+            "let estimate = ((number | 1).ilog2() as usize + 1) * 1233 / 4095;",
+        ],
+        why: ESTIMATE,
+    },
+    Survivor {
+        file: "request/text.rs",
+        function: "groups",
+        from: "let text = u64::from_le_bytes([high[0], high[1], low[0], low[1], b':', 0, 0, 0]);",
+        to: &[
+            "let text = u64::from_le_bytes([high[0], high[1], low[0], low[1], b':', 1, 0, 0]);",
+            "let text = u64::from_le_bytes([high[0], high[1], low[0], low[1], b':', 0, 0, 1]);",
+            "let text = u64::from_le_bytes([high[0], high[1], low[0], low[1], b':', 0, 1, 0]);",
+        ],
+        why: "What is behind the end is overwritten or never read.",
+    },
+    Survivor {
+        file: "request/text.rs",
+        function: "groups",
+        from: "let more = u32::from(group | 1).ilog2() / 4;",
+        to: &["let more = u32::from(group | 2).ilog2() / 4;"],
+        why: "The bit makes no digit more of any group.",
+    },
+    Survivor {
+        file: "request/text.rs",
+        function: "zeros",
+        from: "if length > 1 { start..start + length } else { 8..8 }",
+        to: &["if length > 1 { start..start + length } else { 8..7 }"],
+        why: "Both are empty, and of an empty one only the start matters.",
     },
 ];
