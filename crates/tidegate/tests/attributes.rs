@@ -128,11 +128,14 @@ fn observers_are_told_of_each_request_that_lacks_an_attribute() {
     let skip = Rule::new("tenants", ONE).key(["tenant"]).missing(Missing::Skip);
     let policy = Policy::new().rule(Rule::new("users", ONE).key(["user"])).rule(skip);
     let limiter = Limiter::builder(policy).observer(Arc::clone(&told)).build().expect("a valid policy");
+    let told = || -> Vec<String> {
+        let told = std::mem::take(&mut *told.0.lock().expect("no panic before"));
+        told.iter().map(|(rule, name)| format!("{rule} {name}")).collect()
+    };
     assert!(limiter.check("acme").is_err());
-    assert!(limiter.check(Request::new("acme").partial()).is_ok(), "partial by design: there is nothing to tell");
-    let told: Vec<_> =
-        told.0.lock().expect("no panic before").iter().map(|(rule, name)| format!("{rule} {name}")).collect();
-    assert_eq!(told, ["users user", "tenants tenant"]);
+    assert_eq!(told(), ["users user", "tenants tenant"]);
+    assert!(limiter.check(Request::new("acme").partial()).is_ok());
+    assert!(told().is_empty(), "partial by design: there is nothing to tell");
 }
 
 #[test]
@@ -140,6 +143,26 @@ fn a_shared_key_is_shown_by_what_is_missing() {
     let rule = Rule::new("users", ONE).key(["tenant", "user", "path"]).missing(Missing::Shared);
     let explanation = limiter(rule).explain(Request::new("x").with("tenant", "acme")).expect("an explanation");
     assert!(explanation.to_string().contains("for \"(no user, no path) / acme\""), "{explanation}");
+}
+
+#[test]
+fn a_key_that_lacks_something_has_more_parts_than_any_that_lacks_nothing() {
+    let cases = [
+        (KeyAttribute::new("user"), vec!["(no user)", "acme", ""]),
+        (KeyAttribute::new("user").or("ip"), vec!["(no user or ip)", "acme", "", ""]),
+        (KeyAttribute::new("user").or("ip").or("agent"), vec!["(no user or ip or agent)", "acme", "", ""]),
+    ];
+    for (attribute, expected) in cases {
+        let store = MemoryStore::builder().list_keys().clock(ManualClock::default()).build().expect("valid settings");
+        let rule = Rule::new("users", ONE).key([KeyAttribute::new("tenant"), attribute]).missing(Missing::Shared);
+        let limiter = Limiter::with_store(rule, store).expect("a valid policy");
+        let of = |tenant: &'static str| Request::new("").with("tenant", tenant);
+        assert!(limiter.allow(of("acme")));
+        let [(_, key)] = &limiter.store().keys()[..] else { panic!("one key is charged") };
+        assert!(key.parts().eq(expected.iter().map(|part| part.as_bytes())), "{key}");
+        // So no value is taken for what says that one is missing.
+        assert!(limiter.allow(of("user")) && limiter.allow(of(expected[0]).with("user", "")), "{expected:?}");
+    }
 }
 
 #[test]
@@ -235,6 +258,9 @@ fn an_ip_counts_by_its_network_and_case_is_kept_unless_told() {
     assert!(["192.0.2.2", "192.0.2.3", "2001:db8::2", "2001:db8::3"].into_iter().all(|ip| whole.allow(from(ip))));
     let exact = limiter(Rule::new("rule", ONE).key(["user"]));
     assert!(exact.allow(Request::user("Alice")) && exact.allow(Request::user("alice")));
+    let several = limiter(Rule::new("rule", ONE).key(["user", "path"]));
+    let to = |path: &'static str| Request::user("alice").with("path", path);
+    assert!(several.allow(to("/A")) && several.allow(to("/a")) && !several.allow(to("/a")));
     let folded = limiter(Rule::new("rule", ONE).key([KeyAttribute::new("user").ignoring_case()]));
     assert!(folded.allow(Request::user("ÄLICE")) && !folded.allow(Request::user("älice")));
 }

@@ -145,6 +145,30 @@ fn a_new_override_has_all_former_limits_that_match_the_request() {
 }
 
 #[test]
+fn a_new_override_looks_at_other_limits_until_nothing_charged_to_them_before_matters() {
+    let (limiter, clock) = limiter(rule(10).override_for("user", "bob", Limit::per_day(5)));
+    let own = |count| with(count, "alice", 50).override_for("user", "bob", Limit::per_day(5));
+    set(&limiter, own(10));
+    assert_eq!(of(&limiter, "alice"), [(10, HOUR)], "nothing of hers was charged to an override of another value");
+    clock.advance(Duration::from_secs(HOUR) - Duration::from_micros(1));
+    set(&limiter, own(20));
+    assert_eq!(of(&limiter, "alice"), [(10, HOUR + HOUR - 1), (20, HOUR)]);
+    clock.advance(Duration::from_micros(1));
+    set(&limiter, own(30));
+    assert_eq!(of(&limiter, "alice"), [(10, HOUR + HOUR - 1), (20, 2 * HOUR)], "the override is no longer new");
+}
+
+#[test]
+fn a_former_limit_of_several_places_is_looked_at_for_as_long_as_any_of_them_says() {
+    let pattern = |count| rule(count).override_matching("user", "a*", Limit::per_hour(10));
+    let (limiter, clock) = limiter(pattern(10));
+    set(&limiter, pattern(20));
+    clock.advance(Duration::from_secs(100));
+    set(&limiter, rule(20));
+    assert_eq!((of(&limiter, "alice"), of(&limiter, "bob")), (vec![(10, 100 + HOUR)], vec![(10, HOUR)]));
+}
+
+#[test]
 fn a_new_tier_has_the_former_limits_of_the_rule() {
     let rule = || with(10, "bob", 30).tier("plan", "pro", Limit::per_hour(20));
     let (tier, _) = limiter(rule());
@@ -156,6 +180,12 @@ fn a_new_tier_has_the_former_limits_of_the_rule() {
     set(&pattern, patterns.override_matching("user", "c*", Limit::per_hour(70)));
     assert_eq!(of(&pattern, "carmen"), [(10, HOUR)]);
     assert_eq!(of(&pattern, "alice"), []);
+    // Of tiers alone, too.
+    let plans = ["free", "pro", "team"];
+    let tiers = |count| plans.iter().fold(self::rule(count), |rule, plan| rule.tier("plan", *plan, Limit::per_hour(5)));
+    let (alone, _) = limiter(tiers(10));
+    set(&alone, tiers(20));
+    assert_eq!(of(&alone, "alice"), [(10, HOUR)]);
 }
 
 #[test]
@@ -172,6 +202,25 @@ fn an_override_for_some_requests_of_a_key_begins_anew_and_counts_only_its_own() 
     assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
     set(&limiter, own(60));
     assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
+    // Nor does it count what others of its key used of the rule's own limit.
+    let changed = Rule::new("api", Limit::per_hour(20)).key(["tenant"]);
+    set(&limiter, changed.override_for("user", "alice", Limit::per_hour(60)));
+    assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
+    assert_eq!(past(&limiter, Request::user("bob").with("tenant", "acme")), [(10, HOUR)]);
+}
+
+#[test]
+fn a_pattern_for_some_requests_of_a_key_counts_its_own_former_limits_and_no_other_patterns() {
+    // As text, the second pattern matches the first.
+    let patterns = |count| {
+        let rule = Rule::new("api", Limit::per_hour(10)).key(["tenant"]);
+        let rule = rule.override_matching("user", "??", Limit::per_hour(50));
+        rule.override_matching("user", "a*", Limit::per_hour(count))
+    };
+    let of = |limiter: &Limiter, user: &'static str| past(limiter, Request::user(user).with("tenant", "acme"));
+    let (limiter, _) = limiter(patterns(60));
+    set(&limiter, patterns(65));
+    assert_eq!((of(&limiter, "alice"), of(&limiter, "bo")), (vec![(60, HOUR)], vec![]));
 }
 
 #[test]
@@ -199,6 +248,9 @@ fn a_rule_that_comes_back_counts_what_any_pattern_counted() {
         set(&limiter, Policy::new().limit("other", Limit::per_hour(1)));
         set(&limiter, with(10, "alice", 100));
         assert_eq!(limiter.peek(Request::user("alice")).expect("an answer").remaining(), Some(92));
+        let former: Vec<Former> = former(&limiter, Request::user("alice"));
+        let words: Vec<&str> = former[0].iter().map(|(words, _)| words.as_str()).collect();
+        assert_eq!(words, ["60/h by user", "30/h by user", "40/h by user", "50/h by user", "10/h by user"]);
     }
 }
 

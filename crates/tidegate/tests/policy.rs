@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tidegate::{
-    CheckError, Condition, ConfigError, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
-    Policy, Request, Rule, Setting, WarmUp,
+    CheckError, Condition, ConfigError, FailureMode, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
+    Missing, Name, Policy, Request, Rule, Setting, WarmUp,
 };
 
 const ONE: Limit = Limit::per_hour(1);
@@ -264,6 +264,8 @@ fn a_rule_tells_what_it_is() {
     let rule = Rule::new("rule", ONE).key(["user", "path"]);
     assert_eq!((rule.name().as_str(), rule.is_shadow(), rule.in_words().as_str()), ("rule", false, "1/h"));
     assert_eq!(rule.key_attributes(), Some(&["user".into(), "path".into()][..]));
+    assert_eq!(rule.failure_mode(), None);
+    assert_eq!(rule.clone().on_failure(FailureMode::Open).failure_mode(), Some(FailureMode::Open));
     assert!(rule.shadow().is_shadow());
     assert_eq!(Rule::new("rule", ONE).key_attributes(), None);
     let policy = Policy::new()

@@ -375,6 +375,75 @@ mod tests {
     use crate::policy::History;
     use crate::{Limit, Policy, Rule};
 
+    fn compiled(policy: &Policy) -> Compiled {
+        Compiled::new(policy, &History::new(policy)).expect("a valid policy")
+    }
+
+    /// One limit by the key of the request, two by attributes.
+    fn direct_policy(count: u64) -> Policy {
+        let by = |name: &'static str| Rule::new(name, Limit::per_hour(count)).key([name]);
+        Policy::new().limit("all", Limit::per_hour(count)).rule(by("user")).rule(by("tenant"))
+    }
+
+    /// The rule, the key and the former limits of each check, if the limits are found directly.
+    fn checks_of(direct: &Direct, request: &Request<'_>) -> Option<Vec<(String, String, Vec<String>)>> {
+        let (mut keys, mut former, mut checks) = (SmallVec::new(), SmallVec::new(), Vec::new());
+        direct.find(request, &mut keys, &mut former)?;
+        let add = |check: Check<'_>| {
+            let former = check.former().iter().map(|former| former.meter.meaning().to_owned());
+            checks.push((check.meter().name().to_string(), check.key().to_string(), former.collect()));
+        };
+        direct.checks(Verb::Charge, request, &keys, &former, add).expect("a small cost");
+        Some(checks)
+    }
+
+    #[test]
+    fn limits_on_every_request_are_found_directly_each_with_its_own_key() {
+        let policy = direct_policy(5);
+        let direct = compiled(&policy).direct().expect("no rule has a condition");
+        let request = || Request::new("key").with("user", "alice").with("tenant", "acme");
+        let expected = [("all", "key"), ("user", "alice"), ("tenant", "acme")];
+        let expected = expected.map(|(rule, key)| (rule.to_owned(), key.to_owned(), Vec::new()));
+        assert_eq!(checks_of(&direct, &request()).as_deref(), Some(&expected[..]));
+        let without_key = Request::without_key().with("user", "alice").with("tenant", "acme");
+        for other in [request().rule("user"), without_key, Request::new("key").with("user", "alice")] {
+            assert_eq!(checks_of(&direct, &other), None, "{other:?}");
+        }
+        // After a change each limit has its own former ones.
+        let (changed, now) = (direct_policy(9), Micros::new(1));
+        let history = History::new(&policy).changed(&policy, &changed, now).expect("few changes");
+        let direct = Compiled::new(&changed, &history).expect("a valid policy").direct().expect("still all of them");
+        let expected = expected.map(|(rule, key, _)| {
+            let by = if rule == "all" { String::new() } else { format!(" by {rule}") };
+            (rule, key, vec![format!("5/h{by}")])
+        });
+        assert_eq!(checks_of(&direct, &request()).as_deref(), Some(&expected[..]));
+    }
+
+    #[test]
+    fn a_request_that_only_limits_apply_to_has_nothing_else_to_be_told() {
+        let policy = direct_policy(5).rule(Rule::new("watch", Limit::per_hour(1)).shadow().key(["watched"]));
+        let compiled = compiled(&policy);
+        let request = || Request::new("key").with("user", "alice").with("tenant", "acme").partial();
+        assert!(compiled.resolve(&request()).is_only_limits());
+        assert!(!compiled.resolve(&request().with("watched", "yes")).is_only_limits());
+    }
+
+    #[test]
+    fn a_rule_that_limits_all_of_its_requests_alike_finds_its_key_at_once() {
+        let compiled = compiled(&direct_policy(5));
+        let keys_of = |request: &Request<'_>| {
+            let values = compiled.values(request).expect("attributes of any kind");
+            let key = |rule: &CompiledRule| Some(rule.simple?.key_of(request, &values)?.to_string());
+            compiled.rules().iter().map(key).collect::<Vec<Option<String>>>()
+        };
+        let known = |key: &str| Some(key.to_owned());
+        let request = Request::new("key").with("user", "alice").with("tenant", "acme");
+        assert_eq!(keys_of(&request), [known("key"), known("alice"), known("acme")]);
+        let address = Request::without_key().with("user", std::net::IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(keys_of(&address), [None, None, None]);
+    }
+
     fn condition() -> impl Strategy<Value = Condition> {
         let text = || prop::sample::select(vec!["", "a", "b", "ab", "aba", "10.0.0.1"]);
         let pattern = prop::sample::select(vec!["*", "a*", "*b", "?b*", "ab?", "a"]);
@@ -413,7 +482,7 @@ mod tests {
                 }
                 policy = policy.rule(rule);
             }
-            let compiled = Compiled::new(&policy, &History::new(&policy)).expect("a valid policy");
+            let compiled = compiled(&policy);
             let mut request = Request::new("");
             for (name, value) in ATTRIBUTES.into_iter().zip(&values) {
                 if let Some(value) = value {

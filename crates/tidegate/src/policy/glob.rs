@@ -100,6 +100,23 @@ mod tests {
     }
 
     #[test]
+    fn the_pieces_of_a_pattern_are_what_stands_between_its_wildcards() {
+        let piece = |text, at_start, at_end| Piece { text, at_start, at_end };
+        let cases = [
+            ("", vec![piece("", true, true)]),
+            ("a", vec![piece("a", true, true)]),
+            ("*", vec![]),
+            ("a*", vec![piece("a", true, false)]),
+            ("?a", vec![piece("a", false, true)]),
+            ("*a*", vec![piece("a", false, false)]),
+            ("a*b??c", vec![piece("a", true, false), piece("b", false, false), piece("c", false, true)]),
+        ];
+        for (pattern, expected) in cases {
+            assert_eq!(pieces(pattern).collect::<Vec<_>>(), expected, "{pattern:?}");
+        }
+    }
+
+    #[test]
     fn many_stars_do_not_take_for_ever() {
         let text = "a".repeat(if cfg!(miri) { 10 } else { 10_000 });
         assert!(!matches(&("*a".repeat(50) + "b"), &text));

@@ -122,3 +122,26 @@ fn pieces(condition: &Condition) -> Vec<Piece<'_>> {
         Condition::Absent => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_looked_for_by_what_every_value_has_for_which_it_holds() {
+        let piece = |text, at_start, at_end| Piece { text, at_start, at_end };
+        let any = || vec![piece("", true, false)];
+        let cases = [
+            (Condition::Equals("a".into()), vec![piece("a", true, true)]),
+            (Condition::StartsWith("a".into()), vec![piece("a", true, false)]),
+            (Condition::Matches("a*b".into()), vec![piece("a", true, false), piece("b", false, true)]),
+            (Condition::Matches("*".into()), any()),
+            (Condition::Within("10.0.0.0/8".parse().expect("a network")), any()),
+            (Condition::Present, any()),
+            (Condition::Absent, vec![]),
+        ];
+        for (condition, expected) in cases {
+            assert_eq!(pieces(&condition), expected, "{condition:?}");
+        }
+    }
+}

@@ -165,3 +165,42 @@ impl Automaton {
         Some(self.nodes[shorter as usize].ending).filter(|ending| *ending != ROOT)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_that_occur_are_found_and_no_others() {
+        let within = |text| Piece { text, at_start: false, at_end: false };
+        let suffix = |text| Piece { text, at_start: false, at_end: true };
+        let pieces = [
+            within("x"),
+            within("cab"),
+            within("ab"),
+            within("b"),
+            suffix("ab"),
+            suffix("b"),
+            Piece::prefix("ca"),
+            Piece::prefix(""),
+            Piece::whole("cab"),
+            Piece::whole(""),
+        ];
+        let numbered: Vec<(Piece<'_>, u32)> = pieces.into_iter().zip(0..).collect();
+        let known = Pieces::new(&numbered);
+        for value in ["", "a", "b", "ab", "ca", "cab", "ccab", "caba", "bcab", "x", "cabx"] {
+            let occurs = |(Piece { text, at_start, at_end }, _): &&(Piece<'_>, u32)| match (*at_start, *at_end) {
+                (true, true) => value == *text,
+                (true, false) => value.starts_with(text),
+                (false, true) => value.ends_with(text),
+                (false, false) => value.contains(text),
+            };
+            let expected: Vec<u32> = numbered.iter().filter(occurs).map(|(_, number)| *number).collect();
+            let mut found = Vec::new();
+            known.find(value.as_bytes(), |number| found.push(number));
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found, expected, "{value:?}");
+        }
+    }
+}

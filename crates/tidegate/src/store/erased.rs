@@ -128,4 +128,18 @@ mod tests {
         kernel.charge(&mut state, NOW, 2);
         assert_eq!([&state, &copied, &AnyState::Fresh].map(|state| kernel.used(state, NOW)), [5, 3, 0]);
     }
+
+    #[test]
+    fn an_encoded_state_goes_on_where_it_stopped_and_what_is_none_begins_anew() {
+        let kernel = erase(Log::new(5, 1_000_000));
+        let (mut state, mut bytes) = (AnyState::Fresh, Vec::new());
+        kernel.charge(&mut state, NOW, 3);
+        kernel.encode(&state, &mut bytes);
+        for (bytes, used) in [(&bytes[..], 3), (&bytes[1..], 0)] {
+            let mut encoded = AnyState::Encoded(bytes.into());
+            assert_eq!(kernel.used(&encoded, NOW), used);
+            assert_eq!(kernel.charge(&mut encoded, NOW, 1).remaining, 4 - used);
+            assert_eq!(kernel.used(&encoded, NOW), used + 1);
+        }
+    }
 }

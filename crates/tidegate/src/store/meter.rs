@@ -377,6 +377,19 @@ mod tests {
     }
 
     #[test]
+    fn a_share_counts_as_the_whole_does() {
+        let share = |meter: &Meter| meter.share(NonZeroU32::new(2).expect("not zero"));
+        for words in ["10/min", "fixed 10/min", "sliding 10/min", "sliding-log 10/min"] {
+            let limit = words.parse::<Limit>().expect("a limit").share(NonZeroU32::new(2).expect("not zero"));
+            assert_eq!(share(&meter(words)), Meter::new(Name::literal("rule"), limit), "{words}");
+        }
+        let any = share(&meter("fixed 10/min").by_period());
+        assert_eq!((any.capacity(), any.meaning()), (5, "fixed any/min"));
+        let custom = Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000));
+        assert_eq!(share(&custom), custom);
+    }
+
+    #[test]
     fn meters_are_equal_that_answer_alike() {
         let log = || meter("sliding-log 5/s");
         assert_eq!(meter("5/s"), meter("5/s"));

@@ -154,13 +154,17 @@ mod tests {
 
     #[test]
     fn what_the_last_window_has_no_room_for_is_not_charged_to_this_one() {
-        let (from, to) = (meter("sliding 9/s"), meter("sliding 5/s"));
-        let in_the_last_window = Micros::new(NOW.get() - 1_000_000);
-        let [mut state, mut used] = [charged(&to, in_the_last_window, 5), charged(&from, in_the_last_window, 9)];
-        take_over(&to, &mut state, NOW, &from, &mut used);
-        let window = NOW.get() - NOW.get() % 1_000_000;
-        assert_eq!(bytes(&to, &state), [window, 0, 5].map(u64::to_le_bytes).concat());
-        assert_eq!(bytes(&from, &used), [window, 0, 9].map(u64::to_le_bytes).concat());
+        // Of nine a tenth is less than a unit, of 29 it is two.
+        for (words, units) in [("sliding 9/s", 9), ("sliding 29/s", 29)] {
+            let (from, to) = (meter(words), meter("sliding 5/s"));
+            let in_the_last_window = Micros::new(NOW.get() - 1_000_000);
+            let [mut state, mut used] =
+                [charged(&to, in_the_last_window, 5), charged(&from, in_the_last_window, units)];
+            take_over(&to, &mut state, NOW, &from, &mut used);
+            let window = NOW.get() - NOW.get() % 1_000_000;
+            assert_eq!(bytes(&to, &state), [window, 0, 5].map(u64::to_le_bytes).concat());
+            assert_eq!(bytes(&from, &used), [window, 0, units].map(u64::to_le_bytes).concat());
+        }
     }
 
     /// Says that more is left than it admits.

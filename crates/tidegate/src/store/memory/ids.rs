@@ -231,6 +231,27 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of entries, and no unsafe code in sight")]
+    fn an_owner_with_two_ids_loses_its_older_one_before_others_lose_their_only_one() {
+        let mut shard = Shard::default();
+        let pair = 0;
+        shard.add(1, answer(1, u64::MAX));
+        shard.add(2, answer(pair, u64::MAX));
+        shard.add(3, answer(pair, u64::MAX));
+        (4..=MOST as u64 + 1).for_each(|id| shard.add(id, answer(id, u64::MAX)));
+        assert_eq!([1, 2, 3, 4].map(|id| shard.answers.contains_key(&id)), [true, false, true, true]);
+        assert_eq!(shard.answers.len(), MOST);
+    }
+
+    #[test]
+    fn an_id_that_is_added_later_finds_the_expired_ones_gone() {
+        let mut shard = Shard::default();
+        (1..=3).for_each(|id| shard.add(id, answer(id, 10 * id)));
+        shard.add(4, Answer { at: Micros::new(20), ..answer(4, 40) });
+        assert_eq!([1, 2, 3, 4].map(|id| shard.answers.contains_key(&id)), [false, false, true, true]);
+    }
+
+    #[test]
     fn expired_ids_leave_nothing_behind() {
         let mut shard = Shard::default();
         for id in 1..=10 {

@@ -77,7 +77,7 @@ pub(super) fn give_back(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::kernel::Verdict;
+    use crate::kernel::{Admission, Reading, Verdict};
     use crate::limit::Limit;
     use crate::name::Name;
     use crate::request::Key;
@@ -160,6 +160,83 @@ mod tests {
             assert_eq!(charge(&store, new, 1).remaining, 16);
             assert_eq!([left(&store, new), left(&store, old)], [16, 10], "what has moved is gone from there");
         }
+    }
+
+    #[test]
+    fn a_batch_takes_over_what_was_used_as_well() {
+        for [old, new] in &pairs() {
+            let store = store(&ManualClock::at(START), Overflow::Share);
+            assert!(charge(&store, old, 3).allowed);
+            let key = Key::from("alice");
+            let former = [Former { meter: &old.meter, until: START.saturating_add(old.meter.horizon()) }];
+            let check =
+                |cost| Check::new(&new.meter, &key, Verb::Charge, cost).expect("a small cost").with_former(&former);
+            let mut verdicts = [Verdict::default(); 2];
+            store.decide_each_now(&[check(18), check(1)], &mut verdicts).expect("the memory store answers");
+            assert_eq!(verdicts.map(|verdict| (verdict.allowed, verdict.remaining)), [(false, 17), (true, 16)]);
+            let mut admitted = [true, false];
+            store.admits_each_now(&[check(17), check(16)], &mut admitted).expect("the memory store answers");
+            assert_eq!(admitted, [false, true]);
+        }
+    }
+
+    /// Counts units for ever, and how often its state is copied, byte by byte.
+    #[derive(Default)]
+    struct Copied(std::sync::Arc<std::sync::atomic::AtomicU64>);
+
+    impl Kernel for Copied {
+        type State = u64;
+
+        fn capacity(&self) -> u64 {
+            20
+        }
+
+        fn admit(&self, state: &u64, _: Micros, cost: u64) -> Admission {
+            if state + cost <= 20 { Admission::PASS } else { Admission::Wait { retry_after: Micros::MAX } }
+        }
+
+        fn charge(&self, state: &mut u64, now: Micros, cost: u64) -> Reading {
+            *state += cost;
+            self.read(state, now)
+        }
+
+        fn refund(&self, state: &mut u64, _: Micros, cost: u64) {
+            *state -= cost.min(*state);
+        }
+
+        fn read(&self, state: &u64, _: Micros) -> Reading {
+            Reading { remaining: 20 - state, reset_after: Micros::MAX }
+        }
+
+        fn forget_at(&self, _: &u64) -> Micros {
+            Micros::MAX
+        }
+
+        fn encode(&self, state: &u64, bytes: &mut Vec<u8>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            bytes.extend(state.to_le_bytes());
+        }
+
+        fn decode(&self, bytes: &[u8]) -> Option<u64> {
+            bytes.try_into().ok().map(u64::from_le_bytes)
+        }
+    }
+
+    #[test]
+    fn a_peek_copies_a_state_only_while_there_is_something_to_move() {
+        let copies = std::sync::Arc::default();
+        let old = Limited::new("limit", Limit::per_hour(10));
+        let meter = Meter::custom(Name::literal("limit"), Copied(std::sync::Arc::clone(&copies)));
+        let new = Limited { meter, replaced: None }.replacing(&old);
+        let store = store(&ManualClock::at(START), Overflow::Share);
+        assert!(charge(&store, &old, 3).allowed);
+        let peek = || {
+            let before = copies.load(std::sync::atomic::Ordering::Relaxed);
+            (left(&store, &new), copies.load(std::sync::atomic::Ordering::Relaxed) > before)
+        };
+        assert_eq!(peek(), (17, true));
+        assert_eq!(charge(&store, &new, 1).remaining, 16);
+        assert_eq!(peek(), (16, false));
     }
 
     /// However many entries the log has: a peek says the same as on a store that moves nothing.

@@ -114,11 +114,15 @@ fn a_request_with_an_id_is_charged_once_whatever_way_it_comes() {
     store.decide_one_now(check, &mut verdicts[1]).expect("an answer");
     assert!(verdicts[1].repeated && !verdicts[0].repeated);
     assert!(store.admits_now(check).is_ok_and(|admitted| admitted));
+    assert!(store.admits_all_now(&[check]).is_ok_and(|admitted| admitted));
     store.decide_now(&[check], &mut verdicts[..1]).expect("an answer");
     assert_eq!(left(), 4);
     store.decide_each_now(&[check, check.without_id(), check], &mut verdicts).expect("an answer");
     assert_eq!(verdicts.map(|verdict| verdict.repeated), [true, false, true]);
     assert_eq!(left(), 3);
+    let mut admitted = [false; 3];
+    store.admits_each_now(&[check, check.without_id(), check], &mut admitted).expect("an answer");
+    assert_eq!((admitted, left()), ([true; 3], 2));
 }
 
 #[test]

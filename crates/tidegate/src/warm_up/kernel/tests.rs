@@ -93,6 +93,8 @@ fn a_key_that_nobody_used_for_so_long_is_new_again() {
         let forget_at = kernel.forget_at(&state);
         assert_eq!(forget_at, Micros::new(START + 199_000_000), "{words}");
         assert_eq!(kernel.read(&state, forget_at).remaining, 2, "{words}");
+        assert_eq!(kernel.charge(&mut state, forget_at, 1).remaining, 1, "{words}");
+        assert_eq!((state.born, state.last), (forget_at.get(), forget_at.get()), "{words}");
     }
 }
 
@@ -250,6 +252,34 @@ fn a_refund_of_nothing_charged_does_nothing() {
         let (kernel, mut state) = (warming(words), WarmingState::default());
         kernel.refund(&mut state, Micros::new(START), 1);
         assert_eq!(state, WarmingState::default(), "{words}");
+    }
+}
+
+#[test]
+fn a_refund_of_what_is_forgotten_does_nothing() {
+    for words in ALGORITHMS {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        kernel.charge(&mut state, Micros::new(START), 1);
+        let (before, forget_at) = (state.clone(), kernel.forget_at(&state));
+        for later in [0, 1] {
+            kernel.refund(&mut state, forget_at.saturating_add(Micros::new(later)), 1);
+            assert_eq!(state, before, "{words}");
+        }
+    }
+}
+
+#[test]
+fn what_has_drained_since_the_last_charge_is_not_given_back() {
+    for words in ["12/s", "leaky 12/s"] {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        let last = START + 1_000_000;
+        kernel.charge(&mut state, Micros::new(START), 1);
+        kernel.charge(&mut state, Micros::new(last), 2);
+        // Half a second for each unit.
+        let later = Micros::new(last + 500_000);
+        kernel.refund(&mut state, later, 2);
+        assert_eq!(kernel.used(&state, later), 0, "{words}: the other one is given back");
+        assert_eq!(kernel.used(&state, Micros::new(last)), 1, "{words}: by a clock that went back");
     }
 }
 

@@ -156,17 +156,22 @@ fn lines_are_locked_in_their_order() {
             let seat = |check: &Check<'_>| store.narrow.reach(store.fingerprint(*check));
             let mut seats = [seat(&checks[0]), seat(&checks[1])];
             seats.sort_by_key(|seat| seat.home.line);
-            let first = LockedLine::lock(seats[0].line);
-            std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| charge_all(store, checks).0);
-                for _ in 0..200 {
-                    std::thread::yield_now();
-                    let second = LockedLine::try_lock(seats[1].line);
-                    assert!(second.is_some(), "a thread that waits for a line holds none behind it");
-                }
-                drop(first);
-                assert_eq!(waiting.join().expect("it ends"), Some(NOW));
-            });
+            let is_filled = checks.iter().all(|check| narrow_bucket(check).is_some());
+            for fills in [false, is_filled] {
+                let first = LockedLine::lock(seats[0].line);
+                std::thread::scope(|scope| {
+                    let ask =
+                        || if fills { store.fill_all(checks, |_, _, _, _, _| {}) } else { charge_all(store, checks).0 };
+                    let waiting = scope.spawn(ask);
+                    for _ in 0..200 {
+                        std::thread::yield_now();
+                        let second = LockedLine::try_lock(seats[1].line);
+                        assert!(second.is_some(), "a thread that waits for a line holds none behind it");
+                    }
+                    drop(first);
+                    assert_eq!(waiting.join().expect("it ends"), Some(NOW));
+                });
+            }
         },
     );
 }

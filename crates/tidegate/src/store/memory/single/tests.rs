@@ -226,6 +226,36 @@ fn where_even_the_shared_states_are_too_many_newcomers_are_refused_until_one_is_
 }
 
 #[test]
+fn a_forgotten_key_begins_when_it_was_forgotten_though_a_clock_went_back_and_its_line_has_room() {
+    let asks: [fn(&MemoryStore, Check<'_>) -> bool; 2] = [
+        |store, check| all_pass(store, &[check]),
+        |store, check| store.admits_now(check).expect("the memory store answers"),
+    ];
+    for ask in asks {
+        let clock = ManualClock::at(START);
+        let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+        let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+        let (meter, alice) = (meter("limit", Limit::per_second(1)), Key::from("alice"));
+        let home = |key: &Key<'_>| store.narrow.home(store.fingerprint(charge(&meter, key))).line;
+        assert!(ask(&store, charge(&meter, &alice)));
+        // As many as the line has slots: the last one gets hers.
+        clock.advance(Duration::from_secs(1));
+        let others: Vec<Key<'_>> =
+            (0..100_u64).map(Key::from).filter(|key| home(key) == home(&alice)).take(4).collect();
+        for other in &others {
+            assert!(ask(&store, charge(&meter, other)));
+        }
+        for other in &others {
+            decide(&store, &[Check::new(&meter, other, Verb::Reset, 0).expect("no cost")]);
+        }
+        clock.set(START);
+        assert!(ask(&store, charge(&meter, &alice)));
+        let seen = decide(&store, &[charge(&meter, &alice).as_peek()])[0];
+        assert_eq!((seen.remaining, seen.reset_after), (0, Micros::new(2_000_000)));
+    }
+}
+
+#[test]
 fn a_line_remembers_whether_the_latest_charge_was_refused() {
     let clock = ManualClock::at(START);
     let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
