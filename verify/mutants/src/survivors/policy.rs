@@ -2,10 +2,11 @@
 
 use super::Survivor;
 
-/// The number by which the best of a rule's conditions is chosen.
-const SELECTIVITY: &str = "A hint: by whichever of its conditions a rule is found, all of them are tried.";
 const BITS: &str = "No length is above that of an address.";
 const NAMES: &str = "A shortcut: both ways find the same.";
+const INDEX: &str = "A hint: whichever rules the index finds too many, all of their conditions are tried.";
+const ROOM: &str = "How much room is asked for beforehand.";
+const WITHIN: &str = "A piece may be told of more than once.";
 
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
@@ -35,82 +36,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "self.serials += 1;",
         to: &["self.serials += 2;"],
         why: "Any other number does.",
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "Index::new",
-        from: "match best.filter(|(_, condition)| selectivity(condition) > 0) {",
-        to: &["match best.filter(|(_, condition)| selectivity(condition) > 1) {"],
-        why: "A hint: what is tried on every request is found, too.",
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "Index::new",
-        from: "index.by_attribute.resize_with(attribute + 1, Places::default);",
-        to: &["index.by_attribute.resize_with(attribute + 2, Places::default);"],
-        why: "Places without rules have nothing to be found.",
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "Index::candidates",
-        from: "let mut few = [0; FEW];",
-        to: &["let mut few = [1; FEW];"],
-        why: "Only those that were found are looked at.",
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "Index::candidates",
-        from: "if many.is_empty() {",
-        to: &["if false {"],
-        why: "A shortcut: few are sorted as well among none.",
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "selectivity",
-        from: "the whole body",
-        to: &["{ 0 }"],
-        why: "A hint: what is tried on every request is found, too.",
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "selectivity",
-        from: "Condition::StartsWith(prefix) => 2 + prefix.len(),",
-        to: &[
-            "Condition::StartsWith(prefix) => 3 + prefix.len(),",
-            "Condition::StartsWith(prefix) => 1 + prefix.len(),",
-        ],
-        why: SELECTIVITY,
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "selectivity",
-        from: "Condition::Matches(pattern) => 2 + glob::literal_prefix(pattern).len(),",
-        to: &[
-            "Condition::Matches(pattern) => 3 + glob::literal_prefix(pattern).len(),",
-            "Condition::Matches(pattern) => 1 + glob::literal_prefix(pattern).len(),",
-        ],
-        why: SELECTIVITY,
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "selectivity",
-        from: "Condition::Within(_) => 2,",
-        to: &["Condition::Within(_) => 3,", "Condition::Within(_) => 1,"],
-        why: SELECTIVITY,
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "selectivity",
-        from: "Condition::Present => 1,",
-        to: &["Condition::Present => 2,", "Condition::Present => 0,"],
-        why: SELECTIVITY,
-    },
-    Survivor {
-        file: "policy/index.rs",
-        function: "Places::put",
-        from: "if prefix.is_empty() {",
-        to: &["if true {", "if false {"],
-        why: "A hint: whatever is there begins with nothing, and a rule may be tried in vain.",
     },
     Survivor {
         file: "policy/network.rs",
@@ -145,27 +70,6 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "request/key.rs",
-        function: "KeyPart::write_text",
-        from: "writer.push(bytes);",
-        to: &[""],
-        why: "Bytes are borrowed, and never written: only numbers and addresses are.",
-    },
-    Survivor {
-        file: "request/key.rs",
-        function: "Writer::default",
-        from: "Writer { buffer: [0; INLINE], length: 0, heap: Vec::new() }",
-        to: &["Writer { buffer: [1; INLINE], length: 0, heap: Vec::new() }"],
-        why: "Only what was written is read.",
-    },
-    Survivor {
-        file: "request/key.rs",
-        function: "Writer::written",
-        from: "if self.heap.is_empty() { &self.buffer[..self.length] } else { &self.heap }",
-        to: &["if true { &self.buffer[..self.length] } else { &self.heap }"],
-        why: "The text of a number or of an address fits into the buffer.",
-    },
-    Survivor {
-        file: "request/key.rs",
         function: "Writer::push",
         from: "if self.heap.is_empty() {",
         to: &["if false {"],
@@ -177,5 +81,143 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if number == next {",
         to: &["if true {"],
         why: "A meter whose number nobody has is not asked.",
+    },
+    Survivor {
+        file: "policy/compile.rs",
+        function: "Maker::former",
+        from: "if places.is_empty() {",
+        to: &["if false {"],
+        why: "A shortcut: of no place no former limit is found.",
+    },
+    Survivor {
+        file: "policy/compiled.rs",
+        function: "Direct::find",
+        from: "if self.has_former {",
+        to: &["if true {"],
+        why: "A shortcut: where there are none, none are found.",
+    },
+    Survivor {
+        file: "policy/compiled.rs",
+        function: "Direct::find",
+        from: "if self.has_attributes {",
+        to: &["if true {"],
+        why: "A shortcut: where there are none, none are found.",
+    },
+    Survivor {
+        file: "policy/compiled_rule.rs",
+        function: "CompiledRule::key_of",
+        from: "let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(2 * attributes.len() + 1);",
+        to: &[
+            "let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(3 * attributes.len() + 1);",
+            "let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(1 * attributes.len() + 1);",
+            "let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(2 * attributes.len() + 2);",
+            "let mut parts: Vec<KeyPart<'_>> = Vec::with_capacity(2 * attributes.len() + 0);",
+        ],
+        why: ROOM,
+    },
+    Survivor {
+        file: "policy/compiled_rule.rs",
+        function: "CompiledRule::special",
+        from: "if self.has_specials() { self.specials(values).next() } else { None }",
+        to: &["if true { self.specials(values).next() } else { None }"],
+        why: "A shortcut: where there are none, none are found.",
+    },
+    Survivor {
+        file: "policy/history.rs",
+        function: "places",
+        from: "let mut places = HashMap::with_capacity(1 + rule.overrides.len() + rule.tiers.len());",
+        to: &[
+            "let mut places = HashMap::with_capacity(2 + rule.overrides.len() + rule.tiers.len());",
+            "let mut places = HashMap::with_capacity(0 + rule.overrides.len() + rule.tiers.len());",
+        ],
+        why: ROOM,
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::new",
+        from: "rules.iter().flatten().for_each(|piece| *uses.entry(*piece).or_default() += 1);",
+        to: &[
+            "rules.iter().flatten().for_each(|piece| *uses.entry(*piece).or_default() += 2);",
+            "rules.iter().flatten().for_each(|piece| *uses.entry(*piece).or_default() += 0);",
+        ],
+        why: "A hint: whichever pieces are the first of a set, the same sets are found.",
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::new",
+        from: "rarest.sort_unstable_by_key(|(of, uses)| (*uses, Reverse(of.1.text.len()), *of));",
+        to: &[""],
+        why: "A hint: whichever pieces are the first of a set, the same sets are found.",
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::new",
+        from: "set.truncate(MAX_PIECES);",
+        to: &[""],
+        why: INDEX,
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::candidates",
+        from: "if self.by_attribute.is_empty() {",
+        to: &["if false {"],
+        why: "A shortcut: the sets without pieces are those of all rules.",
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::subsets",
+        from: "if letters.len() < pieces.len() {",
+        to: &["if true {", "if false {"],
+        why: NAMES,
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::subsets",
+        from: "letters.len() < pieces.len()",
+        to: &["letters.len() <= pieces.len()", "letters.len() >= pieces.len()"],
+        why: NAMES,
+    },
+    Survivor {
+        file: "policy/index.rs",
+        function: "Index::subsets",
+        from: "self.subsets(child, &pieces[place + 1..], rules);",
+        to: &["self.subsets(child, &pieces[place + 0..], rules);"],
+        why: "No piece is in a set twice. It reads so in both branches, and neither makes a difference.",
+    },
+    Survivor {
+        file: "policy/pieces.rs",
+        function: "Piece::is_whole",
+        from: "the whole body",
+        to: &["{ false }"],
+        why: "A shortcut: the automaton finds whole values as well.",
+    },
+    Survivor {
+        file: "policy/pieces.rs",
+        function: "Pieces::find",
+        from: "if !self.whole.is_empty() {",
+        to: &["if true {"],
+        why: "A shortcut: where there are none, none are found.",
+    },
+    Survivor {
+        file: "policy/pieces.rs",
+        function: "Automaton::new",
+        from: "let (piece, ending) = word.map_or((0, longest), |word| (numbers[word], child));",
+        to: &["let (piece, ending) = word.map_or((1, longest), |word| (numbers[word], child));"],
+        why: "Only the pieces of nodes that have one are read.",
+    },
+    Survivor {
+        file: "policy/pieces.rs",
+        function: "Automaton::find",
+        from: "if node != last {",
+        to: &["if true {"],
+        why: WITHIN,
+    },
+    Survivor { file: "policy/pieces.rs", function: "Automaton::find", from: "last = node;", to: &[""], why: WITHIN },
+    Survivor {
+        file: "policy/trie.rs",
+        function: "Trie::child",
+        from: "if node == ROOT {",
+        to: &["if false {"],
+        why: "A shortcut: the children of the root are found among its letters as well.",
     },
 ];
