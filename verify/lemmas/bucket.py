@@ -19,7 +19,10 @@ class Bucket:
         self.drain = world.int("drain", 1)
         self.scale = world.int("scale", 1)
         self.full = world.int("full", 1)
+        self.ceiling = world.int("ceiling", 1)
+        world.assume(self.ceiling >= self.full)
         self._horizon = world.div_ceil(self.full, self.drain)
+        self._reach = world.div_ceil(self.ceiling, self.drain)
 
     def state(self, name="state"):
         """Any state that `Bucket::state` takes."""
@@ -70,15 +73,19 @@ class Bucket:
     def horizon(self):
         return self._horizon
 
+    def reach(self):
+        """Ticks in which the highest level of a bucket in debt drains."""
+        return self._reach
+
     def leaves_at(self, state, tick):
         """When a leaky bucket lets a request go that is admitted now."""
         return tick + self.world.div_ceil(self.level(state, tick), self.drain)
 
     def is_from_the_future(self, state, tick):
-        """Further ahead than the horizon and a grace, which is the horizon again or more."""
+        """Further ahead than debt reaches and a grace, which is the horizon or more."""
         grace = self.world.int("grace", 0)
         self.world.assume(grace >= self.horizon())
-        return state.at > tick + self.horizon() + grace
+        return state.at > tick + self.reach() + grace
 
     def healed(self, tick):
         return self.with_level(self.full, tick)
@@ -347,7 +354,8 @@ class CountsTwoTicksMore(Bucket):
 
 @lemma(Bucket, CountsTwoTicksMore)
 def no_level_is_larger_than_what_was_checked_when_the_limit_was_made(w, b):
-    """A level within the horizon is below full + 2 x drain, which is below 2^53 for every limit that can be made."""
+    """A level within the horizon is below full + 2 x drain, which is below 2^53 for every limit that can be made.
+    With the ceiling for full it is the same sentence of a bucket in debt."""
     state, tick = b.state(), w.int("tick", 0)
     w.assume(state.at >= tick, state.at - tick <= b.horizon())
     return b.level(state, tick) < b.full + 2 * b.drain

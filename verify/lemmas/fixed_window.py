@@ -16,6 +16,8 @@ class FromEpoch:
         self.world = world
         self.count = world.int("count", 1)
         self.period = world.int("period", 1)
+        self.ceiling = world.int("ceiling", 1)
+        world.assume(self.ceiling >= self.count)
 
     def start_of_window(self, tick):
         return tick - self.world.div(tick, self.period)[1]
@@ -23,7 +25,7 @@ class FromEpoch:
     def state(self):
         """A window that was charged: it starts where windows do."""
         start, current = self.world.int("start", 0), self.world.int("current", 0)
-        self.world.assume(current <= self.count, self.start_of_window(start) == start)
+        self.world.assume(current <= self.ceiling, self.start_of_window(start) == start)
         return State(start, current)
 
     def is_over(self, state, tick):
@@ -44,7 +46,7 @@ class FromEpoch:
         return self.view(state, tick).start + self.period
 
     def remaining(self, state, tick):
-        return self.count - self.view(state, tick).current
+        return less_or_zero(self.count, self.view(state, tick).current)
 
     def forget_at(self, state):
         return If(state.current == 0, 0, state.start + self.period)
@@ -62,7 +64,7 @@ class FromFirst(FromEpoch):
 
     def state(self):
         start, current = self.world.int("start", 0), self.world.int("current", 0)
-        self.world.assume(current <= self.count)
+        self.world.assume(current <= self.ceiling)
         return State(start, current)
 
 

@@ -16,6 +16,7 @@ SUBJECTS = [
     "fixed_window",
     "sliding_counter",
     "log",
+    "debt",
     "forgetting",
     "sharing",
     "succession",

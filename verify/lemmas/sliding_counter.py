@@ -17,13 +17,15 @@ class Sliding:
     def __init__(self, world):
         self.world = world
         self.count = world.int("count", 1)
+        self.ceiling = world.int("ceiling", 1)
+        world.assume(self.ceiling >= self.count)
         self.period = world.int("period", 1)
 
     def state(self):
         """Windows that were charged: they start where windows do."""
         number = self.world.int("number", 0)
         current, previous = self.world.int("current", 0), self.world.int("previous", 0)
-        self.world.assume(current <= self.count, previous <= self.count)
+        self.world.assume(current <= self.ceiling, previous <= self.ceiling)
         return State(number * self.period, current, previous)
 
     def view(self, state, tick):

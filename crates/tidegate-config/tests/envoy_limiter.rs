@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;
@@ -71,6 +70,8 @@ fn parse(text: &str) -> (Vec<(&str, &str)>, Hits) {
             hits = Hits::Charge(number.parse().expect("a number"));
         } else if let Some(number) = word.strip_prefix('-') {
             hits = Hits::Refund(number.parse().expect("a number"));
+        } else if let Some(number) = word.strip_prefix('!') {
+            hits = Hits::Report(number.parse().expect("a number"));
         } else {
             entries.push(word.split_once('=').expect("key=value"));
         }
@@ -352,41 +353,22 @@ fn what_was_used_of_a_share_stays_used_when_the_unit_changes() {
     assert_eq!(admitted(), 0, "what was used while the store was away counts on");
 }
 
-/// A store that is away after so many calls.
-struct Leaving(MemoryStore, AtomicU32);
-
-impl Store for Leaving {
-    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        if self.1.fetch_sub(1, Ordering::Relaxed) == 0 {
-            return Err(StoreError::Failed { source: "gone".into() });
-        }
-        self.0.decide(checks, verdicts).await
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.0.clock()
-    }
-}
-
 #[test]
-fn a_refusal_stands_though_the_rest_cannot_be_spent() {
-    let store = Leaving(MemoryStore::default(), AtomicU32::new(1));
-    let limiter = EnvoyLimiter::new(config(), store).spending_the_rest();
-    // The first call refuses, the second would spend what is left.
-    let answer = ask(&limiter, &["ip=1 +4"]).expect("an answer");
-    assert_eq!((answer.allowed, answer.statuses[0].allowed, answer.statuses[0].remaining), (false, false, 3));
-}
-
-#[test]
-fn a_limit_that_refuses_loses_the_rest_if_told_to() {
-    let limiter = in_memory(&ManualClock::default()).spending_the_rest();
+fn hits_that_are_reported_are_never_refused_and_make_debt() {
+    let limiter = in_memory(&ManualClock::default());
     assert_eq!(left(&limiter, &["ip=1 +2", "user=a"]), (true, vec![1, 4]));
-    let answer = ask(&limiter, &["ip=1 +2", "user=a"]).expect("an answer");
-    assert_eq!((answer.allowed, answer.statuses[0].remaining), (false, 0));
-    assert_eq!(answer.statuses[0].retry_after, Some(Duration::from_secs(60)));
-    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 4]), "only those that refuse");
-    assert!(!ask(&limiter, &["ip=2 +1000"]).expect("an answer").allowed);
-    assert_eq!(left(&limiter, &["ip=2 ?"]), (false, vec![0]), "however much was asked for");
+    assert_eq!(left(&limiter, &["ip=1 !3", "user=a !1"]), (true, vec![0, 3]));
+    let refused = ask(&limiter, &["ip=1"]).expect("an answer");
+    assert_eq!((refused.allowed, refused.statuses[0].retry_after), (false, Some(Duration::from_secs(60))));
+    // Two are owed: only a refund of more than that leaves anything.
+    assert_eq!(left(&limiter, &["ip=1 -2"]), (true, vec![0]));
+    assert_eq!(left(&limiter, &["ip=1 -1"]), (true, vec![1]));
+    assert_eq!(left(&limiter, &["ip=2 !1000"]), (true, vec![0]), "however much it is");
+    // What is reported beside a charge is charged with it, all or nothing.
+    assert_eq!(left(&limiter, &["ip=3 !2", "ip=3 +2"]), (false, vec![3, 3]));
+    assert_eq!(left(&limiter, &["ip=3 !1", "ip=3 +2"]), (true, vec![0, 0]));
+    // Beside a descriptor that refuses, nothing is reported.
+    assert_eq!(left(&limiter, &["ip=1 +3", "user=b !2"]), (false, vec![1, 5]));
 }
 
 #[test]

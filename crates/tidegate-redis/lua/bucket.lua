@@ -1,6 +1,6 @@
     -- Token bucket and leaky bucket: the state is when the bucket will be empty,
     -- in ticks and, where a tick drains more than one, a fraction of a tick.
-    local full, drain, size = n2, n3, n4
+    local full, drain, size, reach = n2, n3, n4, n5
     local tick = size == 1 and now or floor(now / size)
     local horizon = drain == 1 and full or -floor(-full / drain)
     local at, fraction = 0, 0
@@ -26,7 +26,7 @@
     end
     if at > tick + horizon then
       local grace = -floor(-LEAST_GRACE / size)
-      if at > tick + horizon + (horizon > grace and horizon or grace) then
+      if at > tick + reach + (horizon > grace and horizon or grace) then
         at, fraction = tick + floor(full / drain), full % drain
         if verb == RESET or (verb ~= PEEK and cost > 0) then
           local healed = string.format(fraction > 0 and '%d:%d' or '%d', at, fraction)
@@ -35,7 +35,7 @@
       end
     end
 
-    -- A level above full, which a clock that went back leaves, has no room.
+    -- A level above full, which debt or a clock that went back leaves, has no room.
     local level = 0
     if at >= tick then
       level = at - tick > horizon and EXACT or (at - tick) * drain + fraction
@@ -48,6 +48,15 @@
       end
     elseif verb == RESET then
       passes, write = true, 'DEL'
+    elseif verb == REPORT then
+      passes = true
+      local ceiling = tonumber(string.sub(spec, 43))
+      if level == EXACT then
+        level = at - tick > reach and ceiling or (at - tick) * drain + fraction
+      end
+      if cost > 0 and level < ceiling then
+        moves, level = true, level + cost < ceiling and level + cost or ceiling
+      end
     else
       passes = true
       if verb == UNDO then
@@ -78,7 +87,7 @@
       local same_cell = state and cell == stored - stored % horizon
       if same_cell and drain == 1 then
         -- Mostly it moves by the cost, which is at hand as text.
-        write, value = 'INCRBY', at - stored == cost and string.sub(spec, 43) or at - stored
+        write, value = 'INCRBY', at - stored == cost and verb == CHARGE and string.sub(spec, 43) or at - stored
       else
         write, value = 'SET', string.format(fraction > 0 and '%d:%d' or '%d', at, fraction)
         lasts = not same_cell and (cell + 2 * horizon) * size

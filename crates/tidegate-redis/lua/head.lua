@@ -15,9 +15,9 @@
 -- KEYS  one state for each check; for a request with an id, the id's key; in strict
 --       mode, the genesis key last
 -- ARGV  for each key a letter for its kind, one for the verb, five doubles, a text:
---         b VERB cost full drain tick -, cost    bucket; in units x period
+--         b VERB cost full drain tick reach, cost    bucket; in units x period; reach in ticks
 --         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding
---         l VERB cost count period - -           log
+--         l VERB cost count period ceiling -     log
 --         c DONE forget forget length length length, states    what the client decided
 --         d DONE ..                              the same, of a log
 --         a -                                    to be absent: a limit that was succeeded
@@ -29,7 +29,9 @@
 --       remember the id of the request, whose argument is what it stands for and by
 --       which limits, 16 letters each. A request that is remembered gets its reply
 --       again, after an = and its limits.
--- Verbs: C charge, P peek, R refund, X reset, U undo a charge. For c and d, DONE
+-- Verbs: C charge, P peek, R refund, X reset, U undo a charge, D report what is spent,
+-- into debt: up to the ceiling, which is its text for a bucket and a window, and the
+-- last number that a log answers is what is not recorded. For c and d, DONE
 -- is Y if the check passes, N if not; the states are the one decided on, the
 -- one to write if all pass, and the one to write if not; a forget below zero
 -- says to write nothing.
@@ -47,7 +49,7 @@ local call, floor, unpack_numbers = redis.call, math.floor, struct.unpack
 local EXACT = 9007199254740992
 local LEAST_GRACE = 1000000 -- of a state from the future, in microseconds
 local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
-local PEEK, CHARGE, REFUND, RESET, UNDO = 80, 67, 82, 88, 85
+local PEEK, CHARGE, REFUND, RESET, UNDO, REPORT = 80, 67, 82, 88, 85, 68
 
 local settings = ARGV[#KEYS + 1]
 --[[short]] local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0

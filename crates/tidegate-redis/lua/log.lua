@@ -16,7 +16,7 @@ local function integer(text)
   error(FOREIGN, 0)
 end
 
-local function log(key, verb, cost, count, period)
+local function log(key, verb, cost, count, period, ceiling)
   local length = call('LLEN', key)
   local entries = length > 0 and (length - 1) / 2 or 0
   local only -- the time of the only entry, of all the count, if it stands in for the list
@@ -53,7 +53,9 @@ local function log(key, verb, cost, count, period)
       only = now
     end
   end
-  if since and now < since + period then
+  -- Unless a report has written so.
+  local is_written = since and entries > 0 and at(1) == since and (sum(1) - sum(0)) % SUMS >= count
+  if since and now < since + period and not is_written then
     entries, newest, only = 1, since, since
   end
   local time = newest > now and newest or now
@@ -100,8 +102,20 @@ local function log(key, verb, cost, count, period)
     end
   elseif verb == PEEK or cost == 0 then
     return passes, unchanged
-  elseif verb == CHARGE then
+  elseif verb == CHARGE or verb == REPORT then
+    local asked = cost
+    if verb == REPORT then
+      local room = ceiling - used
+      cost = cost < room and cost or room > 0 and room or 0
+      if cost == 0 then
+        return true, answer(newest, used, asked)
+      end
+    end
     return passes, unchanged, function()
+      if only then
+        call('DEL', key)
+        call('RPUSH', key, 0, only, count)
+      end
       local total = (before + used + cost) % SUMS
       if expired > 0 then
         call('LTRIM', key, 2 * expired, -1)
@@ -113,8 +127,8 @@ local function log(key, verb, cost, count, period)
       else
         call('RPUSH', key, time, total)
       end
-      expire(entries > 0 and newest, time)
-      return answer(time, used + cost, 0)
+      expire(not only and entries > 0 and newest, time)
+      return answer(time, used + cost, asked - cost)
     end
   end
   return true, unchanged, not only and function()

@@ -17,7 +17,7 @@ for index = 1, slice do
   elseif kind == 119 then -- w
 --[[window]]
 --[[long]] elseif kind == 108 then -- l
---[[long]]   passes, state, value = log(key, verb, cost, n2, n3)
+--[[long]]   passes, state, value = log(key, verb, cost, n2, n3, n4)
 --[[long]]   write = value and 'CALL'
 --[[long]] elseif kind == 97 then -- a
 --[[long]]   passes, state = call('EXISTS', key) == 0, nil

@@ -9,8 +9,10 @@
     if state then
       start, current, previous = string.match(state, '^(%d+):(%d+):(%d+)$')
       start, current, previous = tonumber(start), tonumber(current), tonumber(previous)
-      -- A fixed window of another count may have charged the same state.
-      if not (start and start < EXACT and current < (sliding and count + 1 or EXACT) and previous <= count) then
+      -- A fixed window of another count may have charged the same state, and debt is above the count:
+      -- the bound is what can be counted exactly.
+      local weight = start and (sliding and (current + previous + count) * period or previous > count and EXACT or current)
+      if not (start and start < EXACT and weight < EXACT) then
         error(FOREIGN, 0)
       end
     end
@@ -20,12 +22,12 @@
       local first = floor(since / size)
       first = from_first and first or first - first % period
       if tick < first + horizon then
-        if start < first or (from_first and start < first + period) then
+        if start == first then
+          current = current > count and current or count
+        elseif start < first or (from_first and start < first + period) then
           start, current, previous = first, count, 0
-        elseif start == first then
-          current = count
         elseif sliding and start == first + period then
-          previous = count
+          previous = previous > count and previous or count
         end
         state = string.format('%d:%d:%d', start, current, previous)
       end
@@ -61,6 +63,11 @@
       end
     elseif verb == RESET then
       passes, write = true, 'DEL'
+    elseif verb == REPORT then
+      local room = string.sub(spec, 43) - current
+      local added = cost < room and cost or room
+      passes, moves = true, added > 0
+      current = moves and current + added or current
     else
       passes, moves = true, cost > 0
       local from_current, from_previous = cost < current and cost or current, 0

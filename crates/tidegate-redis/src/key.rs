@@ -71,7 +71,11 @@ pub fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
         None => name.extend_from_slice(NO_PARTS),
     }
     // No rule is ever called like this.
-    name.extend_from_slice(if check.verb() == Verb::Refund { b"}%refund:" } else { b"}%id:" });
+    name.extend_from_slice(match check.verb() {
+        Verb::Refund => b"}%refund:",
+        Verb::Report => b"}%report:",
+        Verb::Charge | Verb::Peek | Verb::Reset => b"}%id:",
+    });
     escape(id.as_bytes(), &mut name);
     name
 }

@@ -287,8 +287,9 @@ impl Task<'_> {
                 };
                 let mut packed = pack(kind, done, [forget(after), forget(healed), known, next, full]);
                 packed.extend(states.concat());
-                if let Some(Verdict { remaining, reset_after, delay, .. }) = verdict {
-                    packed.extend(format!("={remaining}:{}:{}", reset_after.get(), delay.get()).into_bytes());
+                if let Some(Verdict { remaining, reset_after, delay, unrecorded, .. }) = verdict {
+                    let (reset_after, delay) = (reset_after.get(), delay.get());
+                    packed.extend(format!("={remaining}:{reset_after}:{delay}:{unrecorded}").into_bytes());
                 }
                 packed
             }
@@ -300,6 +301,7 @@ fn letter(verb: Verb) -> u8 {
     match verb {
         Verb::Charge => b'C',
         Verb::Peek => b'P',
+        Verb::Report => b'D',
         Verb::Refund => b'R',
         Verb::Reset => b'X',
     }
@@ -309,10 +311,13 @@ fn pack_check(check: &Check<'_>, limit: Limit, verb: u8) -> Vec<u8> {
     let cost = check.cost();
     match limit.kernel() {
         LimitKernel::Bucket(bucket) => {
-            let cost = cost * bucket.scale();
-            let numbers = [cost, bucket.full(), bucket.drain(), bucket.tick(), 0].map(double);
+            let ceiling = bucket.ceiling();
+            // More than the ceiling cannot be reported.
+            let cost = cost.min(ceiling.div_ceil(bucket.scale())) * bucket.scale();
+            let numbers = [cost, bucket.full(), bucket.drain(), bucket.tick(), bucket.reach()].map(double);
             let mut packed = pack(b'b', verb, numbers);
-            packed.extend(cost.to_string().into_bytes());
+            let text = if verb == letter(Verb::Report) { ceiling } else { cost };
+            packed.extend(text.to_string().into_bytes());
             packed
         }
         LimitKernel::Window(window) => {
@@ -321,10 +326,18 @@ fn pack_check(check: &Check<'_>, limit: Limit, verb: u8) -> Vec<u8> {
                 Style::FixedFromFirst => 1,
                 Style::Sliding => 2,
             };
+            let cost = cost.min(window.ceiling());
             let numbers = [cost, window.capacity(), window.period_in_ticks(), window.tick(), style];
-            pack(b'w', verb, numbers.map(double))
+            let mut packed = pack(b'w', verb, numbers.map(double));
+            if verb == letter(Verb::Report) {
+                packed.extend(window.ceiling().to_string().into_bytes());
+            }
+            packed
         }
-        LimitKernel::Log(log) => pack(b'l', verb, [cost, log.capacity(), log.period(), 0, 0].map(double)),
+        LimitKernel::Log(log) => {
+            let cost = cost.min(log.ceiling());
+            pack(b'l', verb, [cost, log.capacity(), log.period(), log.ceiling(), 0].map(double))
+        }
     }
 }
 
@@ -447,9 +460,9 @@ impl Reply {
         let said = answer.state.as_deref().and_then(|state| state.strip_prefix(b"="));
         let read = match (said, task) {
             // What the client said when it decided, whoever would decide now.
-            (Some(said), _) => numbers(said).map(|[remaining, reset_after, delay]| {
+            (Some(said), _) => numbers(said).map(|[remaining, reset_after, delay, unrecorded]| {
                 let (reset_after, delay) = (Micros::new(reset_after), Micros::new(delay));
-                Verdict { allowed: answer.passes, remaining, reset_after, delay, ..Verdict::default() }
+                Verdict { allowed: answer.passes, remaining, reset_after, delay, unrecorded, ..Verdict::default() }
             }),
             (None, Task::Decide { check, limit, verb }) => self.decided(answer, check, *limit, *verb),
             (None, Task::Undo { check, limit }) => self.undone(answer, check, *limit),
@@ -464,7 +477,15 @@ impl Reply {
         match limit.kernel() {
             LimitKernel::Bucket(bucket) => Some(self.replay(&bucket, read_bucket(&bucket, state)?, verb, check.cost())),
             LimitKernel::Window(window) => Some(self.replay(&window, read_window(&window, state)?, verb, check.cost())),
-            LimitKernel::Log(log) => self.read_log(&log, state, answer.passes),
+            LimitKernel::Log(log) => {
+                let verdict = self.read_log(&log, state, answer.passes)?;
+                let [_, _, unrecorded] = numbers(state?)?;
+                // Beyond the ceiling nothing was sent.
+                let unsent = check.cost().saturating_sub(log.ceiling());
+                let is_recorded = verb == Verb::Report && self.outcome == Outcome::CarriedOut;
+                let unrecorded = if is_recorded { unrecorded.saturating_add(unsent) } else { 0 };
+                Some(Verdict { unrecorded, ..verdict })
+            }
         }
     }
 
@@ -498,7 +519,7 @@ impl Reply {
         let reset_at = if newest == 0 && used == 0 { 0 } else { newest.checked_add(log.period())? };
         Some(Verdict {
             allowed: passes,
-            remaining: log.capacity().checked_sub(used)?,
+            remaining: log.capacity().saturating_sub(used),
             retry_after: if passes { Micros::ZERO } else { Micros::new(frees).saturating_since(self.now) },
             reset_after: Micros::new(reset_at).saturating_since(self.now),
             ..Verdict::default()

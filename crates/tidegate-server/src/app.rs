@@ -92,9 +92,6 @@ impl App {
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
         }
-        if settings.envoy_spend_the_rest {
-            envoy = envoy.spending_the_rest();
-        }
         let (caps, inline) = (Caps::of(&settings), inline_store.store.clone());
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         let beside = limiter.clone();

@@ -110,8 +110,8 @@ impl Bounded {
 
 impl Store for Bounded {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        // Only a charge makes a key.
-        for check in checks.iter().filter(|check| check.verb() == Verb::Charge) {
+        // Only a charge or a report makes a key.
+        for check in checks.iter().filter(|check| matches!(check.verb(), Verb::Charge | Verb::Report)) {
             self.budget.admit(check.meter(), check.key())?;
         }
         self.store.decide(checks, verdicts).await

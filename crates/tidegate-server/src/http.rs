@@ -81,6 +81,7 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let checks = Router::new()
         .route(CHECK, asks(Ask::Verb(Verb::Charge)))
         .route("/v1/peek", asks(Ask::Verb(Verb::Peek)))
+        .route("/v1/report", asks(Ask::Verb(Verb::Report)))
         .route("/v1/acquire", asks(Ask::Acquire));
     let refunds = Router::new().route("/v1/refund", asks(Ask::Verb(Verb::Refund)));
     let resets = Router::new().route("/v1/reset", asks(Ask::Verb(Verb::Reset)));

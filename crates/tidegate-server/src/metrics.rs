@@ -76,6 +76,8 @@ pub struct Metrics {
     shadow_decisions: Family<ByOutcome, Counter>,
     degraded: Family<ByRule, Counter>,
     repeated: Family<ByRule, Counter>,
+    reported: Family<ByRule, Counter>,
+    unrecorded: Family<ByRule, Counter>,
     rules: RwLock<HashMap<Name, Arc<RuleCounters>>>,
     missing: Family<ByRule, Counter>,
     errors: Family<ByReason, Counter>,
@@ -94,6 +96,8 @@ pub struct RuleCounters {
     refused: Counter,
     degraded: Counter,
     repeated: Counter,
+    reported: Counter,
+    unrecorded: Counter,
     shadow_allowed: Counter,
     shadow_refused: Counter,
     missing: Counter,
@@ -127,6 +131,12 @@ impl RuleCounters {
     pub fn decided(&self, allowed: u64, refused: u64) {
         self.allowed.inc_by(allowed);
         self.refused.inc_by(refused);
+    }
+
+    /// Units that were spent already, and what of them is not recorded.
+    pub fn reported(&self, units: u64, unrecorded: u64) {
+        self.reported.inc_by(units);
+        self.unrecorded.inc_by(unrecorded);
     }
 
     /// What a rule that only watches would have said.
@@ -171,6 +181,8 @@ impl Default for Metrics {
         let shadow_decisions = register(to, "shadow_decisions", "What rules that only watch would have said");
         let degraded = register(to, "degraded_decisions", "Decisions by a fallback, not the limit");
         let repeated = register(to, "repeated_decisions", "Requests that were answered before, by their ids");
+        let reported = register(to, "reported_units", "Units that were reported after they were spent");
+        let unrecorded = register(to, "unrecorded_units", "Reported units beyond the bound of debt, not recorded");
         let missing = register(to, "missing_attributes", "Requests that lacked a key attribute of the rule");
         let errors = register(to, "errors", "Requests without a decision, by reason");
         let latency: Family<ByProtocol, Histogram> =
@@ -208,6 +220,8 @@ impl Default for Metrics {
             shadow_decisions,
             degraded,
             repeated,
+            reported,
+            unrecorded,
             rules: RwLock::default(),
             missing,
             errors,
@@ -262,6 +276,8 @@ impl Metrics {
             refused: self.decisions.get_or_create_owned(&by(REFUSED)),
             degraded: self.degraded.get_or_create_owned(&by_rule()),
             repeated: self.repeated.get_or_create_owned(&by_rule()),
+            reported: self.reported.get_or_create_owned(&by_rule()),
+            unrecorded: self.unrecorded.get_or_create_owned(&by_rule()),
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
             missing: self.missing.get_or_create_owned(&by_rule()),
@@ -390,12 +406,18 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn observe(&self, event: &Event<'_>) {
-        if event.verb != Verb::Charge {
+        if !matches!(event.verb, Verb::Charge | Verb::Report) {
             return;
         }
         let counters = self.rule(event.decision.rule());
         if event.decision.is_repeated() {
             counters.repeated.inc();
+            return;
+        }
+        if event.verb == Verb::Report {
+            if !event.shadow {
+                counters.reported(event.cost, event.decision.unrecorded());
+            }
             return;
         }
         match (event.shadow, event.decision.is_allowed()) {

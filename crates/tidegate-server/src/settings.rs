@@ -74,11 +74,6 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_ENVOY_PROBLEM")]
     pub envoy_problem: bool,
 
-    /// Let a limit of a descriptor file that refuses lose what it has left, as in the reference service: for hits
-    /// that Envoy tells when a response is done
-    #[arg(long, env = "TIDEGATE_ENVOY_SPEND_THE_REST")]
-    pub envoy_spend_the_rest: bool,
-
     /// Tell Envoy's other filters of each decision, as dynamic metadata
     #[arg(long, env = "TIDEGATE_ENVOY_METADATA")]
     pub envoy_metadata: bool,

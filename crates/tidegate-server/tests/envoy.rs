@@ -19,6 +19,7 @@ const LIMITS: &str = "
 domain: edge
 descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 3 } }
+  - { key: tokens, rate_limit: { unit: year, requests_per_unit: 1000 } }
 ";
 
 /// A process that ends with the test.
@@ -80,7 +81,7 @@ fn unused_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Answers every request.
+/// Answers every request, and says that it has spent the tokens that it was sent.
 fn upstream() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -88,9 +89,12 @@ fn upstream() -> u16 {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { continue };
             thread::spawn(move || {
-                let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
-                while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nup\n");
+                let head = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let mut head = head.take_while(|line| !line.is_empty());
+                let tokens = head.find_map(|line| Some(line.to_lowercase().strip_prefix("x-tokens: ")?.to_owned()));
+                head.for_each(drop);
+                let tokens = tokens.map(|tokens| format!("x-tokens: {tokens}\r\n")).unwrap_or_default();
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\n{tokens}content-length: 3\r\nconnection: close\r\n\r\nup\n");
             });
         }
     });
@@ -166,6 +170,21 @@ fn through_envoy(deny: bool) {
     let cost = |cost: u32| get(port, "/cost", &format!("x-user: carol\r\nx-cost: {cost}\r\n")).status;
     assert_eq!(cost(4), 429, "more than the limit holds is refused, in either mode");
     assert_eq!((cost(2), cost(2), cost(1), cost(0)), (200, 429, 200, 429));
+
+    // What a response has cost is told when it has ended, and no request waits for that.
+    let spend = |tokens: u32| get(port, "/tokens", &format!("x-user: dave\r\nx-tokens: {tokens}\r\n"));
+    let left = || match spend(0) {
+        answer if answer.status == 200 => answer.headers["x-ratelimit-remaining"].parse::<u32>().unwrap(),
+        _ => 0,
+    };
+    for (tokens, expected) in [(700, 300), (100, 200), (1_200, 0)] {
+        assert_eq!(spend(tokens).status, 200, "some are left");
+        eventually("the tokens to be counted", || match left() {
+            left if left == expected => Ok(()),
+            left => Err(left),
+        });
+    }
+    assert_eq!(spend(1).status, 429, "a thousand are owed");
 
     // Another limit, from the moment that the server is told of it.
     fs::write(folder.path().join("edge.yaml"), LIMITS.replace("requests_per_unit: 3", "requests_per_unit: 5")).unwrap();

@@ -6,6 +6,7 @@
 //! panic with what was promised and what came.
 
 mod bounds;
+mod debt;
 mod ids;
 mod keys;
 mod slices;
@@ -21,6 +22,7 @@ use tidegate::store::{Check, Meter, Store};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};
 
 pub use self::bounds::*;
+pub use self::debt::*;
 pub use self::ids::*;
 pub use self::keys::*;
 pub use self::slices::*;
@@ -83,6 +85,10 @@ macro_rules! conformance {
                 a_refund_gives_no_more_than_was_taken
                 a_reset_forgets_everything
                 a_cost_of_zero_takes_nothing
+                a_report_is_never_refused_and_debt_is_paid_in_time
+                debt_is_bounded_and_what_is_beyond_it_is_told
+                a_report_that_fits_is_a_charge
+                only_a_report_makes_debt
                 a_request_with_an_id_is_charged_once
                 an_id_of_a_refused_request_may_be_tried_again
                 an_id_for_another_request_is_an_error

@@ -60,7 +60,7 @@ pub struct Ask<'a> {
     pub key: &'a Key<'a>,
     /// What to do.
     pub verb: Verb,
-    /// Of how much: at most the limit's capacity.
+    /// Of how much: at most the limit's capacity, unless it is a report.
     pub cost: u64,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Ask<'a> {
     /// Whether it can change a state at all.
     fn writes(&self) -> bool {
         match self.verb {
-            Verb::Charge | Verb::Refund => self.cost > 0,
+            Verb::Charge | Verb::Report | Verb::Refund => self.cost > 0,
             Verb::Peek => false,
             Verb::Reset => true,
         }
@@ -112,14 +112,14 @@ impl Oracle {
     fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Turn<'a> {
         let rule = self.rules.entry((ask.rule.clone(), ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
         let (at, cost) = (rule.terms.at(now), i128::from(ask.cost));
-        assert!(cost <= rule.terms.capacity, "a check's cost is at most the capacity");
+        assert!(ask.verb == Verb::Report || cost <= rule.terms.capacity, "a check's cost is at most the capacity");
         let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
         let known = known.unwrap_or_else(|| rule.terms.fresh());
         let (account, is_changed) = match known.heal(at) {
             Some(full) => (full, ask.writes()),
             None => (known, false),
         };
-        let mut turn = Turn { ask, account, is_changed, allowed: true, delay: 0, retry_after: 0 };
+        let mut turn = Turn { ask, account, is_changed, allowed: true, delay: 0, retry_after: 0, unrecorded: 0 };
         if matches!(ask.verb, Verb::Charge | Verb::Peek) {
             turn.allowed = turn.account.admits(at, cost);
             if turn.allowed {
@@ -137,6 +137,7 @@ impl Oracle {
         if turn.ask.writes() {
             match turn.ask.verb {
                 Verb::Charge => turn.account.charge(at, cost),
+                Verb::Report => turn.unrecorded = turn.account.report(at, cost),
                 Verb::Refund => turn.account.refund(at, cost),
                 Verb::Reset => turn.account = terms.fresh(),
                 Verb::Peek => {}
@@ -147,7 +148,7 @@ impl Oracle {
 
     /// Keeps what has changed, and says how things stand.
     fn conclude(&mut self, turn: Turn<'_>, now: Micros) -> Verdict {
-        let Turn { ask, account, is_changed, allowed, delay, retry_after } = turn;
+        let Turn { ask, account, is_changed, allowed, delay, retry_after, unrecorded } = turn;
         let rule = self.rules.get_mut(&(ask.rule.clone(), ask.limit)).expect("it was looked at a moment ago");
         let at = rule.terms.at(now);
         let verdict = Verdict {
@@ -158,6 +159,7 @@ impl Oracle {
             delay: micros(delay),
             degraded: false,
             repeated: false,
+            unrecorded: whole(unrecorded),
         };
         if is_changed {
             rule.accounts.insert(label(ask.key), account);
@@ -188,6 +190,7 @@ struct Turn<'a> {
     allowed: bool,
     delay: i128,
     retry_after: i128,
+    unrecorded: i128,
 }
 
 impl Turn<'_> {
@@ -221,6 +224,10 @@ trait Account: fmt::Debug + Send {
 
     /// Takes a `cost` that may pass.
     fn charge(&mut self, at: Moment<'_>, cost: i128);
+
+    /// Takes a `cost` that has been spent, up to the ceiling, and says what of it was
+    /// not recorded.
+    fn report(&mut self, at: Moment<'_>, cost: i128) -> i128;
 
     /// Gives the latest `cost` back, as far as it still counts.
     fn refund(&mut self, at: Moment<'_>, cost: i128);
@@ -260,6 +267,8 @@ struct Terms {
     algorithm: AlgorithmKind,
     count: i128,
     capacity: i128,
+    /// The most that can be used, debt included.
+    ceiling: i128,
     /// The step in which time is seen, in microseconds.
     tick: i128,
     /// In ticks, rounded up.
@@ -279,6 +288,7 @@ impl Terms {
             algorithm: limit.algorithm(),
             count,
             capacity: i128::from(limit.capacity()),
+            ceiling: i128::from(limit.capacity()) + i128::from(limit.max_debt()),
             tick,
             period,
             rate: Ratio::new(count, period),

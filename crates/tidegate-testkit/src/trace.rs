@@ -89,6 +89,8 @@ pub enum Action {
     Charge(u64),
     /// Whether it would pass.
     Peek(u64),
+    /// To be charged for what is spent, into debt.
+    Report(u64),
     /// To get it back.
     Refund(u64),
     /// To be as if never seen.
@@ -102,6 +104,7 @@ impl Action {
         match verb {
             Verb::Charge => Action::Charge(cost),
             Verb::Peek => Action::Peek(cost),
+            Verb::Report => Action::Report(cost),
             Verb::Refund => Action::Refund(cost),
             Verb::Reset => Action::Reset,
         }
@@ -248,6 +251,7 @@ impl fmt::Display for Action {
         match self {
             Action::Charge(cost) => write!(f, "{cost}"),
             Action::Peek(cost) => write!(f, "peek {cost}"),
+            Action::Report(cost) => write!(f, "report {cost}"),
             Action::Refund(cost) => write!(f, "refund {cost}"),
             Action::Reset => f.write_str("reset"),
         }

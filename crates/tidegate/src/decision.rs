@@ -191,6 +191,15 @@ impl Decision {
         self.verdict.repeated
     }
 
+    /// What a [report](crate::Limiter::report) could not record, because the key owes all
+    /// that it [may](crate::Limit::debt): of several limits, the most. Zero for every
+    /// other request.
+    #[must_use]
+    #[inline]
+    pub fn unrecorded(&self) -> u64 {
+        self.verdict.unrecorded
+    }
+
     pub(crate) fn verdict(&self) -> Verdict {
         self.verdict
     }

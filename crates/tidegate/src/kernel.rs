@@ -66,6 +66,20 @@ pub trait Kernel: Send + Sync + 'static {
         (admission, reading)
     }
 
+    /// Takes `cost`, which has been spent already, whether or not there is room for
+    /// it: up to the [debt](crate::Limit::debt) beyond the capacity. Returns what was
+    /// not recorded. The provided method takes what is left, and makes no debt.
+    fn report(&self, state: &mut Self::State, now: Micros, cost: u64) -> u64 {
+        let fits = cost.min(self.read(state, now).remaining);
+        match self.admit(state, now, fits) {
+            Admission::Pass { .. } if fits > 0 => {
+                self.charge(state, now, fits);
+                cost - fits
+            }
+            Admission::Pass { .. } | Admission::Wait { .. } => cost,
+        }
+    }
+
     /// Undoes the latest `cost` that was charged, as far as there is any. The
     /// provided method gives nothing back: what is charged stays charged.
     fn refund(&self, state: &mut Self::State, now: Micros, cost: u64) {
@@ -164,6 +178,8 @@ pub enum Verb {
     Charge,
     /// Asks whether it may, and takes nothing.
     Peek,
+    /// Takes the cost, which has been spent already, even if that makes debt.
+    Report,
     /// Gives the cost back.
     Refund,
     /// Forgets all that was charged.
@@ -188,6 +204,8 @@ pub struct Verdict {
     /// The answer was given before, to a request of the same id; nothing was
     /// charged this time.
     pub repeated: bool,
+    /// What was reported and is not recorded: it would have passed the bound of debt.
+    pub unrecorded: u64,
 }
 
 impl Verdict {
@@ -196,8 +214,8 @@ impl Verdict {
     /// can live in registers; this keeps the two apart.
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Verdict {
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated } = self;
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated }
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded } = self;
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded }
     }
 
     /// What this verdict and `other` say together, and whether `other` binds: both must
@@ -217,6 +235,7 @@ impl Verdict {
             remaining: self.remaining.min(other.remaining),
             delay: if binding.allowed { self.delay.max(other.delay) } else { Micros::ZERO },
             degraded: self.degraded || other.degraded,
+            unrecorded: self.unrecorded.max(other.unrecorded),
             ..binding
         };
         (both, other_binds)
@@ -231,7 +250,8 @@ impl Verdict {
             Admission::Wait { retry_after } => (false, Micros::ZERO, retry_after),
         };
         let Reading { remaining, reset_after } = reading;
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded: false, repeated: false }
+        let (degraded, repeated, unrecorded) = (false, false, 0);
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded }
     }
 }
 
@@ -247,7 +267,7 @@ pub(crate) const LEAST_GRACE: u64 = 1_000_000;
 #[inline(always)]
 pub fn may_write(verb: Verb, cost: u64) -> bool {
     match verb {
-        Verb::Charge | Verb::Refund => cost > 0,
+        Verb::Charge | Verb::Report | Verb::Refund => cost > 0,
         Verb::Peek => false,
         Verb::Reset => true,
     }
@@ -292,10 +312,11 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
     }
     let admission = match verb {
         Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
-        Verb::Refund | Verb::Reset => Admission::PASS,
+        Verb::Report | Verb::Refund | Verb::Reset => Admission::PASS,
     };
-    let written = apply(kernel, state, now, verb, cost);
-    (Verdict::new(admission, kernel.read(state, now)), written)
+    let applied = apply(kernel, state, now, verb, cost);
+    let verdict = Verdict::new(admission, kernel.read(state, now));
+    (Verdict { unrecorded: applied.unwrap_or(0), ..verdict }, applied.is_some())
 }
 
 /// What a check answers that is not carried out, because another one of its
@@ -305,24 +326,31 @@ pub fn withhold<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, v
     let state = healed.as_ref().unwrap_or(state);
     let admission = match verb {
         Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
-        Verb::Refund | Verb::Reset => Admission::PASS,
+        Verb::Report | Verb::Refund | Verb::Reset => Admission::PASS,
     };
     Verdict::new(admission, kernel.read(state, now))
 }
 
-/// Carries an admitted check out on the state, and says whether there was
-/// anything to carry out.
+/// Carries an admitted check out on the state, and says what of a report was not
+/// recorded; `None` if there was nothing to carry out.
 #[inline(always)]
-pub(crate) fn apply<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros, verb: Verb, cost: u64) -> bool {
+pub(crate) fn apply<K: Kernel + ?Sized>(
+    kernel: &K,
+    state: &mut K::State,
+    now: Micros,
+    verb: Verb,
+    cost: u64,
+) -> Option<u64> {
     match verb {
         Verb::Charge if cost > 0 => {
             kernel.charge(state, now, cost);
         }
+        Verb::Report if cost > 0 => return Some(kernel.report(state, now, cost)),
         Verb::Refund if cost > 0 => kernel.refund(state, now, cost),
         Verb::Reset => *state = K::State::default(),
-        Verb::Charge | Verb::Refund | Verb::Peek => return false,
+        Verb::Charge | Verb::Report | Verb::Refund | Verb::Peek => return None,
     }
-    true
+    Some(0)
 }
 
 #[cfg(test)]
@@ -332,8 +360,8 @@ mod tests {
     #[test]
     fn nothing_is_said_to_be_written_for_whoever_only_looks() {
         let bucket = Bucket::new(5, 1_000_000, 5, false).expect("a bucket");
-        let looks = [(Verb::Peek, 0), (Verb::Peek, 1), (Verb::Charge, 0), (Verb::Refund, 0)];
-        let changes = [(Verb::Charge, 1), (Verb::Refund, 1), (Verb::Reset, 0)];
+        let looks = [(Verb::Peek, 0), (Verb::Peek, 1), (Verb::Charge, 0), (Verb::Report, 0), (Verb::Refund, 0)];
+        let changes = [(Verb::Charge, 1), (Verb::Report, 1), (Verb::Refund, 1), (Verb::Reset, 0)];
         let cases = looks.map(|look| (look, false)).into_iter().chain(changes.map(|change| (change, true)));
         for ((verb, cost), writes) in cases {
             let (_, written) = decide(&bucket, &mut BucketState::default(), Micros::new(1), verb, cost);
@@ -449,6 +477,9 @@ mod tests {
         assert!((0..5).all(|_| limiter.allow("alice")) && !limiter.allow("alice"));
         assert_eq!(limiter.refund("alice").expect("an answer").remaining(), Some(0), "nothing is given back");
         assert!(limiter.check(crate::Request::new("alice").cost(6)).is_err());
+        let [fits, more] = [3, 9].map(|cost| limiter.report(crate::Request::new("bob").cost(cost)).expect("an answer"));
+        let told = [fits, more].map(|decision| (decision.remaining(), decision.unrecorded()));
+        assert_eq!(told, [(Some(2), 0), (Some(0), 7)], "what fits is recorded, without debt");
         let copy = Hourly.copy(&(HOUR, 5), Micros::ZERO);
         assert_eq!(copy, (HOUR, 5));
         clock.advance(std::time::Duration::from_secs(3_600));

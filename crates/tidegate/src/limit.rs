@@ -37,7 +37,13 @@ pub struct Limit {
     capacity: u64,
     /// Only of a fixed window: it starts with its first request.
     from_first: bool,
+    /// What can be owed beyond the capacity, or [`ONE_CAPACITY`].
+    debt: u64,
 }
+
+/// A debt that was not set. Not an `Option`, which would be twice as large in every
+/// decision.
+const ONE_CAPACITY: u64 = u64::MAX;
 
 impl Limit {
     /// The largest count, burst or queue.
@@ -282,6 +288,38 @@ impl Limit {
         Ok(self.starting_with_first_request()?)
     }
 
+    /// Lets a key owe at most `debt` beyond the capacity, instead of one capacity
+    /// more. Only [`report`](crate::Limiter::report) makes debt: it charges what has
+    /// been spent already. Zero is allowed: what does not fit is then not recorded.
+    ///
+    /// # Panics
+    /// As [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn debt(self, debt: u64) -> Limit {
+        valid(self.with_debt(debt))
+    }
+
+    /// [`debt`](Limit::debt) for a number that is not a literal.
+    ///
+    /// # Errors
+    /// If it is out of bounds.
+    pub fn try_debt(self, debt: u64) -> Result<Limit, ConfigError> {
+        Ok(self.with_debt(debt)?)
+    }
+
+    /// The most that a key can owe beyond the capacity: what [`debt`](Limit::debt) set,
+    /// or one capacity more, or less where exact numbers have no room for that.
+    #[must_use]
+    pub const fn max_debt(&self) -> u64 {
+        match self.debt {
+            ONE_CAPACITY => {
+                let bound = self.debt_bound();
+                if bound < self.capacity { bound } else { self.capacity }
+            }
+            debt => debt,
+        }
+    }
+
     /// The algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> AlgorithmKind {
@@ -334,7 +372,8 @@ impl Limit {
 
     /// Refuses a sliding log that may keep more entries for a key than `bound`,
     /// for a rule of this name. It has one for each instant at which something
-    /// was admitted: as many as its count, or as a period has microseconds.
+    /// was admitted: as many as its count, or as a period has microseconds. One
+    /// that is in debt may have as many more as it owes.
     ///
     /// # Errors
     /// [`ConfigError::TooManyLogEntries`].
@@ -356,13 +395,13 @@ impl Limit {
         };
         match self.algorithm {
             AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => match self.bucket() {
-                Some(bucket) => LimitKernel::Bucket(bucket),
+                Some(bucket) => LimitKernel::Bucket(bucket.with_debt(self.max_debt())),
                 None => panic!("a limit that exists has been validated"),
             },
             AlgorithmKind::FixedWindow | AlgorithmKind::SlidingCounter => {
-                LimitKernel::Window(Window::new(self.count, self.period, style))
+                LimitKernel::Window(Window::new(self.count, self.period, style).with_debt(self.max_debt()))
             }
-            AlgorithmKind::SlidingLog => LimitKernel::Log(Log::new(self.count, self.period)),
+            AlgorithmKind::SlidingLog => LimitKernel::Log(Log::new(self.count, self.period).with_debt(self.max_debt())),
         }
     }
 
@@ -381,7 +420,7 @@ impl Limit {
         if let Some(mistake) = out_of_bounds("period in microseconds", micros, longest) {
             return Err(mistake);
         }
-        Ok(Limit { algorithm, count, period: micros as u64, capacity: count, from_first: false })
+        Ok(Limit { algorithm, count, period: micros as u64, capacity: count, from_first: false, debt: ONE_CAPACITY })
     }
 
     const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Mistake> {
@@ -392,10 +431,33 @@ impl Limit {
             return Err(mistake);
         }
         self.capacity = capacity;
-        match self.bucket() {
-            Some(_) => Ok(self),
-            None => Err(Mistake::TooSlow { burst: capacity, count: self.count, period: self.period() }),
+        match (self.bucket(), self.debt) {
+            (Some(_), ONE_CAPACITY) => Ok(self),
+            (Some(_), debt) => self.with_debt(debt),
+            (None, _) => Err(Mistake::TooSlow { burst: capacity, count: self.count, period: self.period() }),
         }
+    }
+
+    const fn with_debt(mut self, debt: u64) -> Result<Limit, Mistake> {
+        let bound = self.debt_bound();
+        if debt > bound {
+            return Err(Mistake::TooLarge { field: "debt", value: debt as u128, bound });
+        }
+        self.debt = debt;
+        Ok(self)
+    }
+
+    /// The largest debt that this limit can count exactly.
+    const fn debt_bound(&self) -> u64 {
+        let bound = match self.algorithm {
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => match self.bucket() {
+                Some(bucket) => bucket.debt_bound(),
+                None => 0,
+            },
+            AlgorithmKind::SlidingCounter => Window::new(self.count, self.period, Style::Sliding).debt_bound(),
+            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog => Limit::MAX_COUNT,
+        };
+        if bound < Limit::MAX_COUNT { bound } else { Limit::MAX_COUNT }
     }
 
     /// The same algorithm with other numbers, if they make a limit.
@@ -406,7 +468,11 @@ impl Limit {
             AlgorithmKind::LeakyBucket => limit.with_capacity("queue", AlgorithmKind::LeakyBucket, capacity).ok()?,
             AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => limit,
         };
-        Some(Limit { from_first: self.from_first, ..limit })
+        let limit = Limit { from_first: self.from_first, ..limit };
+        match self.debt {
+            ONE_CAPACITY => Some(limit),
+            debt => limit.with_debt(debt.min(limit.debt_bound())).ok(),
+        }
     }
 
     const fn starting_with_first_request(mut self) -> Result<Limit, Mistake> {
@@ -457,7 +523,7 @@ const fn valid(limit: Result<Limit, Mistake>) -> Limit {
     match limit {
         Ok(limit) => limit,
         Err(Mistake::Zero { .. }) => panic!("a limit's count, period, burst or queue is zero"),
-        Err(Mistake::TooLarge { .. }) => panic!("a limit's count, period, burst or queue is too large"),
+        Err(Mistake::TooLarge { .. }) => panic!("a limit's count, period, burst, queue or debt is too large"),
         Err(Mistake::TooSlow { .. }) => panic!("the bucket takes more than 71 years to refill"),
         Err(Mistake::NotApplicable { .. }) => panic!("the setting does not apply to this algorithm"),
     }
@@ -497,13 +563,68 @@ mod tests {
     }
 
     #[test]
+    fn debt_is_one_capacity_unless_it_is_set() {
+        let debts =
+            ["5/s", "5/s burst 9", "5/s debt 3", "5/s burst 9 debt 0", "leaky 2/s queue 4", "fixed 7/s debt 70"];
+        let debts = debts.map(|words| words.parse::<Limit>().expect("a limit"));
+        assert_eq!(debts.map(|limit| limit.max_debt()), [5, 9, 3, 0, 4, 70]);
+        assert_eq!(Limit::per_second(5).debt(3).burst(9), "5/s burst 9 debt 3".parse().expect("a limit"));
+        assert_eq!(Limit::per_second(5).debt(5).to_string(), "5/s debt 5");
+        assert_ne!(Limit::per_second(5).debt(5), Limit::per_second(5), "it has another name in a store");
+        let two = std::num::NonZeroU32::new(2).expect("not zero");
+        let shares = ["10/s", "10/s debt 3", "fixed 10/s debt 3"].map(|words| words.parse::<Limit>().expect("a limit"));
+        assert_eq!(shares.map(|limit| limit.share(two).max_debt()), [5, 3, 3]);
+        for words in ["5/s debt", "5/s debt x", "5/s debt 1 debt 1", "5/s debt 1 burst 2"] {
+            assert!(matches!(words.parse::<Limit>(), Err(ConfigError::Unreadable { .. })), "{words}");
+        }
+    }
+
+    #[test]
+    fn debt_is_bounded_by_what_can_be_counted_exactly() {
+        let bound = |words: &str| {
+            let limit: Limit = words.parse().expect("a limit");
+            let Err(ConfigError::TooLarge { field: "debt", bound, .. }) = limit.try_debt(u64::MAX) else {
+                panic!("{words} has no bound")
+            };
+            assert!(limit.try_debt(bound).is_ok() && limit.try_debt(bound + 1).is_err(), "{words}");
+            (limit, bound)
+        };
+        for words in ["fixed 5/s", "fixed 5/s from-first", "sliding-log 5/s"] {
+            assert_eq!(bound(words).1, MOST, "{words}");
+        }
+        // A bucket: every sum below 2^53, and drained within the longest horizon.
+        for words in ["5/s", "1/day", "999983/day", "7/4us burst 9", "1/3650day burst 7", "1000000000000/s"] {
+            let (limit, debt) = bound(words);
+            let of =
+                |debt| Bucket::new(limit.count, limit.period, limit.capacity, false).expect("a bucket").with_debt(debt);
+            let fits = |bucket: Bucket| {
+                let exact = bucket.ceiling() + 2 * bucket.drain() < 1 << 53;
+                exact && bucket.reach() * bucket.tick() <= 1 << 51
+            };
+            assert!(debt == MOST || fits(of(debt)) && !fits(of(debt + 1)), "{words}: {debt}");
+            assert!(fits(of(limit.max_debt())) && limit.max_debt() <= limit.capacity(), "{words}");
+        }
+        assert_eq!("1/3650day burst 7".parse::<Limit>().expect("a limit").max_debt(), 0, "seventy years is the most");
+        // A sliding counter: two windows that owe, and the count of one more.
+        for words in ["sliding 5/s", "sliding 1000000000000/s", "sliding 999983/day", "sliding 3/3650day"] {
+            let (limit, debt) = bound(words);
+            let LimitKernel::Window(window) = limit.kernel() else { panic!("a window") };
+            let weight =
+                |debt: u64| u128::from(2 * (limit.count + debt) + limit.count) * u128::from(window.period_in_ticks());
+            let is_exact = |debt| weight(debt) < 1 << 53;
+            assert!(is_exact(debt) && (debt == MOST || !is_exact(debt + 1)), "{words}: {debt}");
+            assert!(2 * limit.max_debt() >= limit.count, "{words}: half a count at least");
+        }
+    }
+
+    #[test]
     fn a_limit_means_what_its_words_say() {
         let kernels = ["2/s", "leaky 2/s", "fixed 2/s", "fixed 2/s from-first", "sliding 2/s", "sliding-log 2/s"]
             .map(|words| words.parse::<Limit>().expect("a limit").kernel());
-        let bucket = |queues| LimitKernel::Bucket(Bucket::new(2, 1_000_000, 2, queues).expect("a bucket"));
-        let window = |style| LimitKernel::Window(Window::new(2, 1_000_000, style));
+        let bucket = |queues| LimitKernel::Bucket(Bucket::new(2, 1_000_000, 2, queues).expect("a bucket").with_debt(2));
+        let window = |style| LimitKernel::Window(Window::new(2, 1_000_000, style).with_debt(2));
         let [fixed, from_first, sliding] = [Style::FixedFromEpoch, Style::FixedFromFirst, Style::Sliding].map(window);
-        let log = LimitKernel::Log(Log::new(2, 1_000_000));
+        let log = LimitKernel::Log(Log::new(2, 1_000_000).with_debt(2));
         assert_eq!(kernels, [bucket(false), bucket(true), fixed, from_first, sliding, log]);
         let resolutions = ["9/s", "999983/day", "sliding 999983/day", "sliding-log 999983/day"];
         let resolutions = resolutions.map(|words| words.parse::<Limit>().expect("a limit").resolution().as_micros());

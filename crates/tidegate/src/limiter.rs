@@ -119,6 +119,14 @@ impl<S: Store> Limiter<S> {
         self.ask(Verb::Peek, &request.into()).await
     }
 
+    /// [`report`](Limiter::report) on any store.
+    ///
+    /// # Errors
+    /// As [`check_async`](Limiter::check_async), except for the cost.
+    pub async fn report_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        self.ask(Verb::Report, &request.into()).await
+    }
+
     /// [`refund`](Limiter::refund) on any store.
     ///
     /// # Errors
@@ -305,6 +313,30 @@ impl<S: ImmediateStore> Limiter<S> {
     /// As [`check`](Limiter::check).
     pub fn peek<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.decide_now(Verb::Peek, &request.into())
+    }
+
+    /// Charges what has been spent already, whatever is left: tokens that a model
+    /// has produced, bytes that were sent. It is never refused.
+    ///
+    /// A key that owes has nothing remaining, and its waits are exact, until time has
+    /// paid the debt. A key owes at most one capacity more than the limit, or what
+    /// [`Limit::debt`](crate::Limit::debt) says; [`Decision::unrecorded`] is what was
+    /// reported beyond that.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(1_000));
+    /// let reported = limiter.report(Request::new("alice").cost(1_500))?;
+    /// assert_eq!((reported.remaining(), reported.unrecorded()), (Some(0), 0));
+    /// assert!(!limiter.allow("alice"));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`check`](Limiter::check), except that any cost is recorded.
+    pub fn report<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        self.decide_now(Verb::Report, &request.into())
     }
 
     /// Gives back what the request was charged: the latest cost that is still

@@ -50,7 +50,7 @@ pub struct Check<'a> {
 impl<'a> Check<'a> {
     /// A check that can be decided. To give back more than the meter can hold
     /// is to give back all of it: the limit may have been higher when it was
-    /// charged.
+    /// charged. A report may be of any cost.
     ///
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if the cost is above the meter's largest:
@@ -58,16 +58,17 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
         let capacity = meter.largest_cost();
-        if cost > capacity && verb != Verb::Refund {
+        if cost > capacity && matches!(verb, Verb::Charge | Verb::Peek | Verb::Reset) {
             return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name().clone() });
         }
         Ok(Check::capped(meter, key, verb, cost))
     }
 
-    /// A check of this cost, or of the meter's largest.
+    /// A check of this cost, or of the meter's largest unless it is a report.
     #[inline]
     pub(crate) fn capped(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Check<'a> {
-        Check { meter, key, verb, cost: cost.min(meter.largest_cost()), former: &[], id: None }
+        let cost = if verb == Verb::Report { cost } else { cost.min(meter.largest_cost()) };
+        Check { meter, key, verb, cost, former: &[], id: None }
     }
 
     /// The same check, of a limit that replaced others: what the key used of
@@ -90,8 +91,8 @@ impl<'a> Check<'a> {
     #[must_use]
     #[inline]
     pub fn with_id(self, id: RequestId<'a>) -> Check<'a> {
-        // Whoever changes nothing can do it twice.
-        let id = Some(id).filter(|_| matches!(self.verb, Verb::Charge | Verb::Refund));
+        // Only a verb that adds or subtracts needs an id.
+        let id = Some(id).filter(|_| matches!(self.verb, Verb::Charge | Verb::Report | Verb::Refund));
         Check { id, ..self }
     }
 
@@ -123,7 +124,7 @@ impl<'a> Check<'a> {
         self.verb
     }
 
-    /// Of how much; never above the meter's largest cost.
+    /// Of how much; never above the meter's largest cost, unless it is a report.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {

@@ -5,6 +5,7 @@
 //! believes, `tests/twin.rs` and `tests/conformance.rs` of `tidegate-redis` show.
 
 mod account;
+mod debt;
 mod expiry;
 mod heal;
 pub(crate) mod host;

@@ -49,7 +49,6 @@ pub struct EnvoyLimiter<S = MemoryStore> {
     /// Former limits of descriptors. Held while the files change.
     history: Mutex<History>,
     store: Fallback<S>,
-    spends_the_rest: bool,
 }
 
 impl<S: Store> EnvoyLimiter<S> {
@@ -57,7 +56,7 @@ impl<S: Store> EnvoyLimiter<S> {
     pub fn new(mut config: EnvoyConfig, store: S) -> EnvoyLimiter<S> {
         config.make_meters(&History::new());
         let (config, history) = (RwLock::new(Arc::new(config)), Mutex::default());
-        EnvoyLimiter { config, history, store: Fallback::new(store), spends_the_rest: false }
+        EnvoyLimiter { config, history, store: Fallback::new(store) }
     }
 
     /// Says what answers when the store cannot. Without this, the caller gets
@@ -65,16 +64,6 @@ impl<S: Store> EnvoyLimiter<S> {
     #[must_use]
     pub fn on_failure(self, mode: FailureMode) -> EnvoyLimiter<S> {
         EnvoyLimiter { store: self.store.on_failure(mode), ..self }
-    }
-
-    /// Lets a limit that refuses a charge lose what it has left, as in the
-    /// reference service, where refused hits count too. For hits that are told
-    /// when the work is done already, such as Envoy's `apply_on_stream_done`:
-    /// otherwise those that do not fit would cost nothing.
-    #[must_use]
-    pub fn spending_the_rest(mut self) -> EnvoyLimiter<S> {
-        self.spends_the_rest = true;
-        self
     }
 
     /// What it decides by.
@@ -135,12 +124,9 @@ impl<S: Store> EnvoyLimiter<S> {
         let mut refused = plan.is_refused();
         self.ask(&mut plan.accounts, Turn::Together, if refused { Carry::Nothing } else { Carry::Out }).await?;
         refused |= plan.is_refused_together();
-        if !refused && !Arc::ptr_eq(config, &self.config()) && !plan.gives_back() {
+        if !refused && !Arc::ptr_eq(config, &self.config()) && !plan.is_final() {
             self.give_back(&plan.accounts).await;
             return Ok(None);
-        }
-        if refused && self.spends_the_rest {
-            self.spend_the_rest(&mut plan.accounts).await;
         }
         let carry = if refused { Carry::Nothing } else { Carry::Out };
         for account in &mut plan.accounts {
@@ -179,22 +165,6 @@ impl<S: Store> EnvoyLimiter<S> {
         let checks: Vec<Check<'_>> = checks.collect();
         if !checks.is_empty() {
             let _ = self.store.decide(&checks, &mut vec![Verdict::default(); checks.len()]).await;
-        }
-    }
-
-    /// Takes all that is left from those that have refused, as far as the store
-    /// can: they have refused all the same.
-    async fn spend_the_rest(&self, accounts: &mut [Account<'_>]) {
-        for account in accounts {
-            if account.turn != Turn::Together || !account.refuses() || account.verdict.degraded {
-                continue;
-            }
-            let Some(check) = account.check_of(Verb::Charge, account.verdict.remaining) else { continue };
-            // Someone else may have taken some of it: then that was spent.
-            let mut verdicts = [Verdict::default()];
-            if self.store.decide(&[check], &mut verdicts).await.is_ok() {
-                account.verdict.remaining = verdicts[0].remaining;
-            }
         }
     }
 }

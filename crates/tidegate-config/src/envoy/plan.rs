@@ -69,6 +69,7 @@ pub(super) struct Account<'c> {
     pub(super) turn: Turn,
     peeks: bool,
     charge: u64,
+    report: u64,
     refund: u64,
     pub(super) verdict: Verdict,
 }
@@ -150,15 +151,16 @@ impl<'c> Plan<'c> {
             }
             None => {
                 // A shadow whose store fails has nothing against the request.
-                let (charge, refund, verdict) = (0, 0, Verdict { allowed: true, ..Verdict::default() });
-                let former = Vec::new();
-                self.accounts.push(Account { meter, former, key, turn, peeks, charge, refund, verdict });
+                let (charge, report, refund) = (0, 0, 0);
+                let (former, verdict) = (Vec::new(), Verdict { allowed: true, ..Verdict::default() });
+                self.accounts.push(Account { meter, former, key, turn, peeks, charge, report, refund, verdict });
                 self.accounts.len() - 1
             }
         };
         let account = &mut self.accounts[place];
         match hits {
             Hits::Charge(hits) => account.charge = account.charge.saturating_add(hits),
+            Hits::Report(hits) => account.report = account.report.saturating_add(hits),
             Hits::Refund(hits) => account.refund = account.refund.saturating_add(hits),
             Hits::Peek => account.charge = 1,
         }
@@ -174,9 +176,10 @@ impl<'c> Plan<'c> {
         }
     }
 
-    /// Whether anything was given back, which cannot be given back again.
-    pub(super) fn gives_back(&self) -> bool {
-        self.accounts.iter().any(|account| account.asks().0 == Verb::Refund)
+    /// Whether anything was given back, which cannot be given back again, or reported,
+    /// which counts on when it moves.
+    pub(super) fn is_final(&self) -> bool {
+        self.accounts.iter().any(|account| matches!(account.asks().0, Verb::Refund | Verb::Report))
     }
 
     /// Whether it is clear already that the request is refused.
@@ -198,7 +201,7 @@ impl<'c> Plan<'c> {
     fn refuses(&self, line: &Line<'_>) -> bool {
         match line.setting {
             None | Some(Setting::Unlimited) => false,
-            Some(Setting::Blocked) => !matches!(line.hits, Hits::Refund(_)),
+            Some(Setting::Blocked) => !matches!(line.hits, Hits::Report(_) | Hits::Refund(_)),
             Some(Setting::Limit(_)) => self.account_of(line).is_some_and(|account| match account.turn {
                 // It has not been asked yet.
                 Turn::Together => account.is_hopeless(),
@@ -208,15 +211,15 @@ impl<'c> Plan<'c> {
     }
 
     pub(super) fn status(&self, line: &Line<'_>, now: Micros) -> Status {
-        let Verdict { remaining, retry_after, reset_after, degraded, .. } = match (line.setting, self.account_of(line))
-        {
-            (Some(Setting::Limit(limit)), Some(account)) => account.verdict_by(limit),
-            (_, Some(account)) => account.verdict,
-            (None | Some(Setting::Unlimited | Setting::Limit(_)), None) => {
-                Verdict { remaining: u64::MAX, ..Verdict::default() }
-            }
-            (Some(Setting::Blocked), None) => Verdict::default(),
-        };
+        let Verdict { remaining, retry_after, reset_after, degraded, unrecorded, .. } =
+            match (line.setting, self.account_of(line)) {
+                (Some(Setting::Limit(limit)), Some(account)) => account.verdict_by(limit),
+                (_, Some(account)) => account.verdict,
+                (None | Some(Setting::Unlimited | Setting::Limit(_)), None) => {
+                    Verdict { remaining: u64::MAX, ..Verdict::default() }
+                }
+                (Some(Setting::Blocked), None) => Verdict::default(),
+            };
         let hopeless = self.account_of(line).is_none_or(Account::is_hopeless);
         let refuses = match self.account_of(line) {
             Some(account) => account.refuses(),
@@ -239,6 +242,7 @@ impl<'c> Plan<'c> {
             shadow: line.role == Role::Shadow,
             shadow_refuses: refuses && line.role == Role::Shadow,
             degraded,
+            unrecorded,
             metadata: line.metadata.cloned(),
         }
     }
@@ -250,17 +254,21 @@ impl<'c> Account<'c> {
         self.former = others.map(|(meter, until)| Former { meter, until: *until }).collect();
     }
 
-    /// What comes of charges and refunds together.
+    /// What comes of charges, reports and refunds together. What is reported beside a
+    /// charge is charged with it.
     pub(super) fn asks(&self) -> (Verb, u64) {
-        match self.charge.checked_sub(self.refund) {
+        let spent = self.charge.saturating_add(self.report);
+        match spent.checked_sub(self.refund) {
+            Some(cost) if self.charge == 0 && self.report > 0 => (Verb::Report, cost),
             Some(cost) => (Verb::Charge, cost),
-            None => (Verb::Refund, (self.refund - self.charge).min(self.meter.capacity())),
+            None => (Verb::Refund, (self.refund - spent).min(self.meter.capacity())),
         }
     }
 
     /// Whether no waiting would help.
     fn is_hopeless(&self) -> bool {
-        self.asks().1 > self.meter.capacity()
+        let (verb, cost) = self.asks();
+        verb == Verb::Charge && cost > self.meter.capacity()
     }
 
     /// What it says to a descriptor whose limit may be wider than that which decides.
@@ -271,7 +279,7 @@ impl<'c> Account<'c> {
 
     pub(super) fn refuses(&self) -> bool {
         match self.asks() {
-            (Verb::Refund, _) => false,
+            (Verb::Report | Verb::Refund, _) => false,
             _ => self.is_hopeless() || !self.verdict.allowed,
         }
     }
@@ -279,7 +287,7 @@ impl<'c> Account<'c> {
     pub(super) fn check(&self, carry: Carry) -> Option<Check<'_>> {
         let (verb, cost) = self.asks();
         let verb = if self.peeks || carry == Carry::Nothing || self.is_hopeless() { Verb::Peek } else { verb };
-        self.check_of(verb, cost.min(self.meter.capacity()))
+        self.check_of(verb, if verb == Verb::Report { cost } else { cost.min(self.meter.capacity()) })
     }
 
     pub(super) fn check_of(&self, verb: Verb, cost: u64) -> Option<Check<'_>> {

@@ -46,6 +46,8 @@ pub enum Hits {
     Charge(u64),
     /// Whether one more hit would pass, without charging any.
     Peek,
+    /// To be charged so many that are spent already, even into debt.
+    Report(u64),
     /// To be given back so many.
     Refund(u64),
 }
@@ -90,6 +92,8 @@ pub struct Status {
     pub shadow_refuses: bool,
     /// Whether a stand-in answered, because the store did not.
     pub degraded: bool,
+    /// What was reported and is not recorded, because all is owed that can be.
+    pub unrecorded: u64,
     /// What the file wants Envoy to be told if this passes.
     pub metadata: Option<Arc<Metadata>>,
 }

@@ -182,7 +182,7 @@ impl<S: Store> Lender<S> {
                     Taking::Short(_) | Taking::None => None,
                 },
                 Verb::Peek => self.ledger.peek(name, check.cost(), now),
-                Verb::Charge | Verb::Refund | Verb::Reset => None,
+                Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset => None,
             });
             let Some(verdict) = verdict else {
                 for (check, borrower) in checks[..index].iter().zip(borrowers.iter().flatten()) {

@@ -266,7 +266,7 @@ fn verb(check: &Check<'_>, intent: Intent) -> Verb {
     match (intent, check.verb()) {
         (Intent::CarryOut | Intent::Withhold, verb) => verb,
         (Intent::TakeBack, Verb::Charge) => Verb::Refund,
-        (Intent::TakeBack, Verb::Peek | Verb::Refund | Verb::Reset) => Verb::Peek,
+        (Intent::TakeBack, Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset) => Verb::Peek,
     }
 }
 

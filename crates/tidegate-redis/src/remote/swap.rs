@@ -110,7 +110,7 @@ impl<'a> Member<'a> {
                     (kept, cost) = former.meter.give_back_encoded(&rest.bytes, now, cost).ok_or_else(garbled)?;
                     kept
                 }
-                Verb::Charge | Verb::Peek => rest,
+                Verb::Charge | Verb::Report | Verb::Peek => rest,
             });
         }
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {

@@ -22,6 +22,10 @@ use crate::store::AnyStore;
 /// Descriptors that one request may have: each is a lock held, or a key sent.
 const MOST_DESCRIPTORS: usize = 100;
 
+/// The entry by which a descriptor says that its hits are spent already. Envoy's protocol
+/// does not tell a call of `apply_on_stream_done` from any other. It is no part of the key.
+const REPORT: (&str, &str) = ("tidegate", "report");
+
 /// What a request comes to, though whoever asks may go away meanwhile: what was
 /// charged for some of several descriptors is to be given back all the same.
 pub(super) async fn answer_to_the_end(
@@ -91,7 +95,10 @@ fn read_one<'r>(
     descriptor: &'r RateLimitDescriptor,
     place: usize,
 ) -> Result<Asked<'r>, Problem> {
-    let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect();
+    let mut entries: Vec<(&str, &str)> =
+        descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect();
+    let is_report = entries.contains(&REPORT);
+    entries.retain(|entry| *entry != REPORT);
     // On the wire of a request, none cannot be told from zero.
     let hits = match (descriptor.hits_addend, request.hits_addend) {
         (Some(hits), _) => hits,
@@ -99,6 +106,7 @@ fn read_one<'r>(
         (None, hits) => hits.into(),
     };
     let hits = match (hits, descriptor.is_negative_hits) {
+        (hits, false) if is_report => Hits::Report(hits),
         (0, _) => Hits::Peek,
         (hits, false) => Hits::Charge(hits),
         (hits, true) => Hits::Refund(hits),

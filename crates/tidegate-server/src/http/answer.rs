@@ -36,6 +36,9 @@ pub(super) struct Answer {
     reset_after_us: Option<u64>,
     delay_us: u64,
     degraded: bool,
+    /// Only of a report that does not fit below the bound of debt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unrecorded: Option<u64>,
 }
 
 impl From<&Decision> for Answer {
@@ -49,6 +52,7 @@ impl From<&Decision> for Answer {
             reset_after_us: decision.reset_after().map(micros),
             delay_us: micros(decision.delay()),
             degraded: decision.is_degraded(),
+            unrecorded: Some(decision.unrecorded()).filter(|units| *units > 0),
         }
     }
 }
@@ -78,7 +82,12 @@ impl Answer {
                 None => json.extend_from_slice(b"null"),
             }
         }
-        json.extend_from_slice(if self.degraded { br#","degraded":true}"# } else { br#","degraded":false}"# });
+        json.extend_from_slice(if self.degraded { br#","degraded":true"# } else { br#","degraded":false"# });
+        if let Some(unrecorded) = self.unrecorded {
+            json.extend_from_slice(br#","unrecorded":"#);
+            json.extend_from_slice(itoa::Buffer::new().format(unrecorded).as_bytes());
+        }
+        json.push(b'}');
         json
     }
 }
@@ -220,6 +229,7 @@ mod tests {
                     reset_after_us: number(3),
                     delay_us: number(4).unwrap_or(0),
                     degraded,
+                    unrecorded: number(5),
                 };
                 let written = String::from_utf8(answer.to_json()).unwrap();
                 assert_eq!(written, serde_json::to_string(&answer).unwrap());

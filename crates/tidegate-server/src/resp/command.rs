@@ -23,7 +23,7 @@ impl Kind {
     #[must_use]
     pub fn right(self) -> Option<Right> {
         match self {
-            Kind::Throttle(_) | Kind::Ask(Verb::Charge | Verb::Peek) => Some(Right::Check),
+            Kind::Throttle(_) | Kind::Ask(Verb::Charge | Verb::Peek | Verb::Report) => Some(Right::Check),
             Kind::Ask(Verb::Refund | Verb::Reset) | Kind::Explain => Some(Right::Manage),
             Kind::Talk(_) | Kind::Transaction(_) => None,
         }
@@ -171,6 +171,7 @@ pub const COMMANDS: &[Command] = &[
         "Charges a request if all limits of the policy let it pass",
     ),
     question("tidegate.peek", Kind::Ask(Verb::Peek), READ, "Says what a check would answer, without charging"),
+    question("tidegate.report", Kind::Ask(Verb::Report), WRITE, "Charges what is spent already, even into debt"),
     question("tidegate.refund", Kind::Ask(Verb::Refund), WRITE, "Gives back what a request was charged"),
     question("tidegate.reset", Kind::Ask(Verb::Reset), WRITE, "Forgets what a request's keys were charged"),
     question("tidegate.explain", Kind::Explain, READ, "Says in words what every rule makes of a request"),

@@ -186,7 +186,7 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 pub fn write_decision(decision: &Decision, replies: &mut Replies) {
     let micros = |time: std::time::Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    replies.map(8);
+    replies.map(if decision.unrecorded() > 0 { 9 } else { 8 });
     replies.bulk(b"allowed");
     replies.boolean(decision.is_allowed());
     replies.bulk(b"rule");
@@ -206,6 +206,10 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
     integer("delay_us", Some(micros(decision.delay())));
     replies.bulk(b"degraded");
     replies.boolean(decision.is_degraded());
+    if decision.unrecorded() > 0 {
+        replies.bulk(b"unrecorded");
+        replies.integer(signed(decision.unrecorded()));
+    }
 }
 
 /// Writes why there is no decision. The first word tells a client what to do:

@@ -52,15 +52,19 @@ impl Client {
 }
 
 /// A request of descriptors in short: `user=a path=/b`, with `+3` to be charged
-/// three, `?` to peek, `-2` for a refund of two, `@10/2` for a limit of ten in
+/// three, `?` to peek, `!3` to report three, `-2` for a refund of two, `@10/2` for a limit of ten in
 /// the second unit, which is a minute.
 pub(crate) fn request(domain: &str, descriptors: &[&str]) -> RateLimitRequest {
     let descriptors = descriptors.iter().map(|text| {
-        let (entries, hits) = parse(text);
+        let (mut entries, hits) = parse(text);
         let (hits_addend, is_negative_hits) = match hits {
             Hits::Charge(1) if !text.contains('+') => (None, false),
             Hits::Charge(hits) => (Some(hits), false),
             Hits::Peek => (Some(0), false),
+            Hits::Report(hits) => {
+                entries.push(("tidegate", "report"));
+                (Some(hits), false)
+            }
             Hits::Refund(hits) => (Some(hits), true),
         };
         let limit = text.split(' ').find_map(|word| word.strip_prefix('@')).map(|limit| {
@@ -82,6 +86,8 @@ pub(crate) fn parse(text: &str) -> (Vec<(&str, &str)>, Hits) {
             hits = Hits::Charge(number.parse().unwrap());
         } else if let Some(number) = word.strip_prefix('-') {
             hits = Hits::Refund(number.parse().unwrap());
+        } else if let Some(number) = word.strip_prefix('!') {
+            hits = Hits::Report(number.parse().unwrap());
         } else if !word.starts_with('@') {
             entries.push(word.split_once('=').unwrap());
         }

@@ -26,7 +26,7 @@ fn commands_are_answered_as_redis_answers_them() {
         ("CLIENT SETINFO LIB-NAME test", status("OK")),
         ("client setinfo lib-ver 1.0", status("OK")),
         ("CLIENT NO-EVICT ON", status("OK")),
-        ("COMMAND COUNT", Reply::Integer(22)),
+        ("COMMAND COUNT", Reply::Integer(23)),
         ("COMMAND GETKEYS CL.THROTTLE alice 1 1 1", Reply::Array(vec![bulk("alice")])),
         ("COMMAND GETKEYS WATCH a b", Reply::Array(vec![bulk("a"), bulk("b")])),
         ("RESET", status("RESET")),

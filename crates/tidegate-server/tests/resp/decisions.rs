@@ -119,7 +119,8 @@ fn fields(decision: &Decision) -> Vec<(String, Reply)> {
         ("delay_us", micros(decision.delay())),
         ("degraded", Reply::Integer(i64::from(decision.is_degraded()))),
     ];
-    fields.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    let unrecorded = Some(("unrecorded", number(decision.unrecorded()))).filter(|_| decision.unrecorded() > 0);
+    fields.into_iter().chain(unrecorded).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn pairs(reply: &Reply) -> Vec<(String, Reply)> {
@@ -143,11 +144,14 @@ fn tidegate_check_answers_as_the_library_does() {
         server.clock.advance(Duration::from_micros(next(90_000)));
         let user = ["alice", "bob", "carol"][next(3) as usize];
         let endpoint = ["/orders", "/orders/7", "/"][next(3) as usize];
-        let (verb, cost) = (["CHECK", "CHECK", "CHECK", "PEEK", "REFUND", "RESET"][next(6) as usize], next(4));
+        let verb = ["CHECK", "CHECK", "CHECK", "PEEK", "REPORT", "REFUND", "RESET"][next(7) as usize];
+        // Now and then more than can be owed.
+        let cost = if verb == "REPORT" && next(4) == 0 { 1_000 } else { next(4) };
         let request = Request::user(user).with("endpoint", endpoint).cost(cost);
         let expected = match verb {
             "CHECK" => library.check(request),
             "PEEK" => library.peek(request),
+            "REPORT" => library.report(request),
             "REFUND" => library.refund(request).map(Decision::from),
             _ => library.reset(request).map(Decision::from),
         };

@@ -137,7 +137,7 @@ async fn the_policy_decides_as_in_the_library() {
         running.clock.set(Micros::new(now));
         let domain = random.choose(&["edge", "other"]);
         let (user, path) = (random.choose(&["alice", "bob", "mallory"]), random.choose(&["/a", "/b"]));
-        let hits = random.choose(&["", " +1", " +2", " ?", " -1", " +5", " +100"]);
+        let hits = random.choose(&["", " +1", " +2", " ?", " -1", " +5", " +100", " !2"]);
         let with_path = random.percent(60);
         let text = if with_path { format!("user={user} path={path}{hits}") } else { format!("user={user}{hits}") };
         let response = running.ask(domain, &[&text]).await;
@@ -148,6 +148,7 @@ async fn the_policy_decides_as_in_the_library() {
         let decided = match hits {
             " ?" => library.peek(asked),
             " -1" => library.refund(asked).map(Decision::from),
+            " !2" => library.report(asked.cost(2)),
             " +2" => library.check(asked.cost(2)),
             " +5" => library.check(asked.cost(5)),
             " +100" => library.check(asked.cost(100)),
@@ -155,7 +156,10 @@ async fn the_policy_decides_as_in_the_library() {
         };
         let [status] = &response.statuses[..] else { panic!("one status") };
         match decided {
-            Ok(decision) => same(&response, status, &decision, hits == " -1", &format!("step {step}: {text}")),
+            Ok(decision) => {
+                let is_final = matches!(hits, " -1" | " !2");
+                same(&response, status, &decision, is_final, &format!("step {step}: {text}"));
+            }
             Err(_) => {
                 assert_eq!(status.code(), Limit::OverLimit, "step {step}: what cannot pass is refused, not an error");
                 assert_eq!(until_reset(status), None, "step {step}: no waiting helps");
@@ -167,8 +171,8 @@ async fn the_policy_decides_as_in_the_library() {
     assert!(running.server.drain().await);
 }
 
-fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: &Decision, refund: bool, step: &str) {
-    let passes = decision.is_allowed() || refund;
+fn same(response: &RateLimitResponse, status: &DescriptorStatus, decision: &Decision, is_final: bool, step: &str) {
+    let passes = decision.is_allowed() || is_final;
     assert_eq!(status.code() == Limit::Ok, passes, "{step}");
     assert_eq!(response.overall_code(), status.code(), "{step}");
     if decision.is_unlimited() {
@@ -209,7 +213,7 @@ async fn files_decide_as_in_the_library() {
                     "what=x",
                     "user=alice path=/a",
                 ]);
-                format!("{entries}{}", random.choose(&["", "", " +2", " ?", " -1", " +9"]))
+                format!("{entries}{}", random.choose(&["", "", " +2", " ?", " -1", " +9", " !2"]))
             })
             .collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

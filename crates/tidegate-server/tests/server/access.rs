@@ -11,8 +11,9 @@ const KEY: &str = r#"{"key": "alice", "limit": "5/h"}"#;
 const ENVOY: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}"#;
 
 /// A path, a body if it is posted, and the right that it needs.
-const PATHS: [(&str, Option<&str>, &str); 18] = [
+const PATHS: [(&str, Option<&str>, &str); 19] = [
     ("/v1/check", Some(KEY), "check"),
+    ("/v1/report", Some(KEY), "check"),
     ("/v1/peek", Some(KEY), "check"),
     ("/v1/acquire", Some(r#"{"key": "bob", "limit": "9999/h", "patience_ms": 0}"#), "check"),
     ("/json", Some(ENVOY), "check"),

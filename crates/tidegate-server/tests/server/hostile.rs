@@ -188,7 +188,7 @@ fn questions_with_bytes_changed_at_random_are_answered_one_way_or_the_other() {
                 body.push(b'{');
             }
         }
-        let path = random.choose(&["check", "peek", "refund", "reset", "acquire", "explain"]);
+        let path = random.choose(&["check", "peek", "report", "refund", "reset", "acquire", "explain"]);
         let head = format!("POST /v1/{path} HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n", body.len());
         connection.send(&[head.as_bytes(), &body].concat()).unwrap();
         let answer = connection.answer().unwrap();

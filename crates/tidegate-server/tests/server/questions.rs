@@ -94,6 +94,30 @@ fn peek_refund_and_reset_do_what_they_say() {
 }
 
 #[test]
+fn a_report_is_never_refused_and_says_what_is_not_recorded() {
+    let server = Running::start(&[]);
+    let ask = |verb: &str, cost: u64| {
+        let body = format!(r#"{{"key": "alice", "limit": "10/d debt 5", "cost": {cost}}}"#);
+        post(&server.url(&format!("/v1/{verb}")), &body)
+    };
+    let reported = ask("report", 12);
+    assert_eq!((reported.status, reported.json()["allowed"].as_bool()), (200, Some(true)), "{reported:?}");
+    assert_eq!((&reported.json()["remaining"], reported.json().get("unrecorded")), (&0.into(), None));
+    let refused = ask("check", 1);
+    assert_eq!(refused.status, 429);
+    // Two are owed, and one more must come: a tenth of a day each.
+    let wait = refused.json()["retry_after_us"].as_u64().unwrap();
+    assert!((25_800_000_000..=25_920_000_000).contains(&wait), "{wait}");
+    let more = ask("report", 100);
+    assert_eq!((more.status, more.json()["unrecorded"].as_u64()), (200, Some(97)));
+    let batch = r#"[{"key": "bob", "limit": "3/d", "cost": 4}, {"key": "carol", "limit": "3/d", "cost": 9}]"#;
+    let answers = post(&server.url("/v1/report"), batch);
+    assert_eq!(answers.status, 200);
+    assert_eq!((&answers.json()[0].get("unrecorded"), &answers.json()[1]["unrecorded"]), (&None, &3.into()));
+    assert_eq!(ask("refund", 10).json()["remaining"], 5, "all that can be owed, less ten");
+}
+
+#[test]
 fn a_request_with_an_id_is_charged_once() {
     let server = Running::start(&[]);
     let check = |cost: u64| {

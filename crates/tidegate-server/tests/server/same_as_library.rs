@@ -45,6 +45,7 @@ fn over_http(connection: &mut Connection, step: &Step, limit: Option<&str>) -> A
     let (path, cost) = match step.action {
         Action::Charge(cost) => ("/v1/check", cost),
         Action::Peek(cost) => ("/v1/peek", cost),
+        Action::Report(cost) => ("/v1/report", cost),
         Action::Refund(cost) => ("/v1/refund", cost),
         Action::Reset => ("/v1/reset", 0),
     };

@@ -50,6 +50,11 @@ pub fn a_request_with_an_id_is_charged_once<S: Store>(make: &impl Fn() -> (S, Ma
         let given = |id| bench.decide(&[alice.check(Verb::Refund, 1).with_id(id)])[0];
         let (first, again) = (given(ID), given(ID));
         assert_eq!(again, Verdict { repeated: true, ..first }, "{limit}: a refund");
+        // So is a report, whatever of it was not recorded.
+        let reported = || bench.decide(&[bob.check(Verb::Report, 100).with_id(ID)])[0];
+        let (first, again) = (reported(), reported());
+        assert!(first.unrecorded > 0 && !first.repeated, "{limit}");
+        assert_eq!(again, Verdict { repeated: true, ..first }, "{limit}: a report");
     }
 }
 

@@ -84,8 +84,9 @@ pub fn a_reset_forgets_everything<S: Store>(make: &impl Fn() -> (S, ManualClock)
         let bench = Bench::new(make);
         let (used, new) = (bench.account(limit, "used"), bench.account(limit, "new"));
         used.exhaust();
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated: _ } = used.reset();
-        assert!(allowed && !degraded, "{limit}");
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated: _, unrecorded } =
+            used.reset();
+        assert!(allowed && !degraded && unrecorded == 0, "{limit}");
         assert_eq!(remaining, limit.capacity(), "{limit}");
         assert_eq!([retry_after, reset_after, delay], [Micros::ZERO; 3], "{limit}");
         for cost in [1, 2, limit.capacity()] {

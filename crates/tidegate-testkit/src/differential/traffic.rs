@@ -127,9 +127,12 @@ impl Subject {
         let (capacity, remaining) = (self.limit.capacity(), self.last.remaining);
         let cost = match (verb, random.within(0..=99)) {
             (Verb::Reset, _) => 0,
-            (Verb::Charge | Verb::Peek | Verb::Refund, 0..3) => 0,
-            (Verb::Charge | Verb::Peek | Verb::Refund, 3..18) => self.last_cost,
-            (Verb::Refund, _) => random.magnitude(1..=capacity),
+            (Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund, 0..3) => 0,
+            (Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund, 3..18) => self.last_cost,
+            // All that is left and some more, all that can be owed, and more than that.
+            (Verb::Report, 18..40) => return remaining.saturating_add(random.within(0..=capacity)),
+            (Verb::Report, 40..50) => return random.magnitude(1..=u64::MAX),
+            (Verb::Report | Verb::Refund, _) => random.magnitude(1..=capacity),
             // A large limit is never used up by small costs.
             (Verb::Charge | Verb::Peek, 18..50) if mood == Mood::Pressing && capacity > 20 => {
                 remaining + random.within(0..=1)
@@ -169,7 +172,8 @@ pub(super) fn first_instant(random: &mut Random) -> Micros {
 /// What to do: mostly to charge.
 pub(super) fn verb(random: &mut Random) -> Verb {
     match random.within(0..=99) {
-        0..87 => Verb::Charge,
+        0..82 => Verb::Charge,
+        82..87 => Verb::Report,
         87..93 => Verb::Peek,
         93..98 => Verb::Refund,
         _ => Verb::Reset,

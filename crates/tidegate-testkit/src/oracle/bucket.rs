@@ -24,9 +24,9 @@ impl Bucket {
 impl Account for Bucket {
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
         let refill = Ratio::from(at.terms.capacity) / at.terms.rate;
-        let horizon = refill.ceil();
-        let grace = horizon.max(ceil_div(LEAST_GRACE, at.terms.tick));
-        if self.empty_at.floor() <= at.tick() + horizon + grace {
+        let grace = refill.ceil().max(ceil_div(LEAST_GRACE, at.terms.tick));
+        let reach = (Ratio::from(at.terms.ceiling) / at.terms.rate).ceil();
+        if self.empty_at.floor() <= at.tick() + reach + grace {
             return None;
         }
         Some(Box::new(Bucket { empty_at: Ratio::from(at.tick()) + refill }))
@@ -48,6 +48,16 @@ impl Account for Bucket {
 
     fn charge(&mut self, at: Moment<'_>, cost: i128) {
         self.empty_at = Ratio::from(at.tick()) + (self.level(at) + Ratio::from(cost)) / at.terms.rate;
+    }
+
+    fn report(&mut self, at: Moment<'_>, cost: i128) -> i128 {
+        let level = self.level(at);
+        let room = (Ratio::from(at.terms.ceiling) - level).max(Ratio::ZERO);
+        if room > Ratio::ZERO {
+            let taken = Ratio::from(cost).min(room);
+            self.empty_at = Ratio::from(at.tick()) + (level + taken) / at.terms.rate;
+        }
+        (cost - room.floor()).max(0)
     }
 
     fn refund(&mut self, at: Moment<'_>, cost: i128) {

@@ -92,6 +92,13 @@ impl Account for Counter {
         self.current += cost;
     }
 
+    fn report(&mut self, at: Moment<'_>, cost: i128) -> i128 {
+        *self = self.rolled(at);
+        let taken = cost.min((at.terms.ceiling - self.current).max(0));
+        self.current += taken;
+        cost - taken
+    }
+
     fn refund(&mut self, at: Moment<'_>, cost: i128) {
         *self = self.rolled(at);
         let from_current = cost.min(self.current);

@@ -48,13 +48,20 @@ impl Account for Fixed {
         self.current += cost;
     }
 
+    fn report(&mut self, at: Moment<'_>, cost: i128) -> i128 {
+        *self = self.rolled(at);
+        let taken = cost.min((at.terms.ceiling - self.current).max(0));
+        self.current += taken;
+        cost - taken
+    }
+
     fn refund(&mut self, at: Moment<'_>, cost: i128) {
         *self = self.rolled(at);
         self.current -= cost.min(self.current);
     }
 
     fn remaining(&self, at: Moment<'_>) -> i128 {
-        at.terms.count - self.rolled(at).current
+        (at.terms.count - self.rolled(at).current).max(0)
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {

@@ -66,6 +66,14 @@ impl Account for Log {
         self.entries.push(Entry { at: time, cost });
     }
 
+    fn report(&mut self, at: Moment<'_>, cost: i128) -> i128 {
+        let taken = cost.min((at.terms.ceiling - self.used(at)).max(0));
+        if taken > 0 {
+            self.charge(at, taken);
+        }
+        cost - taken
+    }
+
     fn refund(&mut self, at: Moment<'_>, cost: i128) {
         self.entries = self.counting(at).collect();
         let mut owed = cost;
@@ -80,7 +88,7 @@ impl Account for Log {
     }
 
     fn remaining(&self, at: Moment<'_>) -> i128 {
-        at.terms.count - self.used(at)
+        (at.terms.count - self.used(at)).max(0)
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {

@@ -83,7 +83,7 @@ impl Answer {
 /// The whole of a verdict.
 impl From<Verdict> for Answer {
     fn from(verdict: Verdict) -> Answer {
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded: _, repeated: _ } = verdict;
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, .. } = verdict;
         match allowed {
             true => Answer::Allow { remaining, delay, reset_after: Some(reset_after) },
             false => Answer::Wait { retry_after, remaining: Some(remaining), reset_after: Some(reset_after) },

@@ -34,7 +34,7 @@ pub enum TraceError {
 }
 
 const A_LIMIT: &str = "a line such as `limit 5/10s` before the first request";
-const A_VERB: &str = "a cost, peek, refund or reset";
+const A_VERB: &str = "a cost, peek, report, refund or reset";
 const A_COST: &str = "a cost: a whole number";
 const AN_ANSWER: &str = "allow, wait or impossible";
 const THE_END: &str = "the end of the line";
@@ -136,6 +136,7 @@ impl Words {
         let word = self.next(A_VERB)?;
         Ok(match word.text.as_str() {
             "peek" => Action::Peek(self.number(A_COST)?),
+            "report" => Action::Report(self.number(A_COST)?),
             "refund" => Action::Refund(self.number(A_COST)?),
             "reset" => Action::Reset,
             cost => Action::Charge(self.to_number(A_VERB, cost)?),

@@ -113,6 +113,7 @@ impl Step {
         let (verb, cost) = match self.action {
             Action::Charge(cost) => (Verb::Charge, cost),
             Action::Peek(cost) => (Verb::Peek, cost),
+            Action::Report(cost) => (Verb::Report, cost),
             Action::Refund(cost) => (Verb::Refund, cost),
             Action::Reset => (Verb::Reset, 0),
         };

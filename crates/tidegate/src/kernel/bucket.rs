@@ -18,6 +18,8 @@ pub struct Bucket {
     scale: u64,
     /// The level of a full bucket: burst x scale.
     full: u64,
+    /// The highest level of a bucket in debt.
+    ceiling: u64,
     /// Ticks in which a full bucket drains, rounded up.
     horizon: u64,
     /// Microseconds in a tick: 1 unless the numbers would not fit.
@@ -56,10 +58,37 @@ impl Bucket {
                 if horizon as u128 * tick as u128 > LONGEST_HORIZON as u128 {
                     return None;
                 }
-                return Some(Bucket { drain, scale, full, horizon, tick, queues });
+                return Some(Bucket { drain, scale, full, ceiling: full, horizon, tick, queues });
             }
             tick *= 10;
         }
+    }
+
+    /// The same bucket, of which as many units more can be owed: at most
+    /// [`debt_bound`](Bucket::debt_bound).
+    pub(crate) const fn with_debt(self, debt: u64) -> Bucket {
+        Bucket { ceiling: self.full + debt * self.scale, ..self }
+    }
+
+    /// The most units that can be owed with every sum exact, and drained away in
+    /// the longest horizon.
+    pub(crate) const fn debt_bound(&self) -> u64 {
+        let countable = EXACT - 1 - 2 * self.drain;
+        let drained = (LONGEST_HORIZON / self.tick) as u128 * self.drain as u128;
+        let ceiling = if drained < countable as u128 { drained as u64 } else { countable };
+        (ceiling - self.full) / self.scale
+    }
+
+    /// The highest level of a bucket in debt.
+    #[must_use]
+    pub const fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
+    /// Ticks in which the highest level drains, rounded up.
+    #[must_use]
+    pub const fn reach(&self) -> u64 {
+        self.ceiling.div_ceil(self.drain)
     }
 
     /// Microseconds in a tick.
@@ -115,8 +144,8 @@ impl Bucket {
         if self.drain == 1 { level } else { level.div_ceil(self.drain) }
     }
 
-    /// The level at `tick`, or `None` if it is above full because the clock
-    /// went back.
+    /// The level at `tick`, or `None` if it is above full: the key is in debt, or
+    /// the clock went back.
     #[inline(always)]
     fn level(&self, state: &BucketState, tick: u64) -> Option<u64> {
         if state.at < tick {
@@ -127,6 +156,19 @@ impl Bucket {
             return None;
         }
         Some(ahead * self.drain + state.fraction).filter(|level| *level <= self.full)
+    }
+
+    /// The level at `tick`, debt included; the ceiling if it is above that
+    /// because the clock went back.
+    fn level_with_debt(&self, state: &BucketState, tick: u64) -> u64 {
+        let ahead = state.at.saturating_sub(tick);
+        if state.at < tick {
+            0
+        } else if ahead > self.reach() {
+            self.ceiling
+        } else {
+            (ahead * self.drain + state.fraction).min(self.ceiling)
+        }
     }
 
     /// The half of [`take`](Kernel::take) that changes the state: the level
@@ -198,7 +240,7 @@ impl Bucket {
     /// room for.
     pub(crate) fn take_over(&self, state: &mut BucketState, now: Micros, from: &Bucket, used: &mut BucketState) {
         let tick = self.ticks(now);
-        let level = from.level(used, from.ticks(now)).unwrap_or(from.full);
+        let level = from.level_with_debt(used, from.ticks(now));
         let own = self.level(state, tick).unwrap_or(self.full);
         let units = level / from.scale;
         let part = match level % from.scale {
@@ -273,6 +315,19 @@ impl Kernel for Bucket {
         self.tell(state, now, cost, filled)
     }
 
+    /// The level rises to the ceiling at most, in parts of a unit if need be: a unit
+    /// that fits in part is recorded in part, and told as not recorded.
+    fn report(&self, state: &mut BucketState, now: Micros, cost: u64) -> u64 {
+        let tick = self.ticks(now);
+        let level = self.level_with_debt(state, tick);
+        let room = self.ceiling - level;
+        let fits = room / self.scale;
+        if room > 0 {
+            self.set_level(state, level + if cost <= fits { cost * self.scale } else { room }, tick);
+        }
+        cost.saturating_sub(fits)
+    }
+
     fn refund(&self, state: &mut BucketState, now: Micros, cost: u64) {
         let tick = self.ticks(now);
         let (whole, fraction) = self.drained_in(cost * self.scale);
@@ -304,7 +359,7 @@ impl Kernel for Bucket {
         }
         let grace = self.horizon.max(LEAST_GRACE.div_ceil(self.tick));
         let (whole, fraction) = self.drained_in(self.full);
-        (state.at > tick + self.horizon + grace).then_some(BucketState { at: tick + whole, fraction })
+        (state.at > tick + self.reach() + grace).then_some(BucketState { at: tick + whole, fraction })
     }
 
     fn encode(&self, state: &BucketState, bytes: &mut Vec<u8>) {
@@ -358,6 +413,39 @@ mod tests {
     fn levels(bucket: &Bucket) -> [u64; 7] {
         let Bucket { full, scale, .. } = *bucket;
         [0, 1, scale, scale + 1, full / 2, full - 1, full]
+    }
+
+    #[test]
+    fn a_report_raises_the_level_to_the_ceiling_at_most() {
+        for bucket in buckets().map(|bucket| bucket.with_debt(2)) {
+            let Bucket { full, scale, ceiling, .. } = bucket;
+            for level in levels(&bucket).into_iter().chain([full + 1, ceiling - 1, ceiling]) {
+                for cost in [0, 1, 2, full / scale, ceiling / scale + 1, u64::MAX] {
+                    let mut state = filled(&bucket, level);
+                    let unrecorded = bucket.report(&mut state, NOW, cost);
+                    let reached = (u128::from(level) + u128::from(cost) * u128::from(scale)).min(u128::from(ceiling));
+                    let tick = bucket.ticks(NOW);
+                    assert_eq!(
+                        u128::from(bucket.level_with_debt(&state, tick)),
+                        reached,
+                        "{cost} to {level} of {bucket:?}"
+                    );
+                    assert_eq!(unrecorded, cost.saturating_sub((ceiling - level) / scale), "{cost} to {level}");
+                }
+            }
+            // Further ahead than debt reaches, by a clock that went back: nothing is added, and nothing lost.
+            let ahead = BucketState { at: bucket.ticks(NOW) + bucket.reach() + 1, fraction: 0 };
+            let mut state = ahead;
+            assert_eq!((bucket.report(&mut state, NOW, 3), state), (3, ahead));
+        }
+    }
+
+    #[test]
+    fn debt_moves_to_another_bucket_and_what_does_not_fit_stays_behind() {
+        let [from, to] = [5, 9].map(|burst| Bucket::new(5, 1_000_000, burst, false).expect("a bucket").with_debt(5));
+        let (mut own, mut used) = (BucketState::default(), filled(&from, from.ceiling));
+        to.take_over(&mut own, NOW, &from, &mut used);
+        assert_eq!((level(&to, &own), level(&from, &used)), (9 * to.scale, from.scale));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Log {
     count: u64,
+    /// The most that can count at once, debt included.
+    ceiling: u64,
     period: u64,
 }
 
@@ -94,7 +96,18 @@ impl Eq for LogState {}
 
 impl Log {
     pub(crate) const fn new(count: u64, period: u64) -> Log {
-        Log { count, period }
+        Log { count, ceiling: count, period }
+    }
+
+    /// The same log, of which as many units more can be owed.
+    pub(crate) const fn with_debt(self, debt: u64) -> Log {
+        Log { ceiling: self.count + debt, ..self }
+    }
+
+    /// The most that can count at once, debt included.
+    #[must_use]
+    pub const fn ceiling(&self) -> u64 {
+        self.ceiling
     }
 
     /// The same period with another limit.
@@ -181,6 +194,16 @@ impl Kernel for Log {
         self.read(state, now)
     }
 
+    fn report(&self, state: &mut LogState, now: Micros, cost: u64) -> u64 {
+        let at = Log::time(state, now);
+        self.forget_expired(state, at);
+        let added = cost.min(self.ceiling.saturating_sub(state.total()));
+        if added > 0 {
+            state.push(at, added);
+        }
+        cost - added
+    }
+
     fn refund(&self, state: &mut LogState, now: Micros, cost: u64) {
         let time = Log::time(state, now);
         self.forget_expired(state, time);
@@ -224,7 +247,7 @@ impl Kernel for Log {
         for word in bytes.chunks(16) {
             let (at, cost) = word.split_first_chunk()?;
             let (at, cost) = (u64::from_le_bytes(*at), u64::from_le_bytes(cost.try_into().ok()?));
-            let fits = at < EXACT && cost > 0 && cost <= self.count.checked_sub(state.total())?;
+            let fits = at < EXACT && cost > 0 && cost <= self.ceiling.checked_sub(state.total())?;
             if !fits || (!state.is_empty() && at <= state.newest()) {
                 return None;
             }
@@ -314,6 +337,23 @@ mod tests {
         for other in [&[(-5, 1), (0, 1)][..], &[(-4, 1), (0, 2)], &[(0, 2)], &[]] {
             assert_ne!(state(&entries), state(other));
         }
+    }
+
+    #[test]
+    fn a_report_is_an_entry_up_to_the_ceiling() {
+        let cases = [(0, 0, 0), (1, 1, 0), (5, 5, 0), (6, 5, 1), (u64::MAX, 5, u64::MAX - 5)];
+        for (cost, added, unrecorded) in cases {
+            let mut reported = state(&[(GONE, 9), (OLDEST, 2)]);
+            assert_eq!(log(4).with_debt(3).report(&mut reported, Micros::new(NOW), cost), unrecorded, "{cost}");
+            let entries: &[(i64, u64)] = &[(OLDEST, 2), (0, added)];
+            assert_eq!(reported, state(&entries[..if added == 0 { 1 } else { 2 }]), "{cost}");
+        }
+        let full = log(4).with_debt(3);
+        let mut owing = state(&[(-5, 7)]);
+        assert_eq!((full.report(&mut owing, Micros::new(NOW), 1), &owing), (1, &state(&[(-5, 7)])));
+        let mut bytes = Vec::new();
+        full.encode(&owing, &mut bytes);
+        assert_eq!((full.decode(&bytes), log(6).decode(&bytes)), (Some(owing), None));
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     count: u64,
+    /// The most that a window can have counted, debt included.
+    ceiling: u64,
     /// The period in ticks.
     period: u64,
     /// Microseconds in a tick: 1 unless the sliding counter's products would
@@ -64,12 +66,30 @@ impl Window {
     pub(crate) const fn new(count: u64, period: u64, style: Style) -> Window {
         let mut tick = 1;
         if let Style::Sliding = style {
-            // Three windows' worth at most stand in the comparison, on its left.
+            // Three windows' worth at most stand in the comparison, on its left; and debt.
             while 4 * (count as u128) * (period.div_ceil(tick) as u128) >= EXACT as u128 {
                 tick *= 10;
             }
         }
-        Window { count, period: period.div_ceil(tick), tick, style, any_count: false }
+        Window { count, ceiling: count, period: period.div_ceil(tick), tick, style, any_count: false }
+    }
+
+    /// The same windows, of which as many units more can be owed: at most
+    /// [`debt_bound`](Window::debt_bound).
+    pub(crate) const fn with_debt(self, debt: u64) -> Window {
+        Window { ceiling: self.count + debt, ..self }
+    }
+
+    /// The most units that two windows of a sliding counter can owe, each, with
+    /// every product exact: beside them stands the count of one more.
+    pub(crate) const fn debt_bound(&self) -> u64 {
+        ((EXACT - 1) / self.period - 3 * self.count) / 2
+    }
+
+    /// The most that a window can have counted, debt included.
+    #[must_use]
+    pub const fn ceiling(&self) -> u64 {
+        self.ceiling
     }
 
     /// The same windows, on states that those of other counts charge as well.
@@ -86,7 +106,7 @@ impl Window {
     pub(crate) const fn most(&self) -> u64 {
         match self.style {
             Style::FixedFromEpoch | Style::FixedFromFirst => EXACT - 1,
-            Style::Sliding => self.count,
+            Style::Sliding => self.ceiling,
         }
     }
 
@@ -112,11 +132,14 @@ impl Window {
     /// window of this limit could have it.
     #[must_use]
     pub const fn state(&self, start: u64, current: u64, previous: u64) -> Option<WindowState> {
-        if start < EXACT / self.tick && current <= self.most() && previous <= self.count {
-            Some(WindowState { start, current, previous })
-        } else {
-            None
-        }
+        let is_counted = match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst => current < EXACT && previous <= self.count,
+            // All that stands in the comparison with it.
+            Style::Sliding => {
+                (current as u128 + previous as u128 + self.count as u128) * (self.period as u128) < EXACT as u128
+            }
+        };
+        if start < EXACT / self.tick && is_counted { Some(WindowState { start, current, previous }) } else { None }
     }
 
     /// The same windows with another limit, of at most this one's.
@@ -182,7 +205,7 @@ impl Window {
             return false;
         }
         let current = theirs.current.min(self.count.saturating_sub(own.current));
-        let previous = theirs.previous.min(self.count - own.previous);
+        let previous = theirs.previous.min(self.count.saturating_sub(own.previous));
         *used = WindowState::in_use(theirs.start, theirs.current - current, theirs.previous - previous);
         *state = WindowState::in_use(theirs.start, own.current + current, own.previous + previous);
         true
@@ -264,6 +287,13 @@ impl Kernel for Window {
         let View { start, current, previous, .. } = self.view(state, self.ticks(now));
         *state = WindowState { start, current: current + cost, previous };
         self.read(state, now)
+    }
+
+    fn report(&self, state: &mut WindowState, now: Micros, cost: u64) -> u64 {
+        let View { start, current, previous, .. } = self.view(state, self.ticks(now));
+        let added = cost.min(self.ceiling.saturating_sub(current));
+        *state = WindowState::in_use(start, current + added, previous);
+        cost - added
     }
 
     fn refund(&self, state: &mut WindowState, now: Micros, cost: u64) {
@@ -369,8 +399,9 @@ mod tests {
         let cases = [
             (window(5, Style::Sliding), (EXACT - 1, 5, 5), true),
             (window(5, Style::Sliding), (EXACT, 5, 5), false),
-            (window(5, Style::Sliding), (0, 6, 5), false),
-            (window(5, Style::Sliding), (0, 5, 6), false),
+            (window(5, Style::Sliding), (0, EXACT / 10 - 8, 3), true),
+            (window(5, Style::Sliding), (0, EXACT / 10 - 7, 3), false),
+            (window(5, Style::Sliding), (0, u64::MAX, u64::MAX), false),
             (window(5, Style::FixedFromEpoch), (0, EXACT - 1, 0), true),
             (window(5, Style::FixedFromEpoch), (0, EXACT, 0), false),
             (window(5, Style::FixedFromFirst), (0, EXACT - 1, 5), true),
@@ -445,6 +476,24 @@ mod tests {
         let (mut own, mut used) = (state(993, 5, 0), state(998, 3, 0));
         assert!(to.take_over(&mut own, NOW, &to, &mut used));
         assert_eq!((own, used), (state(998, 3, 0), WindowState::default()));
+    }
+
+    #[test]
+    fn a_report_counts_up_to_the_ceiling() {
+        for style in STYLES {
+            let window = window(5, style).with_debt(3);
+            for (cost, current, unrecorded) in [(0, 2, 0), (1, 3, 0), (6, 8, 0), (7, 8, 1), (u64::MAX, 8, u64::MAX - 6)]
+            {
+                let mut reported = state(1_000, 2, 0);
+                assert_eq!(window.report(&mut reported, NOW, cost), unrecorded, "{style:?} {cost}");
+                assert_eq!(reported, state(1_000, current, 0), "{style:?} {cost}");
+            }
+            // Another limit may have left more.
+            let mut more = state(1_000, 9, 0);
+            assert_eq!((window.report(&mut more, NOW, 2), more), (2, state(1_000, 9, 0)), "{style:?}");
+            let mut unused = WindowState::default();
+            assert_eq!((window.report(&mut unused, NOW, 0), unused), (0, WindowState::default()), "{style:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Limits in words: what a file says and a log shows.
 //!
 //! ```text
-//! [algorithm] COUNT/[NUMBER]UNIT [burst N | queue N | from-first]
+//! [algorithm] COUNT/[NUMBER]UNIT [burst N | queue N | from-first] [debt N]
 //! ```
 //! The algorithm is `token-bucket` unless named. `per` and spaces may stand for
 //! the slash, and `k` and `M` for thousands and millions. Printing gives the
@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Limit;
+use super::{Limit, ONE_CAPACITY};
 use crate::algorithm::AlgorithmKind;
 use crate::error::ConfigError;
 
@@ -61,15 +61,16 @@ impl fmt::Display for Limit {
             }
         }
         match self.algorithm {
-            AlgorithmKind::TokenBucket if self.capacity != self.count => write!(f, " burst {}", self.capacity),
-            AlgorithmKind::LeakyBucket if self.capacity != self.count => write!(f, " queue {}", self.capacity),
-            AlgorithmKind::FixedWindow if self.from_first => f.write_str(" from-first"),
+            AlgorithmKind::TokenBucket if self.capacity != self.count => write!(f, " burst {}", self.capacity)?,
+            AlgorithmKind::LeakyBucket if self.capacity != self.count => write!(f, " queue {}", self.capacity)?,
+            AlgorithmKind::FixedWindow if self.from_first => f.write_str(" from-first")?,
             AlgorithmKind::TokenBucket
             | AlgorithmKind::LeakyBucket
             | AlgorithmKind::FixedWindow
             | AlgorithmKind::SlidingLog
-            | AlgorithmKind::SlidingCounter => Ok(()),
+            | AlgorithmKind::SlidingCounter => {}
         }
+        if self.debt == ONE_CAPACITY { Ok(()) } else { write!(f, " debt {}", self.debt) }
     }
 }
 
@@ -79,7 +80,7 @@ impl FromStr for Limit {
     /// ```
     /// use tidegate::Limit;
     ///
-    /// for words in ["100/min", "10/s burst 20", "sliding-log 5/10s", "leaky 2/s queue 8", "fixed 1000/day from-first"] {
+    /// for words in ["100/min", "10/s burst 20", "sliding-log 5/10s", "leaky 2/s queue 8 debt 4", "fixed 9/day from-first"] {
     ///     assert_eq!(words.parse::<Limit>()?.to_string(), words);
     /// }
     /// let error = "100/fortnight".parse::<Limit>().unwrap_err();
@@ -134,12 +135,19 @@ impl<'t> Parser<'t> {
         let algorithm = self.algorithm()?;
         let (count, period) = self.rate()?;
         let limit = Limit::try_new(algorithm, count, period)?;
-        let limit = match self.words.next() {
+        let (limit, word) = match self.words.next() {
+            Some("burst") => (limit.try_burst(self.number("a number after burst", None)?)?, self.words.next()),
+            Some("queue") => (limit.try_queue(self.number("a number after queue", None)?)?, self.words.next()),
+            Some("from-first") => (limit.try_from_first_request()?, self.words.next()),
+            Some(other) if other != "debt" => {
+                return Err(self.unreadable("burst N, queue N, from-first, debt N or the end", other));
+            }
+            word => (limit, word),
+        };
+        let limit = match word {
             None => limit,
-            Some("burst") => limit.try_burst(self.number("a number after burst", None)?)?,
-            Some("queue") => limit.try_queue(self.number("a number after queue", None)?)?,
-            Some("from-first") => limit.try_from_first_request()?,
-            Some(other) => return Err(self.unreadable("burst N, queue N, from-first or the end", other)),
+            Some("debt") => limit.try_debt(self.number("a number after debt", None)?)?,
+            Some(other) => return Err(self.unreadable("debt N or the end", other)),
         };
         match self.words.next() {
             None => Ok(limit),

@@ -243,7 +243,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
                     places.push(None);
                     continue;
                 }
-                (Ask::Peeks, Verb::Refund | Verb::Reset) => (Verb::Peek, 0),
+                (Ask::Peeks, Verb::Report | Verb::Refund | Verb::Reset) => (Verb::Peek, 0),
                 (Ask::Peeks, Verb::Charge | Verb::Peek) => (Verb::Peek, cost),
                 (Ask::All | Ask::Changes, verb) => (verb, cost),
             };
@@ -282,10 +282,12 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     }
 
     /// Whether the answer would be wrong by a policy that is no longer in force.
-    /// What was given back cannot be given back again, and an id has one answer.
+    /// What was given back cannot be given back again, what was reported counts on
+    /// when it moves, and an id has one answer.
     fn matters(&self) -> bool {
         let asks_for = |verb| self.asked.iter().any(|(asked, _)| *asked == verb);
-        self.id.is_none() && !asks_for(Verb::Refund) && (self.is_carried_out || !asks_for(Verb::Charge))
+        let is_final = asks_for(Verb::Refund) || asks_for(Verb::Report);
+        self.id.is_none() && !is_final && (self.is_carried_out || !asks_for(Verb::Charge))
     }
 
     /// Gives back what was charged. If it cannot be given back, it was charged
@@ -314,7 +316,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         for ((index, applied), verdict) in self.limits().zip(&self.said) {
             let mut decision = applied.meter.decision(*verdict);
             // A refund that was left out for the sake of another request was asked as a peek, and is not refused.
-            if self.asked.len() > 1 && matches!(self.asked[index].0, Verb::Refund | Verb::Reset) {
+            if self.asked.len() > 1 && matches!(self.asked[index].0, Verb::Report | Verb::Refund | Verb::Reset) {
                 decision = applied.meter.decision(Verdict { allowed: true, retry_after: Micros::ZERO, ..*verdict });
             }
             decisions[index] = Some(match decisions[index].take() {
@@ -334,11 +336,15 @@ fn id_of<'a>(asked: &[Asked<'a, 'a>]) -> Option<RequestId<'a>> {
 }
 
 /// What two requests ask of one state: all that is charged, less what is given
-/// back; or the larger cost, if one of them only looks.
+/// back; or the larger cost, if one of them only looks. What is reported beside a
+/// charge is charged with it.
 fn both(asked: Verb, known: (Verb, u64), other: (Verb, u64)) -> (Verb, u64) {
     match (known, other) {
         ((Verb::Charge, charge), (Verb::Refund, refund)) | ((Verb::Refund, refund), (Verb::Charge, charge)) => {
             if charge >= refund { (Verb::Charge, charge - refund) } else { (Verb::Refund, refund - charge) }
+        }
+        ((Verb::Charge, charge), (Verb::Report, spent)) | ((Verb::Report, spent), (Verb::Charge, charge)) => {
+            (Verb::Charge, charge.saturating_add(spent))
         }
         ((Verb::Peek, so_far), (Verb::Peek, cost)) if asked == Verb::Peek => (Verb::Peek, so_far.max(cost)),
         ((verb, so_far), (other, cost)) if verb == other => (verb, so_far.saturating_add(cost)),

@@ -79,6 +79,10 @@ impl<K: Kernel> Kernel for Erased<K> {
         self.0.charge(state.get(&self.0), now, cost)
     }
 
+    fn report(&self, state: &mut AnyState, now: Micros, cost: u64) -> u64 {
+        self.0.report(state.get(&self.0), now, cost)
+    }
+
     fn refund(&self, state: &mut AnyState, now: Micros, cost: u64) {
         self.0.refund(state.get(&self.0), now, cost);
     }

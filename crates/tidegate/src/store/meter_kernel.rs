@@ -102,6 +102,14 @@ impl Kernel for MeterKernel {
         }
     }
 
+    fn report(&self, state: &mut MeterState, now: Micros, cost: u64) -> u64 {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.report(state.bucket_mut(), now, cost),
+            MeterKernel::Window(kernel) => kernel.report(state.window_mut(), now, cost),
+            MeterKernel::Heap(kernel) => kernel.report(state.heap_mut(), now, cost),
+        }
+    }
+
     fn refund(&self, state: &mut MeterState, now: Micros, cost: u64) {
         match self {
             MeterKernel::Bucket(kernel) => kernel.refund(state.bucket_mut(), now, cost),

@@ -90,6 +90,11 @@ impl Warming {
         self.limit.period().as_micros()
     }
 
+    /// The highest level of a bucket in debt, in units x period.
+    fn ceiling(&self) -> u128 {
+        (u128::from(self.limit.capacity()) + u128::from(self.limit.max_debt())) * self.period()
+    }
+
     /// What applies at `time` to a key that was born then or before.
     fn step_at(&self, born: u64, time: u64) -> Step {
         let number = ((time - born) / self.step).min(STEPS);
@@ -204,31 +209,40 @@ impl Kernel for Warming {
         }
     }
 
+    /// What is charged was admitted, so it fits below the bound of debt.
     fn charge(&self, state: &mut WarmingState, now: Micros, cost: u64) -> Reading {
+        self.report(state, now, cost);
+        self.read(state, now)
+    }
+
+    fn report(&self, state: &mut WarmingState, now: Micros, cost: u64) -> u64 {
         if self.forget_at(state) <= now {
             *state = WarmingState::born(now);
         }
         let time = now.get().max(state.last);
-        let count = self.step_at(state.born, time).count;
         let at = Micros::new(time);
+        let unrecorded;
         match (self.base, std::mem::take(&mut state.use_)) {
             (Base::Bucket { .. }, used) => {
                 state.use_ = used;
-                state.use_ = Use::Level(self.level(state, time) + u128::from(cost) * self.period());
+                let level = self.level(state, time);
+                let room = self.ceiling().saturating_sub(level);
+                state.use_ = Use::Level(level + room.min(u128::from(cost) * self.period()));
+                unrecorded = cost.saturating_sub(u64::try_from(room / self.period()).unwrap_or(u64::MAX));
             }
             (Base::Window(window), used) => {
                 let mut used = if let Use::Window(used) = used { used } else { WindowState::default() };
-                window.with_count(count).charge(&mut used, at, cost);
+                unrecorded = window.report(&mut used, at, cost);
                 state.use_ = Use::Window(used);
             }
             (Base::Log(log), used) => {
                 let mut used = if let Use::Log(used) = used { used } else { LogState::default() };
-                log.with_count(count).charge(&mut used, at, cost);
+                unrecorded = log.report(&mut used, at, cost);
                 state.use_ = Use::Log(used);
             }
         }
         state.last = time;
-        self.read(state, now)
+        unrecorded
     }
 
     fn refund(&self, state: &mut WarmingState, now: Micros, cost: u64) {
@@ -324,7 +338,7 @@ impl Kernel for Warming {
             _ if rest.is_empty() => Use::None,
             Base::Bucket { .. } => {
                 let level = u128::from_le_bytes(rest.try_into().ok()?);
-                Use::Level(Some(level).filter(|level| *level <= u128::from(self.limit.capacity()) * self.period())?)
+                Use::Level(Some(level).filter(|level| *level <= self.ceiling())?)
             }
             Base::Window(window) => Use::Window(window.decode(rest)?),
             Base::Log(log) => Use::Log(log.decode(rest)?),

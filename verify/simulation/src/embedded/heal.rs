@@ -28,7 +28,7 @@ pub(super) fn a_state_heals_from_the_same_microsecond_on_as_by_the_oracle() {
         let around =
             |grace: u64| [0, 1, tick, 2 * tick].into_iter().flat_map(move |by| [grace + by, grace.saturating_sub(by)]);
         for back in graces.into_iter().flat_map(around) {
-            for verb in [Verb::Charge, Verb::Peek, Verb::Refund, Verb::Reset] {
+            for verb in [Verb::Charge, Verb::Peek, Verb::Report, Verb::Refund, Verb::Reset] {
                 go_back(limit, back, verb);
             }
         }

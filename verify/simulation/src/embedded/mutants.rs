@@ -20,7 +20,7 @@ use tidegate_redis::internals::{Length, PARTS, assemble};
 
 use self::lua::Mistake;
 use self::survivors::{SURVIVORS, Survivor};
-use super::{compare, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
+use super::{compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
 
 /// What a mutant has to pass: about a second for one that passes it all.
 fn quick() -> Vec<(&'static str, fn())> {
@@ -37,6 +37,9 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("what is withheld", settings::what_is_withheld_is_decided_and_not_carried_out),
         ("an id", once::an_id_is_known_for_its_time_with_and_without_a_history),
         ("totals", || sums::play(10)),
+        ("debt", || debt::play(20)),
+        ("nothing", debt::a_cost_of_nothing_writes_nothing),
+        ("a log at the epoch", debt::a_log_that_is_given_back_at_the_epoch_is_as_if_never_used),
         ("strict mode gives nothing back", strict::nothing_is_given_back_while_a_history_is_new),
         ("a clock set back", strict::a_clock_that_is_set_back_locks_nobody_out),
         ("strict mode", || strict::play(3)),
@@ -64,6 +67,7 @@ fn thorough() -> Vec<(&'static str, fn())> {
         ("all undone charges", || undo::play(200)),
         ("all expiry", || expiry::play(1_000)),
         ("all totals", || sums::play(50)),
+        ("all debt", || debt::play(200)),
         ("many decisions", || drop(compare(&AlgorithmKind::ALL, 60_000))),
     ]
 }

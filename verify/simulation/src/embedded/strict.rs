@@ -18,17 +18,31 @@ fn all_charged_at(limit: Limit, strict: &Account, since: u64, random: &mut Rando
     let refused = strict.charge(since, 1);
     assert!(!refused.allowed && refused.remaining == 0, "{limit}: {refused:?} with a new history");
     assert_eq!(refused, charged.charge(since, 1), "{limit}: at the beginning");
-    let mut now = since;
-    let promised = since + refused.retry_after.get();
+    // What is reported then is owed in addition.
+    let (mut now, mut refused) = (since, refused);
+    let period = limit.period().as_micros() as u64;
+    let is_slow = period > 1_000 && since % period < period - 10;
+    for _ in 0..random.within(0..=5) {
+        now += if is_slow { random.within(0..=1) } else { 0 };
+        let cost = random.magnitude(1..=limit.capacity());
+        let reported = strict.ask(now, Verb::Report, cost);
+        assert_eq!(reported, charged.ask(now, Verb::Report, cost), "{limit}: {cost} reported at {now}");
+        refused = strict.charge(now, 1);
+        assert_eq!(refused, charged.charge(now, 1), "{limit}: with a debt");
+    }
+    let promised = now + refused.retry_after.get();
     for instant in [promised - 1, promised] {
         now = instant;
         let verdict = strict.peek(now, 1);
         assert_eq!((verdict.allowed, verdict), (now == promised, charged.peek(now, 1)), "{limit}");
     }
-    let period = limit.period().as_micros() as u64;
     for _ in 0..60 {
         let cost = random.magnitude(1..=limit.capacity());
-        let verb = if random.percent(80) { Verb::Charge } else { Verb::Peek };
+        let verb = match random.within(0..=9) {
+            0..=7 => Verb::Charge,
+            8 => Verb::Report,
+            _ => Verb::Peek,
+        };
         assert_eq!(strict.ask(now, verb, cost), charged.ask(now, verb, cost), "{limit}: {cost} at {now}");
         now += random.magnitude(1..=period / 2);
     }

@@ -160,7 +160,12 @@ pub(super) fn a_state_at_its_bound_is_one_and_beyond_it_none() {
             [format!("{LAST}:2:0"), format!("0:{LAST}:0"), "0:2:2".into()],
             [format!("{}:1:0", LAST + 1), format!("0:{}:0", LAST + 1)],
         ),
-        ("sliding 2/s", [format!("{LAST}:2:0"), "0:0:2".into(), "0:2:2".into()], ["0:0:3".into(), "0:3:0".into()]),
+        // In all, and with the limit's own count, as many million as can be counted exactly.
+        (
+            "sliding 2/s",
+            [format!("{LAST}:2:0"), format!("0:0:{}", LAST / 1_000_000 - 2), "0:4:4".into()],
+            [format!("0:0:{}", LAST / 1_000_000 - 1), format!("0:{}:1", LAST / 1_000_000 - 2)],
+        ),
     ];
     for (limit, states, foreign) in strings {
         let limit: Limit = limit.parse().expect("a limit");

@@ -37,7 +37,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
 
 /// A limit that a descriptor brings shares the counter of the file's limit, and so its store: within a budget.
 fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
-    if let (Some((unit, requests)), Hits::Charge(_)) = (asked.limit, asked.hits)
+    if let (Some((unit, requests)), Hits::Charge(_) | Hits::Report(_)) = (asked.limit, asked.hits)
         && let Setting::Limit(limit) = unit.setting(requests)
     {
         let meter = Meter::new(INLINE_RULE, limit).by_period();
@@ -49,8 +49,16 @@ fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
 /// Counts charges: those that passed, or the limits that refused.
 fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
     for (asked, status) in asked.iter().zip(&answer.statuses) {
-        let (Some(rule), Hits::Charge(cost)) = (&status.rule, asked.hits) else { continue };
+        let Some(rule) = &status.rule else { continue };
         let counters = app.metrics.rule(rule);
+        let cost = match asked.hits {
+            Hits::Charge(cost) => cost,
+            Hits::Report(hits) if !status.shadow => {
+                counters.reported(hits, status.unrecorded);
+                continue;
+            }
+            Hits::Report(_) | Hits::Peek | Hits::Refund(_) => continue,
+        };
         if status.shadow {
             counters.shadowed(status.shadow_refuses);
         } else {

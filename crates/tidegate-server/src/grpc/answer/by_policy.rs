@@ -63,7 +63,7 @@ async fn one_after_the_other(
         charged.push(group);
     }
     if all_pass(says, questions) {
-        let only_refunds = questions.iter().all(Question::is_refund);
+        let only_refunds = questions.iter().all(Question::is_final);
         for group in groups {
             let is_degraded = group.places.iter().any(|place| says[*place].is_degraded());
             match group.ask(app, Ask::Refund, questions, says).await {
@@ -107,7 +107,7 @@ enum Ask {
     Peek,
     /// Only what they charge.
     Charge,
-    /// Only what they give back.
+    /// Only what they report or give back, which cannot be undone.
     Refund,
     /// What they have charged is given back.
     GiveBack,
@@ -117,16 +117,17 @@ impl Ask {
     fn of(self, hits: Hits) -> Option<(Verb, u64)> {
         match (self, hits) {
             (Ask::All | Ask::Charge, Hits::Charge(hits)) => Some((Verb::Charge, hits)),
+            (Ask::All | Ask::Refund, Hits::Report(hits)) => Some((Verb::Report, hits)),
             (Ask::All | Ask::Refund, Hits::Refund(hits)) | (Ask::GiveBack, Hits::Charge(hits)) => {
                 Some((Verb::Refund, hits))
             }
             (Ask::Peek, Hits::Charge(hits)) => Some((Verb::Peek, hits)),
             (Ask::All | Ask::Peek, Hits::Peek) => Some((Verb::Peek, 1)),
-            // A refund is never refused.
-            (Ask::Peek, Hits::Refund(_)) => Some((Verb::Peek, 0)),
-            (Ask::Charge, Hits::Peek | Hits::Refund(_))
+            // A report or a refund is never refused.
+            (Ask::Peek, Hits::Report(_) | Hits::Refund(_)) => Some((Verb::Peek, 0)),
+            (Ask::Charge, Hits::Peek | Hits::Report(_) | Hits::Refund(_))
             | (Ask::Refund, Hits::Charge(_) | Hits::Peek)
-            | (Ask::GiveBack, Hits::Peek | Hits::Refund(_)) => None,
+            | (Ask::GiveBack, Hits::Peek | Hits::Report(_) | Hits::Refund(_)) => None,
         }
     }
 }
@@ -197,8 +198,8 @@ impl<'r> Question<'r> {
         Ok(Question { request, hits: asked.hits, by })
     }
 
-    fn is_refund(&self) -> bool {
-        matches!(self.hits, Hits::Refund(_))
+    fn is_final(&self) -> bool {
+        matches!(self.hits, Hits::Report(_) | Hits::Refund(_))
     }
 
     /// What it comes to if no limiter is asked.
@@ -213,7 +214,7 @@ impl<'r> Question<'r> {
 impl Say {
     fn passes(&self, question: &Question<'_>) -> bool {
         match (self, question.hits) {
-            (_, Hits::Refund(_)) => true,
+            (_, Hits::Report(_) | Hits::Refund(_)) => true,
             (Say::Decided(decision), _) => decision.is_allowed(),
             (Say::Never { .. } | Say::Extreme(Setting::Blocked), _) => false,
             (Say::Extreme(Setting::Unlimited | Setting::Limit(_)), _) => true,

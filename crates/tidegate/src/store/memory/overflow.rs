@@ -49,24 +49,27 @@ impl MemoryStore {
     ) -> Result<SharedState<'s>, Full> {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         let mut shared = shared.ok_or(full)?;
-        let may_change = verb == Verb::Charge || shared.is_surely_used();
+        let may_change = matches!(verb, Verb::Charge | Verb::Report) || shared.is_surely_used();
         shared.make_room(at)?;
         if may_change { Ok(shared) } else { Err(full) }
     }
 
-    /// The answer to a check that neither a slot nor a shared state decides.
+    /// The answer to a check that neither a slot nor a shared state decides. Nothing
+    /// of a report is recorded, and it is not refused.
     #[cold]
     pub(super) fn without_room(&self, check: Check<'_>, full: Full, now: Micros) -> Verdict {
-        let allowed = self.overflow == Overflow::Allow;
+        let is_report = check.verb() == Verb::Report;
+        let allowed = is_report || self.overflow == Overflow::Allow;
         let wait = full.until.saturating_since(now).max(Micros::new(1));
         Verdict {
             allowed,
-            remaining: if allowed { check.meter().capacity() - check.cost() } else { 0 },
+            remaining: if allowed { check.meter().capacity().saturating_sub(check.cost()) } else { 0 },
             retry_after: if allowed { Micros::ZERO } else { wait },
             reset_after: if allowed { Micros::ZERO } else { wait },
             delay: Micros::ZERO,
             degraded: true,
             repeated: false,
+            unrecorded: if is_report { check.cost() } else { 0 },
         }
     }
 
@@ -81,7 +84,7 @@ impl MemoryStore {
     #[inline]
     pub(super) fn takes_room(&self, check: Check<'_>, fingerprint: u64, at: Micros) -> bool {
         let is_shared = || self.shared.get().is_some_and(|shared| shared.is_used_by(check.meter(), fingerprint, at));
-        check.verb() == Verb::Charge || is_shared()
+        matches!(check.verb(), Verb::Charge | Verb::Report) || is_shared()
     }
 }
 

@@ -52,7 +52,7 @@ impl Window {
     /// on states that no larger one charges.
     #[inline(always)]
     pub(crate) fn is_narrow(&self) -> bool {
-        self.style() != Style::Sliding && self.capacity() <= FRACTION && !self.is_of_any_count()
+        self.style() != Style::Sliding && self.ceiling() <= FRACTION && !self.is_of_any_count()
     }
 }
 
@@ -87,7 +87,7 @@ impl Pack<3> for Window {
     /// be those of a forged snapshot: whatever they are, no count is above the
     /// bound.
     fn unpack(&self, [until, current, previous]: [u64; 3]) -> WindowState {
-        let (current, previous) = (current.min(self.most()), previous.min(self.capacity()));
+        let (current, previous) = (current.min(self.most()), previous.min(self.ceiling()));
         let windows = match (self.style(), current, previous) {
             (_, 0, 0) => return WindowState::default(),
             (Style::Sliding, 1.., _) => 2,

@@ -69,9 +69,11 @@ impl MemoryStore {
         }
         let kernel = turn.check.meter().kernel();
         let (verb, cost) = (turn.check.verb(), turn.check.cost());
-        turn.changed |= all_pass && kernel::apply(kernel, &mut turn.state, turn.at, verb, cost);
+        let applied = if all_pass { kernel::apply(kernel, &mut turn.state, turn.at, verb, cost) } else { None };
+        turn.changed |= applied.is_some();
         let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
-        super::seen_from(now, turn.at, Verdict::new(turn.admission, reading))
+        let verdict = Verdict { unrecorded: applied.unwrap_or(0), ..Verdict::new(turn.admission, reading) };
+        super::seen_from(now, turn.at, verdict)
     }
 
     fn turns<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Turn<'a>>, StoreError> {

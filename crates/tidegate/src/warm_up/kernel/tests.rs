@@ -320,17 +320,33 @@ fn a_healed_key_is_as_full_as_a_warm_one_can_be() {
 }
 
 #[test]
+fn what_is_reported_of_a_new_key_is_owed_up_to_the_debt_of_the_whole_limit() {
+    for words in ALGORITHMS {
+        let (kernel, mut state) = (warming(words), WarmingState::default());
+        assert_eq!(kernel.report(&mut state, Micros::new(START), 20), 0, "{words}");
+        assert_eq!(kernel.report(&mut state, Micros::new(START), 7), 3, "{words}");
+        assert_eq!(kernel.read(&state, Micros::new(START)).remaining, 0, "{words}");
+        let Admission::Wait { retry_after } = kernel.admit(&state, Micros::new(START), 1) else {
+            panic!("{words}: admitted in debt")
+        };
+        let then = START + retry_after.get();
+        let is_admitted = |now| matches!(kernel.admit(&state, Micros::new(now), 1), Admission::Pass { .. });
+        assert!(is_admitted(then) && !is_admitted(then - 1), "{words}: {retry_after:?}");
+    }
+}
+
+#[test]
 fn bytes_that_are_no_state_are_refused() {
     let latest = Micros::LATEST.get();
     let bytes = |born: u64, last: u64, use_: &[u8]| [&born.to_le_bytes()[..], &last.to_le_bytes(), use_].concat();
     let kernel = warming("12/s");
     let level = |level: u128| level.to_le_bytes();
-    let known = [(0, 0, 0), (1, 1, 12_000_000), (1, 2, 1), (latest, latest, 1)];
+    let known = [(0, 0, 0), (1, 1, 24_000_000), (1, 2, 1), (latest, latest, 1)];
     for (born, last, used) in known {
         let state = WarmingState { born, last, use_: Use::Level(used) };
         assert_eq!(kernel.decode(&bytes(born, last, &level(used))), Some(state));
     }
-    for (born, last, used) in [(2, 1, 1), (1, latest + 1, 1), (1, 1, 12_000_001)] {
+    for (born, last, used) in [(2, 1, 1), (1, latest + 1, 1), (1, 1, 24_000_001)] {
         assert_eq!(kernel.decode(&bytes(born, last, &level(used))), None, "{born} {last} {used}");
     }
     assert_eq!(kernel.decode(&bytes(1, 1, &level(1)[..15])), None);

@@ -162,20 +162,20 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "window.lua",
-        from: "if start < first or (from_first and start < first + period) then",
-        to: "if start <= first or (from_first and start < first + period) then",
+        from: "elseif start < first or (from_first and start < first + period) then",
+        to: "elseif start <= first or (from_first and start < first + period) then",
         why: "The window is full whatever was in the one before, and so it will be of the next.",
     },
     Survivor {
         file: "window.lua",
-        from: "if start < first or (from_first and start < first + period) then",
-        to: "if start < first or (from_first or start < first + period) then",
+        from: "elseif start < first or (from_first and start < first + period) then",
+        to: "elseif start < first or (from_first or start < first + period) then",
         why: "Tells only states apart that a clock leaves which was ahead by a window or more, and refuses more.",
     },
     Survivor {
         file: "window.lua",
-        from: "if start < first or (from_first and start < first + period) then",
-        to: "if start < first or (from_first and start <= first + period) then",
+        from: "elseif start < first or (from_first and start < first + period) then",
+        to: "elseif start < first or (from_first and start <= first + period) then",
         why: "Tells only states apart that a clock leaves which was ahead by a window or more, and refuses more.",
     },
     Survivor {
@@ -257,10 +257,22 @@ pub(super) const SURVIVORS: &[Survivor] = &[
         why: "When enough will have expired is read only of a refusal.",
     },
     Survivor {
-        file: "log.lua",
-        from: "return answer(time, used + cost, 0)",
-        to: "return answer(time, used + cost, 1)",
-        why: "When enough will have expired is read only of a refusal.",
+        file: "bucket.lua",
+        from: "level = at - tick > reach and ceiling or (at - tick) * drain + fraction",
+        to: "level = at - tick >= reach and ceiling or (at - tick) * drain + fraction",
+        why: "In so many ticks the ceiling drains: the level is no lower.",
+    },
+    Survivor {
+        file: "bucket.lua",
+        from: "moves, level = true, level + cost < ceiling and level + cost or ceiling",
+        to: "moves, level = true, level + cost <= ceiling and level + cost or ceiling",
+        why: "Of two that are the same, either is the lower.",
+    },
+    Survivor {
+        file: "bucket.lua",
+        from: "write, value = 'INCRBY', at - stored == cost and verb == CHARGE and string.sub(spec, 43) or at - stored",
+        to: "write, value = 'INCRBY', at + stored == cost and verb == CHARGE and string.sub(spec, 43) or at - stored",
+        why: "A shortcut: the difference is the same number, made into text again.",
     },
     Survivor {
         file: "log.lua",
