@@ -186,6 +186,14 @@ pub enum Verb {
     Reset,
 }
 
+impl Verb {
+    /// Whether it is not asked again if the policy changed meanwhile: what was given back
+    /// cannot be given back again, and what was reported counts on when it moves.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(self, Verb::Report | Verb::Refund)
+    }
+}
+
 /// The answer of one limit to one check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {

@@ -398,7 +398,7 @@ impl<S: ImmediateStore> Limiter<S> {
             let check = Check::new(&limit.meter, key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             self.store().decide_one_now(check, &mut verdict)?;
-            if fast.is(version) || verb == Verb::Refund {
+            if fast.is(version) || verb.is_final() {
                 return Ok(check.decision(verdict));
             }
             if verb == Verb::Charge {

@@ -110,12 +110,24 @@ fn several_verbs_are_decided_together_whether_or_not_they_share_a_key() {
     type Answer = Option<(bool, u64)>;
     /// What alice has used, what is asked, the answers, and what is left to alice and to bob.
     type Case = (u64, &'static [Asked], &'static [Answer], [u64; 2]);
-    let cases: [Case; 8] = [
+    let cases: [Case; 12] = [
         // The difference of a charge and a refund fits, though the charge alone would not.
         (8, &[(CHARGE, ALICE, 5), (REFUND, ALICE, 4)], &[Some((true, 1)); 2], [1, 10]),
         (8, &[(REFUND, ALICE, 4), (CHARGE, ALICE, 5)], &[Some((true, 1)); 2], [1, 10]),
         // A peek before a charge keeps its own answer.
         (8, &[(PEEK, BOB, 1), (CHARGE, ALICE, 1)], &[Some((true, 10)), Some((true, 1))], [1, 10]),
+        // Of a charge and a peek of one key the larger has to fit, in either order.
+        (5, &[(PEEK, ALICE, 3), (CHARGE, ALICE, 4)], &[Some((true, 5)), Some((true, 1))], [1, 10]),
+        (5, &[(CHARGE, ALICE, 4), (PEEK, ALICE, 3)], &[Some((true, 1)), Some((true, 5))], [1, 10]),
+        // A peek of another key changes nothing.
+        (
+            8,
+            &[(CHARGE, ALICE, 5), (REFUND, ALICE, 4), (PEEK, BOB, 1)],
+            &[Some((true, 1)), Some((true, 1)), Some((true, 10))],
+            [1, 10],
+        ),
+        // What is reported beside a charge is charged with it.
+        (5, &[(Verb::Report, ALICE, 4), (CHARGE, ALICE, 2)], &[Some((true, 5)), Some((false, 5))], [5, 10]),
         // A refund needs no room.
         (10, &[(PEEK, BOB, 1), (REFUND, ALICE, 5)], &[Some((true, 10)), Some((true, 5))], [5, 10]),
         // A refund that is left out is not refused.
@@ -144,11 +156,23 @@ fn several_verbs_are_decided_together_whether_or_not_they_share_a_key() {
 }
 
 #[test]
-fn the_cost_of_a_reset_is_not_charged() {
+fn a_reset_beside_another_verb_of_the_same_key_is_an_error_and_changes_nothing() {
     let limiter = limiter(Limit::per_hour(10));
     assert!(limiter.allow(Request::new("alice").cost(8)));
-    let both = decide_all(&limiter, &[(Verb::Charge, "alice", 2), (Verb::Reset, "alice", 1)]);
-    assert!(both.iter().all(|decision| decision.as_ref().is_ok_and(Decision::is_allowed)), "{both:?}");
+    let ask = |verbs: [Verb; 2]| {
+        let asked = verbs.map(|verb| (verb, Request::new("alice").cost(1)));
+        block_on(limiter.decide_all_async(&asked))
+    };
+    for other in [Verb::Charge, Verb::Peek, Verb::Report, Verb::Refund] {
+        for verbs in [[other, Verb::Reset], [Verb::Reset, other]] {
+            let error = ask(verbs).expect_err("no answer");
+            let words = std::error::Error::source(&error).expect("its cause").to_string();
+            assert!(words.contains("twice about the same key"), "{verbs:?}: {words}");
+            assert_eq!(left(&limiter, "alice"), 2, "{verbs:?}");
+        }
+    }
+    assert!(ask([Verb::Reset; 2]).is_ok());
+    assert_eq!(left(&limiter, "alice"), 10);
 }
 
 #[test]
@@ -257,4 +281,14 @@ fn a_request_that_no_rule_limits_is_told_as_a_charge() {
     assert!(limiter.allow(free()));
     assert_eq!(allowed(&limiter.check_all(&[free(), free()]).expect("answers")), [true; 2]);
     assert_eq!((counts.allowed(), counts.refused()), (3, 0));
+}
+
+#[test]
+fn a_request_that_no_rule_limits_is_told_as_a_peek_beside_one_that_is_denied() {
+    let counts = std::sync::Arc::new(CountingObserver::default());
+    let orders = Rule::with_setting("orders", Setting::Blocked).when("method", Condition::Equals("POST".into()));
+    let limiter = Limiter::builder(orders).observer(counts.clone()).build().expect("a valid policy");
+    let both = ["GET", "POST"].map(|method| Request::new("alice").with("method", method));
+    assert_eq!(allowed(&limiter.check_all(&both).expect("answers")), [true, false]);
+    assert_eq!((counts.allowed(), counts.refused()), (0, 1));
 }

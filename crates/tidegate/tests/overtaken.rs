@@ -352,13 +352,16 @@ fn a_batch_of_yes_and_no_that_a_change_overtakes_is_asked_again_as_it_was() {
 /// It counts by the policy that took over when it moves, so it is not reported again.
 #[test]
 fn a_report_that_a_change_overtakes_counts_once() {
-    let policy = |count| Policy::new().limit("api", Limit::per_hour(count));
-    for is_async in [false, true] {
-        let (limiter, meddler) = limiter(policy(10));
-        change(&meddler, &limiter, policy(20), |_| {});
-        let request = Request::new("alice").cost(3);
-        let reported = if is_async { block_on(limiter.report_async(request)) } else { limiter.report(request) };
-        assert!(reported.is_ok_and(|decision| decision.is_allowed()) && meddler.is_done());
-        assert_eq!(limiter.peek("alice").expect("an answer").remaining(), Some(17), "asynchronously: {is_async}");
+    let one = |count| Policy::new().limit("api", Limit::per_hour(count));
+    let two = |count| one(count).limit("day", Limit::per_day(1_000));
+    for (before, after) in [(one(10), one(20)), (two(10), two(20))] {
+        for is_async in [false, true] {
+            let (limiter, meddler) = limiter(before.clone());
+            change(&meddler, &limiter, after.clone(), |_| {});
+            let request = Request::new("alice").cost(3);
+            let reported = if is_async { block_on(limiter.report_async(request)) } else { limiter.report(request) };
+            assert!(reported.is_ok_and(|decision| decision.is_allowed()) && meddler.is_done());
+            assert_eq!(limiter.peek("alice").expect("an answer").remaining(), Some(17), "asynchronously: {is_async}");
+        }
     }
 }

@@ -114,7 +114,7 @@ fn what_is_no_limit_is_refused_with_what_to_do() {
     let an_algorithm =
         "expected an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter) or a rate, found";
     let a_unit = "expected a unit (us, ms, s, min, h, day, week), found";
-    let an_end = "expected burst N, queue N, from-first or the end, found";
+    let an_end = "expected burst N, queue N, from-first, debt N or the end, found";
     let unreadable = [
         ("", a_rate, ""),
         ("   ", a_rate, ""),

@@ -199,15 +199,17 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         })
     }
 
-    /// Finds requests whose costs no limit could ever admit together.
+    /// Finds charges that no limit could ever admit together, or beside what is reported.
     fn add_up(&mut self) {
         let mut costs: HashMap<_, u64> = HashMap::new();
         let mut errors: SmallVec<[(usize, CheckError); 1]> = SmallVec::new();
-        for (index, applied) in self.limits().filter(|(index, _)| self.asked[*index].0 == Verb::Charge) {
-            let cost = costs.entry((applied.meter.identity(), &applied.key)).or_default();
-            *cost = cost.saturating_add(applied.cost);
-            if let Err(error) = Check::new(applied.meter, &applied.key, Verb::Charge, *cost) {
-                errors.push((index, error));
+        for verb in [Verb::Report, Verb::Charge] {
+            for (index, applied) in self.limits().filter(|(index, _)| self.asked[*index].0 == verb) {
+                let cost = costs.entry((applied.meter.identity(), &applied.key)).or_default();
+                *cost = cost.saturating_add(applied.cost);
+                if let Err(error) = Check::new(applied.meter, &applied.key, verb, *cost) {
+                    errors.push((index, error));
+                }
             }
         }
         errors.into_iter().for_each(|(index, error)| self.errors[index] = Some(error));
@@ -236,29 +238,30 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         let mut places: Few<Option<usize>> = Few::new();
         let mut known = HashMap::new();
         let mut checks: Few<Check<'a>> = Few::new();
+        let mut wishes: Few<Wish> = Few::new();
         for (index, applied) in self.limits() {
-            let (asked, cost) = (self.asked[index].0, applied.cost);
-            let (verb, cost) = match (ask, asked) {
-                (Ask::Changes, Verb::Peek) => {
-                    places.push(None);
-                    continue;
-                }
-                (Ask::Peeks, Verb::Report | Verb::Refund | Verb::Reset) => (Verb::Peek, 0),
-                (Ask::Peeks, Verb::Charge | Verb::Peek) => (Verb::Peek, cost),
-                (Ask::All | Ask::Changes, verb) => (verb, cost),
-            };
-            // Two requests that ask one limit about one key are one check.
-            let next = checks.len();
-            let is_alone = self.asked.len() == 1;
-            let place =
-                if is_alone { next } else { *known.entry((applied.meter.identity(), &applied.key)).or_insert(next) };
-            match checks.get_mut(place) {
-                Some(check) => {
-                    let (verb, cost) = both(asked, (check.verb(), check.cost()), (verb, cost));
-                    *check = applied.check_of(verb, cost);
-                }
-                None => checks.push(applied.check_of(verb, cost)),
+            let (verb, cost) = (self.asked[index].0, applied.cost);
+            if self.asked.len() == 1 {
+                places.push(Some(checks.len()));
+                checks.push(applied.check_of(verb, cost));
+                continue;
             }
+            if ask == Ask::Changes && verb == Verb::Peek {
+                places.push(None);
+                continue;
+            }
+            // Two requests that ask one limit about one key are one check.
+            let place = *known.entry((applied.meter.identity(), &applied.key)).or_insert(checks.len());
+            if place == wishes.len() {
+                wishes.push(Wish::default());
+                checks.push(applied.check_of(verb, cost));
+            }
+            let wish = &mut wishes[place];
+            if !wish.add(verb, cost) {
+                return Err(StoreError::SameStateTwice { rule: applied.meter.name().clone() });
+            }
+            let (verb, cost) = wish.comes_to(ask);
+            checks[place] = applied.check_of(verb, cost);
             places.push(Some(place));
         }
         if let Some(id) = self.id.filter(|_| ask != Ask::Peeks) {
@@ -267,7 +270,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         self.checks = checks;
         self.verdicts = smallvec![Verdict::default(); self.checks.len()];
         if self.checks.is_empty() {
-            self.is_carried_out = true;
+            self.is_carried_out = ask != Ask::Peeks;
             return Ok(None);
         }
         let at = store.decide(&self.checks, &mut self.verdicts).await?;
@@ -282,12 +285,11 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     }
 
     /// Whether the answer would be wrong by a policy that is no longer in force.
-    /// What was given back cannot be given back again, what was reported counts on
-    /// when it moves, and an id has one answer.
+    /// An id has one answer.
     fn matters(&self) -> bool {
-        let asks_for = |verb| self.asked.iter().any(|(asked, _)| *asked == verb);
-        let is_final = asks_for(Verb::Refund) || asks_for(Verb::Report);
-        self.id.is_none() && !is_final && (self.is_carried_out || !asks_for(Verb::Charge))
+        let is_final = self.asked.iter().any(|(verb, _)| verb.is_final());
+        let charges = self.asked.iter().any(|(verb, _)| *verb == Verb::Charge);
+        self.id.is_none() && !is_final && (self.is_carried_out || !charges)
     }
 
     /// Gives back what was charged. If it cannot be given back, it was charged
@@ -335,19 +337,57 @@ fn id_of<'a>(asked: &[Asked<'a, 'a>]) -> Option<RequestId<'a>> {
     Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)? })
 }
 
-/// What two requests ask of one state: all that is charged, less what is given
-/// back; or the larger cost, if one of them only looks. What is reported beside a
-/// charge is charged with it.
-fn both(asked: Verb, known: (Verb, u64), other: (Verb, u64)) -> (Verb, u64) {
-    match (known, other) {
-        ((Verb::Charge, charge), (Verb::Refund, refund)) | ((Verb::Refund, refund), (Verb::Charge, charge)) => {
-            if charge >= refund { (Verb::Charge, charge - refund) } else { (Verb::Refund, refund - charge) }
+/// What several requests ask of one state. No store is asked about a state twice.
+#[derive(Default)]
+struct Wish {
+    charge: Option<u64>,
+    report: Option<u64>,
+    refund: Option<u64>,
+    /// The largest cost that was only looked at.
+    peek: Option<u64>,
+    resets: bool,
+}
+
+impl Wish {
+    /// Adds what a request asks for; false if it cannot be asked beside the others: a
+    /// state is reset by itself.
+    fn add(&mut self, verb: Verb, cost: u64) -> bool {
+        let sum = |so_far: Option<u64>| Some(so_far.unwrap_or(0).saturating_add(cost));
+        match verb {
+            Verb::Charge => self.charge = sum(self.charge),
+            Verb::Report => self.report = sum(self.report),
+            Verb::Refund => self.refund = sum(self.refund),
+            Verb::Peek => self.peek = self.peek.max(Some(cost)),
+            Verb::Reset => self.resets = true,
         }
-        ((Verb::Charge, charge), (Verb::Report, spent)) | ((Verb::Report, spent), (Verb::Charge, charge)) => {
-            (Verb::Charge, charge.saturating_add(spent))
+        !self.resets || [self.charge, self.report, self.refund, self.peek] == [None; 4]
+    }
+
+    /// All that is charged, less what is given back; what is reported beside a charge is
+    /// charged with it.
+    fn change(&self) -> Option<(Verb, u64)> {
+        let spent = match (self.charge, self.report) {
+            (None, None) => None,
+            (charge, report) => Some(charge.unwrap_or(0).saturating_add(report.unwrap_or(0))),
+        };
+        let verb = if self.charge.is_some() { Verb::Charge } else { Verb::Report };
+        match (spent, self.refund) {
+            _ if self.resets => Some((Verb::Reset, 0)),
+            (None, refund) => Some((Verb::Refund, refund?)),
+            (Some(spent), refund) => Some(match spent.checked_sub(refund.unwrap_or(0)) {
+                Some(cost) => (verb, cost),
+                None => (Verb::Refund, refund.unwrap_or(0) - spent),
+            }),
         }
-        ((Verb::Peek, so_far), (Verb::Peek, cost)) if asked == Verb::Peek => (Verb::Peek, so_far.max(cost)),
-        ((verb, so_far), (other, cost)) if verb == other => (verb, so_far.saturating_add(cost)),
-        (known, _) => known,
+    }
+
+    fn comes_to(&self, ask: Ask) -> (Verb, u64) {
+        let (change, peek) = (self.change(), self.peek.unwrap_or(0));
+        match (ask, change) {
+            // A peek that is refused refuses all, so the larger cost has to fit.
+            (Ask::Peeks, Some((Verb::Charge, cost))) => (Verb::Peek, cost.max(peek)),
+            (Ask::Peeks, _) | (_, None) => (Verb::Peek, peek),
+            (Ask::All | Ask::Changes, Some(change)) => change,
+        }
     }
 }

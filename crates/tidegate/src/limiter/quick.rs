@@ -82,7 +82,7 @@ impl<S: ImmediateStore> Limiter<S> {
             }
         }
         let (is_admitted, answer) = ask(&checks)?;
-        let is_moot = matches!(verb, Verb::Report | Verb::Refund) || (verb == Verb::Charge && !is_admitted);
+        let is_moot = verb.is_final() || (verb == Verb::Charge && !is_admitted);
         if !is_moot && !fast.is(version) {
             if verb == Verb::Charge {
                 self.give_back_all(&checks);
