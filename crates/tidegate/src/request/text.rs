@@ -186,8 +186,8 @@ fn zeros(groups: [u16; 8]) -> std::ops::Range<usize> {
     // A bit for each group where as many zeros begin.
     let mut begin = groups.iter().rev().fold(0_u32, |bits, group| 2 * bits + u32::from(*group == 0));
     let mut length = 1;
-    while begin & (begin >> 1) != 0 {
-        begin &= begin >> 1;
+    while let next @ 1.. = begin & (begin >> 1) {
+        begin = next;
         length += 1;
     }
     let start = begin.trailing_zeros() as usize;

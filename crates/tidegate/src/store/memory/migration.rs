@@ -44,7 +44,7 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
     if !kernel::may_write(to.check.verb(), to.check.cost()) {
         // Where nothing is left to move there is nothing to look at: a long log is not copied once it has moved.
-        if from_meter.kernel().used(from.seen.as_ref().unwrap_or(&from.state), to.at) == 0 {
+        if from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) <= to.at {
             return;
         }
         let mut seen = to_meter.kernel().duplicate(to.seen.as_ref().unwrap_or(&to.state));
@@ -256,6 +256,21 @@ mod tests {
             let wait = HOUR + std::time::Duration::from_secs(cost) - std::time::Duration::from_secs(300);
             assert_eq!((seen.allowed, seen.retry_after), (false, Micros::from_duration(wait)), "{cost}");
         }
+    }
+
+    /// Of a sliding counter less than a unit may count, and move.
+    #[test]
+    fn a_peek_sees_what_a_charge_would_move_though_less_than_a_unit_counts() {
+        let second = std::time::Duration::from_secs(1);
+        let [old, new] = [10, 20].map(|count| Limited::new("limit", Limit::sliding_counter(count, second)));
+        let new = new.replacing(&old);
+        let clock = ManualClock::at(START);
+        let store = store(&clock, Overflow::Share);
+        assert!(charge(&store, &new, 1).allowed && charge(&store, &old, 9).allowed);
+        clock.advance(std::time::Duration::from_millis(1_900));
+        let peeked = ask(&store, &[(&new, Verb::Peek, 20)], "alice")[0];
+        assert_eq!(peeked, charge(&store, &new, 20));
+        assert!(!peeked.allowed && peeked.remaining == 19, "{peeked:?}");
     }
 
     #[test]
