@@ -221,27 +221,26 @@ impl Kernel for Warming {
         }
         let time = now.get().max(state.last);
         let at = Micros::new(time);
-        let unrecorded;
-        match (self.base, std::mem::take(&mut state.use_)) {
+        let (use_, unrecorded) = match (self.base, std::mem::take(&mut state.use_)) {
             (Base::Bucket { .. }, used) => {
                 state.use_ = used;
                 let level = self.level(state, time);
                 let room = self.ceiling().saturating_sub(level);
-                state.use_ = Use::Level(level + room.min(u128::from(cost) * self.period()));
-                unrecorded = cost.saturating_sub(u64::try_from(room / self.period()).unwrap_or(u64::MAX));
+                let fits = u64::try_from(room / self.period()).unwrap_or(u64::MAX);
+                (Use::Level(level + room.min(u128::from(cost) * self.period())), cost.saturating_sub(fits))
             }
             (Base::Window(window), used) => {
                 let mut used = if let Use::Window(used) = used { used } else { WindowState::default() };
-                unrecorded = window.report(&mut used, at, cost);
-                state.use_ = Use::Window(used);
+                let unrecorded = window.report(&mut used, at, cost);
+                (Use::Window(used), unrecorded)
             }
             (Base::Log(log), used) => {
                 let mut used = if let Use::Log(used) = used { used } else { LogState::default() };
-                unrecorded = log.report(&mut used, at, cost);
-                state.use_ = Use::Log(used);
+                let unrecorded = log.report(&mut used, at, cost);
+                (Use::Log(used), unrecorded)
             }
-        }
-        state.last = time;
+        };
+        (state.use_, state.last) = (use_, time);
         unrecorded
     }
 
