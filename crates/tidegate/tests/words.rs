@@ -143,8 +143,8 @@ fn what_is_no_limit_is_refused_with_what_to_do() {
         ("5/s burst", "expected a number after burst, found", ""),
         ("5/s burst many", "expected a number after burst, found", "many"),
         ("leaky 5/s queue -1", "expected a number after queue, found", "-1"),
-        ("5/s burst 5 queue 5", "expected the end, found", "queue"),
-        ("fixed 5/s from-first please", "expected the end, found", "please"),
+        ("5/s burst 5 queue 5", "expected debt N or the end, found", "queue"),
+        ("fixed 5/s from-first please", "expected debt N or the end, found", "please"),
     ];
     for (text, expected, found) in unreadable {
         let error = text.parse::<Limit>().expect_err(text);
