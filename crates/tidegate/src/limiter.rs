@@ -15,6 +15,7 @@ pub use builder::LimiterBuilder;
 
 use self::acquire::Waiters;
 use self::current::Policies;
+use self::fast::{FastLimit, Version};
 use crate::blocking;
 use crate::decision::{Balance, Decision};
 use crate::error::ConfigError;
@@ -259,7 +260,32 @@ impl<S: ImmediateStore> Limiter<S> {
     /// kept the store from answering.
     #[inline]
     pub fn check<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_now(Verb::Charge, &request.into())
+        // As in `allow`, the request need not be in memory on the fast path.
+        match self.inner.policies.fast().get() {
+            Some((limit, version)) if limit.attribute.is_none() => {
+                let request = request.into();
+                if !request.is_plain() {
+                    return self.check_moved(None, request);
+                }
+                let check = Check::new(&limit.meter, &request.key, Verb::Charge, request.cost)?;
+                let mut verdict = Verdict::default();
+                self.store().decide_one_now(check, &mut verdict)?;
+                if !verdict.allowed || self.inner.policies.fast().is(version) {
+                    return Ok(check.decision(verdict));
+                }
+                self.check_moved(Some(limit), request)
+            }
+            Some(_) | None => self.decide_now(Verb::Charge, &request.into()),
+        }
+    }
+
+    /// Gives back what was charged by a limit that was no longer in force, and asks the policy.
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
+    fn check_moved(&self, charged: Option<&FastLimit>, request: Request<'_>) -> Result<Decision, CheckError> {
+        self.give_back_of(charged, &request);
+        self.decide_now(Verb::Charge, &request)
     }
 
     /// Charges several requests, all or none: if one is refused, or can never be
@@ -287,22 +313,68 @@ impl<S: ImmediateStore> Limiter<S> {
     /// No answer, and a cost that can never pass, count as refused.
     #[inline]
     pub fn allow<'a>(&self, request: impl Into<Request<'a>>) -> bool {
-        let request = request.into();
-        let inner = &*self.inner;
-        let fast = inner.policies.fast();
-        if let Some((limit, key, version)) = fast.of(&request) {
-            let key = key.as_ref().unwrap_or(&request.key);
-            let Ok(check) = Check::new(&limit.meter, key, Verb::Charge, request.cost) else { return false };
-            let is_admitted = self.store().admits_now(check).unwrap_or(false);
-            if !is_admitted || fast.is(version) {
-                return is_admitted;
+        // The request is made where it is needed: on the fast path it need not be in memory.
+        match self.inner.policies.fast().get() {
+            Some((limit, version)) if limit.attribute.is_none() => {
+                let request = request.into();
+                if !request.is_plain() {
+                    return self.allow_moved(None, request);
+                }
+                match self.admit_fast(limit, version, &request.key, request.cost) {
+                    Some(is_admitted) => is_admitted,
+                    None => self.allow_moved(Some(limit), request),
+                }
             }
-            self.give_back_now(check);
+            Some((limit, version)) => {
+                let request = request.into();
+                match limit.key_of(&request).flatten() {
+                    Some(key) => match self.admit_fast(limit, version, &key, request.cost) {
+                        Some(is_admitted) => is_admitted,
+                        None => {
+                            self.give_back_of(Some(limit), &request);
+                            self.allow_slowly(&request)
+                        }
+                    },
+                    None => self.allow_slowly(&request),
+                }
+            }
+            None => self.allow_slowly(&request.into()),
         }
-        match self.admit_quickly(&request) {
+    }
+
+    /// Whether the only limit admits a cost; nothing if it was replaced meanwhile.
+    #[inline(always)]
+    fn admit_fast(&self, limit: &FastLimit, version: Version, key: &Key<'_>, cost: u64) -> Option<bool> {
+        let Ok(check) = Check::new(&limit.meter, key, Verb::Charge, cost) else { return Some(false) };
+        let is_admitted = self.store().admits_now(check).unwrap_or(false);
+        (!is_admitted || self.inner.policies.fast().is(version)).then_some(is_admitted)
+    }
+
+    /// Gives back what was charged by a limit that was no longer in force, and asks the policy.
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
+    fn allow_moved(&self, charged: Option<&FastLimit>, request: Request<'_>) -> bool {
+        self.give_back_of(charged, &request);
+        self.allow_slowly(&request)
+    }
+
+    #[inline(never)]
+    fn allow_slowly(&self, request: &Request<'_>) -> bool {
+        match self.admit_quickly(request) {
             Ok(Some(is_admitted)) => is_admitted,
-            Ok(None) => self.ask_now(Verb::Charge, &request).is_ok_and(|decision| decision.is_allowed()),
+            Ok(None) => self.ask_now(Verb::Charge, request).is_ok_and(|decision| decision.is_allowed()),
             Err(_) => false,
+        }
+    }
+
+    /// Gives back what a request was charged by a limit that was no longer in force.
+    #[cold]
+    fn give_back_of(&self, charged: Option<&FastLimit>, request: &Request<'_>) {
+        let Some(limit) = charged else { return };
+        if let Some(key) = limit.key_of(request) {
+            let key = key.as_ref().unwrap_or(&request.key);
+            self.give_back_now(Check::capped(&limit.meter, key, Verb::Charge, request.cost));
         }
     }
 
