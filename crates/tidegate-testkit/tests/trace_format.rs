@@ -40,7 +40,7 @@ fn every_form_of_a_line_is_read() {
 #[test]
 fn an_unreadable_line_is_told_with_its_number_and_what_was_expected() {
     let a_time = "expected a time such as 0ms, 1.9s or 1500us, found";
-    let a_verb = "expected a cost, peek, refund or reset, found";
+    let a_verb = "expected a cost, peek, report, refund or reset, found";
     let an_answer = "expected allow, wait or impossible, found";
     let a_limit = "expected a line such as `limit 5/10s` before the first request, found";
     let table: [(&str, String); 26] = [
