@@ -11,7 +11,8 @@
       start, current, previous = tonumber(start), tonumber(current), tonumber(previous)
       -- A fixed window of another count may have charged the same state, and debt is above the count:
       -- the bound is what can be counted exactly.
-      local weight = start and (sliding and (current + previous + count) * period or previous > count and EXACT or current)
+      local weight = start and (previous > count and EXACT or current)
+      weight = start and sliding and (current + previous + count) * period or weight
       if not (start and start < EXACT and weight < EXACT) then
         error(FOREIGN, 0)
       end
