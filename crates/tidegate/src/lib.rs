@@ -156,7 +156,8 @@
 //! ```
 //!
 //! [`peek`](Limiter::peek) asks without charging, [`refund`](Limiter::refund)
-//! gives back, [`reset`](Limiter::reset) forgets. To refund what was charged last
+//! gives back, [`reset`](Limiter::reset) forgets, and
+//! [`report`](Limiter::report) charges what is spent already, even into debt. To refund what was charged last
 //! is as if it had never been asked for; to refund something older lets that much
 //! more pass than the bounds above say.
 //!

@@ -81,7 +81,7 @@ pub const SURVIVORS: &[Survivor] = &[
         function: "Limiter::wake_first",
         from: "if self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0 {",
         to: &["if true {"],
-        why: "A shortcut: where nobody waits there is nobody to wake.",
+        why: "A shortcut: where no caller waits there is none to wake.",
     },
     Survivor {
         file: "limiter/acquire.rs",
@@ -116,7 +116,7 @@ pub const SURVIVORS: &[Survivor] = &[
         function: "Limiter::wake_first",
         from: "self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0",
         to: &["self.inner.waiters.places.taken.load(Ordering::Relaxed) >= 0"],
-        why: "A shortcut: where nobody waits there is nobody to wake.",
+        why: "A shortcut: where no caller waits there is none to wake.",
     },
     Survivor {
         file: "limiter/ask.rs",

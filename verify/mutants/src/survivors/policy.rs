@@ -80,7 +80,7 @@ pub const SURVIVORS: &[Survivor] = &[
         function: "Maker::meter",
         from: "if number == next {",
         to: &["if true {"],
-        why: "A meter whose number nobody has is not asked.",
+        why: "No request has the number of such a meter.",
     },
     Survivor {
         file: "policy/compile.rs",
