@@ -48,6 +48,8 @@
       end
     elseif verb == RESET then
       passes, write = true, 'DEL'
+    elseif verb == RENEW then
+      passes = cost == 0
     elseif verb == REPORT then
       passes = true
       local ceiling = tonumber(string.sub(spec, 43))
@@ -60,9 +62,9 @@
     else
       passes = true
       if verb == UNDO then
-        -- What has drained away since then cannot be given back.
-        local drained = (tick - floor(undone / size)) * drain
-        cost = cost - (drained > 0 and drained or 0)
+        -- What has drained away since then, and is not what is kept, cannot be given back.
+        local gone = (tick - floor(undone / size)) * drain - kept
+        cost = cost - (gone > 0 and gone or 0)
       end
       if cost > 0 and at >= tick then
         -- By the state and not by the level, which may be beyond counting.
@@ -91,8 +93,5 @@
       else
         write, value = 'SET', string.format(fraction > 0 and '%d:%d' or '%d', at, fraction)
         lasts = not same_cell and (cell + 2 * horizon) * size
-      end
-      if verb == UNDO then
-        state = string.format('%d:%d', at, fraction)
       end
     end

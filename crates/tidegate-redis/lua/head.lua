@@ -23,23 +23,27 @@
 --         a -                                    to be absent: a limit that was succeeded
 --       then, where they are not the usual ones, the settings: the time in
 --       microseconds (below zero for the server's own), the milliseconds for
---       which a state is kept after it has become fresh, when what is to be
---       undone counts as charged, whether (1) to be strict, and to withhold: to
---       carry nothing out, whatever passes; and for how many milliseconds to
---       remember the id of the request, whose argument is what it stands for and by
---       which limits, 16 letters each. A request that is remembered gets its reply
---       again, after an = and its limits.
--- Verbs: C charge, P peek, R refund, X reset, U undo a charge, D report what is spent,
--- into debt: up to the ceiling, which is its text for a bucket and a window, and the
--- last number that a log answers is what is not recorded. For c and d, DONE
--- is Y if the check passes, N if not; the states are the one decided on, the
--- one to write if all pass, and the one to write if not; a forget below zero
--- says to write nothing.
+--       which a state is kept after it has become fresh, whether (1) to be strict,
+--       and to withhold: to carry nothing out, whatever passes; and for how many
+--       milliseconds to remember the id of the request, and what is done under it;
+--       see once.lua.
+-- Verbs: C charge, P peek, R refund, X reset, D report what is spent, into debt: up to
+-- the ceiling, which is its text for a bucket and a window, and the last number that a
+-- log answers is what is not recorded. U undoes a charge, as far as it is still there:
+-- its text is when that counts as made, a colon, and what is kept of it beside the cost.
+-- E renews a charge of a log, so that it counts from now on, if all of it is there: its
+-- text is when it was made, or nothing for that under the id of the request. S settles the
+-- charge that was made under the id of the request: the cost is what it should have been,
+-- and the text the ceiling, what a unit is, and the cost in units. In the reply of E and S,
+-- after the state come a slash, when and what was charged, and the cost in units.
+-- For c and d, DONE is Y if the check passes, N if not; the states are the one decided on,
+-- the one to write if all pass, and the one to write if not; a forget below zero says to
+-- write nothing.
 --
 -- Reply: words, with a space between them. The time in seconds and microseconds;
 -- 1 if all were carried out, 0 if not, 2 if a state of kind a, c or d was not
 -- the expected one; then for each check 1 or 0 (does it pass?) and its state, as it
--- was before or, for a log and for U, as it is now; - if there was none.
+-- was before or, for a log, as it is now; - if there was none.
 --
 -- Every number is an integer below 2^53, where doubles are exact, and so are
 -- the floor of a quotient and the remainder.
@@ -49,14 +53,15 @@ local call, floor, unpack_numbers = redis.call, math.floor, struct.unpack
 local EXACT = 9007199254740992
 local LEAST_GRACE = 1000000 -- of a state from the future, in microseconds
 local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
-local PEEK, CHARGE, REFUND, RESET, UNDO, REPORT = 80, 67, 82, 88, 85, 68
+local PEEK, CHARGE, REFUND, RESET, UNDO, REPORT, RENEW = 80, 67, 82, 88, 85, 68, 69
+--[[long]] local SETTLE = 83
 
 local settings = ARGV[#KEYS + 1]
---[[short]] local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0
---[[long]] local now, kept_longer, undone, strict, withheld, known_for = -1, 1000, 0, 0, 0, 0
+--[[short]] local now, kept_longer, strict, withheld = -1, 1000, 0, 0
+--[[long]] local now, kept_longer, strict, withheld, known_for, purpose = -1, 1000, 0, 0, 0, 0
 if settings then
---[[short]] now, kept_longer, undone, strict, withheld = unpack_numbers('<ddddd', settings)
---[[long]] now, kept_longer, undone, strict, withheld, known_for = unpack_numbers('<dddddd', settings)
+--[[short]] now, kept_longer, strict, withheld = unpack_numbers('<dddd', settings)
+--[[long]] now, kept_longer, strict, withheld, known_for, purpose = unpack_numbers('<dddddd', settings)
 end
 local seconds, microseconds
 if now < 0 then

@@ -16,7 +16,8 @@ local function integer(text)
   error(FOREIGN, 0)
 end
 
-local function log(key, verb, cost, count, period, ceiling)
+local log
+function log(key, verb, cost, count, period, ceiling, undone)
   local length = call('LLEN', key)
   local entries = length > 0 and (length - 1) / 2 or 0
   local only -- the time of the only entry, of all the count, if it stands in for the list
@@ -131,6 +132,18 @@ local function log(key, verb, cost, count, period, ceiling)
       return answer(time, used + cost, asked - cost)
     end
   end
+  local ours, size
+  if verb == UNDO or verb == RENEW then
+    -- An entry of another time is none of ours, and one that has expired is gone.
+    ours = not only and first(expired, function(entry) return at(entry) >= undone end)
+    if not ours or ours > entries or at(ours) ~= undone then
+      return verb == UNDO, unchanged
+    end
+    size = (sum(ours) - sum(ours - 1)) % SUMS
+    if verb == RENEW and size < cost then
+      return false, unchanged
+    end
+  end
   return true, unchanged, not only and function()
     if verb == REFUND then
       local left = used - cost
@@ -144,22 +157,20 @@ local function log(key, verb, cost, count, period, ceiling)
       call('LSET', key, -1, (before + left) % SUMS)
       return answer(last_at, left, 0)
     end
-    -- An entry of another time is none of ours, and one that has expired is gone.
-    local ours = first(expired, function(entry) return at(entry) >= undone end)
-    if ours > entries or at(ours) ~= undone then
-      return unchanged
-    end
-    local size = (sum(ours) - sum(ours - 1)) % SUMS
     local taken = cost < size and cost or size
     local tail = call('LRANGE', key, 2 * ours - 1, -1)
-    call('LTRIM', key, 0, 2 * ours - 2)
-    local last_at = ours > 1 and at(ours - 1) or 0
+    local last_at = ours > expired + 1 and at(ours - 1) or 0
+    call('LTRIM', key, 2 * expired, 2 * ours - 2)
     for entry = taken == size and 3 or 1, #tail, 2 do
       last_at = integer(tail[entry])
       call('RPUSH', key, tail[entry], (tail[entry + 1] - taken) % SUMS)
     end
     if used == taken then
       call('DEL', key)
+    end
+    if verb == RENEW then
+      local _, _, charge = log(key, CHARGE, cost, count, period, ceiling)
+      return charge()
     end
     return answer(last_at, used - taken, 0)
   end

@@ -6,18 +6,43 @@ local slice = since and #KEYS - 1 or #KEYS
 local plans = slice > 1 and {}
 local passes, state -- what a kernel says,
 local write, value, lasts -- and what it wants written if all pass
+local moment -- when a charge counts as made, if that is not now
 --[[long]] local withhold -- or if not
+--[[long]] local noted = {}
 
 for index = 1, slice do
   local key, spec = KEYS[index], ARGV[index]
   local kind, verb, cost, n2, n3, n4, n5 = unpack_numbers('<BBddddd', spec)
-  write, value, lasts = nil, nil, nil
+  write, value, lasts, moment = nil, nil, nil, nil
+  local undone, kept = 0, 0
+  if verb == UNDO and cost > 0 then
+    undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
+    undone, kept = tonumber(undone), tonumber(kept)
+  end
+--[[long]] local charge, actual
+--[[long]] if verb == SETTLE then
+--[[long]]   local ceiling, unit
+--[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
+--[[long]]   charge = charge_of(index)
+--[[long]]   local charged = charge and charge[1] * unit or cost
+--[[long]]   if cost > charged then
+--[[long]]     verb, cost, spec = REPORT, cost - charged, string.sub(spec, 1, 42) .. ceiling
+--[[long]]   else
+--[[long]]     verb, cost, kept, undone = UNDO, charged - cost, cost, charge and charge[2] or 0
+--[[long]]   end
+--[[long]] elseif verb == RENEW then
+--[[long]]   undone = tonumber(string.sub(spec, 43))
+--[[long]]   if not undone then
+--[[long]]     charge = charge_of(index)
+--[[long]]     cost, undone = charge and charge[1] or 0, charge and charge[2] or 0
+--[[long]]   end
+--[[long]] end
   if kind == 98 then -- b
 --[[bucket]]
   elseif kind == 119 then -- w
 --[[window]]
 --[[long]] elseif kind == 108 then -- l
---[[long]]   passes, state, value = log(key, verb, cost, n2, n3, n4)
+--[[long]]   passes, state, value = log(key, verb, cost, n2, n3, n4, undone)
 --[[long]]   write = value and 'CALL'
 --[[long]] elseif kind == 97 then -- a
 --[[long]]   passes, state = call('EXISTS', key) == 0, nil
@@ -35,6 +60,10 @@ for index = 1, slice do
   if not passes and verb ~= PEEK and outcome == ' 1' then
     outcome = ' 0'
   end
+--[[long]] if once then
+--[[long]]   local corrected = charge and string.format('/%d:%d:', charge[2], charge[1]) .. (actual or 0)
+--[[long]]   noted[index] = { kind, verb, moment or 0, charge or false, corrected }
+--[[long]] end
   if plans then
     plans[index] = { passes, state, write, value, lasts }
 --[[long]]   plans[index].withhold, withhold = withhold, nil
@@ -64,6 +93,9 @@ for index = 1, slice do
 --[[long]] elseif withhold and outcome == ' 0' then
 --[[long]]   withhold()
   end
+--[[long]] if once then
+--[[long]]   state = note(index, noted[index], state, outcome == ' 1')
+--[[long]] end
 --[[short]] if slice == 1 then
 --[[long]] if slice == 1 and not once then
     return seconds .. ' ' .. microseconds .. outcome .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
@@ -71,7 +103,6 @@ for index = 1, slice do
   answers = answers .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
 end
 --[[long]] if once and outcome == ' 1' then
---[[long]]   local reply = seconds .. ' ' .. microseconds .. outcome .. answers
---[[long]]   call('SET', once, meant .. ' ' .. reply, 'PX', known_for)
+--[[long]]   remember(seconds .. ' ' .. microseconds .. outcome .. answers)
 --[[long]] end
 return seconds .. ' ' .. microseconds .. outcome .. answers

@@ -64,6 +64,8 @@
       end
     elseif verb == RESET then
       passes, write = true, 'DEL'
+    elseif verb == RENEW then
+      passes = cost == 0
     elseif verb == REPORT then
       local room = string.sub(spec, 43) - current
       local added = cost < room and cost or room
@@ -88,13 +90,11 @@
       current, previous = current - from_current, previous - from_previous
     end
     if moves and passes then
+      moment = start * size
       if current == 0 and previous == 0 then
         write, value = 'DEL', nil
       else
         write, value = 'SET', string.format('%d:%d:%d', start, current, previous)
         lasts = start ~= stored and (start + horizon) * size
-      end
-      if verb == UNDO then
-        state = value
       end
     end

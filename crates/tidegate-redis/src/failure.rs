@@ -60,6 +60,9 @@ pub enum RedisFailure {
     /// The id of the request was seen before, with another one.
     #[error("the request id stands for another request: give each request an id of its own")]
     IdReused,
+    /// There is no reservation of the id that could be corrected.
+    #[error("there is no reservation of this id, or its time is over")]
+    NotReserved,
     /// A request with an id meets limits in several slots of a cluster.
     #[error(
         "a request with an id has limits in several slots: let the keys of its rules begin with the same attribute"
@@ -90,6 +93,7 @@ impl RedisFailure {
             | RedisFailure::Garbled { .. }
             | RedisFailure::OnTheWay
             | RedisFailure::IdReused
+            | RedisFailure::NotReserved
             | RedisFailure::IdSpansSlots
             | RedisFailure::Disagreement => self.to_string(),
         }
@@ -107,6 +111,7 @@ impl RedisFailure {
             | RedisFailure::Contended { .. }
             | RedisFailure::OnTheWay
             | RedisFailure::IdReused
+            | RedisFailure::NotReserved
             | RedisFailure::IdSpansSlots
             | RedisFailure::Disagreement => None,
         }
@@ -123,6 +128,7 @@ impl RedisFailure {
             | RedisFailure::Garbled { .. }
             | RedisFailure::OnTheWay
             | RedisFailure::IdReused
+            | RedisFailure::NotReserved
             | RedisFailure::IdSpansSlots
             | RedisFailure::Disagreement => false,
         }
@@ -196,6 +202,9 @@ impl Remedy {
         }
         if words.contains("TGREUSED") {
             return Remedy::GiveUp(RedisFailure::IdReused);
+        }
+        if words.contains("TGOVER") {
+            return Remedy::GiveUp(RedisFailure::NotReserved);
         }
         if code == "WRONGTYPE" || words.contains("WRONGTYPE") || words.contains("TGFOREIGN") {
             return Remedy::GiveUp(RedisFailure::ForeignKey { source });

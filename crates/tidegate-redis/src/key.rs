@@ -74,7 +74,7 @@ pub fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
     name.extend_from_slice(match check.verb() {
         Verb::Refund => b"}%refund:",
         Verb::Report => b"}%report:",
-        Verb::Charge | Verb::Peek | Verb::Reset => b"}%id:",
+        Verb::Charge | Verb::Peek | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => b"}%id:",
     });
     escape(id.as_bytes(), &mut name);
     name

@@ -6,6 +6,8 @@
 mod slots;
 mod swap;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -113,9 +115,14 @@ impl Store for Remote {
         let members = self.members(checks)?;
         let decided = run(self.runtime.handle(), self.decide_by_slot(members, verdicts)).await;
         match (decided, checks.first().and_then(Check::id)) {
+            (Err(RedisFailure::NotReserved), Some(id)) => Err(StoreError::NotReserved { id: id.text.to_owned() }),
             (Err(RedisFailure::IdReused), Some(id)) => Err(StoreError::IdReused { id: id.text.to_owned() }),
             (decided, _) => Ok(decided?),
         }
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.runtime.handle().spawn(task);
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
-use tidegate::kernel::{self, Kernel, LimitKernel, Style, Verb, Verdict};
-use tidegate::store::Check;
+use tidegate::kernel::{self, Charged, Kernel, LimitKernel, Style, Verb, Verdict};
 use tidegate::store::Kept;
+use tidegate::store::{Check, Purpose};
 use tidegate::{Limit, Micros};
 
 use crate::failure::RedisFailure;
@@ -91,8 +91,6 @@ pub struct Call<'a> {
     pub kept_longer_ms: u64,
     /// Where the server's history is kept, if it must be trusted to be whole.
     pub genesis: Option<Vec<u8>>,
-    /// When what is to be undone was charged.
-    pub undone: Micros,
     /// Whether nothing is to be carried out, because another call was refused.
     pub is_withheld: bool,
     /// The id of the request, if it is to be carried out once.
@@ -109,6 +107,10 @@ pub struct Once {
     pub(crate) payload: u64,
     pub(crate) limits: u64,
     pub(crate) known_for_ms: u64,
+    pub(crate) purpose: Purpose,
+    /// Of each turn, the limit and what is charged; or the limits of which a charge is
+    /// corrected.
+    pub(crate) words: Vec<String>,
 }
 
 impl Once {
@@ -117,15 +119,69 @@ impl Once {
         let check = checks.first()?;
         let id = check.id()?;
         // The same in every process, and nobody else's choice.
-        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.meter().identity();
+        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.subject();
         let limits = checks.iter().fold(0, mix);
-        let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS);
-        Some(Once { key: id_key(prefix, check, id.text), payload: id.payload, limits, known_for_ms })
+        let known_for_ms = match id.lasts_ms {
+            0 => u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS),
+            lasts => u64::from(lasts),
+        };
+        let (key, payload, purpose) = (id_key(prefix, check, id.text), id.payload, id.purpose);
+        let words = checks.iter().map(word).collect();
+        Some(Once { key, payload, limits, known_for_ms, purpose, words })
+    }
+
+    /// The same, where the turns of the checks stand at these places.
+    pub(crate) fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
+        let mut words = Vec::new();
+        for (place, word) in places.into_iter().zip(self.words) {
+            words.resize(place, NO_CHECK.to_owned());
+            words.push(word);
+        }
+        self.words = words;
+        self
     }
 
     fn packed(&self) -> Vec<u8> {
-        format!("{:016x}{:016x}", self.payload, self.limits).into_bytes()
+        format!("{:016x}{:016x}{}", self.payload, self.limits, self.words.join(" ")).into_bytes()
     }
+}
+
+/// Stands for a turn that is no check, or one that charges and corrects nothing.
+const NO_CHECK: &str = "-";
+
+fn word(check: &Check<'_>) -> String {
+    match (check.verb(), check.id().map(|id| id.purpose)) {
+        (Verb::Charge, Some(Purpose::Once)) => format!("{:016x}:{}", check.subject(), check.cost()),
+        (Verb::Settle(_) | Verb::Renew(_), _) => {
+            let subjects: Vec<String> = check.subjects().map(|subject| format!("{subject:016x}")).collect();
+            subjects.join(",")
+        }
+        _ => NO_CHECK.to_owned(),
+    }
+}
+
+/// Whether a check is part of the correction of what was charged under its id.
+fn is_correction(check: &Check<'_>) -> bool {
+    check.id().is_some_and(|id| id.purpose != Purpose::Once)
+}
+
+/// Whether the charge that a check corrects is for the script to find, under the id.
+fn is_by_id(check: &Check<'_>) -> bool {
+    is_correction(check) && matches!(check.verb(), Verb::Settle(_) | Verb::Renew(_))
+}
+
+/// The charges that a request is remembered by: the limit of each, and the charge; none if
+/// they were settled.
+pub(crate) fn charges(record: &[u8]) -> Option<Vec<(u64, Charged)>> {
+    let record = std::str::from_utf8(record).ok()?;
+    let (_, charges) = record.split_once('|')?;
+    let charge = |word: &str| {
+        let mut parts = word.split(':');
+        let limit = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let (cost, at) = (parts.next()?.parse().ok()?, Micros::new(parts.next()?.parse().ok()?));
+        Some((limit, Charged { at, cost }))
+    };
+    if charges.starts_with('=') { Some(Vec::new()) } else { charges.split_whitespace().map(charge).collect() }
 }
 
 /// One check in a call.
@@ -155,6 +211,8 @@ pub enum Task<'a> {
         check: Check<'a>,
         /// The limit of its meter.
         limit: Limit,
+        /// When it counts as made.
+        at: Micros,
     },
     /// Decided by the client, to be written if the state is still that one.
     Swap {
@@ -190,8 +248,7 @@ pub enum Named {
 impl<'a> Call<'a> {
     /// A call that is carried out as often as it is sent.
     pub fn new(turns: Vec<Turn<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
-        let (undone, once) = (Micros::ZERO, None);
-        Call { turns, now, kept_longer_ms, genesis, undone, is_withheld: false, once, can_part: false }
+        Call { turns, now, kept_longer_ms, genesis, is_withheld: false, once: None, can_part: false }
     }
 }
 
@@ -233,16 +290,17 @@ impl Call<'_> {
         if self.genesis.is_some() {
             arguments.push(Vec::new());
         }
-        let usual = self.once.is_none()
-            && self.now.is_none()
-            && self.genesis.is_none()
-            && self.undone == Micros::ZERO
-            && !self.is_withheld;
+        let usual = self.once.is_none() && self.now.is_none() && self.genesis.is_none() && !self.is_withheld;
         if !usual || self.kept_longer_ms != USUALLY_KEPT_LONGER_MS {
             let now = self.now.map_or(-1.0, |now| double(now.get()));
             let [strict, withheld] = [self.genesis.is_some(), self.is_withheld].map(|is| if is { 1.0 } else { 0.0 });
             let known_for = self.once.as_ref().map_or(0.0, |once| double(once.known_for_ms));
-            let settings = [now, double(self.kept_longer_ms), double(self.undone.get()), strict, withheld, known_for];
+            let purpose = match self.once.as_ref().map(|once| once.purpose) {
+                None | Some(Purpose::Once) => 0.0,
+                Some(Purpose::Settle) => 1.0,
+                Some(Purpose::Renew) => 2.0,
+            };
+            let settings = [now, double(self.kept_longer_ms), strict, withheld, known_for, purpose];
             arguments.push(settings.iter().flat_map(|number| number.to_le_bytes()).collect());
         }
         arguments
@@ -272,8 +330,11 @@ fn pack(kind: u8, verb: u8, numbers: [f64; 5]) -> Vec<u8> {
 impl Task<'_> {
     fn packed(&self) -> Vec<u8> {
         match self {
-            Task::Decide { check, limit, verb } => pack_check(check, *limit, letter(*verb)),
-            Task::Undo { check, limit } => pack_check(check, *limit, b'U'),
+            Task::Decide { check, limit, verb } => pack_check(check, *limit, *verb),
+            Task::Undo { check, limit, at } => {
+                let charged = Charged { at: *at, cost: check.cost() };
+                pack_check(&check.with_cost(0), *limit, Verb::Settle(charged))
+            }
             Task::Absent => pack(b'a', b'P', [0.0; 5]),
             Task::Swap { form, state, passes, after, healed, verdict } => {
                 let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
@@ -287,9 +348,9 @@ impl Task<'_> {
                 };
                 let mut packed = pack(kind, done, [forget(after), forget(healed), known, next, full]);
                 packed.extend(states.concat());
-                if let Some(Verdict { remaining, reset_after, delay, unrecorded, .. }) = verdict {
-                    let (reset_after, delay) = (reset_after.get(), delay.get());
-                    packed.extend(format!("={remaining}:{reset_after}:{delay}:{unrecorded}").into_bytes());
+                if let Some(Verdict { remaining, reset_after, delay, unrecorded, ahead, .. }) = verdict {
+                    let [reset_after, delay, ahead] = [reset_after, delay, ahead].map(|time| time.get());
+                    packed.extend(format!("={remaining}:{reset_after}:{delay}:{unrecorded}:{ahead}").into_bytes());
                 }
                 packed
             }
@@ -297,28 +358,77 @@ impl Task<'_> {
     }
 }
 
-fn letter(verb: Verb) -> u8 {
-    match verb {
-        Verb::Charge => b'C',
-        Verb::Peek => b'P',
-        Verb::Report => b'D',
-        Verb::Refund => b'R',
-        Verb::Reset => b'X',
+/// What the script is told of a verb: its letter, of how much, and a text.
+struct Sent {
+    letter: u8,
+    /// In units.
+    cost: u64,
+    text: Note,
+}
+
+/// What follows the numbers of a check.
+enum Note {
+    None,
+    Cost,
+    Ceiling,
+    /// When a charge was made, and what is kept of it.
+    Charge(Charged, u64),
+    /// When a charge was made.
+    Time(Micros),
+    /// What a unit is, beside the ceiling, and what should have been charged.
+    Actual(u64),
+}
+
+impl Sent {
+    /// No more is sent than could matter: numbers that a script counts exactly.
+    fn new(check: &Check<'_>, verb: Verb, ceiling: u64) -> Sent {
+        let cost = check.cost();
+        let (letter, cost, text) = match verb {
+            Verb::Charge => (b'C', cost, Note::Cost),
+            // Beside corrections, it only says how things stand.
+            Verb::Peek if is_correction(check) => (b'U', 0, Note::None),
+            Verb::Peek => (b'P', cost, Note::Cost),
+            Verb::Refund => (b'R', cost, Note::Cost),
+            Verb::Reset => (b'X', cost, Note::Cost),
+            Verb::Report => (b'D', cost.min(ceiling), Note::Ceiling),
+            Verb::Settle(_) if is_by_id(check) => (b'S', cost.min(2 * ceiling), Note::Actual(cost)),
+            Verb::Renew(_) if is_by_id(check) => (b'E', 0, Note::None),
+            Verb::Settle(charged) if cost > charged.cost => (b'D', (cost - charged.cost).min(ceiling), Note::Ceiling),
+            Verb::Settle(charged) => (b'U', charged.cost - cost, Note::Charge(charged, cost)),
+            Verb::Renew(charged) => (b'E', charged.cost, Note::Time(charged.at)),
+        };
+        Sent { letter, cost, text }
+    }
+
+    /// What of the cost was not sent, of a check that makes debt.
+    fn unsent(check: &Check<'_>, verb: Verb, ceiling: u64) -> u64 {
+        let asked = match verb {
+            Verb::Settle(charged) if !is_by_id(check) => check.cost().saturating_sub(charged.cost),
+            _ => check.cost(),
+        };
+        asked.saturating_sub(Sent::new(check, verb, ceiling).cost)
+    }
+
+    /// The text, of a limit whose unit is so much.
+    fn text(&self, ceiling: u64, unit: u64) -> String {
+        match self.text {
+            Note::None => String::new(),
+            Note::Cost => self.cost.saturating_mul(unit).to_string(),
+            Note::Ceiling => ceiling.to_string(),
+            Note::Charge(charged, kept) => format!("{}:{}", charged.at.get(), kept.saturating_mul(unit)),
+            Note::Time(at) => at.get().to_string(),
+            Note::Actual(cost) => format!("{ceiling}:{unit}:{cost}"),
+        }
     }
 }
 
-fn pack_check(check: &Check<'_>, limit: Limit, verb: u8) -> Vec<u8> {
-    let cost = check.cost();
-    match limit.kernel() {
+fn pack_check(check: &Check<'_>, limit: Limit, verb: Verb) -> Vec<u8> {
+    let (kind, ceiling, unit, sent, numbers) = match limit.kernel() {
         LimitKernel::Bucket(bucket) => {
-            let ceiling = bucket.ceiling();
             // More than the ceiling cannot be reported.
-            let cost = cost.min(ceiling.div_ceil(bucket.scale())) * bucket.scale();
-            let numbers = [cost, bucket.full(), bucket.drain(), bucket.tick(), bucket.reach()].map(double);
-            let mut packed = pack(b'b', verb, numbers);
-            let text = if verb == letter(Verb::Report) { ceiling } else { cost };
-            packed.extend(text.to_string().into_bytes());
-            packed
+            let sent = Sent::new(check, verb, bucket.ceiling().div_ceil(bucket.scale()));
+            let numbers = [bucket.full(), bucket.drain(), bucket.tick(), bucket.reach()];
+            (b'b', bucket.ceiling(), bucket.scale(), sent, numbers)
         }
         LimitKernel::Window(window) => {
             let style = match window.style() {
@@ -326,19 +436,22 @@ fn pack_check(check: &Check<'_>, limit: Limit, verb: u8) -> Vec<u8> {
                 Style::FixedFromFirst => 1,
                 Style::Sliding => 2,
             };
-            let cost = cost.min(window.ceiling());
-            let numbers = [cost, window.capacity(), window.period_in_ticks(), window.tick(), style];
-            let mut packed = pack(b'w', verb, numbers.map(double));
-            if verb == letter(Verb::Report) {
-                packed.extend(window.ceiling().to_string().into_bytes());
-            }
-            packed
+            let sent = Sent::new(check, verb, window.ceiling());
+            let numbers = [window.capacity(), window.period_in_ticks(), window.tick(), style];
+            (b'w', window.ceiling(), 1, sent, numbers)
         }
         LimitKernel::Log(log) => {
-            let cost = cost.min(log.ceiling());
-            pack(b'l', verb, [cost, log.capacity(), log.period(), log.ceiling(), 0].map(double))
+            let sent = Sent::new(check, verb, log.ceiling());
+            (b'l', log.ceiling(), 1, sent, [log.capacity(), log.period(), log.ceiling(), 0])
         }
+    };
+    let [a, b, c, d] = numbers.map(double);
+    let mut packed = pack(kind, sent.letter, [double(sent.cost.saturating_mul(unit)), a, b, c, d]);
+    // Only a bucket has its cost at hand as text.
+    if kind == b'b' || !matches!(sent.text, Note::Cost) {
+        packed.extend(sent.text(ceiling, unit).into_bytes());
     }
+    packed
 }
 
 /// What the script says of a call.
@@ -423,18 +536,6 @@ impl Reply {
         self.answers.get(turn).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
     }
 
-    /// When a charge that was carried out counts as made: never before what
-    /// was there, even if the clock went back.
-    pub(crate) fn charged_at(&self, turn: usize, task: &Task<'_>) -> Micros {
-        let Task::Decide { limit, .. } = task else { return self.now };
-        let first = numbers(self.state(turn)).map_or(0, |[first, _, _]| first);
-        self.now.max(Micros::new(match limit.kernel() {
-            LimitKernel::Bucket(_) => 0,
-            LimitKernel::Window(window) => first.saturating_mul(window.tick()),
-            LimitKernel::Log(_) => first,
-        }))
-    }
-
     /// Whether it was given before, to a request of the same id.
     pub fn is_repeated(&self) -> bool {
         self.repeats.is_some()
@@ -460,49 +561,89 @@ impl Reply {
         let said = answer.state.as_deref().and_then(|state| state.strip_prefix(b"="));
         let read = match (said, task) {
             // What the client said when it decided, whoever would decide now.
-            (Some(said), _) => numbers(said).map(|[remaining, reset_after, delay, unrecorded]| {
-                let (reset_after, delay) = (Micros::new(reset_after), Micros::new(delay));
-                Verdict { allowed: answer.passes, remaining, reset_after, delay, unrecorded, ..Verdict::default() }
+            (Some(said), _) => numbers(said).map(|[remaining, reset_after, delay, unrecorded, ahead]| {
+                let [reset_after, delay, ahead] = [reset_after, delay, ahead].map(Micros::new);
+                let allowed = answer.passes;
+                Verdict { allowed, remaining, reset_after, delay, unrecorded, ahead, ..Verdict::default() }
             }),
-            (None, Task::Decide { check, limit, verb }) => self.decided(answer, check, *limit, *verb),
-            (None, Task::Undo { check, limit }) => self.undone(answer, check, *limit),
+            (None, Task::Decide { check, limit, verb }) if is_correction(check) => {
+                self.corrected(answer, check, *limit, *verb)
+            }
+            (None, Task::Decide { check, limit, verb }) => {
+                self.decided(answer.state.as_deref(), answer.passes, check, *limit, *verb)
+            }
+            (None, Task::Undo { check, limit, at }) => self.undone(answer, check, *limit, *at),
             (None, Task::Swap { .. } | Task::Absent) => None,
         };
         let verdict = read.ok_or(foreign)?;
         if verdict.allowed == answer.passes { Ok(verdict) } else { Err(RedisFailure::Disagreement) }
     }
 
-    fn decided(&self, answer: &Answer, check: &Check<'_>, limit: Limit, verb: Verb) -> Option<Verdict> {
-        let state = answer.state.as_deref();
+    /// A check that corrects what the script found under the id: after a slash it says what
+    /// that was, or there was nothing to correct.
+    fn corrected(&self, answer: &Answer, check: &Check<'_>, limit: Limit, verb: Verb) -> Option<Verdict> {
+        let state = answer.state.as_deref().unwrap_or_default();
+        let (state, charged) = match state.iter().rposition(|byte| *byte == b'/') {
+            None => (state, None),
+            Some(slash) => (&state[..slash], Some(numbers(&state[slash + 1..])?)),
+        };
+        let charged = charged.map(|[at, cost, actual]| (Charged { at: Micros::new(at), cost }, actual));
+        let state = Some(state).filter(|state| !state.is_empty() && *state != b"-");
+        let (verb, check) = match (verb, charged) {
+            // What is repeated was settled.
+            (Verb::Renew(_), Some((charged, _))) if self.repeats.is_none() => (Verb::Renew(charged), *check),
+            (_, Some((charged, actual))) => (Verb::Settle(charged), check.with_verb(Verb::SETTLE).with_cost(actual)),
+            (_, None) => (Verb::Settle(Charged::default()), check.with_cost(0)),
+        };
+        self.decided(state, answer.passes, &check, limit, verb)
+    }
+
+    fn decided(
+        &self,
+        state: Option<&[u8]>,
+        passes: bool,
+        check: &Check<'_>,
+        limit: Limit,
+        verb: Verb,
+    ) -> Option<Verdict> {
         match limit.kernel() {
             LimitKernel::Bucket(bucket) => Some(self.replay(&bucket, read_bucket(&bucket, state)?, verb, check.cost())),
             LimitKernel::Window(window) => Some(self.replay(&window, read_window(&window, state)?, verb, check.cost())),
             LimitKernel::Log(log) => {
-                let verdict = self.read_log(&log, state, answer.passes)?;
-                let [_, _, unrecorded] = numbers(state?)?;
-                // Beyond the ceiling nothing was sent.
-                let unsent = check.cost().saturating_sub(log.ceiling());
-                let is_recorded = verb == Verb::Report && self.outcome == Outcome::CarriedOut;
-                let unrecorded = if is_recorded { unrecorded.saturating_add(unsent) } else { 0 };
-                Some(Verdict { unrecorded, ..verdict })
+                let verdict = self.read_log(&log, state, passes)?;
+                let [newest, _, unrecorded] = numbers(state?)?;
+                let is_carried_out = self.outcome == Outcome::CarriedOut && kernel::may_write(verb, check.cost());
+                let makes_debt = match verb {
+                    Verb::Report => true,
+                    Verb::Settle(charged) => check.cost() > charged.cost,
+                    _ => false,
+                };
+                let unrecorded = unrecorded.saturating_add(Sent::unsent(check, verb, log.ceiling()));
+                let charges = is_carried_out && verb.can_refuse();
+                Some(Verdict {
+                    unrecorded: if is_carried_out && makes_debt { unrecorded } else { 0 },
+                    ahead: if charges { Micros::new(newest).saturating_since(self.now) } else { Micros::ZERO },
+                    ..verdict
+                })
             }
         }
     }
 
-    fn undone(&self, answer: &Answer, check: &Check<'_>, limit: Limit) -> Option<Verdict> {
-        let (cost, state) = (check.cost(), answer.state.as_deref());
+    fn undone(&self, answer: &Answer, check: &Check<'_>, limit: Limit, at: Micros) -> Option<Verdict> {
+        let (charged, state) = (Charged { at, cost: check.cost() }, answer.state.as_deref());
         Some(match limit.kernel() {
-            LimitKernel::Bucket(bucket) => self.taken_back(&bucket, &read_bucket(&bucket, state)?, cost),
-            LimitKernel::Window(window) => self.taken_back(&window, &read_window(&window, state)?, cost),
+            LimitKernel::Bucket(bucket) => self.taken_back(&bucket, read_bucket(&bucket, state)?, charged),
+            LimitKernel::Window(window) => self.taken_back(&window, read_window(&window, state)?, charged),
             LimitKernel::Log(log) => self.read_log(&log, state, answer.passes)?,
         })
     }
 
-    /// The state is that of afterwards. Whoever was let through is told so,
-    /// even if others have taken the place by now.
-    fn taken_back<K: Kernel>(&self, kernel: &K, state: &K::State, cost: u64) -> Verdict {
-        let verdict = kernel::withhold(kernel, state, self.now, Verb::Charge, cost);
-        if verdict.allowed { verdict } else { kernel::withhold(kernel, state, self.now, Verb::Refund, cost) }
+    /// What a request is told whose charge was taken back: that it was let through, even if
+    /// others have taken the place by now.
+    fn taken_back<K: Kernel>(&self, kernel: &K, mut state: K::State, charged: Charged) -> Verdict {
+        kernel::decide(kernel, &mut state, self.now, Verb::Settle(charged), 0);
+        let verdict = kernel::withhold(kernel, &state, self.now, Verb::Charge, charged.cost);
+        if verdict.allowed { verdict } else { kernel::withhold(kernel, &state, self.now, Verb::Refund, charged.cost) }
     }
 
     fn replay<K: Kernel>(&self, kernel: &K, mut state: K::State, verb: Verb, cost: u64) -> Verdict {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tidegate::kernel::Verdict;
@@ -88,6 +89,10 @@ impl Store for RedisStore {
 
     fn clock(&self) -> &dyn Clock {
         self.layers.clock()
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.layers.in_background(task);
     }
 }
 

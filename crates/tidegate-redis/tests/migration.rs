@@ -37,7 +37,7 @@ fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
     let slot = slot_of(b"alice");
     let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(slot)).expect("three masters");
     let migration = cluster.begin_migration(slot, to);
-    let once = RequestId { text: "once", payload: 1 };
+    let once = RequestId::once("once", 1);
     // The former state is here, the new one and the id are nowhere yet: a node
     // with a slot that leaves it decides nothing of that.
     for (what, store, check) in [

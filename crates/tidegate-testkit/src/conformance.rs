@@ -9,6 +9,7 @@ mod bounds;
 mod debt;
 mod ids;
 mod keys;
+mod reservations;
 mod slices;
 mod threads;
 mod verbs;
@@ -25,6 +26,7 @@ pub use self::bounds::*;
 pub use self::debt::*;
 pub use self::ids::*;
 pub use self::keys::*;
+pub use self::reservations::*;
 pub use self::slices::*;
 pub use self::threads::*;
 pub use self::verbs::*;
@@ -92,6 +94,12 @@ macro_rules! conformance {
                 a_request_with_an_id_is_charged_once
                 an_id_of_a_refused_request_may_be_tried_again
                 an_id_for_another_request_is_an_error
+                a_reservation_that_is_settled_is_as_if_only_that_was_charged
+                a_reservation_is_settled_once
+                what_is_not_reserved_is_not_settled
+                permits_are_given_back_and_expire_and_are_renewed
+                all_limits_of_a_reservation_are_settled_together
+                every_correction_is_that_of_the_oracle
                 threads_together_get_what_one_would
                 every_recorded_trace_is_answered
                 every_verdict_is_that_of_the_oracle

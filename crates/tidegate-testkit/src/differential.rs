@@ -220,7 +220,7 @@ impl<'a, S: Store> Scenario<'a, S> {
                     charges += 1;
                     refused += u64::from(!verdict.allowed);
                 }
-                if !verdict.allowed {
+                if !verdict.allowed && !matches!(question.verb, Verb::Renew(_)) {
                     self.try_the_promise(*question, *verdict, tally)?;
                 }
             }
@@ -240,7 +240,7 @@ impl<'a, S: Store> Scenario<'a, S> {
         let random = &mut self.random;
         let first = |(index, subject): (usize, &Subject)| {
             let cost = random.magnitude(1..=subject.limit.capacity());
-            Question { subject: index, verb: traffic::verb(random), cost }
+            Question { subject: index, verb: traffic::verb(random, subject), cost }
         };
         let questions: Vec<Question> = self.subjects.iter().enumerate().map(first).collect();
         let together = self.random.within(1..=4) as usize;
@@ -266,7 +266,7 @@ impl<'a, S: Store> Scenario<'a, S> {
             }
         }
         let question = |subject: usize| {
-            let verb = traffic::verb(random);
+            let verb = traffic::verb(random, &self.subjects[subject]);
             Question { subject, verb, cost: self.subjects[subject].cost(random, verb, mood) }
         };
         asked.into_iter().map(question).collect()
@@ -276,14 +276,14 @@ impl<'a, S: Store> Scenario<'a, S> {
     fn compare(&mut self, questions: &[Question], tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
         self.history.extend(questions.iter().map(|question| Event { now: self.now, question: *question }));
         let verdicts = self.ask(questions, self.now, tally)?;
-        let is_refused = |(question, verdict): (&Question, &Verdict)| question.verb == Verb::Charge && !verdict.allowed;
+        let is_refused = |(question, verdict): (&Question, &Verdict)| question.verb.can_refuse() && !verdict.allowed;
         if questions.len() > 1 && questions.iter().zip(&verdicts).any(is_refused) {
             // Nothing was carried out: alone, these would only have looked.
             let first = self.history.len() - questions.len();
             self.history[first..].iter_mut().for_each(|event| event.question.verb = Verb::Peek);
         }
         for (question, verdict) in questions.iter().zip(&verdicts) {
-            self.subjects[question.subject].hear(self.now, question.cost, *verdict);
+            self.subjects[question.subject].hear(self.now, question.verb, question.cost, *verdict);
         }
         Ok(verdicts)
     }

@@ -16,7 +16,7 @@ mod store;
 use std::collections::HashMap;
 use std::fmt;
 
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::Check;
 use tidegate::{AlgorithmKind, Key, Limit, Micros, Name};
 
@@ -78,6 +78,8 @@ impl<'a> Ask<'a> {
             Verb::Charge | Verb::Report | Verb::Refund => self.cost > 0,
             Verb::Peek => false,
             Verb::Reset => true,
+            Verb::Settle(charged) => self.cost != charged.cost,
+            Verb::Renew(charged) => charged.cost > 0,
         }
     }
 }
@@ -93,7 +95,8 @@ impl Oracle {
     /// them passes, all are carried out, otherwise none is.
     pub fn decide(&mut self, asks: &[Ask<'_>], now: Micros) -> Vec<Verdict> {
         let mut turns: Vec<Turn<'_>> = asks.iter().map(|ask| self.look(*ask, now)).collect();
-        if turns.iter().all(|turn| turn.ask.verb != Verb::Charge || turn.allowed) {
+        let refuses = |turn: &Turn<'_>| matches!(turn.ask.verb, Verb::Charge | Verb::Renew(_)) && !turn.allowed;
+        if !turns.iter().any(refuses) {
             turns.iter_mut().for_each(|turn| self.carry_out(turn, now));
         }
         turns.into_iter().map(|turn| self.conclude(turn, now)).collect()
@@ -112,14 +115,19 @@ impl Oracle {
     fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Turn<'a> {
         let rule = self.rules.entry((ask.rule.clone(), ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
         let (at, cost) = (rule.terms.at(now), i128::from(ask.cost));
-        assert!(ask.verb == Verb::Report || cost <= rule.terms.capacity, "a check's cost is at most the capacity");
+        let makes_debt = matches!(ask.verb, Verb::Report | Verb::Settle(_));
+        assert!(makes_debt || cost <= rule.terms.capacity, "a check's cost is at most the capacity");
         let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
         let known = known.unwrap_or_else(|| rule.terms.fresh());
         let (account, is_changed) = match known.heal(at) {
             Some(full) => (full, ask.writes()),
             None => (known, false),
         };
-        let mut turn = Turn { ask, account, is_changed, allowed: true, delay: 0, retry_after: 0, unrecorded: 0 };
+        let (delay, retry_after, unrecorded, ahead) = (0, 0, 0, 0);
+        let mut turn = Turn { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead };
+        if let Verb::Renew(charged @ Charged { cost: 1.., .. }) = ask.verb {
+            turn.allowed = turn.account.holds(at, instant(charged.at), i128::from(charged.cost));
+        }
         if matches!(ask.verb, Verb::Charge | Verb::Peek) {
             turn.allowed = turn.account.admits(at, cost);
             if turn.allowed {
@@ -140,7 +148,25 @@ impl Oracle {
                 Verb::Report => turn.unrecorded = turn.account.report(at, cost),
                 Verb::Refund => turn.account.refund(at, cost),
                 Verb::Reset => turn.account = terms.fresh(),
+                Verb::Settle(charged) if ask_more(cost, charged) > 0 => {
+                    turn.unrecorded = turn.account.report(at, ask_more(cost, charged));
+                }
+                Verb::Settle(charged) => {
+                    turn.account.undo(
+                        at,
+                        instant(charged.at),
+                        Undone { charged: i128::from(charged.cost), kept: cost },
+                    );
+                }
+                Verb::Renew(charged) => {
+                    let cost = i128::from(charged.cost);
+                    turn.account.undo(at, instant(charged.at), Undone { charged: cost, kept: 0 });
+                    turn.account.charge(at, cost);
+                }
                 Verb::Peek => {}
+            }
+            if matches!(turn.ask.verb, Verb::Charge | Verb::Renew(_)) {
+                turn.ahead = turn.account.ahead(at);
             }
             turn.is_changed = true;
         }
@@ -148,7 +174,7 @@ impl Oracle {
 
     /// Keeps what has changed, and says how things stand.
     fn conclude(&mut self, turn: Turn<'_>, now: Micros) -> Verdict {
-        let Turn { ask, account, is_changed, allowed, delay, retry_after, unrecorded } = turn;
+        let Turn { ask, account, is_changed, allowed, delay, retry_after, unrecorded, ahead } = turn;
         let rule = self.rules.get_mut(&(ask.rule.clone(), ask.limit)).expect("it was looked at a moment ago");
         let at = rule.terms.at(now);
         let verdict = Verdict {
@@ -160,6 +186,7 @@ impl Oracle {
             degraded: false,
             repeated: false,
             unrecorded: whole(unrecorded),
+            ahead: micros(ahead),
         };
         if is_changed {
             rule.accounts.insert(label(ask.key), account);
@@ -191,6 +218,7 @@ struct Turn<'a> {
     delay: i128,
     retry_after: i128,
     unrecorded: i128,
+    ahead: i128,
 }
 
 impl Turn<'_> {
@@ -232,6 +260,20 @@ trait Account: fmt::Debug + Send {
     /// Gives the latest `cost` back, as far as it still counts.
     fn refund(&mut self, at: Moment<'_>, cost: i128);
 
+    /// Takes back what a charge at that instant, in microseconds, took beyond what is kept,
+    /// as far as it is certainly still there.
+    fn undo(&mut self, at: Moment<'_>, charged_at: i128, undone: Undone);
+
+    /// Whether all of a charge at that instant still counts, and is known to be that charge.
+    fn holds(&self, _: Moment<'_>, _charged_at: i128, _cost: i128) -> bool {
+        false
+    }
+
+    /// How far its own time is ahead of the clock.
+    fn ahead(&self, _: Moment<'_>) -> i128 {
+        0
+    }
+
     /// How much may pass in units of one.
     fn remaining(&self, at: Moment<'_>) -> i128;
 
@@ -239,6 +281,13 @@ trait Account: fmt::Debug + Send {
     fn reset_after(&self, at: Moment<'_>) -> i128;
 
     fn copy(&self) -> Box<dyn Account>;
+}
+
+/// What a charge took, and what of it is kept.
+#[derive(Clone, Copy)]
+struct Undone {
+    charged: i128,
+    kept: i128,
 }
 
 /// A limit at an instant.
@@ -320,6 +369,15 @@ fn label(key: &Key<'_>) -> Vec<u8> {
 
 fn ceil_div(dividend: i128, divisor: i128) -> i128 {
     Ratio::new(dividend, divisor).ceil()
+}
+
+/// What a charge took too little.
+fn ask_more(cost: i128, charged: Charged) -> i128 {
+    cost - i128::from(charged.cost)
+}
+
+fn instant(at: Micros) -> i128 {
+    i128::from(at.get())
 }
 
 fn whole(number: i128) -> u64 {

@@ -13,8 +13,10 @@
 //! has to pass. Then every line is
 //!
 //! ```text
-//! TIME KEY [peek | refund] COST [xTIMES] [->] ANSWER
+//! TIME KEY [peek | refund | report] COST [xTIMES] [->] ANSWER
 //! TIME KEY reset                         [->] ANSWER
+//! TIME KEY settle COST of COST at TIME   [->] ANSWER
+//! TIME KEY renew COST at TIME            [->] ANSWER
 //! ```
 //! - **TIME** is when: `1500us`, `160ms`, `1.9s`, `2min`, `1h`, in any order,
 //!   for clocks do go back. It counts from the Unix epoch, or from the instant
@@ -38,7 +40,7 @@ mod time;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use tidegate::kernel::Verb;
+use tidegate::kernel::{Charged, Verb};
 use tidegate::store::Meter;
 use tidegate::{Limit, ManualClock, MemoryStore, Micros, Policy};
 
@@ -95,6 +97,10 @@ pub enum Action {
     Refund(u64),
     /// To be as if never seen.
     Reset,
+    /// To have taken this, and not what a charge took. Its time counts from the start.
+    Settle(u64, Charged),
+    /// To have a charge count from now on.
+    Renew(Charged),
 }
 
 impl Action {
@@ -107,6 +113,8 @@ impl Action {
             Verb::Report => Action::Report(cost),
             Verb::Refund => Action::Refund(cost),
             Verb::Reset => Action::Reset,
+            Verb::Settle(charged) => Action::Settle(cost, charged),
+            Verb::Renew(charged) => Action::Renew(charged),
         }
     }
 }
@@ -254,6 +262,8 @@ impl fmt::Display for Action {
             Action::Report(cost) => write!(f, "report {cost}"),
             Action::Refund(cost) => write!(f, "refund {cost}"),
             Action::Reset => f.write_str("reset"),
+            Action::Settle(cost, charged) => write!(f, "settle {cost} of {} at {}", charged.cost, Time(charged.at)),
+            Action::Renew(charged) => write!(f, "renew {} at {}", charged.cost, Time(charged.at)),
         }
     }
 }

@@ -17,6 +17,11 @@ pub(crate) fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// Polls a future once, and drops it.
+pub(crate) fn once(mut future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+}
+
 /// Runs a future on this thread, which sleeps while there is nothing to do.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     wait_for(pin!(future))

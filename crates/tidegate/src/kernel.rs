@@ -86,6 +86,28 @@ pub trait Kernel: Send + Sync + 'static {
         let _ = (state, now, cost);
     }
 
+    /// Takes back what a charge took beyond `kept`, as far as it is certainly still
+    /// there: never more than if only `kept` had been charged. The provided method
+    /// takes nothing back.
+    fn undo(&self, state: &mut Self::State, now: Micros, charged: Charged, kept: u64) {
+        let _ = (state, now, charged, kept);
+    }
+
+    /// Whether all of a charge is still there, so that it can be [renewed](Verb::Renew).
+    /// The provided method says no.
+    fn is_there(&self, state: &Self::State, now: Micros, charged: Charged) -> bool {
+        let _ = (state, now, charged);
+        false
+    }
+
+    /// By how much the state's own time is ahead: a charge counts as made then, and a clock
+    /// that goes back does not turn it back. The provided method knows of no such time.
+    #[inline(always)]
+    fn ahead(&self, state: &Self::State, now: Micros) -> Micros {
+        let _ = (state, now);
+        Micros::ZERO
+    }
+
     /// What is left now, and for how long the state will be remembered.
     fn read(&self, state: &Self::State, now: Micros) -> Reading;
 
@@ -184,13 +206,53 @@ pub enum Verb {
     Refund,
     /// Forgets all that was charged.
     Reset,
+    /// Makes a charge cost as much as this check: gives back what it took too much, and
+    /// [reports](Verb::Report) what it took too little. With the id of a request, the charge
+    /// is that request's, and what is said of it here does not count.
+    Settle(Charged),
+    /// Makes a charge count from now on, if all of it is still there. With the id of a
+    /// request, the charge is that request's.
+    Renew(Charged),
+}
+
+/// A charge that was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Charged {
+    /// When it counts as made: by the state's own time, which may be [ahead](Kernel::ahead).
+    pub at: Micros,
+    /// Of how much.
+    pub cost: u64,
 }
 
 impl Verb {
+    /// To settle by the id of a request: what was charged is for the store to know.
+    pub const SETTLE: Verb = Verb::Settle(Charged { at: Micros::ZERO, cost: 0 });
+    /// To renew by the id of a request.
+    pub const RENEW: Verb = Verb::Renew(Charged { at: Micros::ZERO, cost: 0 });
+
     /// Whether it is not asked again if the policy changed meanwhile: what was given back
     /// cannot be given back again, and what was reported counts on when it moves.
     pub(crate) fn is_final(self) -> bool {
-        matches!(self, Verb::Report | Verb::Refund)
+        matches!(self, Verb::Report | Verb::Refund | Verb::Settle(_) | Verb::Renew(_))
+    }
+
+    /// Whether it may add to what is used.
+    pub(crate) fn may_add(self, cost: u64) -> bool {
+        match self {
+            Verb::Charge | Verb::Report => true,
+            Verb::Settle(charged) => cost > charged.cost,
+            Verb::Peek | Verb::Refund | Verb::Reset | Verb::Renew(_) => false,
+        }
+    }
+
+    /// Whether it may give back, so that another request need not wait any longer.
+    pub(crate) fn may_give_back(self) -> bool {
+        matches!(self, Verb::Refund | Verb::Reset | Verb::Settle(_))
+    }
+
+    /// Whether a check that does not pass keeps its slice from being carried out.
+    pub fn can_refuse(self) -> bool {
+        matches!(self, Verb::Charge | Verb::Renew(_))
     }
 }
 
@@ -214,6 +276,9 @@ pub struct Verdict {
     pub repeated: bool,
     /// What was reported and is not recorded: it would have passed the bound of debt.
     pub unrecorded: u64,
+    /// By how much the state's own time is ahead of the clock's, of a charge that was made:
+    /// it counts as made then.
+    pub ahead: Micros,
 }
 
 impl Verdict {
@@ -222,8 +287,9 @@ impl Verdict {
     /// can live in registers; this keeps the two apart.
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Verdict {
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded } = self;
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded }
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, .. } = self;
+        let Verdict { unrecorded, ahead, .. } = self;
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded, ahead }
     }
 
     /// What this verdict and `other` say together, and whether `other` binds: both must
@@ -258,8 +324,8 @@ impl Verdict {
             Admission::Wait { retry_after } => (false, Micros::ZERO, retry_after),
         };
         let Reading { remaining, reset_after } = reading;
-        let (degraded, repeated, unrecorded) = (false, false, 0);
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded }
+        let (degraded, repeated, unrecorded, ahead) = (false, false, 0, Micros::ZERO);
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded, ahead }
     }
 }
 
@@ -278,6 +344,8 @@ pub fn may_write(verb: Verb, cost: u64) -> bool {
         Verb::Charge | Verb::Report | Verb::Refund => cost > 0,
         Verb::Peek => false,
         Verb::Reset => true,
+        Verb::Settle(charged) => charged.cost != cost,
+        Verb::Renew(charged) => charged.cost > 0,
     }
 }
 
@@ -316,15 +384,32 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
 ) -> (Verdict, bool) {
     if verb == Verb::Charge && cost > 0 {
         let (admission, reading) = kernel.take(state, now, cost);
-        return (Verdict::new(admission, reading), matches!(admission, Admission::Pass { .. }));
+        let mut verdict = Verdict::new(admission, reading);
+        if verdict.allowed {
+            verdict.ahead = kernel.ahead(state, now);
+        }
+        return (verdict, verdict.allowed);
     }
-    let admission = match verb {
+    let admission = admit(kernel, state, now, verb, cost);
+    let mut verdict = Verdict::new(admission, kernel.read(state, now));
+    if verdict.allowed && may_write(verb, cost) {
+        let unrecorded = apply(kernel, state, now, verb, cost).unwrap_or(0);
+        let ahead = if verb.can_refuse() { kernel.ahead(state, now) } else { Micros::ZERO };
+        verdict = Verdict { unrecorded, ahead, ..Verdict::new(admission, kernel.read(state, now)) };
+    }
+    (verdict, verdict.allowed && may_write(verb, cost))
+}
+
+/// Whether a check passes. Of a charge that cannot be renewed there is nothing to wait for.
+#[inline(always)]
+pub(crate) fn admit<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, verb: Verb, cost: u64) -> Admission {
+    match verb {
         Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
-        Verb::Report | Verb::Refund | Verb::Reset => Admission::PASS,
-    };
-    let applied = apply(kernel, state, now, verb, cost);
-    let verdict = Verdict::new(admission, kernel.read(state, now));
-    (Verdict { unrecorded: applied.unwrap_or(0), ..verdict }, applied.is_some())
+        Verb::Renew(charged) if charged.cost > 0 && !kernel.is_there(state, now, charged) => {
+            Admission::Wait { retry_after: Micros::ZERO }
+        }
+        Verb::Renew(_) | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => Admission::PASS,
+    }
 }
 
 /// What a check answers that is not carried out, because another one of its
@@ -332,11 +417,7 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
 pub fn withhold<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, verb: Verb, cost: u64) -> Verdict {
     let healed = kernel.heal(state, now);
     let state = healed.as_ref().unwrap_or(state);
-    let admission = match verb {
-        Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
-        Verb::Report | Verb::Refund | Verb::Reset => Admission::PASS,
-    };
-    Verdict::new(admission, kernel.read(state, now))
+    Verdict::new(admit(kernel, state, now, verb, cost), kernel.read(state, now))
 }
 
 /// Carries an admitted check out on the state, and says what of a report was not
@@ -356,7 +437,15 @@ pub(crate) fn apply<K: Kernel + ?Sized>(
         Verb::Report if cost > 0 => return Some(kernel.report(state, now, cost)),
         Verb::Refund if cost > 0 => kernel.refund(state, now, cost),
         Verb::Reset => *state = K::State::default(),
-        Verb::Charge | Verb::Report | Verb::Refund | Verb::Peek => return None,
+        Verb::Settle(Charged { cost: charged, .. }) if cost > charged => {
+            return Some(kernel.report(state, now, cost - charged));
+        }
+        Verb::Settle(charged) if cost < charged.cost => kernel.undo(state, now, charged, cost),
+        Verb::Renew(charged) if charged.cost > 0 => {
+            kernel.undo(state, now, charged, 0);
+            kernel.charge(state, now, charged.cost);
+        }
+        Verb::Charge | Verb::Report | Verb::Refund | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => return None,
     }
     Some(0)
 }

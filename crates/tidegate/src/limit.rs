@@ -37,6 +37,8 @@ pub struct Limit {
     capacity: u64,
     /// Only of a fixed window: it starts with its first request.
     from_first: bool,
+    /// Only of a log: its entries are permits, which are given back.
+    in_flight: bool,
     /// What can be owed beyond the capacity, or [`ONE_CAPACITY`].
     debt: u64,
 }
@@ -142,6 +144,30 @@ impl Limit {
     #[must_use]
     pub const fn sliding_counter(count: u64, period: Duration) -> Limit {
         valid(Limit::checked(AlgorithmKind::SlidingCounter, count, period))
+    }
+
+    /// A limit on requests in flight: at most `count` at a time. A request holds a permit
+    /// from when it is [reserved](crate::Limiter::reserve) until it is settled, released, or
+    /// `expiry` has passed since it was reserved or renewed. It is a
+    /// [sliding log](Limit::sliding_log) of permits, so it keeps up to `count` entries for
+    /// every key, and `retry_after` is when the next permits expire: others may be given
+    /// back sooner. Every request takes one permit, whatever it costs.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[must_use]
+    pub const fn in_flight(count: u64, expiry: Duration) -> Limit {
+        let log = Limit::sliding_log(count, expiry);
+        Limit { in_flight: true, debt: 0, ..log }
+    }
+
+    /// [`in_flight`](Limit::in_flight) for numbers that are not literals.
+    ///
+    /// # Errors
+    /// If a number is zero or out of bounds.
+    pub fn try_in_flight(count: u64, expiry: Duration) -> Result<Limit, ConfigError> {
+        let log = Limit::try_sliding_log(count, expiry)?;
+        Ok(Limit { in_flight: true, debt: 0, ..log })
     }
 
     /// [`per_second`](Limit::per_second) of a number that comes from elsewhere.
@@ -351,6 +377,12 @@ impl Limit {
         self.from_first
     }
 
+    /// Whether this limits [requests in flight](Limit::in_flight).
+    #[must_use]
+    pub const fn is_in_flight(&self) -> bool {
+        self.in_flight
+    }
+
     /// The step in which this limit sees time: a microsecond, or a power of
     /// ten of them where the exact products would not fit below 2^53.
     ///
@@ -420,7 +452,8 @@ impl Limit {
         if let Some(mistake) = out_of_bounds("period in microseconds", micros, longest) {
             return Err(mistake);
         }
-        Ok(Limit { algorithm, count, period: micros as u64, capacity: count, from_first: false, debt: ONE_CAPACITY })
+        let (period, capacity, from_first, in_flight) = (micros as u64, count, false, false);
+        Ok(Limit { algorithm, count, period, capacity, from_first, in_flight, debt: ONE_CAPACITY })
     }
 
     const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Mistake> {
@@ -439,7 +472,8 @@ impl Limit {
     }
 
     const fn with_debt(mut self, debt: u64) -> Result<Limit, Mistake> {
-        let bound = self.debt_bound();
+        // A permit is held or not: there is nothing to owe.
+        let bound = if self.in_flight { 0 } else { self.debt_bound() };
         if debt > bound {
             return Err(Mistake::TooLarge { field: "debt", value: debt as u128, bound });
         }
@@ -468,7 +502,7 @@ impl Limit {
             AlgorithmKind::LeakyBucket => limit.with_capacity("queue", AlgorithmKind::LeakyBucket, capacity).ok()?,
             AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => limit,
         };
-        let limit = Limit { from_first: self.from_first, ..limit };
+        let limit = Limit { from_first: self.from_first, in_flight: self.in_flight, ..limit };
         match self.debt {
             ONE_CAPACITY => Some(limit),
             debt => limit.with_debt(debt.min(limit.debt_bound())).ok(),

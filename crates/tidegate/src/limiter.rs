@@ -7,11 +7,13 @@ mod current;
 mod fast;
 mod many;
 mod quick;
+mod reserve;
 
 use std::sync::Arc;
 
 pub use acquire::AcquireError;
 pub use builder::LimiterBuilder;
+pub use reserve::{Reservation, ReserveError};
 
 use self::acquire::Waiters;
 use self::current::Policies;
@@ -167,7 +169,7 @@ impl<S: Store> Limiter<S> {
         let asked: Vec<_> = requests.iter().map(|(verb, request)| (*verb, request)).collect();
         let decisions = self.ask_all(&asked, Policies::current_for_long).await?;
         for (verb, request) in asked {
-            if matches!(verb, Verb::Refund | Verb::Reset) {
+            if verb.may_give_back() {
                 self.wake_first(request);
             }
         }
@@ -187,7 +189,7 @@ impl<S: Store> Limiter<S> {
         // A block, not a function: a function would keep its arguments twice.
         async move {
             let decision = self.ask(verb, &request).await?;
-            if matches!(verb, Verb::Refund | Verb::Reset) {
+            if verb.may_give_back() {
                 self.wake_first(&request);
             }
             Ok(decision)

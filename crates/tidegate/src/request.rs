@@ -1,12 +1,19 @@
 //! Who asks, for what, at what cost.
 
+mod amounts;
 mod attributes;
 mod key;
+mod owned;
 mod text;
 
+pub use amounts::Amounts;
+pub(crate) use amounts::NamedAmounts;
 pub(crate) use attributes::Attributes;
 pub(crate) use key::Part;
 pub use key::{Key, KeyPart};
+pub(crate) use owned::OwnedRequest;
+
+use std::time::Duration;
 
 use crate::fnv::Fnv;
 
@@ -41,9 +48,27 @@ pub struct Request<'a> {
     pub(crate) attributes: Attributes<'a>,
     pub(crate) rule: Option<&'a str>,
     pub(crate) id: Option<&'a str>,
-    pub(crate) in_addition: bool,
+    /// For how many milliseconds the id is remembered; zero for as long as the store does.
+    pub(crate) lasts_ms: u32,
+    /// What it is charged by the names of what is counted.
+    pub(crate) amounts: NamedAmounts<'a>,
+    pub(crate) extent: Extent,
     /// What it does not bring.
     pub(crate) without: Without,
+}
+
+/// What of a request's cost is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All.
+    #[default]
+    Whole,
+    /// What comes in addition to what was charged before.
+    InAddition,
+    /// Only what is named: the rest stays as it was charged.
+    Named,
+    /// That there is none.
+    Nothing,
 }
 
 /// What a request does not bring, and what that means.
@@ -63,6 +88,31 @@ pub struct RequestId<'a> {
     /// What was asked for, as a hash: an id that comes with another one is an
     /// error.
     pub payload: u64,
+    /// For how many milliseconds it is to be remembered; zero for as long as the store
+    /// remembers ids.
+    pub lasts_ms: u32,
+    /// What is done under it.
+    pub purpose: Purpose,
+}
+
+impl<'a> RequestId<'a> {
+    /// Of a request that is to be carried out once.
+    #[must_use]
+    pub const fn once(text: &'a str, payload: u64) -> RequestId<'a> {
+        RequestId { text, payload, lasts_ms: 0, purpose: Purpose::Once }
+    }
+}
+
+/// What is done under an id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be carried out, once.
+    #[default]
+    Once,
+    /// To correct what was carried out under it, once.
+    Settle,
+    /// To renew the charges that were made under it.
+    Renew,
 }
 
 impl<'a> Request<'a> {
@@ -70,7 +120,8 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn new(key: impl Into<Key<'a>>) -> Request<'a> {
         let (key, attributes) = (key.into(), Attributes::None);
-        Request { key, cost: 1, attributes, rule: None, id: None, in_addition: false, without: Without::default() }
+        let (amounts, extent, without) = (NamedAmounts::default(), Extent::Whole, Without::default());
+        Request { key, cost: 1, attributes, rule: None, id: None, lasts_ms: 0, amounts, extent, without }
     }
 
     /// A request that has attributes and no key: to a rule that counts by the
@@ -126,7 +177,57 @@ impl<'a> Request<'a> {
     /// had it, and are charged nothing.
     #[must_use]
     pub fn in_addition(mut self) -> Request<'a> {
-        self.in_addition = true;
+        self.extent = Extent::InAddition;
+        self
+    }
+
+    pub(crate) fn is_in_addition(&self) -> bool {
+        self.extent == Extent::InAddition
+    }
+
+    /// The reservation of this request, to be corrected to what it took:
+    /// [`Limiter::settle`](crate::Limiter::settle), for protocols that read the verb from a wire.
+    #[must_use]
+    pub fn settles(mut self, actual: impl Into<Amounts<'a>>) -> Request<'a> {
+        let Amounts { cost, named } = actual.into();
+        self.extent = if cost.is_some() { Extent::Whole } else { Extent::Named };
+        (self.cost, self.amounts) = (cost.unwrap_or(0), named);
+        self
+    }
+
+    /// The reservation of this request, to be taken back:
+    /// [`Limiter::release`](crate::Limiter::release).
+    #[must_use]
+    pub fn releases(mut self) -> Request<'a> {
+        self.extent = Extent::Nothing;
+        self
+    }
+
+    /// Says how much of something the request takes, for rules that [count](crate::Rule::unit)
+    /// that.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy, Request, Rule};
+    ///
+    /// let tokens = Rule::new("tokens", Limit::per_minute(1_000)).unit("tokens");
+    /// let limiter = Limiter::new(Policy::new().rule(tokens).limit("requests", Limit::per_minute(10)));
+    /// let decision = limiter.check(Request::new("alice").amount("tokens", 995))?;
+    /// assert_eq!(decision.remaining(), Some(5));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    #[must_use]
+    pub fn amount(mut self, unit: &'a str, amount: u64) -> Request<'a> {
+        self.amounts.set(unit, amount);
+        self
+    }
+
+    /// Has the [id](Request::id) remembered for so long, instead of as long as the store
+    /// remembers ids: a reservation can be settled until then. Rounded up to milliseconds;
+    /// at most 49 days.
+    #[must_use]
+    pub fn lasts(mut self, time: Duration) -> Request<'a> {
+        let millis = time.as_nanos().div_ceil(1_000_000).max(1);
+        self.lasts_ms = u32::try_from(millis).unwrap_or(u32::MAX);
         self
     }
 
@@ -169,7 +270,7 @@ impl<'a> Request<'a> {
     /// Whether the key and the cost are all that a limit on every request needs.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        self.id.is_none() && self.rule.is_none() && !self.without.key
+        self.id.is_none() && self.rule.is_none() && !self.without.key && self.amounts.is_empty()
     }
 
     /// What the id of this request stands for: the same in every process.
@@ -191,8 +292,12 @@ impl<'a> Request<'a> {
             part(name.as_bytes());
             value.with_bytes(|bytes| part(bytes));
         }
-        if self.in_addition {
+        if self.is_in_addition() {
             part(b"in addition");
+        }
+        for (unit, amount) in self.amounts.sorted() {
+            part(unit.as_bytes());
+            part(&amount.to_le_bytes());
         }
         hash.finish()
     }

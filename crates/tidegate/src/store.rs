@@ -18,9 +18,10 @@ mod meter_kernel;
 mod migration;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
-pub use crate::request::RequestId;
+pub use crate::request::{Purpose, RequestId};
 pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use failure_mode::FailureMode;
@@ -31,6 +32,7 @@ pub(crate) use migration::{give_back, take_over};
 
 use crate::blocking;
 use crate::decision::Decision;
+use crate::fnv::Fnv;
 use crate::kernel::{Verb, Verdict};
 use crate::name::Name;
 use crate::request::Key;
@@ -64,10 +66,11 @@ impl<'a> Check<'a> {
         Ok(Check::capped(meter, key, verb, cost))
     }
 
-    /// A check of this cost, or of the meter's largest unless it is a report.
+    /// A check of this cost, or of the meter's largest unless it may make debt.
     #[inline]
     pub(crate) fn capped(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Check<'a> {
-        let cost = if verb == Verb::Report { cost } else { cost.min(meter.largest_cost()) };
+        let makes_debt = matches!(verb, Verb::Report | Verb::Settle(_));
+        let cost = if makes_debt { cost } else { cost.min(meter.largest_cost()) };
         Check { meter, key, verb, cost, former: &[], id: None }
     }
 
@@ -92,8 +95,8 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn with_id(self, id: RequestId<'a>) -> Check<'a> {
         // Only a verb that adds or subtracts needs an id.
-        let id = Some(id).filter(|_| matches!(self.verb, Verb::Charge | Verb::Report | Verb::Refund));
-        Check { id, ..self }
+        let matters = id.purpose != Purpose::Once || matches!(self.verb, Verb::Charge | Verb::Report | Verb::Refund);
+        Check { id: Some(id).filter(|_| matters), ..self }
     }
 
     /// The id of the request, if it has one that matters.
@@ -124,11 +127,30 @@ impl<'a> Check<'a> {
         self.verb
     }
 
-    /// Of how much; never above the meter's largest cost, unless it is a report.
+    /// Of how much; never above the meter's largest cost, unless it may make debt.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// What tells the state of this check from every other, and then those of the limits that
+    /// its own replaced: the same in every process.
+    pub fn subjects(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let key = self.key;
+        std::iter::once(self.meter).chain(self.former.iter().map(|former| former.meter)).map(move |meter| {
+            let mut hash = Fnv::default();
+            hash.write(&meter.identity().to_le_bytes());
+            hash.write(&[u8::from(key.is_composite())]);
+            hash.write(key.as_bytes());
+            hash.finish()
+        })
+    }
+
+    /// The state of this check, as one number.
+    #[must_use]
+    pub fn subject(&self) -> u64 {
+        self.subjects().next().unwrap_or_default()
     }
 
     /// Whether this takes anything if it passes.
@@ -141,6 +163,18 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn without_id(&self) -> Check<'a> {
         Check { id: None, ..*self }
+    }
+
+    /// The same limit and key, asked for something else.
+    #[must_use]
+    pub fn with_verb(&self, verb: Verb) -> Check<'a> {
+        Check { verb, ..*self }
+    }
+
+    /// The same check of another cost: that of a check which can be decided.
+    #[must_use]
+    pub fn with_cost(&self, cost: u64) -> Check<'a> {
+        Check { cost, ..*self }
     }
 
     /// The same question, without taking anything.
@@ -207,6 +241,14 @@ pub enum CheckError {
         /// The id.
         id: String,
     },
+    /// There is no reservation of this id that could be corrected.
+    #[error(
+        "no reservation {id:?} is open for this key: none was made, or its time is over; report what was spent instead"
+    )]
+    NotReserved {
+        /// The id.
+        id: String,
+    },
     /// The store could not decide.
     #[error("the store gave no answer")]
     Store(#[source] StoreError),
@@ -216,6 +258,7 @@ impl From<StoreError> for CheckError {
     fn from(error: StoreError) -> CheckError {
         match error {
             StoreError::IdReused { id } => CheckError::IdReused { id },
+            StoreError::NotReserved { id } => CheckError::NotReserved { id },
             StoreError::SameStateTwice { .. } | StoreError::Failed { .. } => CheckError::Store(error),
         }
     }
@@ -232,6 +275,7 @@ impl CheckError {
             CheckError::NotAnAddress { .. } => "not-an-address",
             CheckError::UnknownRule { .. } => "unknown-rule",
             CheckError::IdReused { .. } => "id-reused",
+            CheckError::NotReserved { .. } => "not-reserved",
             CheckError::Store(_) => "unavailable",
         }
     }
@@ -245,7 +289,8 @@ impl CheckError {
             | CheckError::MissingAttribute { .. }
             | CheckError::NotAnAddress { .. }
             | CheckError::UnknownRule { .. }
-            | CheckError::IdReused { .. } => false,
+            | CheckError::IdReused { .. }
+            | CheckError::NotReserved { .. } => false,
             CheckError::Store(_) => true,
         }
     }
@@ -264,6 +309,14 @@ pub enum StoreError {
     /// The id of the request was seen before, with another one.
     #[error("the request id {id:?} was used for another request: give each request an id of its own")]
     IdReused {
+        /// The id.
+        id: String,
+    },
+    /// There is no reservation of this id that could be corrected.
+    #[error(
+        "no reservation {id:?} is open for this key: none was made, or its time is over; report what was spent instead"
+    )]
+    NotReserved {
         /// The id.
         id: String,
     },
@@ -286,6 +339,11 @@ pub enum StoreError {
 /// - A slice with a [`RequestId`] that was carried out is not carried out
 ///   again while the store remembers the id: it gets the same verdicts. An id
 ///   belongs to the verb and the first part of the first check's key.
+/// - A slice whose id is to [settle](Purpose::Settle) or to [renew](Purpose::Renew)
+///   corrects the charges of the slice that was carried out under it: each check that
+///   settles or renews is about the charge of its own limit, or of one that it replaced; if
+///   there is none, and for any other check, it only says how things stand. What was settled is not corrected again: it gets the
+///   same verdicts. Where nothing is remembered, it is [`StoreError::NotReserved`].
 /// - What a key used of a check's [former limits](Check::former) counts for
 ///   its meter: it moves with the next check that can write, as
 ///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.
@@ -302,6 +360,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// The clock by which callers of this store wait.
     fn clock(&self) -> &dyn Clock;
+
+    /// Carries on with what no caller waits for: a reservation that was dropped is given back.
+    /// The provided method polls it once, which is enough for a store that answers at once;
+    /// others hand it to their runtime.
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        blocking::once(task);
+    }
 }
 
 /// A store that answers at once: the future of [`Store::decide`] is ready
@@ -385,6 +450,10 @@ impl<S: Store> Store for Arc<S> {
 
     fn clock(&self) -> &dyn Clock {
         S::clock(self)
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        S::in_background(self, task);
     }
 }
 

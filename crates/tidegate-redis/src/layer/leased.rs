@@ -1,6 +1,8 @@
 //! Answers from units that were borrowed: locally while they last, by the
 //! store below otherwise.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -111,6 +113,10 @@ impl<S: Store> Store for Leased<S> {
     fn clock(&self) -> &dyn Clock {
         self.lender.store.clock()
     }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.lender.store.in_background(task);
+    }
 }
 
 /// Gives back leases that are over, until the store is no more.
@@ -182,7 +188,7 @@ impl<S: Store> Lender<S> {
                     Taking::Short(_) | Taking::None => None,
                 },
                 Verb::Peek => self.ledger.peek(name, check.cost(), now),
-                Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset => None,
+                Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
             });
             let Some(verdict) = verdict else {
                 for (check, borrower) in checks[..index].iter().zip(borrowers.iter().flatten()) {
@@ -238,7 +244,7 @@ impl<S: Store> Lender<S> {
             let (rest, held): (Vec<Check<'_>>, Vec<u64>) = rest.unzip();
             let mut answers = vec![Verdict::default(); rest.len()];
             now = now.max(self.store.decide(&rest, &mut answers).await?);
-            refused |= rest.iter().zip(&answers).any(|(check, answer)| check.verb() == Verb::Charge && !answer.allowed);
+            refused |= rest.iter().zip(&answers).any(|(check, answer)| check.verb().can_refuse() && !answer.allowed);
             for ((index, answer), held) in others.iter().zip(answers).zip(held) {
                 verdicts[*index] = Verdict { remaining: answer.remaining.saturating_add(held), ..answer };
             }

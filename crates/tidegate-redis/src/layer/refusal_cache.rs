@@ -1,5 +1,7 @@
 //! Repeats refusals without asking, until the request could pass.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::kernel::Verdict;
@@ -53,5 +55,9 @@ impl<S: Store> Store for RefusalCache<S> {
 
     fn clock(&self) -> &dyn Clock {
         self.store.clock()
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.store.in_background(task);
     }
 }

@@ -117,7 +117,7 @@ impl Refusals {
     /// What has to be forgotten of these checks when they are carried out. After a report
     /// the waits are longer.
     pub(super) fn given_back_by<'r>(&'r self, checks: &'r [Check<'_>]) -> Option<GivingBack<'r>> {
-        let gives_back = |check: &Check<'_>| matches!(check.verb(), Verb::Report | Verb::Refund | Verb::Reset);
+        let gives_back = |check: &Check<'_>| !matches!(check.verb(), Verb::Charge | Verb::Peek);
         checks.iter().any(gives_back).then(|| GivingBack { given_back: &self.given_back, checks })
     }
 

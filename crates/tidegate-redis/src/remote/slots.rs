@@ -14,13 +14,12 @@ use std::collections::VecDeque;
 use futures_util::future::join_all;
 use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::Check;
-use tidegate::store::Encoded;
+use tidegate::store::{Check, Encoded, Purpose};
 
 use super::Remote;
 use super::swap::{Member, began, unchanged};
 use crate::failure::RedisFailure;
-use crate::script::{Once, Outcome, Task, Turn};
+use crate::script::{Once, Outcome, Task, Turn, charges};
 use crate::state::Form;
 
 /// The checks of a slice that one call decides; at least one.
@@ -32,8 +31,6 @@ struct Group<'a> {
 struct Decided {
     at: Micros,
     carried_out: bool,
-    /// When each check, if it was a charge, counts as made.
-    charged_at: Vec<Micros>,
     verdicts: Vec<Verdict>,
 }
 
@@ -61,7 +58,7 @@ impl Remote {
         if has_id && groups.len() > 1 {
             return Err(RedisFailure::IdSpansSlots);
         }
-        let mut charged: Vec<(Group<'_>, Vec<Micros>)> = Vec::new();
+        let mut charged: Vec<(Group<'_>, Decided)> = Vec::new();
         let mut refused = false;
         let mut now = Micros::ZERO;
         if groups.len() > 1 {
@@ -71,7 +68,7 @@ impl Remote {
                 match seen {
                     Ok(seen) => {
                         now = now.max(seen.at);
-                        refused |= group.charges() && seen.verdicts.iter().any(|verdict| !verdict.allowed);
+                        refused |= group.can_refuse() && seen.verdicts.iter().any(|verdict| !verdict.allowed);
                         group.tell(&seen.verdicts, verdicts);
                     }
                     Err(RedisFailure::OnTheWay) => all_seen = false,
@@ -99,7 +96,7 @@ impl Remote {
             now = now.max(decided.at);
             group.tell(&decided.verdicts, verdicts);
             if decided.carried_out && !refused {
-                charged.push((group, decided.charged_at));
+                charged.push((group, decided));
             } else if !refused {
                 refused = true;
                 self.undo(std::mem::take(&mut charged), verdicts).await;
@@ -113,15 +110,15 @@ impl Remote {
     fn groups<'a>(&self, members: Vec<Member<'a>>) -> VecDeque<Group<'a>> {
         let slots: Vec<u16> = members.iter().map(|member| self.client.slot(&member.key)).collect();
         let is_one = slots.iter().all(|slot| *slot == slots[0]);
-        let mut groups: Vec<((u16, bool), Group<'a>)> = Vec::with_capacity(1);
+        let mut groups: Vec<((u16, u8), Group<'a>)> = Vec::with_capacity(1);
         for (member, slot) in members.into_iter().zip(slots) {
-            let kind = (slot, !is_one && member.check.verb() != Verb::Charge);
+            let kind = (slot, if is_one { 0 } else { rank(member.check.verb()) });
             match groups.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, group)) => group.members.push(member),
                 None => groups.push((kind, Group { members: vec![member] })),
             }
         }
-        groups.sort_by_key(|((_, comes_last), _)| *comes_last);
+        groups.sort_by_key(|((_, rank), _)| *rank);
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
@@ -152,8 +149,7 @@ impl Remote {
         }
         let turns = || call.turns.iter().take(group.members.len()).enumerate();
         let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task)).collect::<Result<Vec<_>, _>>()?;
-        let charged_at = turns().map(|(index, turn)| reply.charged_at(index, &turn.task)).collect();
-        Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, charged_at, verdicts })
+        Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, verdicts })
     }
 
     /// A group of which the client decides some checks: those of custom
@@ -164,15 +160,26 @@ impl Remote {
         let swapped = group.members.iter().filter(|member| member.is_swapped());
         let mut look = self.call(swapped.flat_map(Member::look).collect());
         look.can_part = group.can_part();
-        // In strict mode the history of the server is looked at with the states,
-        // and must still be that one when they are written.
-        look.turns.extend(look.genesis.clone().map(|key| unchanged(key, Form::Text, Vec::new())));
+        let look_genesis = look.genesis.clone();
+        // What is to be corrected, and in strict mode the history of the server, is looked at
+        // with the states, and must still be that when they are written.
+        let once = self.once(group);
+        let reserved = once.as_ref().filter(|once| once.purpose != Purpose::Once).map(|once| once.key.clone());
+        let beside = || reserved.iter().cloned().chain(look_genesis.clone());
+        look.turns.extend(beside().map(|key| unchanged(key, Form::Text, Vec::new())));
         let reply = self.client.ask(&look).await?;
         let mut now = reply.now;
         let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
         for _ in 0..MOST_TRIES {
-            let history = look.genesis.clone().and_then(|key| Some((key, states.pop_back()?)));
-            let since = history.as_ref().map(|(_, history)| began(history)).transpose()?;
+            let beside: Vec<_> =
+                beside().zip(states.split_off(states.len().saturating_sub(beside().count()))).collect();
+            let since =
+                beside.last().filter(|_| look_genesis.is_some()).map(|(_, history)| began(history)).transpose()?;
+            let record = beside.first().filter(|_| reserved.is_some()).map(|(_, record)| record.as_slice());
+            let charges = match record {
+                None => Vec::new(),
+                Some(record) => charges(record).ok_or(RedisFailure::NotReserved)?,
+            };
             let mut turns = Vec::with_capacity(group.members.len());
             // Where each check stands among the turns, and what the client says of it.
             let mut places = Vec::with_capacity(group.members.len());
@@ -180,7 +187,8 @@ impl Remote {
                 let (place, check) = (turns.len(), &member.check);
                 let encoded = if member.is_swapped() {
                     let states = states.drain(..member.states().count()).collect();
-                    let (encoded, decided) = member.decide(states, now, verb(check, intent), since)?;
+                    let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
+                    let (encoded, decided) = member.decide(states, now, verb(&member.check, intent), since)?;
                     turns.extend(decided);
                     Some(encoded)
                 } else {
@@ -189,11 +197,12 @@ impl Remote {
                 };
                 places.push((place, encoded));
             }
-            turns.extend(history.map(|(key, history)| unchanged(key, Form::Text, history)));
+            turns.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
             let mut call = self.call(turns);
             call.now = Some(now);
             call.is_withheld = intent == Intent::Withhold;
-            (call.once, call.can_part) = (self.once(group), group.can_part());
+            call.once = once.clone().map(|once| once.at(places.iter().map(|(place, _)| *place)));
+            call.can_part = group.can_part();
             let reply = self.client.ask(&call).await?;
             if reply.is_of_other_limits(call.once.as_ref()) {
                 return Ok(group.passed_before(reply.now));
@@ -206,8 +215,6 @@ impl Remote {
                 continue;
             }
             let carried_out = reply.outcome == Outcome::CarriedOut;
-            let charged_at =
-                places.iter().map(|(place, _)| reply.charged_at(*place, &call.turns[*place].task)).collect();
             let verdicts = places.into_iter().zip(&group.members).enumerate();
             let verdicts = verdicts.map(|(index, ((place, encoded), member))| match encoded {
                 _ if reply.is_repeated() => {
@@ -219,15 +226,18 @@ impl Remote {
                 None => reply.verdict(place, &call.turns[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
-            return Ok(Decided { at: reply.now, carried_out, charged_at, verdicts });
+            return Ok(Decided { at: reply.now, carried_out, verdicts });
         }
         Err(RedisFailure::Contended { tries: MOST_TRIES })
     }
 
     /// Takes back what the groups were charged, all at once; their verdicts
     /// become what they would have been without.
-    async fn undo(&self, charged: Vec<(Group<'_>, Vec<Micros>)>, verdicts: &mut [Verdict]) {
-        let singles = charged.into_iter().flat_map(|(group, charged_at)| group.into_singles().zip(charged_at));
+    async fn undo(&self, charged: Vec<(Group<'_>, Decided)>, verdicts: &mut [Verdict]) {
+        let singles = charged.into_iter().flat_map(|(group, decided)| {
+            let charged_at = decided.verdicts.into_iter().map(move |verdict| decided.at.saturating_add(verdict.ahead));
+            group.into_singles().zip(charged_at)
+        });
         let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, at)| async move {
             let undone = self.undo_single(&single, at).await;
             (single, undone)
@@ -246,14 +256,23 @@ impl Remote {
     }
 
     async fn undo_single(&self, single: &Group<'_>, at: Micros) -> Result<Vec<Verdict>, RedisFailure> {
-        let turns = single.turns(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()? }));
+        let turns = single.turns(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()?, at }));
         if turns.is_empty() {
             return self.swap_group(single, Intent::TakeBack).await.map(|decided| decided.verdicts);
         }
-        let mut call = self.call(turns);
-        call.undone = at;
+        let call = self.call(turns);
         let reply = self.client.ask(&call).await?;
         call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task)).collect()
+    }
+}
+
+/// In which order checks of several slots are carried out: what can be undone first, then
+/// what may still refuse, then the rest.
+fn rank(verb: Verb) -> u8 {
+    match verb {
+        Verb::Charge => 0,
+        Verb::Renew(_) => 1,
+        Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => 2,
     }
 }
 
@@ -266,7 +285,7 @@ fn verb(check: &Check<'_>, intent: Intent) -> Verb {
     match (intent, check.verb()) {
         (Intent::CarryOut | Intent::Withhold, verb) => verb,
         (Intent::TakeBack, Verb::Charge) => Verb::Refund,
-        (Intent::TakeBack, Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset) => Verb::Peek,
+        (Intent::TakeBack, _) => Verb::Peek,
     }
 }
 
@@ -280,13 +299,17 @@ impl<'a> Group<'a> {
     fn passed_before(&self, at: Micros) -> Decided {
         let verdict = Verdict { allowed: true, repeated: true, ..Verdict::default() };
         let count = self.members.len();
-        Decided { at, carried_out: true, charged_at: vec![at; count], verdicts: vec![verdict; count] }
+        Decided { at, carried_out: true, verdicts: vec![verdict; count] }
     }
 
     /// Whether its checks can be decided one by one. A request with an id is
     /// carried out once, and so at once.
     fn can_part(&self) -> bool {
         self.members.len() > 1 && self.members.iter().all(|member| member.check.id().is_none())
+    }
+
+    fn can_refuse(&self) -> bool {
+        self.members.iter().any(|member| member.check.verb().can_refuse())
     }
 
     fn charges(&self) -> bool {

@@ -3,7 +3,7 @@
 //! replaced others.
 
 use tidegate::Micros;
-use tidegate::kernel::{self, Verb, Verdict};
+use tidegate::kernel::{self, Charged, Verb, Verdict};
 use tidegate::store::{Check, Meter};
 use tidegate::store::{Encoded, Kept};
 
@@ -63,6 +63,18 @@ impl<'a> Member<'a> {
         self.states().map(|(meter, key)| unchanged(key.clone(), Form::of(meter), Vec::new()))
     }
 
+    /// The same, to correct what its limit, or one that it replaced, was charged.
+    pub(super) fn correcting(&self, charges: &[(u64, Charged)]) -> Member<'a> {
+        let charge_of = |subject| charges.iter().find(|(charged, _)| *charged == subject);
+        let charged = self.check.subjects().find_map(charge_of);
+        let check = match (self.check.verb(), charged) {
+            (Verb::Settle(_), Some((_, charged))) => self.check.with_verb(Verb::Settle(*charged)),
+            (Verb::Renew(_), Some((_, charged))) => self.check.with_verb(Verb::Renew(*charged)),
+            _ => self.check.with_verb(Verb::Settle(Charged::default())).with_cost(0),
+        };
+        Member { check: check.without_id(), ..self.clone() }
+    }
+
     /// What comes of a charge, or of a look, while a server may have forgotten
     /// that all was used when its history began. No kernel tells which part of
     /// a state was charged since, so no charge passes before all of it would
@@ -110,7 +122,7 @@ impl<'a> Member<'a> {
                     (kept, cost) = former.meter.give_back_encoded(&rest.bytes, now, cost).ok_or_else(garbled)?;
                     kept
                 }
-                Verb::Charge | Verb::Report | Verb::Peek => rest,
+                Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => rest,
             });
         }
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {

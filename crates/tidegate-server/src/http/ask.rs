@@ -61,7 +61,9 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
             let fields = fields(app, &question, inline.as_deref(), &decision);
             Ok(match verb {
                 Verb::Charge => answer::admission(&decision, fields),
-                Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset => answer::reading(&decision, fields),
+                Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => {
+                    answer::reading(&decision, fields)
+                }
             })
         }
         Questions::Batch(questions) => {

@@ -23,7 +23,10 @@ impl Kind {
     #[must_use]
     pub fn right(self) -> Option<Right> {
         match self {
-            Kind::Throttle(_) | Kind::Ask(Verb::Charge | Verb::Peek | Verb::Report) => Some(Right::Check),
+            Kind::Throttle(_)
+            | Kind::Ask(Verb::Charge | Verb::Peek | Verb::Report | Verb::Settle(_) | Verb::Renew(_)) => {
+                Some(Right::Check)
+            }
             Kind::Ask(Verb::Refund | Verb::Reset) | Kind::Explain => Some(Right::Manage),
             Kind::Talk(_) | Kind::Transaction(_) => None,
         }

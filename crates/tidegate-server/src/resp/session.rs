@@ -236,7 +236,7 @@ impl Responder {
         let action = match verb {
             Verb::Refund => Action::Refund,
             Verb::Reset => Action::Reset,
-            Verb::Charge | Verb::Peek | Verb::Report => return,
+            Verb::Charge | Verb::Peek | Verb::Report | Verb::Settle(_) | Verb::Renew(_) => return,
         };
         let (link, identity) = self.client.who();
         let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));

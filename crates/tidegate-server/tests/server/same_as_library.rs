@@ -31,7 +31,7 @@ async fn compare(name: &str, trace: &Trace, settings: Settings, inline: Option<S
         for step in trace.steps() {
             clock.set(Micros::new(trace.start().get().saturating_add(step.at.get())));
             for _ in 0..step.times.get() {
-                let expected = Answer::of(step.ask(&limiter)).unwrap();
+                let expected = Answer::of(step.ask(&limiter, Micros::ZERO)).unwrap();
                 let found = over_http(&mut connection, step, inline.as_deref());
                 assert_eq!(found, expected, "{name}: {step}");
             }
@@ -48,6 +48,7 @@ fn over_http(connection: &mut Connection, step: &Step, limit: Option<&str>) -> A
         Action::Report(cost) => ("/v1/report", cost),
         Action::Refund(cost) => ("/v1/refund", cost),
         Action::Reset => ("/v1/reset", 0),
+        Action::Settle(..) | Action::Renew(_) => unreachable!("over a wire a charge is known by its id"),
     };
     let question = json!({ "key": key(step), "cost": cost, "limit": limit });
     let answer = connection.post(path, &question.to_string()).unwrap();

@@ -9,7 +9,7 @@ use tidegate::{Key, ManualClock};
 use super::{Account, Bench, LIMITS};
 use crate::block_on::block_on;
 
-const ID: RequestId<'static> = RequestId { text: "order-17", payload: 1 };
+const ID: RequestId<'static> = RequestId::once("order-17", 1);
 
 fn charge<'a, S: Store>(account: &'a Account<'_, S>, cost: u64, id: RequestId<'a>) -> Check<'a> {
     account.check(Verb::Charge, cost).with_id(id)

@@ -84,8 +84,8 @@ pub fn a_reset_forgets_everything<S: Store>(make: &impl Fn() -> (S, ManualClock)
         let bench = Bench::new(make);
         let (used, new) = (bench.account(limit, "used"), bench.account(limit, "new"));
         used.exhaust();
-        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated: _, unrecorded } =
-            used.reset();
+        let verdict = used.reset();
+        let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, unrecorded, .. } = verdict;
         assert!(allowed && !degraded && unrecorded == 0, "{limit}");
         assert_eq!(remaining, limit.capacity(), "{limit}");
         assert_eq!([retry_after, reset_after, delay], [Micros::ZERO; 3], "{limit}");

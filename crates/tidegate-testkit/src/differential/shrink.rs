@@ -3,9 +3,9 @@
 
 use std::num::NonZeroU32;
 
-use tidegate::kernel::Verdict;
+use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Check, Meter, Store};
-use tidegate::{Key, Limit, ManualClock, Name};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 
 use super::{Event, Reproduction};
 use crate::block_on::block_on;
@@ -79,11 +79,21 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
             trace.push(Step {
                 at: event.now.saturating_since(start),
                 key: self.key.to_string(),
-                action: Action::new(event.question.verb, event.question.cost),
+                action: Action::new(since(start, event.question.verb), event.question.cost),
                 times: NonZeroU32::MIN,
                 answer: Answer::from(verdict),
             });
         }
         trace
+    }
+}
+
+/// The verb, with the times of a trace that starts then.
+fn since(start: Micros, verb: Verb) -> Verb {
+    let since = |charged: Charged| Charged { at: charged.at.saturating_since(start), ..charged };
+    match verb {
+        Verb::Settle(charged) => Verb::Settle(since(charged)),
+        Verb::Renew(charged) => Verb::Renew(since(charged)),
+        Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset => verb,
     }
 }

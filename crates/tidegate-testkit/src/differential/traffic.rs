@@ -1,6 +1,6 @@
 //! What is asked next, and when: wherever the answers are about to change.
 
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::{AlgorithmKind, Limit, Micros};
 
 use crate::random::Random;
@@ -17,14 +17,26 @@ pub(super) struct Subject {
     last: Verdict,
     last_cost: u64,
     heard_at: u64,
+    /// The latest charges.
+    charged: [Charged; 4],
 }
 
 impl Subject {
     pub(super) fn new(meter: usize, key: usize, limit: Limit) -> Subject {
-        Subject { meter, key, limit, last: Verdict::default(), last_cost: 1, heard_at: 0 }
+        let (last, charged) = (Verdict::default(), [Charged::default(); 4]);
+        Subject { meter, key, limit, last, last_cost: 1, heard_at: 0, charged }
     }
 
-    pub(super) fn hear(&mut self, now: Micros, cost: u64, verdict: Verdict) {
+    pub(super) fn hear(&mut self, now: Micros, verb: Verb, cost: u64, verdict: Verdict) {
+        let charged = match verb {
+            Verb::Charge if cost > 0 => Some(cost),
+            Verb::Renew(charged) if charged.cost > 0 => Some(charged.cost),
+            _ => None,
+        };
+        if let Some(cost) = charged.filter(|_| verdict.allowed) {
+            self.charged.rotate_right(1);
+            self.charged[0] = Charged { at: now.saturating_add(verdict.ahead), cost };
+        }
         (self.last, self.last_cost, self.heard_at) = (verdict, cost, now.get());
     }
 
@@ -126,7 +138,11 @@ impl Subject {
     pub(super) fn cost(&self, random: &mut Random, verb: Verb, mood: Mood) -> u64 {
         let (capacity, remaining) = (self.limit.capacity(), self.last.remaining);
         let cost = match (verb, random.within(0..=99)) {
-            (Verb::Reset, _) => 0,
+            (Verb::Reset | Verb::Renew(_), _) => 0,
+            (Verb::Settle(charged), 0..20) => return charged.cost,
+            (Verb::Settle(_), 20..30) => 0,
+            (Verb::Settle(charged), 30..75) => return random.within(0..=charged.cost),
+            (Verb::Settle(charged), _) => return charged.cost.saturating_add(random.magnitude(1..=2 * capacity)),
             (Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund, 0..3) => 0,
             (Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund, 3..18) => self.last_cost,
             // All that is left and some more, all that can be owed, and more than that.
@@ -170,9 +186,13 @@ pub(super) fn first_instant(random: &mut Random) -> Micros {
 }
 
 /// What to do: mostly to charge.
-pub(super) fn verb(random: &mut Random) -> Verb {
+pub(super) fn verb(random: &mut Random, subject: &Subject) -> Verb {
+    let charged = subject.charged[random.within(0..=3) as usize];
     match random.within(0..=99) {
-        0..82 => Verb::Charge,
+        0..8 => Verb::Settle(charged),
+        8..12 if subject.limit.algorithm() == AlgorithmKind::SlidingLog => Verb::Renew(charged),
+        12 => Verb::Renew(charged),
+        8..82 => Verb::Charge,
         82..87 => Verb::Report,
         87..93 => Verb::Peek,
         93..98 => Verb::Refund,

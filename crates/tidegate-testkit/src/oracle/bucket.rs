@@ -2,7 +2,7 @@
 //! empty.
 
 use super::ratio::Ratio;
-use super::{Account, LEAST_GRACE, Moment, ceil_div};
+use super::{Account, LEAST_GRACE, Moment, Undone, ceil_div};
 
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
@@ -64,6 +64,18 @@ impl Account for Bucket {
         let tick = Ratio::from(at.tick());
         if self.empty_at >= tick {
             self.empty_at = (self.empty_at - Ratio::from(cost) / at.terms.rate).max(tick);
+        }
+    }
+
+    fn undo(&mut self, at: Moment<'_>, charged_at: i128, Undone { charged, kept }: Undone) {
+        let passed = (at.tick() - charged_at.div_euclid(at.terms.tick)).max(0);
+        let drained = Ratio::from(passed) * at.terms.rate;
+        // All that has drained was of this charge, and what is kept of it went first.
+        let gone = (drained - Ratio::from(kept)).max(Ratio::ZERO);
+        let back = (Ratio::from(charged - kept) - gone).max(Ratio::ZERO);
+        let tick = Ratio::from(at.tick());
+        if self.empty_at >= tick {
+            self.empty_at = (self.empty_at - back / at.terms.rate).max(tick);
         }
     }
 

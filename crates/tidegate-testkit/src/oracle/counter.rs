@@ -2,7 +2,7 @@
 //! units of the previous one's as are still within a period.
 
 use super::ratio::Ratio;
-use super::{Account, LEAST_GRACE, Moment, Terms, ceil_div};
+use super::{Account, LEAST_GRACE, Moment, Terms, Undone, ceil_div};
 
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
@@ -104,6 +104,20 @@ impl Account for Counter {
         let from_current = cost.min(self.current);
         self.current -= from_current;
         self.previous -= (cost - from_current).min(self.previous);
+    }
+
+    fn undo(&mut self, at: Moment<'_>, charged_at: i128, Undone { charged, kept }: Undone) {
+        *self = self.rolled(at);
+        let tick = charged_at.div_euclid(at.terms.tick);
+        if tick >= self.start {
+            self.current -= (charged - kept).min(self.current);
+        } else if tick >= self.start - at.terms.period {
+            self.previous -= (charged - kept).min(self.previous);
+        }
+    }
+
+    fn ahead(&self, at: Moment<'_>) -> i128 {
+        at.until(self.start)
     }
 
     fn remaining(&self, at: Moment<'_>) -> i128 {

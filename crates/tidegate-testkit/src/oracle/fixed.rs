@@ -1,6 +1,6 @@
 //! The fixed window: a count that is forgotten at the window's edge.
 
-use super::{Account, LEAST_GRACE, Moment};
+use super::{Account, LEAST_GRACE, Moment, Undone};
 
 #[derive(Clone, Debug)]
 pub(super) struct Fixed {
@@ -58,6 +58,17 @@ impl Account for Fixed {
     fn refund(&mut self, at: Moment<'_>, cost: i128) {
         *self = self.rolled(at);
         self.current -= cost.min(self.current);
+    }
+
+    fn undo(&mut self, at: Moment<'_>, charged_at: i128, Undone { charged, kept }: Undone) {
+        *self = self.rolled(at);
+        if charged_at >= self.start {
+            self.current -= (charged - kept).min(self.current);
+        }
+    }
+
+    fn ahead(&self, at: Moment<'_>) -> i128 {
+        (self.start - at.now).max(0)
     }
 
     fn remaining(&self, at: Moment<'_>) -> i128 {

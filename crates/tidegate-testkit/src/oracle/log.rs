@@ -1,6 +1,6 @@
 //! The sliding window log: every charge, for as long as it counts.
 
-use super::{Account, LEAST_GRACE, Moment};
+use super::{Account, LEAST_GRACE, Moment, Undone};
 
 #[derive(Clone, Debug)]
 pub(super) struct Log {
@@ -85,6 +85,29 @@ impl Account for Log {
                 self.entries.pop();
             }
         }
+    }
+
+    fn undo(&mut self, at: Moment<'_>, charged_at: i128, Undone { charged, kept }: Undone) {
+        if !self.counting(at).any(|entry| entry.at == charged_at) {
+            return;
+        }
+        let mut owed = charged - kept;
+        self.entries = self.counting(at).collect();
+        for entry in self.entries.iter_mut().filter(|entry| entry.at == charged_at) {
+            let given = owed.min(entry.cost);
+            entry.cost -= given;
+            owed -= given;
+        }
+        self.entries.retain(|entry| entry.cost > 0);
+    }
+
+    fn holds(&self, at: Moment<'_>, charged_at: i128, cost: i128) -> bool {
+        let then = self.counting(at).filter(|entry| entry.at == charged_at);
+        then.map(|entry| entry.cost).sum::<i128>() >= cost
+    }
+
+    fn ahead(&self, at: Moment<'_>) -> i128 {
+        self.time(at) - at.now
     }
 
     fn remaining(&self, at: Moment<'_>) -> i128 {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
-use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, ImmediateStore, Store, StoreError};
+use tidegate::kernel::{Charged, Verb, Verdict};
+use tidegate::store::{Check, ImmediateStore, Purpose, Store, StoreError};
 use tidegate::{Clock, ManualClock, Micros, Name};
 
 use super::{Ask, Oracle};
@@ -24,11 +24,22 @@ pub struct OracleStore {
 /// An id: by the verb, by whom, and in its own words.
 type Owned = (Verb, Vec<u8>, String);
 
+/// How a reservation was settled.
+#[derive(Debug)]
+struct Settled {
+    at: Micros,
+    subjects: Vec<u64>,
+    verdicts: Vec<Verdict>,
+}
+
 #[derive(Debug)]
 struct Answer {
     payload: u64,
     at: Micros,
     verdicts: Vec<Verdict>,
+    /// What each of the states was charged.
+    charged: Vec<(u64, Charged)>,
+    settled: Option<Settled>,
 }
 
 impl OracleStore {
@@ -58,6 +69,53 @@ impl OracleStore {
     }
 }
 
+impl OracleStore {
+    fn correct(
+        &self,
+        known: &mut Answer,
+        purpose: Purpose,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> Result<Micros, StoreError> {
+        let subjects: Vec<u64> = checks.iter().map(Check::subject).collect();
+        if let Some(settled) = &known.settled {
+            // Of other limits, only that it was settled is known.
+            let passed = Verdict { allowed: true, ..Verdict::default() };
+            let is_same = settled.subjects == subjects;
+            for (index, verdict) in verdicts.iter_mut().enumerate() {
+                let given = if is_same { settled.verdicts[index] } else { passed };
+                *verdict = Verdict { repeated: true, ..given };
+            }
+            return Ok(settled.at);
+        }
+        let of = |charged: &[(u64, Charged)], check: &Check<'_>| {
+            charged.iter().position(|(subject, _)| *subject == check.subject())
+        };
+        let mut corrections = Vec::with_capacity(checks.len());
+        for check in checks {
+            let charged = of(&known.charged, check).map(|place| known.charged[place].1);
+            corrections.push(match (check.verb(), charged) {
+                (Verb::Settle(_), Some(charged)) => check.without_id().with_verb(Verb::Settle(charged)),
+                (Verb::Renew(_), Some(charged)) => check.without_id().with_verb(Verb::Renew(charged)),
+                _ => check.without_id().with_verb(Verb::Settle(Charged::default())).with_cost(0),
+            });
+        }
+        let at = self.decide_anew(&corrections, verdicts)?;
+        if verdicts.iter().any(|verdict| !verdict.allowed) {
+            return Ok(at);
+        }
+        if purpose == Purpose::Settle {
+            known.settled = Some(Settled { at, subjects, verdicts: verdicts.to_vec() });
+        }
+        for (check, verdict) in corrections.iter().zip(&*verdicts) {
+            if let (Verb::Renew(_), Some(place)) = (check.verb(), of(&known.charged, check)) {
+                known.charged[place].1.at = at.saturating_add(verdict.ahead);
+            }
+        }
+        Ok(at)
+    }
+}
+
 impl Store for OracleStore {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let Some((check, id)) = checks.first().and_then(|check| Some((check, check.id()?))) else {
@@ -65,7 +123,15 @@ impl Store for OracleStore {
         };
         let owner = check.key().parts().next().unwrap_or_default().to_vec();
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        match answers.entry((check.verb(), owner, id.text.to_owned())) {
+        let verb = if id.purpose == Purpose::Once { check.verb() } else { Verb::Charge };
+        let entry = answers.entry((verb, owner, id.text.to_owned()));
+        if id.purpose != Purpose::Once {
+            let Entry::Occupied(mut known) = entry else {
+                return Err(StoreError::NotReserved { id: id.text.to_owned() });
+            };
+            return self.correct(known.get_mut(), id.purpose, checks, verdicts);
+        }
+        match entry {
             Entry::Occupied(known) if known.get().payload != id.payload => {
                 Err(StoreError::IdReused { id: id.text.to_owned() })
             }
@@ -77,7 +143,13 @@ impl Store for OracleStore {
             Entry::Vacant(vacant) => {
                 let at = self.decide_anew(checks, verdicts)?;
                 if verdicts.iter().all(|verdict| verdict.allowed) {
-                    vacant.insert(Answer { payload: id.payload, at, verdicts: verdicts.to_vec() });
+                    let charged = |(check, verdict): (&Check<'_>, &Verdict)| {
+                        let at = at.saturating_add(verdict.ahead);
+                        (check.subject(), Charged { at, cost: check.cost() })
+                    };
+                    let charged = checks.iter().zip(&*verdicts).map(charged).collect();
+                    let (payload, verdicts) = (id.payload, verdicts.to_vec());
+                    vacant.insert(Answer { payload, at, verdicts, charged, settled: None });
                 }
                 Ok(at)
             }

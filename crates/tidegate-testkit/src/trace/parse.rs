@@ -4,6 +4,7 @@
 use std::iter::Peekable;
 use std::num::NonZeroU32;
 
+use tidegate::kernel::Charged;
 use tidegate::{ConfigError, Limit, Micros};
 
 use super::time::{self, A_TIME, is_number};
@@ -139,8 +140,18 @@ impl Words {
             "report" => Action::Report(self.number(A_COST)?),
             "refund" => Action::Refund(self.number(A_COST)?),
             "reset" => Action::Reset,
+            "settle" => Action::Settle(self.number(A_COST)?, self.charged("of")?),
+            "renew" => Action::Renew(self.charged("")?),
             cost => Action::Charge(self.to_number(A_VERB, cost)?),
         })
+    }
+
+    /// `[of] COST at TIME`
+    fn charged(&mut self, of: &str) -> Result<Charged, TraceError> {
+        self.skip(of);
+        let cost = self.number(A_COST)?;
+        self.skip("at");
+        Ok(Charged { at: self.time()?, cost })
     }
 
     fn times(&mut self) -> Result<NonZeroU32, TraceError> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate::kernel::Verb;
+use tidegate::kernel::{Charged, Verb};
 use tidegate::store::Store;
 use tidegate::{CheckError, ConfigError, Decision, Limiter, ManualClock, Micros, Request};
 
@@ -68,7 +68,7 @@ impl Trace {
     pub fn replay<S: Store>(&self, limiter: &Limiter<S>, clock: &ManualClock) -> Result<(), Mismatch> {
         self.lines.iter().try_for_each(|line| {
             clock.set(Micros::new(self.start.get().saturating_add(line.step.at.get())));
-            line.replay(limiter)
+            line.replay(limiter, self.start)
         })
     }
 
@@ -83,12 +83,12 @@ impl Trace {
 }
 
 impl Line {
-    fn replay<S: Store>(&self, limiter: &Limiter<S>) -> Result<(), Mismatch> {
+    fn replay<S: Store>(&self, limiter: &Limiter<S>, start: Micros) -> Result<(), Mismatch> {
         let (line, step) = (self.number, &self.step);
         let expected = &step.answer;
         let times = step.times.get();
         for repetition in 1..=times {
-            let decision = step.ask(limiter);
+            let decision = step.ask(limiter, start);
             if decision.as_ref().is_ok_and(Decision::is_degraded) {
                 return Err(Mismatch::Degraded { line, step: Box::new(step.clone()) });
             }
@@ -105,18 +105,25 @@ impl Line {
 }
 
 impl Step {
-    /// Asks a limiter what this step asks, once and at the time it is.
+    /// Asks a limiter what this step of a trace with this start asks, once and at the time it is.
     ///
     /// # Errors
     /// Whatever the limiter answers.
-    pub fn ask<S: Store>(&self, limiter: &Limiter<S>) -> Result<Decision, CheckError> {
+    pub fn ask<S: Store>(&self, limiter: &Limiter<S>, start: Micros) -> Result<Decision, CheckError> {
         let (verb, cost) = match self.action {
             Action::Charge(cost) => (Verb::Charge, cost),
             Action::Peek(cost) => (Verb::Peek, cost),
             Action::Report(cost) => (Verb::Report, cost),
             Action::Refund(cost) => (Verb::Refund, cost),
             Action::Reset => (Verb::Reset, 0),
+            Action::Settle(cost, charged) => (Verb::Settle(since(start, charged)), cost),
+            Action::Renew(charged) => (Verb::Renew(since(start, charged)), 0),
         };
         block_on(limiter.decide_async(verb, Request::new(self.key.as_str()).cost(cost)))
     }
+}
+
+/// A charge of a trace that starts then.
+fn since(start: Micros, charged: Charged) -> Charged {
+    Charged { at: start.saturating_add(charged.at), ..charged }
 }

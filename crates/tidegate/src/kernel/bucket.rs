@@ -6,7 +6,7 @@
 //! while time passes: an empty bucket's instant lies in the past, and an
 //! unknown key's is the epoch.
 
-use super::{Admission, EXACT, Kernel, LEAST_GRACE, Reading};
+use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the token bucket and the leaky bucket.
@@ -217,6 +217,19 @@ impl Bucket {
         *state = BucketState { at: tick + whole, fraction };
     }
 
+    /// Takes `level` off, or all that there is.
+    fn lower(&self, state: &mut BucketState, tick: u64, level: u64) {
+        let (whole, fraction) = self.drained_in(level);
+        let borrow = u64::from(fraction > state.fraction);
+        match state.at.checked_sub(whole + borrow) {
+            Some(at) if at >= tick => {
+                *state = BucketState { at, fraction: state.fraction + borrow * self.drain - fraction };
+            }
+            Some(_) | None if state.at >= tick => *state = BucketState { at: tick, fraction: 0 },
+            Some(_) | None => {}
+        }
+    }
+
     /// How long a request waits for what is before it.
     #[inline(always)]
     fn delay(&self, level: u64, tick: u64, now: Micros) -> Micros {
@@ -329,16 +342,17 @@ impl Kernel for Bucket {
     }
 
     fn refund(&self, state: &mut BucketState, now: Micros, cost: u64) {
+        self.lower(state, self.ticks(now), cost * self.scale);
+    }
+
+    /// What has drained since is taken to be of this charge, as if the bucket had been
+    /// empty before it, and of what was kept first.
+    fn undo(&self, state: &mut BucketState, now: Micros, charged: Charged, kept: u64) {
         let tick = self.ticks(now);
-        let (whole, fraction) = self.drained_in(cost * self.scale);
-        let borrow = u64::from(fraction > state.fraction);
-        match state.at.checked_sub(whole + borrow) {
-            Some(at) if at >= tick => {
-                *state = BucketState { at, fraction: state.fraction + borrow * self.drain - fraction };
-            }
-            Some(_) | None if state.at >= tick => *state = BucketState { at: tick, fraction: 0 },
-            Some(_) | None => {}
-        }
+        let drained = tick.saturating_sub(self.ticks(charged.at)).saturating_mul(self.drain);
+        // The charge may be of a limit that this one replaced, and more than fits here.
+        let gone = drained.saturating_sub(kept.saturating_mul(self.scale));
+        self.lower(state, tick, (charged.cost - kept).saturating_mul(self.scale).saturating_sub(gone));
     }
 
     #[inline(always)]

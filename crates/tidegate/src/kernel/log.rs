@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Admission, EXACT, Kernel, LEAST_GRACE, Reading};
+use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the sliding window log.
@@ -73,6 +73,16 @@ impl LogState {
         match self.entries.back_mut() {
             Some(newest) if newest.at == at => newest.total = total,
             Some(_) | None => self.entries.push_back(Entry { at, total }),
+        }
+    }
+
+    /// Forgets the first so many entries.
+    fn drop_first(&mut self, entries: usize) {
+        self.before = self.before.wrapping_add(self.sum(entries));
+        self.entries.drain(..entries);
+        // A burst long gone should not hold its memory for ever.
+        if self.entries.len() * 4 < self.entries.capacity() {
+            self.entries.shrink_to(self.entries.len() * 2);
         }
     }
 
@@ -156,14 +166,16 @@ impl Log {
         state.total() - state.sum(self.expired(state, time))
     }
 
+    /// The entry that has a charge, if it still counts, and all that it has.
+    fn entry_of(&self, state: &LogState, now: Micros, charged: Charged) -> Option<(usize, u64)> {
+        let index = state.entries.binary_search_by_key(&charged.at.get(), |entry| entry.at).ok()?;
+        let counts = index >= self.expired(state, Log::time(state, now));
+        counts.then(|| (index, state.sum(index + 1) - state.sum(index)))
+    }
+
     fn forget_expired(&self, state: &mut LogState, time: u64) {
         let expired = self.expired(state, time);
-        state.before = state.before.wrapping_add(state.sum(expired));
-        state.entries.drain(..expired);
-        // A burst long gone should not hold its memory for ever.
-        if state.entries.len() * 4 < state.entries.capacity() {
-            state.entries.shrink_to(state.entries.len() * 2);
-        }
+        state.drop_first(expired);
     }
 }
 
@@ -213,6 +225,26 @@ impl Kernel for Log {
         if let Some(newest) = state.entries.back_mut() {
             newest.total = state.before.wrapping_add(left);
         }
+    }
+
+    /// An entry of another time is not of this charge, and one that has expired is gone.
+    fn undo(&self, state: &mut LogState, now: Micros, charged: Charged, kept: u64) {
+        let Some((index, size)) = self.entry_of(state, now, charged) else { return };
+        let taken = size.min(charged.cost - kept);
+        state.entries.range_mut(index..).for_each(|entry| entry.total = entry.total.wrapping_sub(taken));
+        let expired = self.expired(state, Log::time(state, now));
+        if taken == size {
+            state.entries.remove(index);
+        }
+        state.drop_first(expired);
+    }
+
+    fn is_there(&self, state: &LogState, now: Micros, charged: Charged) -> bool {
+        self.entry_of(state, now, charged).is_some_and(|(_, size)| size >= charged.cost)
+    }
+
+    fn ahead(&self, state: &LogState, now: Micros) -> Micros {
+        Micros::new(state.newest()).saturating_since(now)
     }
 
     fn read(&self, state: &LogState, now: Micros) -> Reading {

@@ -6,7 +6,7 @@
 //! that there is no division in it. Windows start at multiples of the period
 //! since the epoch, unless a fixed window starts with its first request.
 
-use super::{Admission, EXACT, Kernel, LEAST_GRACE, Reading};
+use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the fixed window and the sliding window counter.
@@ -302,6 +302,23 @@ impl Kernel for Window {
         let from_previous = (cost - from_current).min(previous);
         let (current, previous) = (current - from_current, previous - from_previous);
         *state = WindowState::in_use(start, current, previous);
+    }
+
+    /// Only what was charged to a window is taken from it.
+    fn undo(&self, state: &mut WindowState, now: Micros, charged: Charged, kept: u64) {
+        let View { start, current, previous, .. } = self.view(state, self.ticks(now));
+        let (at, cost) = (self.ticks(charged.at), charged.cost - kept);
+        let (from_current, from_previous) = match at {
+            at if at >= start => (cost.min(current), 0),
+            at if at + self.period >= start => (0, cost.min(previous)),
+            _ => (0, 0),
+        };
+        *state = WindowState::in_use(start, current - from_current, previous - from_previous);
+    }
+
+    #[inline]
+    fn ahead(&self, state: &WindowState, now: Micros) -> Micros {
+        Micros::new(state.start * self.tick).saturating_since(now)
     }
 
     #[inline]

@@ -5,11 +5,13 @@
 //! slice is still all or nothing. Refunds and resets have no fallback: alone
 //! they are an error, beside others they are left out.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use crate::kernel::{Verb, Verdict};
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, FailureMode, Former, ImmediateStore, Meter, Store, StoreError};
+use crate::store::{Check, FailureMode, Former, ImmediateStore, Meter, Purpose, Store, StoreError};
 use crate::time::{Clock, Micros};
 
 /// A store that is answered for when it fails.
@@ -74,10 +76,12 @@ impl<S> Fallback<S> {
         error: StoreError,
     ) -> Result<Micros, StoreError> {
         let is_askable = |check: &Check<'_>| matches!(check.verb(), Verb::Charge | Verb::Peek);
+        // What was charged in the store is corrected there, or not at all.
+        let is_correction = checks.iter().any(|check| check.id().is_some_and(|id| id.purpose != Purpose::Once));
         let modes: Option<Vec<FailureMode>> =
             checks.iter().map(|check| check.meter().failure_mode().or(self.mode)).collect();
         let modes = match (modes, &error) {
-            (Some(modes), StoreError::Failed { .. }) if checks.iter().any(is_askable) => modes,
+            (Some(modes), StoreError::Failed { .. }) if checks.iter().any(is_askable) && !is_correction => modes,
             _ => return Err(error),
         };
         let shares: Vec<Option<Share<'_>>> =
@@ -158,6 +162,10 @@ impl<S: Store> Store for Fallback<S> {
 
     fn clock(&self) -> &dyn Clock {
         self.store.clock()
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.store.in_background(task);
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! [algorithm] COUNT/[NUMBER]UNIT [burst N | queue N | from-first] [debt N]
 //! ```
+//! or, for requests in flight, `in-flight COUNT for [NUMBER]UNIT`.
 //! The algorithm is `token-bucket` unless named. `per` and spaces may stand for
 //! the slash, and `k` and `M` for thousands and millions. Printing gives the
 //! shortest words that parse back to the same limit.
@@ -26,6 +27,9 @@ const fn names(algorithm: AlgorithmKind) -> [&'static str; 2] {
     }
 }
 
+/// What a limit on requests in flight begins with.
+const IN_FLIGHT: &str = "in-flight";
+
 /// What a unit is called, the name to print first, and its microseconds; the
 /// longest first.
 const UNITS: [(&[&str], u64); 7] = [
@@ -46,15 +50,19 @@ impl fmt::Display for AlgorithmKind {
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.algorithm != AlgorithmKind::TokenBucket {
-            write!(f, "{} ", self.algorithm)?;
+        if self.in_flight {
+            write!(f, "{IN_FLIGHT} {} for ", self.count)?;
+        } else {
+            if self.algorithm != AlgorithmKind::TokenBucket {
+                write!(f, "{} ", self.algorithm)?;
+            }
+            write!(f, "{}/", self.count)?;
         }
-        write!(f, "{}/", self.count)?;
         // A microsecond divides every period, so there is always a unit.
         for (unit, micros) in UNITS {
             if self.period % micros == 0 {
                 match self.period / micros {
-                    1 => f.write_str(unit[0])?,
+                    1 if !self.in_flight => f.write_str(unit[0])?,
                     number => write!(f, "{number}{}", unit[0])?,
                 }
                 break;
@@ -70,7 +78,7 @@ impl fmt::Display for Limit {
             | AlgorithmKind::SlidingLog
             | AlgorithmKind::SlidingCounter => {}
         }
-        if self.debt == ONE_CAPACITY { Ok(()) } else { write!(f, " debt {}", self.debt) }
+        if self.debt == ONE_CAPACITY || self.in_flight { Ok(()) } else { write!(f, " debt {}", self.debt) }
     }
 }
 
@@ -132,6 +140,9 @@ struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     fn limit(&mut self) -> Result<Limit, ConfigError> {
+        if self.words.next_if_eq(&IN_FLIGHT).is_some() {
+            return self.in_flight();
+        }
         let algorithm = self.algorithm()?;
         let (count, period) = self.rate()?;
         let limit = Limit::try_new(algorithm, count, period)?;
@@ -155,12 +166,28 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// What comes after `in-flight`.
+    fn in_flight(&mut self) -> Result<Limit, ConfigError> {
+        const EXPIRY: &str = "for and a time after which a permit expires, such as for 60s";
+        let count = self.number("a number after in-flight", None)?;
+        let (word, period) = (self.words.next().unwrap_or_default(), self.words.next());
+        let Some(period) = period.filter(|_| word == "for") else {
+            return Err(self.unreadable(EXPIRY, word));
+        };
+        let limit = Limit::try_in_flight(count, self.period(period)?)?;
+        match self.words.next() {
+            None => Ok(limit),
+            Some(other) => Err(self.unreadable("the end", other)),
+        }
+    }
+
     fn algorithm(&mut self) -> Result<AlgorithmKind, ConfigError> {
         match self.words.peek().copied() {
             Some(word) if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
                 self.words.next();
                 AlgorithmKind::ALL.into_iter().find(|kind| names(*kind).contains(&word)).ok_or_else(|| {
-                    let expected = "an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter) or a rate";
+                    let expected = "an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter), in-flight or a \
+                                    rate";
                     self.unreadable(expected, word)
                 })
             }
@@ -174,7 +201,11 @@ impl<'t> Parser<'t> {
         let Some((count, period)) = word.split_once('/') else {
             return Err(self.unreadable(A_RATE, word));
         };
-        let count = self.number(A_RATE, Some(count))?;
+        Ok((self.number(A_RATE, Some(count))?, self.period(period)?))
+    }
+
+    /// A number, or one, and a unit of time.
+    fn period(&mut self, period: &'t str) -> Result<Duration, ConfigError> {
         let unit = period.trim_start_matches(|digit: char| digit.is_ascii_digit() || digit == '_');
         let number = match &period[..period.len() - unit.len()] {
             "" => 1,
@@ -184,7 +215,7 @@ impl<'t> Parser<'t> {
             return Err(self.unreadable("a unit (us, ms, s, min, h, day, week)", unit));
         };
         // Too long a period saturates, and is then refused with its bound.
-        Ok((count, Duration::from_micros(number.saturating_mul(*micros))))
+        Ok(Duration::from_micros(number.saturating_mul(*micros)))
     }
 
     /// A number: `word`, or else the next one.

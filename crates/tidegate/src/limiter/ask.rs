@@ -18,7 +18,7 @@ use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
 use crate::policy::{Applied, Resolution};
 use crate::request::Request;
-use crate::request::RequestId;
+use crate::request::{Purpose, RequestId};
 use crate::store::{Check, CheckError, ImmediateStore, Store, StoreError};
 use crate::time::Micros;
 
@@ -108,14 +108,16 @@ impl<S: Store> Limiter<S> {
     /// either, and a repeated one was charged when it was first answered.
     async fn ask_shadows(&self, (verb, request): Asked<'_, '_>, resolution: &Resolution<'_, '_>, decision: &Decision) {
         let asked = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
-        let shadows = if decision.is_repeated() { &[] } else { &*resolution.shadows };
+        // No shadow is told of an id: what it was charged stays charged.
+        let is_asked = !decision.is_repeated() && !matches!(verb, Verb::Settle(_) | Verb::Renew(_));
+        let shadows = if is_asked { &*resolution.shadows } else { &[] };
         for shadow in shadows {
             // A cost that can never pass is refused by a shadow, too: there is nothing to ask.
             let Ok(check) = shadow.check(asked) else { continue };
             let mut verdicts = [Verdict::default()];
             if let Ok(at) = self.store().decide(&[check], &mut verdicts).await {
                 let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
-                let &Request { cost, in_addition, .. } = request;
+                let (cost, in_addition) = (request.cost, request.is_in_addition());
                 self.inner.observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: true });
             }
         }
@@ -134,7 +136,7 @@ impl<S: Store> Limiter<S> {
             // Where the store was not needed, the observers get its time all the same.
             let at = decided.unwrap_or_else(|| self.store().clock().now());
             let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
-            let &Request { cost, in_addition, .. } = request;
+            let (cost, in_addition) = (request.cost, request.is_in_addition());
             observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: false });
         }
     }
@@ -187,7 +189,8 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         }
         round.said = smallvec![Verdict::default(); round.limits().count()];
         // Only charges and refunds of something need an id.
-        round.id = id_of(asked).filter(|_| round.limits().any(|(_, applied)| applied.cost > 0));
+        let matters = |id: &RequestId<'_>| id.purpose != Purpose::Once || round.limits().any(|(_, of)| of.cost > 0);
+        round.id = id_of(asked).filter(matters);
         round
     }
 
@@ -243,7 +246,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
             let (verb, cost) = (self.asked[index].0, applied.cost);
             if self.asked.len() == 1 {
                 places.push(Some(checks.len()));
-                checks.push(applied.check_of(verb, cost));
+                checks.push(applied.check_alone(verb));
                 continue;
             }
             if ask == Ask::Changes && verb == Verb::Peek {
@@ -279,7 +282,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
                 *said = self.verdicts[place];
             }
         }
-        let refuses = |(check, verdict): (&Check<'_>, &Verdict)| check.verb() == Verb::Charge && !verdict.allowed;
+        let refuses = |(check, verdict): (&Check<'_>, &Verdict)| check.verb().can_refuse() && !verdict.allowed;
         self.is_carried_out = ask != Ask::Peeks && !self.checks.iter().zip(&self.verdicts).any(refuses);
         Ok(Some(at))
     }
@@ -334,7 +337,14 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
 fn id_of<'a>(asked: &[Asked<'a, 'a>]) -> Option<RequestId<'a>> {
     let text = asked.iter().find_map(|(_, request)| request.id)?;
     let payload = |(_, request): &Asked<'_, '_>| request.payload();
-    Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)? })
+    let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)?;
+    let lasts_ms = asked.iter().map(|(_, request)| request.lasts_ms).max()?;
+    let purpose = match asked {
+        [(Verb::Settle(_), _)] => Purpose::Settle,
+        [(Verb::Renew(_), _)] => Purpose::Renew,
+        _ => Purpose::Once,
+    };
+    Some(RequestId { text, payload, lasts_ms, purpose })
 }
 
 /// What several requests ask of one state. No store is asked about a state twice.
@@ -359,6 +369,8 @@ impl Wish {
             Verb::Refund => self.refund = sum(self.refund),
             Verb::Peek => self.peek = self.peek.max(Some(cost)),
             Verb::Reset => self.resets = true,
+            // A reservation is corrected by itself.
+            Verb::Settle(_) | Verb::Renew(_) => return false,
         }
         !self.resets || [self.charge, self.report, self.refund, self.peek] == [None; 4]
     }

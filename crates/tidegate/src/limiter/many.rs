@@ -24,7 +24,7 @@ struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     fn push(&mut self, request: Request<'a>) {
-        let Request { key, cost, attributes, rule: _, id: _, in_addition: _, without: _ } = request;
+        let Request { key, cost, attributes, .. } = request;
         if !matches!(attributes, Attributes::None) {
             self.attributes.push((self.keys.len(), attributes));
         }
@@ -70,7 +70,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
-            if !request.is_plain() || request.in_addition || request.without.skips {
+            if !request.is_plain() || request.is_in_addition() || request.without.skips {
                 let before = (0..asked.keys.len()).map(|index| asked.request(index));
                 return self.check_one_by_one(&before.chain([request]).chain(requests).collect::<Vec<_>>());
             }
@@ -118,7 +118,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let mut batch: Vec<(Key<'a>, u64)> = Vec::with_capacity(BATCH);
         for request in requests {
             // The key and the cost are all that a batch keeps of a request.
-            let is_bare = matches!(request.attributes, Attributes::None) && !request.in_addition;
+            let is_bare = matches!(request.attributes, Attributes::None) && !request.is_in_addition();
             if is_bare && !request.without.skips && request.is_plain() {
                 batch.push((request.key, request.cost));
                 if batch.len() == BATCH {

@@ -147,7 +147,8 @@ impl<'l> Maker<'l> {
             exact: self.table(rule, &rule.overrides)?,
             patterns: (!patterns.is_empty()).then(|| Box::new(Patterns::new(patterns))),
             tiers: self.table(rule, &rule.tiers)?,
-            cost: rule.cost,
+            cost: rule.cost.clone(),
+            clamps: rule.clamps,
             mode: rule.mode,
             simple: None,
         };

@@ -15,7 +15,7 @@ use super::rule::{Missing, Mode, RuleCost};
 use super::values::{Attribute, Attributes, Values};
 use crate::kernel::Verb;
 use crate::name::Name;
-use crate::request::{Key, Request};
+use crate::request::{Extent, Key, Request};
 use crate::store::{Check, CheckError, Former, Meter};
 use crate::time::Micros;
 
@@ -79,6 +79,8 @@ pub(crate) struct Applied<'p, 'r> {
     pub(crate) former: Vec<Former<'p>>,
     pub(crate) key: Key<'r>,
     pub(crate) cost: u64,
+    /// Whether the request says what of this limit it takes, or took.
+    pub(crate) is_told: bool,
 }
 
 impl Applied<'_, '_> {
@@ -88,6 +90,18 @@ impl Applied<'_, '_> {
     /// [`CheckError::Unsatisfiable`] if the limit could never admit the cost.
     pub(crate) fn check(&self, verb: Verb) -> Result<Check<'_>, CheckError> {
         Ok(Check::new(self.meter, &self.key, verb, self.cost)?.with_former(&self.former))
+    }
+
+    /// The check of a request that is alone. One that settles corrects the limits of which it
+    /// says what was taken, and gives permits back; one that renews renews those.
+    pub(crate) fn check_alone(&self, verb: Verb) -> Check<'_> {
+        match verb {
+            Verb::Settle(_) if self.meter.is_in_flight() => self.check_of(verb, 0),
+            Verb::Renew(_) if self.meter.is_in_flight() => self.check_of(verb, 0),
+            Verb::Settle(_) if self.is_told => self.check_of(verb, self.cost),
+            Verb::Settle(_) | Verb::Renew(_) => self.check_of(Verb::Peek, 0),
+            Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset => self.check_of(verb, self.cost),
+        }
     }
 
     /// A check of this cost, or of as much as the limit could ever admit.
@@ -187,7 +201,8 @@ impl Compiled {
         let no_lists = self.denied.is_empty() && self.allowed.is_empty();
         let is_all = no_lists && self.fallback == self.rules.len();
         let direct = |(number, rule): (usize, &CompiledRule)| {
-            let simple = rule.simple.filter(|_| rule.conditions.is_empty() && rule.cost == RuleCost::Times(1))?;
+            let is_plain = rule.conditions.is_empty() && rule.cost == RuleCost::Times(1) && !rule.clamps;
+            let simple = rule.simple.filter(|simple| is_plain && !self.meters[simple.meter].is_in_flight())?;
             let attribute = match simple.key {
                 None => None,
                 Some(attribute) if self.attributes.is_address(attribute) => return None,
@@ -308,14 +323,23 @@ impl Compiled {
         values: &Values<'r>,
     ) -> Applied<'p, 'r> {
         let rule = &self.rules[number];
-        let cost = match rule.cost {
-            RuleCost::Times(times) => request.cost.saturating_mul(times),
-            RuleCost::Always(_) if request.in_addition => 0,
-            RuleCost::Always(cost) => cost,
+        let limited = &self.meters[meter];
+        let (cost, is_told) = match &rule.cost {
+            _ if request.extent == Extent::Nothing => (0, true),
+            // One permit for each request.
+            RuleCost::Times(times) if limited.is_in_flight() => (request.cost.min(1) * times, false),
+            RuleCost::Times(times) => (request.cost.saturating_mul(*times), request.extent != Extent::Named),
+            RuleCost::Always(_) if request.is_in_addition() => (0, false),
+            RuleCost::Always(cost) => (*cost, false),
+            RuleCost::Of { unit, times, otherwise } => {
+                let told = request.amounts.get(unit);
+                (told.unwrap_or(*otherwise).saturating_mul(*times), told.is_some())
+            }
         };
+        let cost = if rule.clamps && request.extent == Extent::Whole { cost.min(limited.largest_cost()) } else { cost };
         let former = self.former.get(number).and_then(Option::as_deref);
         let former = former.map_or_else(Vec::new, |former| former.limits(rule, &self.meters, meter, values));
-        Applied { meter: &self.meters[meter], former, key, cost }
+        Applied { meter: limited, former, key, cost, is_told }
     }
 
     pub(super) fn apply<'p, 'r>(

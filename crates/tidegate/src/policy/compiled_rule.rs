@@ -26,6 +26,7 @@ pub(super) struct CompiledRule {
     pub(super) patterns: Option<Box<Patterns>>,
     pub(super) tiers: Effects,
     pub(super) cost: RuleCost,
+    pub(super) clamps: bool,
     pub(super) mode: Mode,
     /// The limit of every request that has the key, if nothing else is to be looked at.
     pub(super) simple: Option<Simple>,

@@ -34,6 +34,8 @@ pub struct Rule {
     pub(super) overrides: Vec<Override>,
     pub(super) tiers: Vec<Override>,
     pub(super) cost: RuleCost,
+    /// Whether a cost above the limit's largest is charged as that.
+    pub(super) clamps: bool,
     pub(super) mode: Mode,
     pub(super) candidate: Option<Limit>,
     pub(super) on_failure: Option<FailureMode>,
@@ -183,11 +185,20 @@ pub enum Missing {
 }
 
 /// What a rule charges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RuleCost {
     Times(u64),
     Always(u64),
+    /// So many times an amount that the request names, or this if it names none.
+    Of {
+        unit: Box<str>,
+        times: u64,
+        otherwise: u64,
+    },
 }
+
+/// The unit of which every request takes one unless it says otherwise.
+pub(super) const REQUESTS: &str = "requests";
 
 /// Whether a rule decides, or only watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +242,7 @@ impl Rule {
             overrides: Vec::new(),
             tiers: Vec::new(),
             cost: RuleCost::Times(1),
+            clamps: false,
             mode: Mode::Enforced,
             candidate: None,
             on_failure: None,
@@ -290,9 +302,40 @@ impl Rule {
         self
     }
 
-    /// Charges so many times the request's cost.
-    pub fn cost_multiplier(mut self, times: u64) -> Rule {
-        self.cost = RuleCost::Times(times);
+    /// Charges so many times the request's cost, or the amount of the [unit](Rule::unit).
+    pub fn cost_multiplier(mut self, by: u64) -> Rule {
+        match &mut self.cost {
+            RuleCost::Of { times, .. } => *times = by,
+            RuleCost::Times(_) | RuleCost::Always(_) => self.cost = RuleCost::Times(by),
+        }
+        self
+    }
+
+    /// Counts something else than the cost: what the request takes of it, by
+    /// [`Request::amount`](crate::Request::amount), times the
+    /// [multiplier](Rule::cost_multiplier). A request that does not say takes the
+    /// [default amount](Rule::default_amount): nothing, or one of the unit `requests`.
+    pub fn unit(mut self, unit: impl Into<Box<str>>) -> Rule {
+        let unit = unit.into();
+        let times = if let RuleCost::Times(times) = self.cost { times } else { 1 };
+        let otherwise = u64::from(*unit == *REQUESTS);
+        self.cost = RuleCost::Of { unit, times, otherwise };
+        self
+    }
+
+    /// What a request takes of the [unit](Rule::unit) that does not say how much: an estimate,
+    /// where the amount is known only afterwards.
+    pub fn default_amount(mut self, amount: u64) -> Rule {
+        if let RuleCost::Of { otherwise, .. } = &mut self.cost {
+            *otherwise = amount;
+        }
+        self
+    }
+
+    /// Charges at most what the limit could ever let pass: an estimate above it is not an
+    /// error, and takes all of it.
+    pub fn clamp_estimate(mut self) -> Rule {
+        self.clamps = true;
         self
     }
 

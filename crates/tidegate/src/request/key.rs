@@ -188,6 +188,19 @@ enum Text<'a> {
 }
 
 impl<'a> KeyPart<'a> {
+    /// The same part, which borrows nothing.
+    pub(crate) fn into_owned(self) -> KeyPart<'static> {
+        KeyPart(match self.0 {
+            Text::Borrowed(Part::Bytes(bytes)) => Text::Boxed(bytes.into()),
+            Text::Borrowed(Part::Number(number)) => Text::Borrowed(Part::Number(number)),
+            Text::Borrowed(Part::Negative(number)) => Text::Borrowed(Part::Negative(number)),
+            Text::Borrowed(Part::Uuid(bytes)) => Text::Borrowed(Part::Uuid(bytes)),
+            Text::Borrowed(Part::Address(address)) => Text::Borrowed(Part::Address(address)),
+            Text::Boxed(bytes) => Text::Boxed(bytes),
+            Text::Shared(text) => Text::Shared(text),
+        })
+    }
+
     /// The part, if it is not owned.
     #[inline]
     pub(crate) fn borrowed(&self) -> Option<Part<'a>> {

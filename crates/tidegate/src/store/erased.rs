@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::kernel::{Admission, Kernel, Reading};
+use crate::kernel::{Admission, Charged, Kernel, Reading};
 use crate::time::Micros;
 
 /// A kernel that keeps its state as an [`AnyState`].
@@ -85,6 +85,18 @@ impl<K: Kernel> Kernel for Erased<K> {
 
     fn refund(&self, state: &mut AnyState, now: Micros, cost: u64) {
         self.0.refund(state.get(&self.0), now, cost);
+    }
+
+    fn undo(&self, state: &mut AnyState, now: Micros, charged: Charged, kept: u64) {
+        self.0.undo(state.get(&self.0), now, charged, kept);
+    }
+
+    fn is_there(&self, state: &AnyState, now: Micros, charged: Charged) -> bool {
+        state.peek(&self.0, |state| self.0.is_there(state, now, charged))
+    }
+
+    fn ahead(&self, state: &AnyState, now: Micros) -> Micros {
+        state.peek(&self.0, |state| self.0.ahead(state, now))
     }
 
     fn read(&self, state: &AnyState, now: Micros) -> Reading {

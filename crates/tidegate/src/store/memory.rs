@@ -298,6 +298,7 @@ fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
         retry_after: later(verdict.retry_after),
         reset_after: later(verdict.reset_after),
         delay: later(verdict.delay),
+        ahead: if verdict.allowed { verdict.ahead.saturating_add(ahead) } else { verdict.ahead },
         ..verdict
     }
 }

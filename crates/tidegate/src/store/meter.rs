@@ -255,6 +255,11 @@ impl Meter {
         self.identity
     }
 
+    /// Whether it limits [requests in flight](Limit::in_flight).
+    pub fn is_in_flight(&self) -> bool {
+        self.limit.is_some_and(|limit| limit.is_in_flight())
+    }
+
     #[inline]
     pub(crate) fn kernel(&self) -> &MeterKernel {
         &self.kernel

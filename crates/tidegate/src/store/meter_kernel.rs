@@ -1,7 +1,7 @@
 //! Whichever kernel a meter has, as one kernel.
 
 use super::erased::{AnyState, HeapKernel};
-use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Window, WindowState};
+use crate::kernel::{Admission, Bucket, BucketState, Charged, Kernel, Reading, Window, WindowState};
 use crate::time::Micros;
 
 /// A kernel by what its state needs: a few words, or the heap.
@@ -115,6 +115,30 @@ impl Kernel for MeterKernel {
             MeterKernel::Bucket(kernel) => kernel.refund(state.bucket_mut(), now, cost),
             MeterKernel::Window(kernel) => kernel.refund(state.window_mut(), now, cost),
             MeterKernel::Heap(kernel) => kernel.refund(state.heap_mut(), now, cost),
+        }
+    }
+
+    fn undo(&self, state: &mut MeterState, now: Micros, charged: Charged, kept: u64) {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.undo(state.bucket_mut(), now, charged, kept),
+            MeterKernel::Window(kernel) => kernel.undo(state.window_mut(), now, charged, kept),
+            MeterKernel::Heap(kernel) => kernel.undo(state.heap_mut(), now, charged, kept),
+        }
+    }
+
+    fn is_there(&self, state: &MeterState, now: Micros, charged: Charged) -> bool {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.is_there(&state.bucket(), now, charged),
+            MeterKernel::Window(kernel) => kernel.is_there(&state.window(), now, charged),
+            MeterKernel::Heap(kernel) => kernel.is_there(state.heap(), now, charged),
+        }
+    }
+
+    fn ahead(&self, state: &MeterState, now: Micros) -> Micros {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.ahead(&state.bucket(), now),
+            MeterKernel::Window(kernel) => kernel.ahead(&state.window(), now),
+            MeterKernel::Heap(kernel) => kernel.ahead(state.heap(), now),
         }
     }
 

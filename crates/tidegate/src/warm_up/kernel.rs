@@ -13,7 +13,9 @@ use std::borrow::Cow;
 
 use super::WarmUp;
 use crate::algorithm::AlgorithmKind;
-use crate::kernel::{Admission, Kernel, LEAST_GRACE, LimitKernel, Log, LogState, Reading, Window, WindowState};
+use crate::kernel::{
+    Admission, Charged, Kernel, LEAST_GRACE, LimitKernel, Log, LogState, Reading, Window, WindowState,
+};
 use crate::limit::Limit;
 use crate::time::Micros;
 
@@ -117,15 +119,20 @@ impl Warming {
 
     /// The level of a bucket at `time`.
     fn level(&self, state: &WarmingState, time: u64) -> u128 {
-        let Use::Level(mut level) = state.use_ else { return 0 };
-        let mut at = state.last;
+        let Use::Level(level) = state.use_ else { return 0 };
+        level.saturating_sub(self.drained(state.born, state.last, time))
+    }
+
+    /// What a bucket drains from one instant to another.
+    fn drained(&self, born: u64, from: u64, time: u64) -> u128 {
+        let (mut drained, mut at) = (0, from);
         while at < time {
-            let step = self.step_at(state.born, at);
+            let step = self.step_at(born, at);
             let until = time.min(step.end);
-            level = level.saturating_sub(u128::from(step.count) * u128::from(until - at));
+            drained += u128::from(step.count) * u128::from(until - at);
             at = until;
         }
-        level
+        drained
     }
 
     /// The first instant from `time` on at which a bucket is empty.
@@ -175,6 +182,61 @@ impl Warming {
             (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => step.capacity,
         }
     }
+
+    fn take_back(&self, state: &mut WarmingState, now: Micros, taken: Taken) {
+        if self.forget_at(state) <= now {
+            return;
+        }
+        let time = now.get().max(state.last);
+        let at = Micros::new(time);
+        let is_unused = match (self.base, &mut state.use_) {
+            (Base::Window(window), Use::Window(used)) => {
+                match taken {
+                    Taken::Latest(cost) => window.refund(used, at, cost),
+                    Taken::Of(charged, kept) => window.undo(used, at, charged, kept),
+                }
+                *used == WindowState::default()
+            }
+            (Base::Log(log), Use::Log(used)) => {
+                match taken {
+                    Taken::Latest(cost) => log.refund(used, at, cost),
+                    Taken::Of(charged, kept) => log.undo(used, at, charged, kept),
+                }
+                used.is_empty()
+            }
+            (Base::Bucket { .. }, Use::Level(level)) => {
+                let (at_last, units) = (*level, |units: u64| u128::from(units) * self.period());
+                let wanted = match taken {
+                    Taken::Latest(cost) => units(cost),
+                    // As a bucket that does not warm up has it.
+                    Taken::Of(Charged { at, .. }, _) if at.get() < state.born => 0,
+                    Taken::Of(Charged { at, cost }, kept) => {
+                        let gone = self.drained(state.born, at.get(), time).saturating_sub(units(kept));
+                        units(cost - kept).saturating_sub(gone)
+                    }
+                };
+                let level = self.level(state, time);
+                let taken = level.min(wanted);
+                // Taken from the level as of the last charge, it is missing from then on.
+                state.use_ = Use::Level(at_last - taken);
+                taken == level
+            }
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => return,
+        };
+        // The only charge there was, taken back: as if it had never been.
+        if is_unused && state.born == state.last {
+            *state = WarmingState::default();
+        }
+    }
+}
+
+/// What is taken back.
+#[derive(Clone, Copy)]
+enum Taken {
+    /// So much of what was charged last.
+    Latest(u64),
+    /// What a charge took beyond so much.
+    Of(Charged, u64),
 }
 
 impl Kernel for Warming {
@@ -245,34 +307,23 @@ impl Kernel for Warming {
     }
 
     fn refund(&self, state: &mut WarmingState, now: Micros, cost: u64) {
-        if self.forget_at(state) <= now {
-            return;
+        self.take_back(state, now, Taken::Latest(cost));
+    }
+
+    fn undo(&self, state: &mut WarmingState, now: Micros, charged: Charged, kept: u64) {
+        self.take_back(state, now, Taken::Of(charged, kept));
+    }
+
+    fn is_there(&self, state: &WarmingState, now: Micros, charged: Charged) -> bool {
+        let (state, time) = self.at(state, now);
+        match (self.base, &state.use_) {
+            (Base::Log(log), Use::Log(used)) => log.is_there(used, Micros::new(time), charged),
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => false,
         }
-        let time = now.get().max(state.last);
-        let at = Micros::new(time);
-        let is_unused = match (self.base, &mut state.use_) {
-            (Base::Window(window), Use::Window(used)) => {
-                window.refund(used, at, cost);
-                *used == WindowState::default()
-            }
-            (Base::Log(log), Use::Log(used)) => {
-                log.refund(used, at, cost);
-                used.is_empty()
-            }
-            (Base::Bucket { .. }, Use::Level(level)) => {
-                let at_last = *level;
-                let level = self.level(state, time);
-                let taken = level.min(u128::from(cost) * self.period());
-                // Taken from the level as of the last charge, it is missing from then on.
-                state.use_ = Use::Level(at_last - taken);
-                taken == level
-            }
-            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => return,
-        };
-        // The only charge there was, taken back: as if it had never been.
-        if is_unused && state.born == state.last {
-            *state = WarmingState::default();
-        }
+    }
+
+    fn ahead(&self, state: &WarmingState, now: Micros) -> Micros {
+        Micros::new(self.at(state, now).1).saturating_since(now)
     }
 
     fn read(&self, state: &WarmingState, now: Micros) -> Reading {

@@ -13,7 +13,7 @@ use super::account::Account;
 use super::store::Settings;
 use super::{LIMITS, START};
 
-const ID: RequestId<'static> = RequestId { text: "order-17", payload: 1 };
+const ID: RequestId<'static> = RequestId::once("order-17", 1);
 /// For how long the embedded store knows an id.
 const KNOWN_FOR: u64 = 300_000_000;
 

@@ -61,8 +61,8 @@ impl EmbeddedStore {
     /// Takes back what `check` charged at an instant.
     pub(super) fn undo(&self, check: Check<'_>, charged_at: Micros) -> Result<Verdict, RedisFailure> {
         let limit = check.meter().limit().expect("a limit of ours");
-        let call = self.call(vec![Turn { key: Self::key_of(&check), task: Task::Undo { check, limit } }]);
-        let call = Call { undone: charged_at, ..call };
+        let task = Task::Undo { check, limit, at: charged_at };
+        let call = self.call(vec![Turn { key: Self::key_of(&check), task }]);
         self.run(&call)?.verdict(0, &call.turns[0].task)
     }
 
@@ -99,11 +99,18 @@ impl EmbeddedStore {
         let mut call = self.call(turns);
         call.once = Once::of(checks, PREFIX, Duration::from_secs(300));
         let reply = match (self.run(&call), checks.first().and_then(Check::id)) {
+            (Err(RedisFailure::NotReserved), Some(id)) => {
+                return Err(StoreError::NotReserved { id: id.text.to_owned() });
+            }
             (Err(RedisFailure::IdReused), Some(id)) => {
                 return Err(StoreError::IdReused { id: id.text.to_owned() });
             }
             (reply, _) => reply?,
         };
+        if reply.is_of_other_limits(call.once.as_ref()) {
+            verdicts.fill(Verdict { allowed: true, repeated: true, ..Verdict::default() });
+            return Ok(reply.now);
+        }
         for (index, (turn, verdict)) in call.turns.iter().zip(verdicts).enumerate() {
             *verdict = reply.verdict(index, &turn.task)?;
         }

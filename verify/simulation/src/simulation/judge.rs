@@ -127,7 +127,7 @@ impl Judge {
             match check.verb() {
                 Verb::Charge => account.asked += 1,
                 Verb::Refund => account.to_refund += check.cost(),
-                Verb::Peek | Verb::Report | Verb::Reset => {}
+                Verb::Peek | Verb::Report | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => {}
             }
         }
     }

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::MemoryStore;
-use crate::kernel::{Verb, Verdict};
-use crate::request::RequestId;
+use crate::kernel::{Charged, Verb, Verdict};
+use crate::request::{Purpose, RequestId};
 use crate::store::{Check, ImmediateStore, StoreError};
 use crate::sync::{Mutex, lock};
 use crate::time::Micros;
@@ -46,12 +46,19 @@ struct Shard {
 
 struct Answer {
     owner: u64,
+    /// Its place in the order of ids.
+    number: u64,
     payload: u64,
-    /// By which limits it was decided.
-    limits: Box<[u64]>,
+    /// By which states it was decided.
+    subjects: Box<[u64]>,
     at: Micros,
+    lasts: Micros,
     until: Micros,
     verdicts: Box<[Verdict]>,
+    /// What the requests charged, each to one of the limits.
+    charged: Box<[Charged]>,
+    /// What was said when it was settled.
+    settled: Option<Box<Answer>>,
 }
 
 impl Ids {
@@ -62,7 +69,7 @@ impl Ids {
 
 impl Answer {
     fn repeat(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) {
-        let same_limits = self.limits.iter().copied().eq(checks.iter().map(|check| check.meter().identity()));
+        let same_limits = self.subjects.iter().copied().eq(checks.iter().map(Check::subject));
         for (index, verdict) in verdicts.iter_mut().enumerate() {
             // Of limits that were changed since, only that it passed is known.
             let given = self.verdicts.get(index).filter(|_| same_limits);
@@ -72,11 +79,41 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// What came of some checks, of which none was refused.
+    fn new(checks: &[Check<'_>], verdicts: &[Verdict], at: Micros, lasts: Micros) -> Answer {
+        let subjects = checks.iter().map(Check::subject).collect();
+        let charged = |(check, verdict): (&Check<'_>, &Verdict)| match check.verb() {
+            Verb::Charge => Charged { at: at.saturating_add(verdict.ahead), cost: check.cost() },
+            _ => Charged::default(),
+        };
+        let charged = checks.iter().zip(verdicts).map(charged).collect();
+        let (until, verdicts) = (at.saturating_add(lasts), verdicts.into());
+        Answer { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }
+    }
+
+    /// Which of the charges is that of a check: of its own limit, or of one that it replaced.
+    fn place_of(&self, check: &Check<'_>) -> Option<usize> {
+        check.subjects().find_map(|subject| self.subjects.iter().position(|known| *known == subject))
+    }
+
+    /// The check that corrects what was charged; if nothing was, one that changes nothing.
+    fn correction<'a>(&self, check: &Check<'a>) -> Check<'a> {
+        let charged = self.place_of(check).map(|place| self.charged[place]);
+        let verb = match (check.verb(), charged) {
+            (Verb::Settle(_), Some(charged)) => Verb::Settle(charged),
+            (Verb::Renew(_), Some(charged)) => Verb::Renew(charged),
+            _ => return check.without_id().with_verb(Verb::Settle(Charged::default())).with_cost(0),
+        };
+        check.without_id().with_verb(verb)
+    }
+}
+
 impl Shard {
     fn add(&mut self, id: u64, answer: Answer) {
         self.forget_expired(answer.at);
         let owner = answer.owner;
-        self.answers.insert(id, answer);
+        self.answers.insert(id, Answer { number: self.next, ..answer });
         self.order.insert(self.next, id);
         self.change(owner, VecDeque::push_back);
         self.next += 1;
@@ -104,14 +141,26 @@ impl Shard {
         }
     }
 
-    /// Forgets an id, which is the oldest of its owner.
     fn forget(&mut self, number: u64) {
         let answer = self.order.remove(&number).and_then(|id| self.answers.remove(&id));
         if let Some(answer) = answer {
             self.change(answer.owner, |numbers, _| {
-                numbers.pop_front();
+                if let Ok(place) = numbers.binary_search(&number) {
+                    numbers.remove(place);
+                }
             });
         }
+    }
+
+    /// What is known of an id. One that lasted less long than those before it may have
+    /// expired unnoticed.
+    fn known(&mut self, id: u64, now: Micros) -> Option<&mut Answer> {
+        self.forget_expired(now);
+        let expired = self.answers.get(&id).filter(|answer| answer.until <= now).map(|answer| answer.number);
+        if let Some(number) = expired {
+            self.forget(number);
+        }
+        self.answers.get_mut(&id)
     }
 
     fn change(&mut self, owner: u64, change: impl FnOnce(&mut VecDeque<u64>, u64)) {
@@ -140,8 +189,12 @@ impl MemoryStore {
         let fingerprint = self.fingerprint_of_id(check, id);
         let ids = self.ids.get_or_init(|| Box::new(Ids::new()));
         let mut shard = lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
-        shard.forget_expired(self.clock.now());
-        if let Some(answer) = shard.answers.get(&fingerprint) {
+        let known = shard.known(fingerprint, self.clock.now());
+        if id.purpose != Purpose::Once {
+            let answer = known.ok_or_else(|| StoreError::NotReserved { id: id.text.to_owned() })?;
+            return self.correct(answer, id.purpose, checks, verdicts);
+        }
+        if let Some(answer) = known {
             if answer.payload != id.payload {
                 return Err(StoreError::IdReused { id: id.text.to_owned() });
             }
@@ -149,13 +202,42 @@ impl MemoryStore {
             return Ok(answer.at);
         }
         let at = self.decide_now(&anonymous, verdicts)?;
-        let refuses = |(check, verdict): (&Check<'_>, &Verdict)| check.verb() == Verb::Charge && !verdict.allowed;
-        if !checks.iter().zip(&*verdicts).any(refuses) {
-            let until = at.saturating_add(Micros::from_duration(self.ids_for));
-            let verdicts = (&*verdicts).into();
-            let limits = checks.iter().map(|check| check.meter().identity()).collect();
+        if !is_refused(checks, verdicts) {
+            let ids_for = Micros::from_duration(self.ids_for);
+            let lasts = if id.lasts_ms == 0 { ids_for } else { Micros::new(1_000 * u64::from(id.lasts_ms)) };
             let owner = self.seeds.fingerprint(OWNERS, owner_of(check));
-            shard.add(fingerprint, Answer { owner, payload: id.payload, limits, at, until, verdicts });
+            let answer = Answer::new(checks, verdicts, at, lasts);
+            shard.add(fingerprint, Answer { owner, payload: id.payload, ..answer });
+        }
+        Ok(at)
+    }
+
+    /// Corrects the charges that were made under an id, unless that was done before.
+    fn correct(
+        &self,
+        answer: &mut Answer,
+        purpose: Purpose,
+        checks: &[Check<'_>],
+        verdicts: &mut [Verdict],
+    ) -> Result<Micros, StoreError> {
+        if let Some(settled) = &answer.settled {
+            settled.repeat(checks, verdicts);
+            return Ok(settled.at);
+        }
+        let corrections: Vec<Check<'_>> = checks.iter().map(|check| answer.correction(check)).collect();
+        let at = self.decide_now(&corrections, verdicts)?;
+        if is_refused(&corrections, verdicts) {
+            return Ok(at);
+        }
+        if purpose == Purpose::Settle {
+            answer.settled = Some(Box::new(Answer::new(checks, verdicts, at, answer.lasts)));
+            return Ok(at);
+        }
+        answer.until = answer.until.max(at.saturating_add(answer.lasts));
+        for (correction, verdict) in corrections.iter().zip(&*verdicts) {
+            if let (Verb::Renew(_), Some(place)) = (correction.verb(), answer.place_of(correction)) {
+                answer.charged[place].at = at.saturating_add(verdict.ahead);
+            }
         }
         Ok(at)
     }
@@ -163,8 +245,17 @@ impl MemoryStore {
     fn fingerprint_of_id(&self, check: &Check<'_>, id: RequestId<'_>) -> u64 {
         let owner = owner_of(check);
         let bytes = [&(owner.len() as u64).to_le_bytes(), owner, id.text.as_bytes()].concat();
-        self.seeds.fingerprint(check.verb() as u64, &bytes)
+        let number = match check.verb() {
+            Verb::Report => 1,
+            Verb::Refund => 2,
+            Verb::Charge | Verb::Peek | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => 0,
+        };
+        self.seeds.fingerprint(number, &bytes)
     }
+}
+
+fn is_refused(checks: &[Check<'_>], verdicts: &[Verdict]) -> bool {
+    checks.iter().zip(verdicts).any(|(check, verdict)| check.verb().can_refuse() && !verdict.allowed)
 }
 
 /// Whose id it is: the first part of the key.
@@ -187,8 +278,7 @@ mod tests {
     }
 
     fn answer(owner: u64, until: u64) -> Answer {
-        let (limits, verdicts) = (Box::default(), Box::default());
-        Answer { owner, payload: 1, limits, at: Micros::ZERO, until: Micros::new(until), verdicts }
+        Answer { owner, payload: 1, ..Answer::new(&[], &[], Micros::ZERO, Micros::new(until)) }
     }
 
     #[test]
@@ -196,7 +286,7 @@ mod tests {
     fn a_shard_remembers_so_many_and_not_one_more() {
         let store = store();
         let (meter, key) = (Meter::new(Name::literal("limit"), Limit::per_hour(10)), Key::from("alice"));
-        let id = RequestId { text: "a", payload: 1 };
+        let id = RequestId::once("a", 1);
         let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a small cost").with_id(id);
         let fingerprint = store.fingerprint_of_id(&check, id);
         let ids = store.ids.get_or_init(|| Box::new(Ids::new()));

@@ -70,7 +70,7 @@ pub(super) fn give_back(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
             to.check.cost = store::give_back(from.check.meter(), &mut from.state, from.at, to.check.cost());
             from.changed = true;
         }
-        (Verb::Refund | Verb::Charge | Verb::Report | Verb::Peek, _) => {}
+        (Verb::Refund | Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_), _) => {}
     }
 }
 

@@ -43,13 +43,13 @@ impl MemoryStore {
     pub(super) fn share<'s>(
         &self,
         shared: Option<SharedState<'s>>,
-        verb: Verb,
+        check: Check<'_>,
         full: Full,
         at: Micros,
     ) -> Result<SharedState<'s>, Full> {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         let mut shared = shared.ok_or(full)?;
-        let may_change = matches!(verb, Verb::Charge | Verb::Report) || shared.is_surely_used();
+        let may_change = check.verb().may_add(check.cost()) || shared.is_surely_used();
         shared.make_room(at)?;
         if may_change { Ok(shared) } else { Err(full) }
     }
@@ -58,8 +58,12 @@ impl MemoryStore {
     /// of a report is recorded, and it is not refused.
     #[cold]
     pub(super) fn without_room(&self, check: Check<'_>, full: Full, now: Micros) -> Verdict {
-        let is_report = check.verb() == Verb::Report;
-        let allowed = is_report || self.overflow == Overflow::Allow;
+        let unrecorded = match check.verb() {
+            Verb::Report => Some(check.cost()),
+            Verb::Settle(charged) => Some(check.cost().saturating_sub(charged.cost)),
+            Verb::Charge | Verb::Peek | Verb::Refund | Verb::Reset | Verb::Renew(_) => None,
+        };
+        let allowed = unrecorded.is_some() || self.overflow == Overflow::Allow;
         let wait = full.until.saturating_since(now).max(Micros::new(1));
         Verdict {
             allowed,
@@ -69,7 +73,8 @@ impl MemoryStore {
             delay: Micros::ZERO,
             degraded: true,
             repeated: false,
-            unrecorded: if is_report { check.cost() } else { 0 },
+            unrecorded: unrecorded.unwrap_or(0),
+            ahead: Micros::ZERO,
         }
     }
 
@@ -84,7 +89,7 @@ impl MemoryStore {
     #[inline]
     pub(super) fn takes_room(&self, check: Check<'_>, fingerprint: u64, at: Micros) -> bool {
         let is_shared = || self.shared.get().is_some_and(|shared| shared.is_used_by(check.meter(), fingerprint, at));
-        matches!(check.verb(), Verb::Charge | Verb::Report) || is_shared()
+        check.verb().may_add(check.cost()) || is_shared()
     }
 }
 

@@ -259,8 +259,8 @@ impl MemoryStore {
             }
         }
         for Charge { lock, slot, check, admission } in &charges[..planned] {
-            let reading = conclude(locks[*lock].as_mut()?, *slot, &checks[*check], now, all_pass);
-            verdicts[*check] = Verdict::new(*admission, reading);
+            let (reading, ahead) = conclude(locks[*lock].as_mut()?, *slot, &checks[*check], now, all_pass);
+            verdicts[*check] = Verdict { ahead, ..Verdict::new(*admission, reading) };
         }
         Some(())
     }
@@ -328,9 +328,9 @@ fn admit_in<const STATE: usize, K: Pack<STATE>>(
     kernel.heal(&state, now).is_none().then(|| (slot, kernel.admit(&state, now, cost)))
 }
 
-/// Carries a charge out, or not, and says what is left then.
+/// Carries a charge out, or not, and says what is left then, and how far the state's time is ahead.
 #[inline(always)]
-fn conclude(lock: &mut Lock<'_>, slot: usize, check: &Check<'_>, now: Micros, is_charged: bool) -> Reading {
+fn conclude(lock: &mut Lock<'_>, slot: usize, check: &Check<'_>, now: Micros, is_charged: bool) -> (Reading, Micros) {
     let cost = if is_charged { check.cost() } else { 0 };
     match (lock, check.meter().kernel()) {
         (Lock::Line(line), MeterKernel::Bucket(kernel)) if kernel.is_narrow() => {
@@ -344,11 +344,12 @@ fn conclude(lock: &mut Lock<'_>, slot: usize, check: &Check<'_>, now: Micros, is
         (Lock::Bucket(bucket), MeterKernel::Heap(kernel)) => {
             let entry = &mut bucket[slot];
             if !is_charged {
-                return kernel.read(entry.decoded(kernel), now);
+                return (kernel.read(entry.decoded(kernel), now), Micros::ZERO);
             }
-            let reading = kernel.charge(entry.decoded(kernel), now, cost);
+            let state = entry.decoded(kernel);
+            let told = (kernel.charge(state, now, cost), kernel.ahead(state, now));
             entry.renew(kernel);
-            reading
+            told
         }
         (_, _) => unreachable!("what was admitted has its state where its kernel keeps it"),
     }
@@ -361,14 +362,14 @@ fn conclude_in<const STATE: usize, K: Pack<STATE>>(
     kernel: &K,
     now: Micros,
     cost: u64,
-) -> Reading {
+) -> (Reading, Micros) {
     let mut state = kernel.unpack(Table::<STATE>::read(line, slot));
     if cost == 0 {
-        return kernel.read(&state, now);
+        return (kernel.read(&state, now), Micros::ZERO);
     }
     let reading = kernel.charge(&mut state, now, cost);
     Table::<STATE>::write(line, slot, kernel.pack(&state));
-    reading
+    (reading, kernel.ahead(&state, now))
 }
 
 /// Whether a former limit holds nothing that could move.

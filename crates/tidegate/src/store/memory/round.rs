@@ -12,7 +12,7 @@ use super::migration::{self, has_former};
 use super::overflow::{AllShared, Shared, SharedState};
 use super::shelf::Held;
 use super::turn::{Seat, Turn};
-use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
+use crate::kernel::{self, Admission, Kernel, Verdict};
 use crate::store::{Check, StoreError};
 use crate::time::Micros;
 
@@ -42,7 +42,7 @@ impl MemoryStore {
         turns.iter_mut().for_each(|turn| self.ask(turn, now));
         let refuses = |turn: &Turn<'_>| match turn.admission {
             Admission::Pass { .. } => false,
-            Admission::Wait { .. } => turn.check.verb() == Verb::Charge,
+            Admission::Wait { .. } => turn.check.verb().can_refuse(),
         };
         let all_pass = !turns.iter().any(refuses);
         for from in former {
@@ -72,7 +72,10 @@ impl MemoryStore {
         let applied = if all_pass { kernel::apply(kernel, &mut turn.state, turn.at, verb, cost) } else { None };
         turn.changed |= applied.is_some();
         let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
-        let verdict = Verdict { unrecorded: applied.unwrap_or(0), ..Verdict::new(turn.admission, reading) };
+        let charges = applied.is_some() && verb.can_refuse();
+        let ahead = if charges { kernel.ahead(&turn.state, turn.at) } else { Micros::ZERO };
+        let unrecorded = applied.unwrap_or(0);
+        let verdict = Verdict { unrecorded, ahead, ..Verdict::new(turn.admission, reading) };
         super::seen_from(now, turn.at, verdict)
     }
 
@@ -144,7 +147,7 @@ impl MemoryStore {
         for turn in turns {
             if let Seat::Missing(full) = turn.seat {
                 let shared = all.as_mut().map(|all| all.state(turn.check.meter(), turn.fingerprint));
-                turn.seat = match self.share(shared, turn.check.verb(), full, now) {
+                turn.seat = match self.share(shared, turn.check, full, now) {
                     Ok(_) => Seat::Shared,
                     Err(full) => Seat::Missing(full),
                 };
@@ -180,9 +183,9 @@ impl MemoryStore {
         if let Seat::Missing(full) = turn.seat {
             let Verdict { allowed, retry_after, .. } = self.without_room(turn.check, full, now);
             turn.admission = if allowed { Admission::PASS } else { Admission::Wait { retry_after } };
-        } else if matches!(turn.check.verb(), Verb::Charge | Verb::Peek) {
-            let state = turn.seen.as_ref().unwrap_or(&turn.state);
-            turn.admission = turn.check.meter().kernel().admit(state, turn.at, turn.check.cost());
+        } else {
+            let (kernel, state) = (turn.check.meter().kernel(), turn.seen.as_ref().unwrap_or(&turn.state));
+            turn.admission = kernel::admit(kernel, state, turn.at, turn.check.verb(), turn.check.cost());
         }
     }
 

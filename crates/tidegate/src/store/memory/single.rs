@@ -334,7 +334,7 @@ impl Single<'_> {
     fn overflow(&self, full: Full, at: Micros) -> Verdict {
         let (store, check) = (self.store, self.check);
         let shared = store.shared().map(|shared| shared.lock(check.meter(), self.fingerprint));
-        match store.share(shared, check.verb(), full, at) {
+        match store.share(shared, check, full, at) {
             Ok(mut shared) => {
                 let kernel = check.meter().kernel();
                 let mut state = shared.copy(kernel, at);

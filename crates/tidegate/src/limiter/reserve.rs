@@ -1,0 +1,272 @@
+//! Reservations: charges that can be corrected once, when the cost is known.
+//!
+//! A reservation is a charge under an id. The store remembers what it took of each
+//! limit, and when; [`settle`](Limiter::settle) corrects that, once. What is never
+//! settled stays charged, which time pays back, and a permit of a limit on
+//! [requests in flight](crate::Limit::in_flight) expires.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use super::{AcquireError, Limiter};
+use crate::blocking;
+use crate::decision::Decision;
+use crate::kernel::Verb;
+use crate::request::{Amounts, OwnedRequest, Request};
+use crate::store::memory::MemoryStore;
+use crate::store::{CheckError, ImmediateStore, Store};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why there is no reservation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// A limit refused; nothing was charged.
+    #[error("{0}")]
+    Refused(Box<Decision>),
+    /// The request could not be decided.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+}
+
+/// A charge that can be corrected once: when the request has ended, and it is known what it
+/// took.
+///
+/// One that is dropped gives back its permits of limits on
+/// [requests in flight](crate::Limit::in_flight), and leaves the rest charged.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Amounts, Limit, Limiter, Policy, Request, Rule};
+///
+/// let policy = Policy::new()
+///     .rule(Rule::new("tokens", Limit::per_minute(1_000)).unit("tokens"))
+///     .limit("at once", Limit::in_flight(1, Duration::from_secs(60)));
+/// let limiter = Limiter::new(policy);
+///
+/// let call = limiter.reserve(Request::new("alice").amount("tokens", 800))?;
+/// assert!(limiter.reserve("alice").is_err(), "one at once");
+/// let settled = call.settle(Amounts::new().amount("tokens", 300))?;
+/// assert_eq!(settled.remaining(), Some(1));
+/// assert_eq!(limiter.peek(Request::new("alice").rule("tokens"))?.remaining(), Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a reservation that is dropped gives its permits back"]
+pub struct Reservation<S: Store = MemoryStore> {
+    limiter: Limiter<S>,
+    request: Arc<OwnedRequest>,
+    decision: Decision,
+    is_open: bool,
+}
+
+impl<S: Store> Limiter<S> {
+    /// [`reserve`](Limiter::reserve) on any store.
+    ///
+    /// # Errors
+    /// As [`reserve`](Limiter::reserve).
+    pub async fn reserve_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
+        let request = OwnedRequest::new(request.into(), new_id);
+        let decision = self.ask(Verb::Charge, &request.lent()).await?;
+        if !decision.is_allowed() {
+            return Err(ReserveError::Refused(Box::new(decision)));
+        }
+        Ok(self.reservation(request, decision))
+    }
+
+    /// Waits for a reservation as [`acquire`](Limiter::acquire) does for a request.
+    ///
+    /// # Errors
+    /// As [`acquire`](Limiter::acquire); nothing is reserved then.
+    pub async fn acquire_reservation<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        timeout: Duration,
+    ) -> Result<Reservation<S>, AcquireError> {
+        let request = OwnedRequest::new(request.into(), new_id);
+        let decision = self.acquire(request.lent(), timeout).await?;
+        Ok(self.reservation(request, decision))
+    }
+
+    fn reservation(&self, request: OwnedRequest, decision: Decision) -> Reservation<S> {
+        Reservation { limiter: self.clone(), request: Arc::new(request), decision, is_open: true }
+    }
+
+    /// [`settle`](Limiter::settle) on any store.
+    ///
+    /// # Errors
+    /// As [`settle`](Limiter::settle).
+    pub async fn settle_async<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        actual: impl Into<Amounts<'a>>,
+    ) -> Result<Decision, CheckError> {
+        self.decide_async(Verb::SETTLE, request.into().settles(actual)).await
+    }
+
+    /// [`release`](Limiter::release) on any store.
+    ///
+    /// # Errors
+    /// As [`settle`](Limiter::settle).
+    pub async fn release_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        self.decide_async(Verb::SETTLE, request.into().releases()).await
+    }
+
+    /// [`renew`](Limiter::renew) on any store.
+    ///
+    /// # Errors
+    /// As [`settle`](Limiter::settle).
+    pub async fn renew_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        self.ask(Verb::RENEW, &request.into()).await
+    }
+}
+
+impl<S: ImmediateStore> Limiter<S> {
+    /// Charges the request, whose cost is an estimate, if every limit lets it pass, so that it
+    /// can be corrected when it is known what it took. The request's [id](Request::id) names
+    /// the reservation; one that has none is given one.
+    ///
+    /// # Errors
+    /// [`ReserveError::Refused`] with the decision, or as [`check`](Limiter::check).
+    pub fn reserve<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
+        blocking::now(self.reserve_async(request))
+    }
+
+    /// Corrects the reservation of this id: each limit is charged what the request took
+    /// instead of what was estimated. What was too much is given back as far as it is certainly
+    /// still there; what was too little is [reported](Limiter::report), and may make debt.
+    /// Limits that count what `actual` does not say keep the estimate, and permits of limits on
+    /// [requests in flight](crate::Limit::in_flight) are given back.
+    ///
+    /// The request is the one that was reserved: its key and attributes lead to its limits.
+    /// Settling again changes nothing and gets the same answer.
+    ///
+    /// # Errors
+    /// [`CheckError::NotReserved`] if there is no such reservation or its time is over, so that
+    /// it can no longer be corrected; or whatever kept the store from answering.
+    pub fn settle<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        actual: impl Into<Amounts<'a>>,
+    ) -> Result<Decision, CheckError> {
+        blocking::now(self.settle_async(request, actual))
+    }
+
+    /// Takes the reservation of this id back: the request was not carried out. As
+    /// [`settle`](Limiter::settle) where nothing was taken.
+    ///
+    /// # Errors
+    /// As [`settle`](Limiter::settle).
+    pub fn release<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        blocking::now(self.release_async(request))
+    }
+
+    /// Has the permits of the reservation of this id last from now on, and the reservation
+    /// itself as long again. The decision is a refusal if one of them has expired: it is
+    /// given to another request by now, perhaps.
+    ///
+    /// # Errors
+    /// As [`settle`](Limiter::settle).
+    pub fn renew<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        blocking::now(self.renew_async(request))
+    }
+}
+
+impl<S: Store> Reservation<S> {
+    /// The id, by which another process may settle it.
+    pub fn id(&self) -> &str {
+        self.request.id()
+    }
+
+    /// What the limits said when it was made.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// [`Limiter::settle`] on any store.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn settle_async<'a>(mut self, actual: impl Into<Amounts<'a>>) -> Result<Decision, CheckError> {
+        let settled = self.limiter.settle_async(self.request.lent(), actual.into()).await;
+        self.is_open = settled.is_err();
+        settled
+    }
+
+    /// [`Limiter::release`] on any store.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn release_async(mut self) -> Result<Decision, CheckError> {
+        let released = self.limiter.release_async(self.request.lent()).await;
+        self.is_open = released.is_err();
+        released
+    }
+
+    /// [`Limiter::renew`] on any store.
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub async fn renew_async(&self) -> Result<Decision, CheckError> {
+        self.limiter.renew_async(self.request.lent()).await
+    }
+
+    /// Leaves it open, for another process to settle by its [id](Reservation::id).
+    pub fn leave_open(mut self) {
+        self.is_open = false;
+    }
+}
+
+impl<S: ImmediateStore> Reservation<S> {
+    /// Corrects what was charged: see [`Limiter::settle`].
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub fn settle<'a>(self, actual: impl Into<Amounts<'a>>) -> Result<Decision, CheckError> {
+        blocking::now(self.settle_async(actual.into()))
+    }
+
+    /// Takes all of it back: see [`Limiter::release`].
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub fn release(self) -> Result<Decision, CheckError> {
+        blocking::now(self.release_async())
+    }
+
+    /// Has its permits last from now on: see [`Limiter::renew`].
+    ///
+    /// # Errors
+    /// As [`Limiter::settle`].
+    pub fn renew(&self) -> Result<Decision, CheckError> {
+        blocking::now(self.renew_async())
+    }
+}
+
+impl<S: Store> Drop for Reservation<S> {
+    fn drop(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let mut has_permits = false;
+        self.limiter.for_each_meter(self.request.lent(), |meter| has_permits |= meter.is_in_flight());
+        if has_permits {
+            let (limiter, request) = (self.limiter.clone(), Arc::clone(&self.request));
+            let task = async move { drop(limiter.settle_async(request.lent(), Amounts::new()).await) };
+            self.limiter.inner.store.in_background(Box::pin(task));
+        }
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Reservation<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reservation").field("id", &self.id()).field("decision", &self.decision).finish_non_exhaustive()
+    }
+}
+
+/// An id that no other request has: random for the process, and counted.
+fn new_id() -> String {
+    static PROCESS: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half: u64| RandomState::new().hash_one(half)));
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{:016x}{:016x}-{}", PROCESS[0], PROCESS[1], NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,220 @@
+//! Reservations: a charge that is corrected once.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tidegate::{
+    Amounts, CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, ReserveError, Rule,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn limiter(policy: impl Into<Policy>) -> (Limiter, ManualClock) {
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+    (Limiter::with_store(policy, store).expect("a valid policy"), clock)
+}
+
+fn left(limiter: &Limiter) -> Option<u64> {
+    limiter.peek(Request::new("alice").cost(0)).expect("an answer").remaining()
+}
+
+fn left_of(limiter: &Limiter, rule: &str) -> u64 {
+    limiter.peek(Request::new("alice").rule(rule).cost(0)).expect("an answer").remaining().expect("a limit")
+}
+
+/// All algorithms, as rules of the same name.
+fn algorithms() -> Vec<Limit> {
+    let words = ["100/min", "leaky 100/min", "fixed 100/min", "sliding 100/min", "sliding-log 100/min"];
+    words.map(|words| words.parse().expect("a limit")).into()
+}
+
+#[test]
+fn what_was_too_much_is_given_back_and_what_was_too_little_is_owed() {
+    for limit in algorithms() {
+        for (actual, remaining) in [(0, 100), (10, 90), (60, 40), (70, 30), (100, 0), (130, 0)] {
+            let (limiter, _) = limiter(limit);
+            let reserved = limiter.reserve(Request::new("alice").cost(60)).expect("a reservation");
+            assert_eq!(reserved.decision().remaining(), Some(40), "{limit}");
+            let settled = reserved.settle(actual).expect("settled");
+            assert_eq!(settled.remaining(), Some(remaining), "{actual} of {limit}");
+            assert_eq!(left(&limiter), Some(remaining), "{actual} of {limit}");
+            // 130 of 100 is a debt of 30.
+            let report = limiter.report(Request::new("alice").cost(200)).expect("recorded");
+            assert_eq!(report.unrecorded(), actual, "{actual} of {limit}");
+        }
+    }
+}
+
+#[test]
+fn a_reservation_is_corrected_once_and_a_second_time_is_told_the_same() {
+    for limit in algorithms() {
+        let (limiter, _) = limiter(limit);
+        let request = || Request::new("alice").cost(60).id("r-1");
+        limiter.reserve(request()).expect("a reservation").leave_open();
+        let settled = limiter.settle(request(), 20).expect("settled");
+        assert_eq!((settled.remaining(), settled.is_repeated()), (Some(80), false));
+        for again in [limiter.settle(request(), 50), limiter.release(request())] {
+            let again = again.expect("the same answer");
+            assert_eq!((again.remaining(), again.is_repeated()), (Some(80), true), "{limit}");
+        }
+        // The reservation itself is remembered as it was.
+        let reserved = limiter.check(request()).expect("the same answer");
+        assert_eq!((reserved.remaining(), reserved.is_repeated()), (Some(40), true));
+        assert_eq!(left(&limiter), Some(80));
+    }
+}
+
+#[test]
+fn what_is_not_reserved_cannot_be_settled() {
+    let (limiter, clock) = limiter(Limit::fixed_window(100, Duration::from_secs(3_600)));
+    let request = || Request::new("alice").cost(60).id("r-1");
+    let is_refused = |settled| matches!(settled, Err(CheckError::NotReserved { id }) if id == "r-1");
+    assert!(is_refused(limiter.settle(request(), 1)));
+    assert!(is_refused(limiter.renew(request())) && is_refused(limiter.release(request())));
+    limiter.reserve(request().lasts(Duration::from_secs(5))).expect("a reservation").leave_open();
+    // Another one's is another reservation.
+    assert!(is_refused(limiter.settle(Request::new("bob").id("r-1"), 1)));
+    clock.advance(Duration::from_secs(5));
+    assert!(is_refused(limiter.settle(request(), 1)));
+    assert_eq!(left(&limiter), Some(40), "it stays charged");
+}
+
+#[test]
+fn a_bucket_gives_back_what_has_not_drained_since() {
+    let (limiter, clock) = limiter(Limit::per_minute(60));
+    for (waits, actual, remaining) in [(0, 0, 60), (10, 0, 60), (10, 5, 60), (10, 20, 50), (59, 30, 60)] {
+        let reserved = limiter.reserve(Request::new("alice").cost(60)).expect("a reservation");
+        clock.advance(Duration::from_secs(waits));
+        assert_eq!(reserved.settle(actual).expect("settled").remaining(), Some(remaining), "{actual} after {waits}s");
+        limiter.reset("alice").expect("an answer");
+    }
+    // Beside another charge it is not known whose has drained: then it was this one's.
+    assert!(limiter.allow(Request::new("alice").cost(30)));
+    let reserved = limiter.reserve(Request::new("alice").cost(30)).expect("a reservation");
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(left(&limiter), Some(10));
+    assert_eq!(reserved.release().expect("released").remaining(), Some(30));
+}
+
+#[test]
+fn a_window_gives_back_to_the_window_that_was_charged() {
+    let (limiter, clock) = limiter(Limit::fixed_window(100, MINUTE));
+    let reserved = limiter.reserve(Request::new("alice").cost(60)).expect("a reservation");
+    clock.advance(MINUTE);
+    assert!(limiter.allow(Request::new("alice").cost(50)));
+    assert_eq!(reserved.release().expect("released").remaining(), Some(50));
+}
+
+#[test]
+fn at_most_so_many_are_in_flight() {
+    let (limiter, clock) = limiter(Limit::in_flight(2, MINUTE));
+    let first = limiter.reserve("alice").expect("a permit");
+    clock.advance(Duration::from_secs(10));
+    let second = limiter.reserve(Request::new("alice").cost(9)).expect("one permit, whatever it costs");
+    let Err(ReserveError::Refused(refused)) = limiter.reserve("alice") else { panic!("both are held") };
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(50)), "when the first one expires");
+    assert!(limiter.reserve("bob").is_ok());
+    let _ = first.settle(0).expect("settled");
+    let third = limiter.reserve("alice").expect("the first is free");
+    assert!(limiter.reserve("alice").is_err());
+    drop(second);
+    assert_eq!(left(&limiter), Some(1), "a reservation that is dropped gives its permit back");
+    let _ = third.release().expect("released");
+    assert_eq!(left(&limiter), Some(2));
+}
+
+#[test]
+fn a_permit_lasts_until_it_expires_and_longer_if_it_is_renewed() {
+    let (limiter, clock) = limiter(Limit::in_flight(1, MINUTE));
+    let held = limiter.reserve("alice").expect("a permit");
+    for _ in 0..20 {
+        clock.advance(Duration::from_secs(59));
+        assert!(held.renew().expect("an answer").is_allowed());
+        assert!(limiter.reserve("alice").is_err());
+    }
+    clock.advance(MINUTE);
+    assert!(!held.renew().expect("an answer").is_allowed(), "it has expired");
+    let other = limiter.reserve("alice").expect("the permit is free");
+    let _ = held.settle(0).expect("settled");
+    assert!(limiter.reserve("alice").is_err(), "one that has expired gives no other's back");
+    drop(other);
+    assert!(limiter.reserve("alice").is_ok());
+}
+
+#[test]
+fn one_request_passes_all_limits_and_is_settled_in_one() {
+    let policy = Policy::new()
+        .limit("requests", Limit::per_minute(10))
+        .rule(Rule::new("tokens", Limit::sliding_log(1_000, MINUTE)).unit("tokens").default_amount(100))
+        .rule(Rule::new("money", Limit::fixed_window(50_000, MINUTE)).unit("tokens").cost_multiplier(3))
+        .limit("at once", Limit::in_flight(2, MINUTE));
+    let (limiter, _) = limiter(policy);
+    let all = |limiter: &Limiter| ["requests", "tokens", "money", "at once"].map(|rule| left_of(limiter, rule));
+    let reserved = limiter.reserve(Request::new("alice").amount("tokens", 400)).expect("a reservation");
+    assert_eq!(all(&limiter), [9, 600, 48_800, 1]);
+    let plain = limiter.reserve("alice").expect("a reservation");
+    assert_eq!(all(&limiter), [8, 500, 48_800, 0], "what is not named is the default amount, or nothing");
+    let _ = reserved.settle(Amounts::new().amount("tokens", 150)).expect("settled");
+    assert_eq!(all(&limiter), [8, 750, 49_550, 1]);
+    let _ = plain.settle(Amounts::new().amount("tokens", 200)).expect("settled");
+    assert_eq!(all(&limiter), [8, 650, 48_950, 2]);
+    let refused = limiter.reserve(Request::new("alice").amount("tokens", 700));
+    assert!(matches!(refused, Err(ReserveError::Refused(_))));
+    assert_eq!(all(&limiter), [8, 650, 48_950, 2], "nothing is charged");
+    let _ = limiter
+        .reserve(Request::new("alice").amount("tokens", 650))
+        .expect("a reservation")
+        .release()
+        .expect("released");
+    assert_eq!(all(&limiter), [8, 650, 48_950, 2], "a release gives back the request itself, too");
+}
+
+#[test]
+fn an_estimate_above_the_limit_is_an_error_unless_it_is_clamped() {
+    let tokens = || Rule::new("tokens", Limit::per_minute(100)).unit("tokens");
+    let request = || Request::new("alice").amount("tokens", 4_096);
+    let (strict, _) = limiter(Policy::new().rule(tokens()));
+    assert!(matches!(strict.reserve(request()), Err(ReserveError::Check(CheckError::Unsatisfiable { .. }))));
+    let (clamped, _) = limiter(Policy::new().rule(tokens().clamp_estimate()));
+    let reserved = clamped.reserve(request()).expect("all of it");
+    assert_eq!(reserved.decision().remaining(), Some(0));
+    assert_eq!(reserved.settle(Amounts::new().amount("tokens", 30)).expect("settled").remaining(), Some(70));
+}
+
+#[test]
+fn a_limit_that_was_changed_meanwhile_is_corrected_all_the_same() {
+    for (before, after) in [
+        ("fixed 100/min", "fixed 200/min"),
+        ("100/min", "fixed 200/min"),
+        ("sliding-log 100/min", "sliding-log 150/min"),
+    ] {
+        let [before, after] = [before, after].map(|words: &str| words.parse::<Limit>().expect("a limit"));
+        let (limiter, _) = limiter(before);
+        let reserved = limiter.reserve(Request::new("alice").cost(60)).expect("a reservation");
+        limiter.set_policy(after).expect("a policy");
+        let settled = reserved.settle(10).expect("settled");
+        assert_eq!(settled.remaining(), Some(after.capacity() - 10), "{before} to {after}");
+    }
+    let (limiter, _) = limiter(Limit::in_flight(2, MINUTE));
+    let held = limiter.reserve("alice").expect("a permit");
+    limiter.set_policy(Limit::in_flight(3, MINUTE)).expect("a policy");
+    assert_eq!(left(&limiter), Some(2));
+    let _ = held.release().expect("released");
+    assert_eq!(left(&limiter), Some(3));
+}
+
+#[test]
+fn a_caller_that_waits_gets_the_permit_when_it_is_given_back() {
+    let (limiter, _) = limiter(Limit::in_flight(1, Duration::from_secs(3_600)));
+    let held = limiter.reserve("alice").expect("a permit");
+    let mut waiting = pin!(limiter.acquire_reservation("alice", Duration::from_secs(7_200)));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    let _ = held.release().expect("released");
+    let Poll::Ready(Ok(reserved)) = waiting.as_mut().poll(&mut context) else { panic!("the permit is free") };
+    assert!(limiter.reserve("alice").is_err());
+    drop(reserved);
+    assert!(limiter.reserve("alice").is_ok());
+}
