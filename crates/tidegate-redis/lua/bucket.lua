@@ -61,7 +61,7 @@
       end
     else
       passes = true
-      if verb == UNDO then
+      if undone then
         -- What has drained away since then, and is not what is kept, cannot be given back.
         local gone = (tick - floor(undone / size)) * drain - kept
         cost = cost - (gone > 0 and gone or 0)

@@ -8,6 +8,7 @@
 local function custom(key, is_list, spec, done, forget, forget_healed, known, after, healed)
   local stored = is_list and table.concat(call('LRANGE', key, 0, -1), ':') or not is_list and call('GET', key) or ''
   local first = 43
+  local said = first + known + after + healed
   local function put(from, length, last)
     if last < 0 then
       return
@@ -32,7 +33,8 @@ local function custom(key, is_list, spec, done, forget, forget_healed, known, af
   local state = string.gsub(stored, '[%%%- %c]', function(odd) return string.format('%%%02X', string.byte(odd)) end)
   return done == 89, state == '' and '-' or state, function()
     put(first + known, after, forget)
-    return string.sub(spec, first + known + after + healed)
+    local ahead = string.match(spec, '^=%d+:%d+:%d+:%d+:(%d+)$', said)
+    return string.sub(spec, said), ahead and now + ahead
   end, function()
     put(first + known + after, healed, forget_healed)
   end, stored == string.sub(spec, first, first + known - 1)

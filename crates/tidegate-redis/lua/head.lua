@@ -58,7 +58,7 @@ local PEEK, CHARGE, REFUND, RESET, UNDO, REPORT, RENEW = 80, 67, 82, 88, 85, 68,
 
 local settings = ARGV[#KEYS + 1]
 --[[short]] local now, kept_longer, strict, withheld = -1, 1000, 0, 0
---[[long]] local now, kept_longer, strict, withheld, known_for, purpose = -1, 1000, 0, 0, 0, 0
+--[[long]] local now, kept_longer, strict, withheld, known_for, purpose = -1, 1000, 0, 0, 0
 if settings then
 --[[short]] now, kept_longer, strict, withheld = unpack_numbers('<dddd', settings)
 --[[long]] now, kept_longer, strict, withheld, known_for, purpose = unpack_numbers('<dddddd', settings)

@@ -1,7 +1,8 @@
 -- The kernel of the sliding window log; part of the long script.
 --
 -- Returns whether the check passes, what to answer if nothing is carried out,
--- and how to carry it out: a function that answers in its place, or nothing.
+-- and how to carry it out: a function that answers in its place, and says when a charge
+-- counts as made; or nothing.
 --
 -- A log is a list: what was charged before its first entry, then for each
 -- entry its time and what had been charged after it, modulo SUMS. Both rise,
@@ -129,12 +130,13 @@ function log(key, verb, cost, count, period, ceiling, undone)
         call('RPUSH', key, time, total)
       end
       expire(not only and entries > 0 and newest, time)
-      return answer(time, used + cost, asked - cost)
+      return answer(time, used + cost, asked - cost), time
     end
   end
   local ours, size
   if verb == UNDO or verb == RENEW then
     -- An entry of another time is none of ours, and one that has expired is gone.
+    undone = tonumber(undone)
     ours = not only and first(expired, function(entry) return at(entry) >= undone end)
     if not ours or ours > entries or at(ours) ~= undone then
       return verb == UNDO, unchanged

@@ -14,27 +14,25 @@ for index = 1, slice do
   local key, spec = KEYS[index], ARGV[index]
   local kind, verb, cost, n2, n3, n4, n5 = unpack_numbers('<BBddddd', spec)
   write, value, lasts, moment = nil, nil, nil, nil
-  local undone, kept = 0, 0
-  if verb == UNDO and cost > 0 then
+  local undone, kept
+  if verb == UNDO then
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
-    undone, kept = tonumber(undone), tonumber(kept)
   end
---[[long]] local charge, actual
+--[[long]] local charge = once and charge_of(index)
+--[[long]] local actual
 --[[long]] if verb == SETTLE then
 --[[long]]   local ceiling, unit
 --[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
---[[long]]   charge = charge_of(index)
 --[[long]]   local charged = charge and charge[1] * unit or cost
 --[[long]]   if cost > charged then
---[[long]]     verb, cost, spec = REPORT, cost - charged, string.sub(spec, 1, 42) .. ceiling
+--[[long]]     verb, cost, spec = REPORT, cost - charged, string.rep(' ', 42) .. ceiling
 --[[long]]   else
---[[long]]     verb, cost, kept, undone = UNDO, charged - cost, cost, charge and charge[2] or 0
+--[[long]]     verb, cost, kept, undone = UNDO, charged - cost, cost, charge and charge[2]
 --[[long]]   end
 --[[long]] elseif verb == RENEW then
 --[[long]]   undone = tonumber(string.sub(spec, 43))
---[[long]]   if not undone then
---[[long]]     charge = charge_of(index)
---[[long]]     cost, undone = charge and charge[1] or 0, charge and charge[2] or 0
+--[[long]]   if charge then
+--[[long]]     cost, undone, actual = charge[1], charge[2], charge[1]
 --[[long]]   end
 --[[long]] end
   if kind == 98 then -- b
@@ -61,8 +59,8 @@ for index = 1, slice do
     outcome = ' 0'
   end
 --[[long]] if once then
---[[long]]   local corrected = charge and string.format('/%d:%d:', charge[2], charge[1]) .. (actual or 0)
---[[long]]   noted[index] = { kind, verb, moment or 0, charge or false, corrected }
+--[[long]]   local corrected = actual and charge and string.format('/%d:%d:', charge[2], charge[1]) .. actual
+--[[long]]   noted[index] = { corrected, charge, moment }
 --[[long]] end
   if plans then
     plans[index] = { passes, state, write, value, lasts }
@@ -78,13 +76,14 @@ for index = 1, slice do
     passes, state, write, value, lasts = plan[1], plan[2], plan[3], plan[4], plan[5]
 --[[long]] withhold = plan.withhold
   end
+--[[long]] moment = once and noted[index][3]
   if write and outcome == ' 1' then
     if write == 'INCRBY' then
       call('INCRBY', key, value)
     elseif write == 'DEL' then
       call('DEL', key)
 --[[long]] elseif write == 'CALL' then
---[[long]]   state = value()
+--[[long]]   state, moment = value()
     elseif lasts then
       call('SET', key, value, 'PX', -floor((now - lasts) / 1000) + kept_longer)
     else
@@ -94,7 +93,9 @@ for index = 1, slice do
 --[[long]]   withhold()
   end
 --[[long]] if once then
---[[long]]   state = note(index, noted[index], state, outcome == ' 1')
+--[[long]]   local corrected = noted[index][1]
+--[[long]]   state = corrected and (state or '') .. corrected or state
+--[[long]]   note(index, moment, noted[index][2])
 --[[long]] end
 --[[short]] if slice == 1 then
 --[[long]] if slice == 1 and not once then

@@ -77,7 +77,7 @@
       if verb == REFUND then
         local left = cost - from_current
         from_previous = left < previous and left or previous
-      else
+      elseif moves then
         -- Only what was charged to a window is taken from it.
         local charged = floor(undone / size)
         if charged < start then

@@ -131,7 +131,8 @@ impl Once {
     }
 
     /// The same, where the turns of the checks stand at these places.
-    pub(crate) fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
+    #[must_use]
+    pub fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
         let mut words = Vec::new();
         for (place, word) in places.into_iter().zip(self.words) {
             words.resize(place, NO_CHECK.to_owned());
@@ -142,7 +143,7 @@ impl Once {
     }
 
     fn packed(&self) -> Vec<u8> {
-        format!("{:016x}{:016x}{}", self.payload, self.limits, self.words.join(" ")).into_bytes()
+        format!("{:016x}{:016x} {}", self.payload, self.limits, self.words.join(" ")).into_bytes()
     }
 }
 

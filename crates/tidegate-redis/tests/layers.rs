@@ -121,7 +121,7 @@ fn ids_peeks_and_exempt_slices_are_always_asked_about() {
         assert!(ask(&store, charge(meter)).allowed);
     }
     let once = RequestId::once("once", 1);
-    for asked in [charge(&rule).with_id(once), charge(&rule).as_peek(), charge(&exempt)] {
+    for asked in [charge(&rule).with_id(&once), charge(&rule).as_peek(), charge(&exempt)] {
         assert!(!ask(&store, asked).allowed && !ask(&store, asked).allowed);
     }
     assert_eq!(store.repeated(), 0);
@@ -264,7 +264,8 @@ fn a_request_with_an_id_takes_nothing_from_the_lease() {
     asked_often(&store, &meter, &alice);
     let charge = check(&meter, &alice, Verb::Charge, 1);
     assert!(ask(&store, charge).allowed);
-    let once = charge.with_id(RequestId::once("once", 1));
+    let id = RequestId::once("once", 1);
+    let once = charge.with_id(&id);
     assert!(!ask(&store, once).repeated && ask(&store, once).repeated);
     assert_eq!((store.units(), store.answered()), (9, 0));
 }

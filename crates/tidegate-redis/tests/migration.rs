@@ -42,7 +42,7 @@ fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
     // with a slot that leaves it decides nothing of that.
     for (what, store, check) in [
         ("a limit that was changed", &store, changed(1)),
-        ("a request with an id", &store, check(&old, 1).with_id(once)),
+        ("a request with an id", &store, check(&old, 1).with_id(&once)),
         ("a new limit in strict mode", &strict, changed(0)),
     ] {
         let before = store.statistics().round_trips;

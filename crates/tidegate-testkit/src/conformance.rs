@@ -98,6 +98,8 @@ macro_rules! conformance {
                 a_reservation_is_settled_once
                 what_is_not_reserved_is_not_settled
                 permits_are_given_back_and_expire_and_are_renewed
+                a_reservation_made_by_a_clock_that_went_back_is_settled
+                what_is_not_there_as_a_whole_is_not_renewed
                 all_limits_of_a_reservation_are_settled_together
                 every_correction_is_that_of_the_oracle
                 threads_together_get_what_one_would

@@ -46,7 +46,7 @@ pub struct Check<'a> {
     verb: Verb,
     cost: u64,
     former: &'a [Former<'a>],
-    id: Option<RequestId<'a>>,
+    id: Option<&'a RequestId<'a>>,
 }
 
 impl<'a> Check<'a> {
@@ -93,7 +93,7 @@ impl<'a> Check<'a> {
     /// checks of a slice have the id, or none has.
     #[must_use]
     #[inline]
-    pub fn with_id(self, id: RequestId<'a>) -> Check<'a> {
+    pub fn with_id(self, id: &'a RequestId<'a>) -> Check<'a> {
         // Only a verb that adds or subtracts needs an id.
         let matters = id.purpose != Purpose::Once || matches!(self.verb, Verb::Charge | Verb::Report | Verb::Refund);
         Check { id: Some(id).filter(|_| matters), ..self }
@@ -102,7 +102,7 @@ impl<'a> Check<'a> {
     /// The id of the request, if it has one that matters.
     #[must_use]
     #[inline]
-    pub fn id(&self) -> Option<RequestId<'a>> {
+    pub fn id(&self) -> Option<&'a RequestId<'a>> {
         self.id
     }
 

@@ -50,11 +50,12 @@ impl<S: Store> Limiter<S> {
         in_force: fn(&Policies) -> InForce<'_>,
     ) -> Result<Decisions, CheckError> {
         let inner = &*self.inner;
+        let id = id_of(asked);
         loop {
             let current = in_force(&inner.policies);
             let resolved: Resolved<'_, '_> =
                 asked.iter().map(|(verb, request)| self.resolve(&current, *verb, request)).collect();
-            let mut round = Round::new(asked, &resolved[..]);
+            let mut round = Round::new(asked, &resolved[..], id.as_ref());
             let decided = round.decide(&inner.store).await?;
             if round.matters() && !inner.policies.is_current(&current) {
                 round.give_back(&inner.store).await;
@@ -164,7 +165,7 @@ struct Round<'a, 'p, 'r> {
     /// What the store was asked last.
     checks: Few<Check<'a>>,
     verdicts: Few<Verdict>,
-    id: Option<RequestId<'a>>,
+    id: Option<&'a RequestId<'a>>,
     is_carried_out: bool,
 }
 
@@ -180,7 +181,11 @@ enum Ask {
 }
 
 impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
-    fn new(asked: &'a [Asked<'a, 'a>], resolved: &'a [Result<Resolution<'p, 'r>, CheckError>]) -> Round<'a, 'p, 'r> {
+    fn new(
+        asked: &'a [Asked<'a, 'a>],
+        resolved: &'a [Result<Resolution<'p, 'r>, CheckError>],
+        id: Option<&'a RequestId<'a>>,
+    ) -> Round<'a, 'p, 'r> {
         let (checks, verdicts, said) = (Few::new(), Few::new(), Few::new());
         let errors = asked.iter().map(|_| None).collect();
         let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: false };
@@ -189,8 +194,8 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         }
         round.said = smallvec![Verdict::default(); round.limits().count()];
         // Only charges and refunds of something need an id.
-        let matters = |id: &RequestId<'_>| id.purpose != Purpose::Once || round.limits().any(|(_, of)| of.cost > 0);
-        round.id = id_of(asked).filter(matters);
+        let matters = |id: &&RequestId<'_>| id.purpose != Purpose::Once || round.limits().any(|(_, of)| of.cost > 0);
+        round.id = id.filter(matters);
         round
     }
 

@@ -16,9 +16,12 @@ const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_s
 const QUICK_AND_COARSE: Limit =
     Limit::token_bucket(10_000_000_001, Duration::from_micros(999_983)).burst(10_000_000_000);
 
+/// The same of a window.
+const QUICK_AND_COARSE_WINDOW: Limit = Limit::sliding_counter(9_000_000_007, Duration::from_micros(399_990));
+
 #[test]
 pub(super) fn a_state_heals_from_the_same_microsecond_on_as_by_the_oracle() {
-    for limit in LIMITS.into_iter().chain([QUICK_AND_COARSE]) {
+    for limit in LIMITS.into_iter().chain([QUICK_AND_COARSE, QUICK_AND_COARSE_WINDOW]) {
         let (horizon, tick) = match limit.kernel() {
             LimitKernel::Bucket(bucket) => (bucket.full().div_ceil(bucket.drain()) * bucket.tick(), bucket.tick()),
             LimitKernel::Window(window) => (2 * window.period_in_ticks() * window.tick(), window.tick()),

@@ -46,6 +46,8 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("expiry", || expiry::play(300)),
         ("a new history", strict::a_state_ahead_of_a_new_history_grants_nothing),
         ("what was decided by", once::a_reply_is_known_by_its_limits),
+        ("what a client decided", once::what_a_client_decided_is_remembered_and_renewed),
+        ("a limit that replaced another", once::a_charge_is_found_by_the_limit_that_was_replaced),
         ("a log in use", expiry::a_log_in_use_expires_and_forgets_in_time),
         ("all given back", expiry::what_is_given_back_in_full_leaves_nothing),
         ("an undo in the past", undo::an_undo_by_a_clock_that_went_back_tells_how_things_stand),

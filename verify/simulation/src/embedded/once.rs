@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{RequestId, Store};
-use tidegate_redis::internals::{Call, Once, Task, Turn, id_key};
+use tidegate::store::{Check, Former, Kept, Meter, Purpose, RequestId, Store};
+use tidegate_redis::internals::{Call, Form, Once, Outcome, Task, Turn, id_key};
 use tidegate_testkit::block_on;
 
 use super::account::Account;
@@ -25,7 +25,7 @@ pub(super) fn an_id_is_known_for_its_time_with_and_without_a_history() {
             let account = Account::new(limit, settings);
             let charge = |now: u64| {
                 account.set(now);
-                let check = account.check(Verb::Charge, 1).with_id(ID);
+                let check = account.check(Verb::Charge, 1).with_id(&ID);
                 let mut verdict = [Verdict::default()];
                 let at = block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
                 (at, verdict[0])
@@ -35,7 +35,7 @@ pub(super) fn an_id_is_known_for_its_time_with_and_without_a_history() {
             let first = START + 10 * limit.period().as_micros() as u64;
             let (at, verdict) = charge(first);
             assert!(at == Micros::new(first) && verdict.allowed && !verdict.repeated, "{limit}: {verdict:?}");
-            let known = id_key("tg", &account.check(Verb::Charge, 1).with_id(ID), ID.text);
+            let known = id_key("tg", &account.check(Verb::Charge, 1).with_id(&ID), ID.text);
             let until = account.store.keyspace().kept_until(&known);
             assert_eq!(until, Some(Micros::new(first + KNOWN_FOR)), "{limit}");
             let again = charge(first + 1);
@@ -54,7 +54,7 @@ pub(super) fn a_reply_is_known_by_its_limits() {
         let settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
         let account = Account::new(limit, settings);
         account.set(START);
-        let check = account.check(Verb::Charge, 1).with_id(ID);
+        let check = account.check(Verb::Charge, 1).with_id(&ID);
         let once = Once::of(&[check], "tg", Duration::from_millis(1));
         let run = || {
             let task = Task::Decide { check, limit, verb: Verb::Charge };
@@ -65,4 +65,73 @@ pub(super) fn a_reply_is_known_by_its_limits() {
         let again = run();
         assert!(again.is_repeated() && !again.is_of_other_limits(once.as_ref()), "{limit}");
     }
+}
+
+const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
+
+/// What is remembered of the id.
+fn record(account: &Account) -> String {
+    let key = id_key("tg", &account.check(Verb::Charge, 1).with_id(&ID), ID.text);
+    let keyspace = account.store.keyspace();
+    String::from_utf8(keyspace.string(&key).expect("a record").to_vec()).expect("a text")
+}
+
+/// Kernels that the client runs: when a charge counts as made is for the client to say.
+#[test]
+pub(super) fn what_a_client_decided_is_remembered_and_renewed() {
+    let ask = |account: &Account, now: u64, verb: Verb, purpose: Purpose, ahead: u64, states: [&str; 2]| {
+        account.set(now);
+        let id = RequestId { purpose, ..ID };
+        let check = account.check(verb, 1).with_id(&id);
+        let once = Once::of(&[check], "tg", Duration::from_secs(300)).map(|once| once.at([1]));
+        let swap = |state: &str, after: Option<Kept>, verdict| Task::Swap {
+            form: Form::Text,
+            state: state.into(),
+            passes: true,
+            after,
+            healed: None,
+            verdict,
+        };
+        let verdict = Some(Verdict { allowed: true, ahead: Micros::new(ahead), ..Verdict::default() });
+        let after = Some(Kept { bytes: states[1].into(), forget_at: Micros::new(now + 1) });
+        let turns = vec![
+            Turn { key: b"beside".into(), task: swap("", None, None) },
+            Turn { key: account.key(), task: swap(states[0], after, verdict) },
+        ];
+        let call = Call { once, ..account.store.call(turns) };
+        let reply = account.store.run(&call).expect("a reply");
+        assert_eq!(reply.outcome, Outcome::CarriedOut);
+        let charged = record(account).split_once('|').map(|(_, charged)| charged.to_owned());
+        charged.expect("what was charged")
+    };
+    for ahead in [0, 7] {
+        let account = &Account::new(LIMITS[0], SETTINGS);
+        let subject = account.check(Verb::Charge, 1).subject();
+        let charge_at = |at: u64| format!("{subject:016x}:1:{at}");
+        assert_eq!(ask(account, START, Verb::Charge, Purpose::Once, ahead, ["", "a"]), charge_at(START + ahead));
+        assert_eq!(
+            ask(account, START + 9, Verb::RENEW, Purpose::Renew, ahead, ["a", "b"]),
+            charge_at(START + 9 + ahead)
+        );
+        let settled = ask(account, START + 10, Verb::SETTLE, Purpose::Settle, ahead, ["b", "c"]);
+        assert!(settled.starts_with('='), "{settled}");
+    }
+}
+
+#[test]
+pub(super) fn a_charge_is_found_by_the_limit_that_was_replaced() {
+    let account = Account::new(LIMITS[0], SETTINGS);
+    account.set(START);
+    let mut verdict = [Verdict::default()];
+    let reserve = account.check(Verb::Charge, 3).with_id(&ID);
+    assert!(block_on(account.store.decide(&[reserve], &mut verdict)).is_ok() && verdict[0].allowed);
+    let [other, last] = ["other", "last"].map(|name| Meter::new(name, LIMITS[0]));
+    let former = [&other, reserve.meter()].map(|meter| Former { meter, until: Micros::MAX });
+    let settle = Check::new(&last, reserve.key(), Verb::SETTLE, 5).expect("a check").with_former(&former);
+    let settle = settle.with_id(&RequestId { purpose: Purpose::Settle, ..ID });
+    assert!(block_on(account.store.decide(&[settle], &mut verdict)).is_ok());
+    // Two more were taken than reserved, and they count by the limit that is there now.
+    let left = Check::new(&last, reserve.key(), Verb::Peek, 0).expect("a check");
+    assert!(block_on(account.store.decide(&[left], &mut verdict)).is_ok());
+    assert_eq!(verdict[0].remaining, LIMITS[0].capacity() - 2);
 }

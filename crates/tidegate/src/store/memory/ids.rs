@@ -242,7 +242,7 @@ impl MemoryStore {
         Ok(at)
     }
 
-    fn fingerprint_of_id(&self, check: &Check<'_>, id: RequestId<'_>) -> u64 {
+    fn fingerprint_of_id(&self, check: &Check<'_>, id: &RequestId<'_>) -> u64 {
         let owner = owner_of(check);
         let bytes = [&(owner.len() as u64).to_le_bytes(), owner, id.text.as_bytes()].concat();
         let number = match check.verb() {
@@ -286,7 +286,7 @@ mod tests {
     fn a_shard_remembers_so_many_and_not_one_more() {
         let store = store();
         let (meter, key) = (Meter::new(Name::literal("limit"), Limit::per_hour(10)), Key::from("alice"));
-        let id = RequestId::once("a", 1);
+        let id = &RequestId::once("a", 1);
         let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a small cost").with_id(id);
         let fingerprint = store.fingerprint_of_id(&check, id);
         let ids = store.ids.get_or_init(|| Box::new(Ids::new()));

@@ -103,7 +103,8 @@ fn waits_that_begin_later_are_told_from_now() {
 fn a_request_with_an_id_is_charged_once_whatever_way_it_comes() {
     let store = store(Overflow::Share);
     let (meter, key) = (meter(Limit::per_hour(5)), Key::from("alice"));
-    let check = charge(&meter, &key, 1).with_id(RequestId::once("a", 1));
+    let id = RequestId::once("a", 1);
+    let check = charge(&meter, &key, 1).with_id(&id);
     let left = || {
         let mut verdict = Verdict::default();
         store.decide_one_now(check.as_peek(), &mut verdict).expect("an answer");
@@ -137,8 +138,8 @@ fn a_batch_is_decided_at_one_time_and_says_which() {
     assert!(resets.iter().zip(1..).all(|(reset, charged)| *reset == charged * 3_600_000), "{resets:?}");
     assert_eq!(store.decide_each_now(&[], &mut []).expect("an answer"), Micros::new(2_000_000));
     // Those with ids are decided one by one: the time is that of the last.
-    let id = |text| RequestId::once(text, 1);
-    let checks = ["a", "b"].map(|text| check.with_id(id(text)));
+    let ids = ["a", "b"].map(|text| RequestId::once(text, 1));
+    let checks = ids.each_ref().map(|id| check.with_id(id));
     let now = store.decide_each_now(&checks, &mut verdicts[..2]).expect("an answer");
     assert_eq!(now.saturating_add(verdicts[1].reset_after), Micros::new(1_000_000 + 72 * 3_600_000));
 }

@@ -36,21 +36,15 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "head.lua",
-        from: "--[[short]] local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0",
-        to: "--[[short]] local now, kept_longer, undone, strict, withheld = -2, 1000, 0, 0, 0",
+        from: "--[[short]] local now, kept_longer, strict, withheld = -1, 1000, 0, 0",
+        to: "--[[short]] local now, kept_longer, strict, withheld = -2, 1000, 0, 0",
         why: "Any number below zero stands for the server's time.",
     },
     Survivor {
         file: "head.lua",
-        from: "--[[long]] local now, kept_longer, undone, strict, withheld, known_for = -1, 1000, 0, 0, 0, 0",
-        to: "--[[long]] local now, kept_longer, undone, strict, withheld, known_for = -2, 1000, 0, 0, 0, 0",
+        from: "--[[long]] local now, kept_longer, strict, withheld, known_for, purpose = -1, 1000, 0, 0, 0",
+        to: "--[[long]] local now, kept_longer, strict, withheld, known_for, purpose = -2, 1000, 0, 0, 0",
         why: "Any number below zero stands for the server's time.",
-    },
-    Survivor {
-        file: "head.lua",
-        from: "--[[short]] local now, kept_longer, undone, strict, withheld = -1, 1000, 0, 0, 0",
-        to: "--[[short]] local now, kept_longer, undone, strict, withheld = -1, 1000, 1, 0, 0",
-        why: "Only what was charged at the very first microsecond is undone by it, and no bucket or window tells it from the second.",
     },
     Survivor {
         file: "head.lua",
@@ -204,14 +198,14 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "once.lua",
-        from: "if string.sub(known, 1, 16) ~= string.sub(meant, 1, 16) then",
-        to: "if string.sub(known, 0, 16) ~= string.sub(meant, 1, 16) then",
+        from: "if string.sub(known, 1, 16) ~= string.sub(stands_for, 1, 16) then",
+        to: "if string.sub(known, 0, 16) ~= string.sub(stands_for, 1, 16) then",
         why: "The first letter is that of place 1 and of place 0.",
     },
     Survivor {
         file: "once.lua",
-        from: "if string.sub(known, 1, 16) ~= string.sub(meant, 1, 16) then",
-        to: "if string.sub(known, 1, 16) ~= string.sub(meant, 0, 16) then",
+        from: "if string.sub(known, 1, 16) ~= string.sub(stands_for, 1, 16) then",
+        to: "if string.sub(known, 1, 16) ~= string.sub(stands_for, 0, 16) then",
         why: "The first letter is that of place 1 and of place 0.",
     },
     Survivor {
@@ -299,24 +293,6 @@ pub(super) const SURVIVORS: &[Survivor] = &[
         why: "A shortcut: to trim nothing leaves the list as it is.",
     },
     Survivor {
-        file: "log.lua",
-        from: "local last_at = ours > 1 and at(ours - 1) or 0",
-        to: "local last_at = ours >= 1 and at(ours - 1) or 0",
-        why: "Of the first entry it is either that there are others after it, which say when they were, or that nothing is left.",
-    },
-    Survivor {
-        file: "log.lua",
-        from: "local last_at = ours > 1 and at(ours - 1) or 0",
-        to: "local last_at = ours > 0 and at(ours - 1) or 0",
-        why: "Of the first entry it is either that there are others after it, which say when they were, or that nothing is left.",
-    },
-    Survivor {
-        file: "log.lua",
-        from: "local last_at = ours > 1 and at(ours - 1) or 0",
-        to: "local last_at = ours > 1 and at(ours - 1) or 1",
-        why: "Of the first entry it is either that there are others after it, which say when they were, or that nothing is left.",
-    },
-    Survivor {
         file: "custom.lua",
         from: "local lifetime = (last > now and -floor((now - last) / 1000) or 0) + kept_longer",
         to: "local lifetime = (last >= now and -floor((now - last) / 1000) or 0) + kept_longer",
@@ -369,5 +345,23 @@ pub(super) const SURVIVORS: &[Survivor] = &[
         from: "return seconds .. ' ' .. microseconds .. outcome .. (passes and ' 1 ' or ' 0 ') .. (state or '-')",
         to: "",
         why: "A shortcut: the reply at the end is the same.",
+    },
+    Survivor {
+        file: "slice.lua",
+        from: "if verb == UNDO then",
+        to: "if true then",
+        why: "A shortcut: the text of no other verb that uses them looks like this.",
+    },
+    Survivor {
+        file: "slice.lua",
+        from: "--[[long]]   if cost > charged then",
+        to: "--[[long]]   if cost >= charged then",
+        why: "To report nothing is to give nothing back.",
+    },
+    Survivor {
+        file: "slice.lua",
+        from: "--[[long]] if once then",
+        to: "--[[long]] if true then",
+        why: "A shortcut: without an id nothing is made of it.",
     },
 ];
