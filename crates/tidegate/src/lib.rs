@@ -157,9 +157,33 @@
 //!
 //! [`peek`](Limiter::peek) asks without charging, [`refund`](Limiter::refund)
 //! gives back, [`reset`](Limiter::reset) forgets, and
-//! [`report`](Limiter::report) charges what is spent already, even into debt. To refund what was charged last
-//! is as if it had never been asked for; to refund something older lets that much
-//! more pass than the bounds above say.
+//! [`report`](Limiter::report) charges what is spent already, even into debt. To refund
+//! what was charged last is as if it had never been asked for; to refund something older
+//! lets that much more pass than the bounds above say.
+//!
+//! # When the cost is known only afterwards
+//!
+//! [`reserve`](Limiter::reserve) charges an estimate, and [`settle`](Reservation::settle)
+//! corrects it once to what the request took: what was too much is given back, what was too
+//! little may make debt. A request can take several things, by [name](Request::amount), and
+//! a limit on [requests in flight](Limit::in_flight) holds a permit until it is settled. A
+//! process that dies leaves the estimate charged, which time pays back, and its permits
+//! expire.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::{Amounts, Limit, Limiter, Policy, Request, Rule};
+//!
+//! let policy = Policy::new()
+//!     .rule(Rule::new("tokens", Limit::sliding_log(10_000, Duration::from_secs(60))).unit("tokens"))
+//!     .limit("at once", Limit::in_flight(20, Duration::from_secs(60)));
+//! let limiter = Limiter::new(policy);
+//! let call = limiter.reserve(Request::new("alice").amount("tokens", 4_000))?;
+//! let settled = call.settle(Amounts::new().amount("tokens", 1_250))?;
+//! assert!(settled.is_allowed());
+//! assert_eq!(limiter.peek(Request::new("alice").rule("tokens"))?.remaining(), Some(8_750));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Several limits at once
 //!
