@@ -15,6 +15,7 @@ use tower_service::Service;
 use crate::answers::{Answers, refuse};
 use crate::fields::Fields;
 use crate::gate::{Gate, Later, Sleep};
+use crate::hold::Hold;
 use crate::question::{Admission, Answer, Kept, Refused};
 use crate::settle::{Outcome, Settlement};
 
@@ -71,6 +72,13 @@ enum Stage {
 pub(crate) enum After {
     Tell(Option<Fields>),
     Settle(Box<Unsettled>),
+    Hold(Box<Holding>),
+}
+
+/// What the request holds until its response is taken, and what that tells.
+pub(crate) struct Holding {
+    hold: Option<Box<dyn Hold>>,
+    fields: Option<Fields>,
 }
 
 /// A charge that the response may correct, and what it tells if it does not.
@@ -114,6 +122,14 @@ impl<S: Service<Request<B>>, B, A> ResponseFuture<S, B, A> {
     }
 }
 
+impl<S: Service<Request<B>>, B, A> ResponseFuture<S, B, A> {
+    /// What the request holds, for the body of the response that this future was ready with.
+    pub(crate) fn take_hold(self: Pin<&mut Self>) -> Option<Box<dyn Hold>> {
+        let StepView::Serving { after: After::Hold(holding), .. } = self.project().step.project() else { return None };
+        holding.hold.take()
+    }
+}
+
 impl<S, B, A, R> Future for ResponseFuture<S, B, A>
 where
     S: Service<Request<B>, Response = Response<R>>,
@@ -132,6 +148,10 @@ where
                     let unsettled = match after {
                         After::Tell(fields) => {
                             tell(fields, result);
+                            return polled;
+                        }
+                        After::Hold(holding) => {
+                            tell(&mut holding.fields, result);
                             return polled;
                         }
                         After::Settle(unsettled) => unsettled,
@@ -201,7 +221,10 @@ impl After {
     /// unless that was done before.
     #[inline]
     pub(crate) fn new(gate: &Arc<Gate>, admission: Admission, question: Option<Arc<Kept>>) -> After {
-        let Admission { delay: _, is_repeated, is_degraded, fields } = admission;
+        let Admission { delay: _, is_repeated, is_degraded, fields, hold } = admission;
+        if hold.is_some() {
+            return After::Hold(Box::new(Holding { hold, fields }));
+        }
         match question.filter(|_| !is_repeated) {
             None => After::Tell(fields),
             Some(question) => {

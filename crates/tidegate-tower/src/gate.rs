@@ -3,6 +3,7 @@
 //! The memory store answers at once and without an allocation; every other
 //! one by a future.
 
+mod reserved;
 mod told;
 
 use std::any::Any;
@@ -72,6 +73,14 @@ impl Gate {
         &mut self.settings
     }
 
+    /// Has requests reserved. What settles a response settles nothing then: a body does.
+    pub(crate) fn reserve_for(&mut self, lasts: Duration) {
+        // A reservation has allocations of its own: those of the other path do not matter.
+        self.at_once = None;
+        let settings = self.settings_mut();
+        (settings.reserves, settings.settle) = (Some(lasts), None);
+    }
+
     /// Asks about a request.
     #[inline]
     pub(crate) fn ask(self: &Arc<Self>, head: Head<'_>) -> Asked {
@@ -85,8 +94,10 @@ impl Gate {
         };
         let attributes = (!settings.attributes.is_empty()).then(|| settings.attributes_of(head));
         let cost = settings.cost.as_ref().map_or(1, |cost| cost(head));
+        let amounts = (!settings.amounts.is_empty()).then(|| settings.amounts_of(head));
         let id = settings.id.as_ref().and_then(|id| id(head)?.into_text());
-        self.put(&Question { key, attributes: attributes.as_deref().unwrap_or_default(), cost, id: id.as_deref() })
+        let (attributes, amounts) = (attributes.as_deref().unwrap_or_default(), amounts.as_deref().unwrap_or_default());
+        self.put(&Question { key, attributes, cost, amounts, id: id.as_deref() })
     }
 
     /// Puts a question, and keeps it if it is to be settled.
@@ -122,7 +133,11 @@ impl Gate {
     fn ask_later(self: &Arc<Self>, question: &Question<'_>) -> Detour {
         let question = Arc::new(question.keep());
         let kept = self.settings.settle.is_some().then(|| Arc::clone(&question));
-        Detour::Later(self.any.ask(Arc::clone(self), question), kept)
+        let answer = match self.settings.reserves {
+            Some(lasts) => self.any.reserve(Arc::clone(self), question, lasts),
+            None => self.any.ask(Arc::clone(self), question),
+        };
+        Detour::Later(answer, kept)
     }
 
     /// Corrects a charge; what is to be told of it thereafter.
@@ -176,6 +191,7 @@ impl Meters for AtOnce {
 
 trait AnyLimiter: Send + Sync {
     fn ask(&self, gate: Arc<Gate>, question: Arc<Kept>) -> Later<Answer>;
+    fn reserve(&self, gate: Arc<Gate>, question: Arc<Kept>, lasts: Duration) -> Later<Answer>;
     fn settle(&self, gate: Arc<Gate>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
     fn policy(&self) -> Policy;
     fn clock(&self) -> &dyn Clock;
@@ -191,6 +207,10 @@ impl<S: Store> AnyLimiter for Limiter<S> {
         })
     }
 
+    fn reserve(&self, gate: Arc<Gate>, question: Arc<Kept>, lasts: Duration) -> Later<Answer> {
+        Box::pin(reserved::reserve(self.clone(), gate, question, lasts))
+    }
+
     fn settle(&self, gate: Arc<Gate>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
         let limiter = self.clone();
         Box::pin(async move {
@@ -200,7 +220,12 @@ impl<S: Store> AnyLimiter for Limiter<S> {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.
                 Settlement::Refund => limiter.decide_async(Verb::Refund, request).await.ok(),
-                Settlement::Charge(cost) => charge_up_to(&limiter, request.in_addition(), cost).await,
+                Settlement::Charge(cost) => {
+                    let request = request.in_addition();
+                    // The amounts have been charged.
+                    let request = gate.settings.amounts.iter().fold(request, |asked, (unit, _)| asked.amount(unit, 0));
+                    charge_up_to(&limiter, request, cost).await
+                }
             };
             gate.fields(&settled?, &question, &limiter)
         })

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Response;
 use tidegate::Limiter;
@@ -58,11 +59,13 @@ impl RateLimitLayer {
             attributes: Vec::new(),
             rule: None,
             cost: None,
+            amounts: Vec::new(),
             id: None,
             styles: vec![HeaderStyle::Draft10],
             secret: None,
             respond: None,
             settle: None,
+            reserves: None,
         };
         RateLimitLayer { gate: Arc::new(Gate::new(limiter, settings)), answers: PhantomData }
     }
@@ -177,6 +180,37 @@ impl<A> RateLimitLayer<A> {
     /// What a request costs: 1, unless set.
     pub fn cost(mut self, cost: impl Fn(Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.settings_mut().cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// How much a request takes of a [unit](tidegate::Rule::unit), such as tokens. Where the
+    /// function returns `None`, it takes the rule's
+    /// [default amount](tidegate::Rule::default_amount).
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy, Rule};
+    /// use tidegate_tower::RateLimitLayer;
+    ///
+    /// let uploads = Rule::new("uploads", Limit::per_hour(1_000_000)).unit("bytes");
+    /// let layer = RateLimitLayer::new(Limiter::new(Policy::new().rule(uploads)))
+    ///     .amount("bytes", |request| request.content_length());
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// What is known only when the response has ended is an estimate here: see
+    /// [`reserve`](RateLimitLayer::reserve).
+    pub fn amount(
+        mut self,
+        unit: impl Into<String>,
+        amount: impl Fn(Head<'_>) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings_mut().amounts.push((unit.into().into(), Arc::new(amount)));
+        self
+    }
+
+    /// The same layer, which reserves: to be put into a [`Reserve`](crate::Reserve).
+    pub(crate) fn reserving(mut self, lasts: Duration) -> Self {
+        Arc::make_mut(&mut self.gate).reserve_for(lasts);
         self
     }
 

@@ -171,9 +171,13 @@ mod forwarded;
 mod line;
 mod partition;
 pub mod settle;
+mod tally;
 
 mod client_ip;
 pub mod fields;
+mod hold;
+#[cfg(feature = "usage")]
+pub mod usage;
 
 mod head;
 mod refusal;
@@ -196,6 +200,8 @@ mod service;
 
 mod layer;
 
+mod reserve;
+
 pub use answers::{Answers, Grpc, Http};
 pub use client_ip::ClientIp;
 pub use fields::HeaderStyle;
@@ -205,8 +211,10 @@ pub use future::ResponseFuture;
 pub use head::{Head, Value};
 pub use layer::RateLimitLayer;
 pub use refusal::{Reason, Refusal};
+pub use reserve::{Reserve, ReserveLayer, ReservedBody, ReservedFuture};
 pub use service::RateLimit;
 pub use settings::Keyless;
+pub use tally::{BodyEnd, Spent, Tally};
 
 /// The code in the guide compiles and runs.
 #[cfg(doctest)]

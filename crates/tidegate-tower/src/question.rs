@@ -7,6 +7,7 @@ use tidegate::{CheckError, Decision, Request};
 
 use crate::fields::Fields;
 use crate::head::{Text, Value};
+use crate::hold::Hold;
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 
@@ -17,6 +18,8 @@ pub(crate) struct Question<'q> {
     /// One for each attribute of the settings, in their order.
     pub(crate) attributes: &'q [Option<Value<'q>>],
     pub(crate) cost: u64,
+    /// One for each amount of the settings, in their order.
+    pub(crate) amounts: &'q [Option<u64>],
     /// What names the request, if anything does.
     pub(crate) id: Option<&'q str>,
 }
@@ -27,13 +30,14 @@ pub(crate) struct Kept {
     key: Value<'static>,
     attributes: Vec<Option<Value<'static>>>,
     cost: u64,
+    amounts: Vec<Option<u64>>,
     id: Option<Box<str>>,
 }
 
 impl Kept {
     pub(crate) fn question(&self) -> Question<'_> {
-        let Kept { key, attributes, cost, id } = self;
-        Question { key, attributes, cost: *cost, id: id.as_deref() }
+        let Kept { key, attributes, cost, amounts, id } = self;
+        Question { key, attributes, cost: *cost, amounts, id: id.as_deref() }
     }
 }
 
@@ -44,6 +48,7 @@ impl<'q> Question<'q> {
             key: keep(self.key),
             attributes: self.attributes.iter().map(|value| value.as_ref().map(keep)).collect(),
             cost: self.cost,
+            amounts: self.amounts.to_vec(),
             id: self.id.map(Box::from),
         }
     }
@@ -51,7 +56,7 @@ impl<'q> Question<'q> {
     /// Whether a key and a cost are all there is to it.
     #[inline]
     pub(crate) fn is_plain(&self, settings: &Settings) -> bool {
-        self.attributes.is_empty() && self.id.is_none() && settings.rule.is_none()
+        self.attributes.is_empty() && self.amounts.is_empty() && self.id.is_none() && settings.rule.is_none()
     }
 
     /// The question in the limiter's own words.
@@ -69,6 +74,11 @@ impl<'q> Question<'q> {
         for ((name, _), value) in settings.attributes.iter().zip(self.attributes) {
             if let Some(part) = value.as_ref().and_then(Value::to_attribute) {
                 request = request.with(name, part);
+            }
+        }
+        for ((unit, _), amount) in settings.amounts.iter().zip(self.amounts) {
+            if let Some(amount) = amount {
+                request = request.amount(unit, *amount);
             }
         }
         match &settings.rule {
@@ -106,7 +116,6 @@ impl<'q> From<PutPlainly<'q>> for Request<'q> {
 pub(crate) type Answer = Result<Admission, Box<Refused>>;
 
 /// A request that may pass.
-#[derive(Debug)]
 pub(crate) struct Admission {
     /// How long it is to be held back.
     pub(crate) delay: Duration,
@@ -115,6 +124,8 @@ pub(crate) struct Admission {
     /// Whether somebody stood in for the limit, who has charged nothing to it.
     pub(crate) is_degraded: bool,
     pub(crate) fields: Option<Fields>,
+    /// What it holds until its response has ended, if it was reserved.
+    pub(crate) hold: Option<Box<dyn Hold>>,
 }
 
 /// A request that may not.
@@ -154,6 +165,7 @@ pub(crate) fn answer(decided: Result<Decision, CheckError>, tell: impl FnOnce(&D
             is_repeated: decision.is_repeated(),
             is_degraded: decision.is_degraded(),
             fields: tell(&decision),
+            hold: None,
         }),
         refused => Err(Box::new(Refused::new(refused, tell))),
     }

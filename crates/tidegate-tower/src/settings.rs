@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 
@@ -15,6 +16,7 @@ use crate::settle::{Outcome, Settlement};
 
 pub(crate) type Extract = Arc<dyn for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync>;
 pub(crate) type CostFn = Arc<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
+pub(crate) type AmountFn = Arc<dyn Fn(Head<'_>) -> Option<u64> + Send + Sync>;
 pub(crate) type RespondFn = Arc<dyn Fn(&Refusal) -> Response<String> + Send + Sync>;
 pub(crate) type SettleFn = Arc<dyn Fn(Outcome<'_>) -> Settlement + Send + Sync>;
 
@@ -61,17 +63,25 @@ pub(crate) struct Settings {
     pub(crate) attributes: Vec<(Box<str>, Extract)>,
     pub(crate) rule: Option<Box<str>>,
     pub(crate) cost: Option<CostFn>,
+    pub(crate) amounts: Vec<(Box<str>, AmountFn)>,
     pub(crate) id: Option<Extract>,
     pub(crate) styles: Vec<HeaderStyle>,
     pub(crate) secret: Option<Secret>,
     pub(crate) respond: Option<RespondFn>,
     pub(crate) settle: Option<SettleFn>,
+    /// For how long the store keeps a reservation, if requests are reserved.
+    pub(crate) reserves: Option<Duration>,
 }
 
 impl Settings {
     #[inline(never)]
     pub(crate) fn attributes_of<'r>(&self, head: Head<'r>) -> Vec<Option<Value<'r>>> {
         self.attributes.iter().map(|(_, extract)| extract(head)).collect()
+    }
+
+    #[inline(never)]
+    pub(crate) fn amounts_of(&self, head: Head<'_>) -> Vec<Option<u64>> {
+        self.amounts.iter().map(|(_, amount)| amount(head)).collect()
     }
 
     /// Whether a request would have an attribute that it lacks, had the server told

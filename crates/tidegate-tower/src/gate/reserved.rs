@@ -1,0 +1,90 @@
+//! A reservation on any store, without its type: made, renewed, settled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::{Store, StoreError};
+use tidegate::{CheckError, Decision, Limiter, Micros, Reservation, ReserveError};
+
+use super::Gate;
+use crate::head::Text;
+use crate::hold::Hold;
+use crate::question::{Answer, Kept, answer};
+use crate::tally::Spent;
+
+struct Reserved<S: Store> {
+    limiter: Limiter<S>,
+    reservation: Reservation<S>,
+    gate: Arc<Gate>,
+    question: Arc<Kept>,
+    lasts: Duration,
+    renew_every: Micros,
+    renewed_at: Micros,
+}
+
+/// How many times a permit is renewed before it would expire: a frame may be late.
+const RENEWALS: u32 = 3;
+
+/// Reserves what a request is estimated to take.
+pub(super) async fn reserve<S: Store>(
+    limiter: Limiter<S>,
+    gate: Arc<Gate>,
+    kept: Arc<Kept>,
+    lasts: Duration,
+) -> Answer {
+    let (question, mut text) = (kept.question(), Text::default());
+    let tell = |decision: &Decision| gate.fields(decision, &question, &limiter);
+    let request = question.request(&gate.settings, &mut text).lasts(lasts);
+    let mut shortest = lasts;
+    limiter.for_each_meter(request.clone(), |meter| {
+        let permit = meter.limit().filter(|limit| limit.is_in_flight());
+        shortest = permit.map_or(shortest, |limit| shortest.min(limit.period()));
+    });
+    let reservation = match limiter.reserve_async(request).await {
+        Ok(reservation) => reservation,
+        Err(ReserveError::Refused(decision)) => return answer(Ok(*decision), tell),
+        Err(ReserveError::Check(error)) => return answer(Err(error), tell),
+        Err(error) => {
+            let source = Box::new(error);
+            return answer(Err(CheckError::Store(StoreError::Failed { source })), tell);
+        }
+    };
+    let mut admission = answer(Ok(reservation.decision().clone()), tell)?;
+    if admission.is_repeated {
+        // It belongs to the request that came first.
+        reservation.leave_open();
+        return Ok(admission);
+    }
+    let renewed_at = limiter.store().clock().now();
+    let renew_every = Micros::from_duration(shortest / RENEWALS);
+    let question = Arc::clone(&kept);
+    let gate = Arc::clone(&gate);
+    admission.hold = Some(Box::new(Reserved { limiter, reservation, gate, question, lasts, renew_every, renewed_at }));
+    Ok(admission)
+}
+
+impl<S: Store> Hold for Reserved<S> {
+    fn settle(self: Box<Self>, spent: Spent) {
+        let Reserved { limiter, reservation, .. } = *self;
+        // What cannot be settled stays charged: against the caller, as always.
+        let task = async move { drop(reservation.settle_async(spent.amounts()).await) };
+        limiter.store().in_background(Box::pin(task));
+    }
+
+    fn renew_if_due(&mut self) {
+        let now = self.limiter.store().clock().now();
+        if now < self.renewed_at.saturating_add(self.renew_every) {
+            return;
+        }
+        self.renewed_at = now;
+        let (limiter, gate, question) = (self.limiter.clone(), Arc::clone(&self.gate), Arc::clone(&self.question));
+        let (id, lasts) = (self.reservation.id().to_owned(), self.lasts);
+        let task = async move {
+            let (question, mut text) = (question.question(), Text::default());
+            let request = question.request(&gate.settings, &mut text).lasts(lasts).id(&id);
+            // A permit that has expired meanwhile is not taken again: the response is on its way.
+            drop(limiter.renew_async(request).await);
+        };
+        self.limiter.store().in_background(Box::pin(task));
+    }
+}
