@@ -6,7 +6,9 @@ mod costs;
 mod failures;
 mod keys;
 mod readiness;
+mod reserving;
 mod rules;
+mod usage;
 mod waiting;
 mod words;
 
