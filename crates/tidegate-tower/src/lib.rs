@@ -122,6 +122,29 @@
 //! # let _ = logins;
 //! ```
 //!
+//! [`amount`](RateLimitLayer::amount) reads what a request takes of other
+//! [units](tidegate::Rule::unit) than its cost: bytes, tokens.
+//!
+//! # Requests in flight
+//!
+//! [`reserve`](RateLimitLayer::reserve) has each request hold a reservation until
+//! its response body has ended or is dropped. Then permits of limits on
+//! [requests in flight](tidegate::Limit::in_flight) are given back, and a [`Tally`]
+//! that saw the body pass says what was taken in fact.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::{Limit, Limiter};
+//! use tidegate_tower::RateLimitLayer;
+//!
+//! let limiter = Limiter::new(Limit::in_flight(4, Duration::from_secs(60)));
+//! let layer = RateLimitLayer::new(limiter).reserve();
+//! # let _ = layer;
+//! ```
+//!
+//! Without `reserve` a permit is held until it expires. The feature `usage` has a
+//! tally for language models.
+//!
 //! A leaky bucket's delay is waited for before the inner service is called, by
 //! the clock of the store; no particular runtime is needed.
 //!
@@ -153,6 +176,7 @@
 //! |---|---|
 //! | `axum`, by default | `ConnectInfo` as the peer's address; `by::route` |
 //! | `tonic` | `TcpConnectInfo` as the peer's address |
+//! | `usage` | the tokens that a language model used, read from its response |
 //!
 //! # Promises
 //!
@@ -160,6 +184,8 @@
 //! - A response that is dropped before its request was decided has charged
 //!   nothing; dropped later, the charge stays, whatever
 //!   [`settle`](RateLimitLayer::settle) would have said.
+//! - What a [reserved](RateLimitLayer::reserve) request holds is given back once:
+//!   at the end of its response body, or when its body or future is dropped.
 //! - Clones of a layer and its services are one limit.
 //! - A refused request never reaches the inner service.
 //!
@@ -220,3 +246,8 @@ pub use tally::{BodyEnd, Spent, Tally};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/from-tower-governor.md")]
 struct Documents;
+
+/// The code in the guide to gateways, too.
+#[cfg(all(doctest, feature = "usage"))]
+#[doc = include_str!("../../../docs/llm.md")]
+struct Gateways;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::store::{Store, StoreError};
-use tidegate::{CheckError, Decision, Limiter, Micros, Reservation, ReserveError};
+use tidegate::{CheckError, Decision, Limit, Limiter, Micros, Reservation, ReserveError};
 
 use super::Gate;
 use crate::head::Text;
@@ -37,7 +37,7 @@ pub(super) async fn reserve<S: Store>(
     let request = question.request(&gate.settings, &mut text).lasts(lasts);
     let mut shortest = lasts;
     limiter.for_each_meter(request.clone(), |meter| {
-        let permit = meter.limit().filter(|limit| limit.is_in_flight());
+        let permit = meter.limit().filter(Limit::is_in_flight);
         shortest = permit.map_or(shortest, |limit| shortest.min(limit.period()));
     });
     let reservation = match limiter.reserve_async(request).await {

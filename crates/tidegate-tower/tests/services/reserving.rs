@@ -367,11 +367,13 @@ async fn a_leaky_buckets_delay_is_waited_for_with_the_permit_held() {
     }
 }
 
-/// A store that answers later, and does in the background what it is told to.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A store that answers later, and keeps what is to be done in the background.
 #[derive(Clone)]
 struct Remote {
     slow: Slow,
-    tasks: Arc<Mutex<Vec<Pin<Box<dyn Future<Output = ()> + Send>>>>>,
+    tasks: Arc<Mutex<Vec<Task>>>,
 }
 
 impl Store for Remote {
@@ -383,7 +385,7 @@ impl Store for Remote {
         self.slow.clock()
     }
 
-    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    fn in_background(&self, task: Task) {
         self.tasks.lock().expect("no panic").push(task);
     }
 }

@@ -13,7 +13,8 @@ const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 const OPENAI_CHAT: &str = r#"{"id":"c","object":"chat.completion","model":"gpt-x","choices":[{"index":0,"message":
     {"role":"assistant","content":"say \"usage\": {\"prompt_tokens\": 9}"},"finish_reason":"stop"}],
-    "usage":{"prompt_tokens":30,"completion_tokens":12,"total_tokens":42,"prompt_tokens_details":{"cached_tokens":0}}}"#;
+    "usage":{"prompt_tokens":30,"completion_tokens":12,"total_tokens":42,
+    "prompt_tokens_details":{"cached_tokens":0}}}"#;
 const OPENAI_RESPONSES: &str = r#"{"id":"r","object":"response","output":[],
     "usage":{"input_tokens":30,"output_tokens":12,"total_tokens":42}}"#;
 const OPENAI_EMBEDDINGS: &str = r#"{"object":"list","data":[],"usage":{"prompt_tokens":42,"total_tokens":42}}"#;
@@ -31,7 +32,8 @@ const OPENAI_RESPONSES_EVENTS: &str = concat!(
     "event: response.created\r\n",
     "data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"usage\":null}}\r\n\r\n",
     "event: response.completed\r\n",
-    "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":30,\"output_tokens\":12}}}\r\n\r\n",
+    "data: {\"type\":\"response.completed\",\"response\":",
+    "{\"usage\":{\"input_tokens\":30,\"output_tokens\":12}}}\r\n\r\n",
 );
 const ANTHROPIC_START: &str = concat!(
     "event: message_start\n",
