@@ -73,12 +73,11 @@ impl Gate {
         &mut self.settings
     }
 
-    /// Has requests reserved. What settles a response settles nothing then: a body does.
+    /// Has requests reserved.
     pub(crate) fn reserve_for(&mut self, lasts: Duration) {
         // A reservation has allocations of its own: those of the other path do not matter.
         self.at_once = None;
-        let settings = self.settings_mut();
-        (settings.reserves, settings.settle) = (Some(lasts), None);
+        self.settings_mut().reserves = Some(lasts);
     }
 
     /// Asks about a request.

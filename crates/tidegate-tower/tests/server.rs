@@ -1,10 +1,12 @@
 //! A real axum server over a socket, with real clients, on memory and on Redis.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::routing::{get, post};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
@@ -13,8 +15,9 @@ use sfv::{ListEntry, Parser};
 use tidegate::{Limit, Limiter, Policy, Rule};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;
-use tidegate_tower::{ClientIp, ForwardingHeader, RateLimitLayer, by, settle};
+use tidegate_tower::{ClientIp, ForwardingHeader, RateLimitLayer, by, settle, usage};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// Where a server answers, until the runtime of the test ends.
 struct Site {
@@ -238,6 +241,49 @@ mod redis {
         let refused = one.get("/").await;
         assert_eq!(refused.status(), 429);
         assert_eq!(refused.headers()["ratelimit-policy"], "\"shared\";q=1000;w=86400000");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_reservation_is_held_and_settled_there_as_well() {
+        let tokens = Rule::new("tokens", Limit::sliding_log(1_000, Duration::from_secs(3_600)));
+        let policy = Policy::new()
+            .rule(tokens.unit("tokens").default_amount(100))
+            .limit("at once", Limit::in_flight(1, Duration::from_secs(3_600)));
+        let servers = Servers::parse(&SERVER.url()).expect("an address");
+        let store = RedisStore::builder(servers).deadline(Duration::from_secs(20)).build().expect("a valid address");
+        let limiter = Limiter::with_store(policy, store).expect("a valid policy");
+        let may_end = Arc::new(Semaphore::new(0));
+        let ends = Arc::clone(&may_end);
+        let stream = move || async move {
+            let end = async move {
+                ends.acquire().await.expect("open").forget();
+                Ok::<_, Infallible>(r#"{"usage":{"input_tokens":30,"output_tokens":12}}"#)
+            };
+            ([("content-type", "application/json")], Body::from_stream(stream::once(end)))
+        };
+        let layer = RateLimitLayer::new(limiter.clone()).key(by::everyone()).reserve().tally(usage::tokens());
+        let site = Site::of(Router::new().route("/", get(stream)).layer(layer)).await;
+        let left = async |rule| {
+            let peek = limiter.peek_async(tidegate::Request::new("").rule(rule).cost(0));
+            peek.await.expect("an answer").remaining()
+        };
+        let response = site.get("/").await;
+        assert_eq!((left("at once").await, left("tokens").await), (Some(0), Some(900)));
+        assert_eq!(site.get("/").await.status(), 429);
+        may_end.add_permits(1);
+        assert!(response.text().await.expect("a body").contains("usage"));
+        // It is settled in the background.
+        while left("at once").await != Some(1) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(left("tokens").await, Some(958));
+        let left_early = site.get("/").await;
+        assert_eq!(left("at once").await, Some(0));
+        drop(left_early);
+        while left("at once").await != Some(1) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(left("tokens").await, Some(858));
     }
 
     #[tokio::test]

@@ -15,6 +15,15 @@ async fn the_request_says_what_it_costs() {
 }
 
 #[tokio::test]
+async fn the_request_says_how_much_it_takes_of_a_unit() {
+    let rule = Rule::new("uploads", Limit::per_hour(10)).unit("bytes").default_amount(2);
+    let (limiter, _) = limiter(Policy::new().rule(rule));
+    let layer = RateLimitLayer::new(limiter).amount("bytes", |request| request.content_length());
+    let lengths = ["5", "x", "4", "3"].map(|length| with_header("content-length", length));
+    assert_eq!(statuses(&layer, lengths).await, [200, 200, 429, 200]);
+}
+
+#[tokio::test]
 async fn the_response_settles_what_was_charged() {
     let (limiter, _) = limiter(Limit::per_hour(10));
     let layer = || RateLimitLayer::new(limiter.clone());

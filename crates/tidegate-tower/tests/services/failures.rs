@@ -42,6 +42,10 @@ async fn a_store_that_is_away_answers_as_its_failure_mode_says() {
         let layer = RateLimitLayer::new(limiter.build().expect("a valid policy"));
         assert_eq!(statuses(&layer, [from(ALICE), from(ALICE), from(ALICE)]).await, expected, "{mode:?}");
         let refused = ask(&layer, from(ALICE), 200).await;
+        // A request that would reserve is answered in the same way.
+        let service = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::<String>::default()) });
+        let reserving = layer.reserve().layer(service).oneshot(from(ALICE)).await.expect("a response");
+        assert_eq!(reserving.status(), refused.status(), "{mode:?}");
         if refused.status() == StatusCode::SERVICE_UNAVAILABLE {
             assert!(refused.headers().contains_key(RETRY_AFTER), "{mode:?}");
             assert!(refused.body().contains("#temporary-reduced-capacity"), "{}", refused.body());

@@ -3,13 +3,13 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Mutex;
-use std::task::Context;
 
 use axum::body::{Body, Bytes};
+use bytes::Buf;
 use futures_util::stream;
 use http::HeaderMap;
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tidegate_tower::{BodyEnd, ReserveLayer, ReservedBody, Spent, Tally};
 
 use super::*;
@@ -219,45 +219,66 @@ async fn a_tally_gets_the_head_of_the_response_and_sees_trailers() {
     assert_eq!(left(&limiter, "tokens"), 993);
 }
 
-#[tokio::test]
-async fn data_in_pieces_is_seen_whole() {
-    use axum::body::Bytes;
-    use bytes::Buf;
-    use http_body_util::Full;
-    #[derive(Default)]
-    struct Text(String);
-    impl Tally for Text {
-        fn data(&mut self, data: &[u8]) {
-            self.0 += std::str::from_utf8(data).expect("text");
-        }
-        fn spent(&mut self, _: BodyEnd) -> Option<Spent> {
-            Some(Spent::new().amount("tokens", self.0.parse().expect("a number")))
-        }
+/// Says what all frames together say.
+#[derive(Default)]
+struct Text(String);
+
+impl Tally for Text {
+    fn data(&mut self, data: &[u8]) {
+        self.0 += std::str::from_utf8(data).expect("text");
     }
+
+    fn spent(&mut self, _: BodyEnd) -> Option<Spent> {
+        Some(Spent::new().amount("tokens", self.0.parse().ok()?))
+    }
+}
+
+/// Data that shows only its first piece before it is taken.
+struct Hidden(Bytes, Bytes);
+
+impl Buf for Hidden {
+    fn remaining(&self) -> usize {
+        self.0.len() + self.1.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        if self.0.is_empty() { &self.1 } else { &self.0 }
+    }
+
+    fn advance(&mut self, count: usize) {
+        let first = count.min(self.0.len());
+        self.0.advance(first);
+        self.1.advance(count - first);
+    }
+}
+
+/// What is left of the tokens after a response with this data, which passes unchanged.
+async fn left_after(data: impl Buf + Send + 'static) -> u64 {
     let (limiter, _) = limiter(policy());
-    let layer = RateLimitLayer::new(limiter.clone()).reserve().tally(|_| Text::default()).lasts(MINUTE);
-    let pieces = || Bytes::from("4").chain(Bytes::from("5")).chain(Bytes::from("6"));
-    struct Pieces<B>(B);
-    impl<B> From<String> for Pieces<B> {
-        fn from(_: String) -> Self {
-            unreachable!("no request is refused")
-        }
-    }
-    impl<B: http_body::Body + Unpin> http_body::Body for Pieces<B> {
-        type Data = B::Data;
-        type Error = B::Error;
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-            Pin::new(&mut self.0).poll_frame(context)
-        }
-    }
-    let service =
-        service_fn(|_: Request<String>| async { Ok::<_, Infallible>(Response::new(Pieces(Full::new(pieces())))) });
+    let layer = RateLimitLayer::new(limiter.clone()).grpc().reserve().tally(|_| Text::default());
+    let data = Mutex::new(Some(data));
+    let service = service_fn(|_: Request<String>| {
+        let data = data.lock().expect("no panic").take().expect("one request");
+        async { Ok::<_, Infallible>(Response::new(Full::new(data))) }
+    });
     let response = layer.layer(service).oneshot(from(ALICE)).await.expect("a response");
     assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "456");
-    assert_eq!(left(&limiter, "tokens"), 1_000 - 456);
+    left(&limiter, "tokens")
+}
+
+#[tokio::test]
+async fn data_in_pieces_is_seen_whole_or_leaves_the_estimate() {
+    let piece = Bytes::from_static;
+    assert_eq!(left_after(piece(b"4").chain(piece(b"5")).chain(piece(b"6"))).await, 1_000 - 456);
+    assert_eq!(left_after(Hidden(piece(b"4"), piece(b"56"))).await, 900);
+}
+
+#[tokio::test]
+async fn a_response_is_settled_by_its_body_only() {
+    let (limiter, _) = limiter(policy());
+    let layer = RateLimitLayer::new(limiter.clone()).settle(settle::only_failures());
+    assert_eq!(call(&layer.reserve(), Body::from("30")).await.status(), 200);
+    assert_eq!((left(&limiter, "at once"), left(&limiter, "tokens")), (1, 900));
 }
 
 #[tokio::test]
@@ -330,6 +351,16 @@ async fn a_request_that_comes_again_gives_nothing_back_of_the_first() {
     assert_eq!((left(&limiter, "at once"), left(&limiter, "tokens")), (0, 900));
     drop(first);
     assert_eq!((left(&limiter, "at once"), left(&limiter, "tokens")), (1, 999));
+}
+
+#[tokio::test]
+async fn a_request_that_lacks_a_key_attribute_is_refused_as_without_a_reservation() {
+    let rule = Rule::new("at once", Limit::in_flight(1, MINUTE)).key(["user"]);
+    let layer = RateLimitLayer::new(limiter(rule).0).attribute("user", by::header("x-user"));
+    let plain = ask(&layer, from(ALICE), 200).await;
+    let reserving = call(&layer.reserve(), Body::empty()).await;
+    assert_eq!((reserving.status().as_u16(), reserving.headers()), (422, plain.headers()));
+    assert_eq!(reserving.into_body().collect().await.expect("a body").to_bytes(), plain.into_body());
 }
 
 #[tokio::test]
@@ -406,6 +437,21 @@ async fn a_store_that_answers_later_settles_in_the_background() {
         assert!(remote.tasks.lock().expect("no panic").is_empty());
         remote.slow.answers.add_permits(2);
         assert_eq!((left(&limiter, "at once"), left(&limiter, "tokens")), (1, rest));
+    }
+}
+
+#[tokio::test]
+async fn a_permit_is_renewed_no_more_often_than_needed() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let slow = Slow { store: Arc::new(store), answers: Arc::new(Semaphore::new(1)) };
+    let remote = Remote { slow, tasks: Arc::default() };
+    let layer = RateLimitLayer::new(Limiter::with_store(policy(), remote.clone()).expect("a valid policy")).reserve();
+    let mut body = call(&layer, streamed(&["a"; 60])).await.into_body();
+    for second in 1..=60 {
+        clock.advance(Duration::from_secs(1));
+        assert!(body.frame().await.is_some());
+        assert_eq!(remote.tasks.lock().expect("no panic").len(), second / 20, "renewals after {second}s");
     }
 }
 
