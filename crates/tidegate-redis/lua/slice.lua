@@ -25,7 +25,7 @@ for index = 1, slice do
 --[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
 --[[long]]   local charged = charge and charge[1] * unit or cost
 --[[long]]   if cost > charged then
---[[long]]     verb, cost, spec = REPORT, cost - charged, string.rep(' ', 42) .. ceiling
+--[[long]]     verb, cost, spec = REPORT, cost - charged, string.rep('-', 42) .. ceiling
 --[[long]]   else
 --[[long]]     verb, cost, kept, undone = UNDO, charged - cost, cost, charge and charge[2]
 --[[long]]   end

@@ -151,7 +151,8 @@ impl Limit {
     /// `expiry` has passed since it was reserved or renewed. It is a
     /// [sliding log](Limit::sliding_log) of permits, so it keeps up to `count` entries for
     /// every key, and `retry_after` is when the next permits expire: others may be given
-    /// back sooner. Every request takes one permit, whatever it costs.
+    /// back sooner. Every request takes one permit, whatever it costs; one of cost zero
+    /// takes nothing and only asks.
     ///
     /// # Panics
     /// See [`per_second`](Limit::per_second).

@@ -4,6 +4,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
     Amounts, CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, ReserveError, Rule,
 };
@@ -181,6 +183,65 @@ fn an_estimate_above_the_limit_is_an_error_unless_it_is_clamped() {
     let reserved = clamped.reserve(request()).expect("all of it");
     assert_eq!(reserved.decision().remaining(), Some(0));
     assert_eq!(reserved.settle(Amounts::new().amount("tokens", 30)).expect("settled").remaining(), Some(70));
+}
+
+#[test]
+fn only_an_estimate_is_clamped() {
+    let (limiter, _) = limiter(Limit::per_minute(100));
+    limiter
+        .set_policy(Policy::new().rule(Rule::new("all", Limit::per_minute(100)).clamp_estimate()))
+        .expect("a policy");
+    let reserved = limiter.reserve(Request::new("alice").cost(500)).expect("all of it");
+    assert_eq!(reserved.settle(130).expect("settled").unrecorded(), 0);
+    // A debt of thirty, and seventy more can be owed.
+    assert_eq!(limiter.report(Request::new("alice").cost(200)).expect("recorded").unrecorded(), 130);
+}
+
+#[test]
+fn what_comes_in_addition_takes_no_permit_and_no_default_amount_again() {
+    let policy = Policy::new()
+        .rule(Rule::new("tokens", Limit::per_minute(100)).unit("tokens").default_amount(30))
+        .limit("at once", Limit::in_flight(2, MINUTE));
+    let (limiter, _) = limiter(policy);
+    assert!(limiter.allow("alice") && limiter.allow(Request::new("alice").cost(5).in_addition()));
+    assert_eq!(["tokens", "at once"].map(|rule| left_of(&limiter, rule)), [70, 1]);
+    assert!(limiter.allow(Request::new("alice").amount("tokens", 5).in_addition()));
+    assert_eq!(["tokens", "at once"].map(|rule| left_of(&limiter, rule)), [65, 1]);
+}
+
+/// Answers when it is let to, and then not before it is asked again.
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let decided = self.0.decide(checks, verdicts).await;
+        if checks.iter().any(|check| check.verb() == Verb::Charge) {
+            std::future::pending::<()>().await;
+        }
+        decided
+    }
+
+    fn clock(&self) -> &dyn tidegate::Clock {
+        self.0.clock()
+    }
+}
+
+#[test]
+fn a_reservation_that_is_cancelled_on_its_way_gives_its_permit_back() {
+    let limiter = Limiter::with_store(Limit::in_flight(1, MINUTE), Slow(MemoryStore::default())).expect("a policy");
+    let left = || {
+        let mut peek = pin!(limiter.peek_async("alice"));
+        let Poll::Ready(Ok(peeked)) = peek.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("a peek is answered at once");
+        };
+        peeked.remaining()
+    };
+    {
+        let mut reserving = pin!(limiter.reserve_async("alice"));
+        assert!(reserving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(left(), Some(0));
+    }
+    assert_eq!(left(), Some(1));
 }
 
 #[test]

@@ -114,7 +114,9 @@ pub fn permits_are_given_back_and_expire_and_are_renewed<S: Store>(make: &impl F
 pub fn a_reservation_made_by_a_clock_that_went_back_is_settled<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
     for limit in LIMITS.into_iter().chain([IN_FLIGHT]) {
         let bench = Bench::new(make);
-        let account = bench.account(limit, "alice");
+        let [account, other] = [limit, LIMITS[0]].map(|limit| bench.account(limit, ("alice", limit.to_string())));
+        // Beside another limit, whose time is that of the clock.
+        let other = if limit == LIMITS[0] { bench.account(LIMITS[1], ("alice", "other")) } else { other };
         let period = limit.period().as_micros() as u64;
         // Just after an edge, and then before it.
         let edge = START - START % period + 20 * period;
@@ -122,7 +124,8 @@ pub fn a_reservation_made_by_a_clock_that_went_back_is_settled<S: Store>(make: &
         account.charge(1);
         bench.set(edge - 1);
         let before = account.peek(1);
-        assert!(reserve(&account, 1, &ID).allowed, "{limit}");
+        let both = [&account, &other].map(|account| account.check(Verb::Charge, 1).with_id(&ID));
+        assert!(bench.decide(&both).iter().all(|verdict| verdict.allowed), "{limit}");
         bench.set(edge + 2);
         settle(&account, 0, &SETTLE);
         bench.set(edge - 1);

@@ -34,7 +34,9 @@ pub enum ReserveError {
 /// took.
 ///
 /// One that is dropped gives back its permits of limits on
-/// [requests in flight](crate::Limit::in_flight), and leaves the rest charged.
+/// [requests in flight](crate::Limit::in_flight), and leaves the rest charged. A store
+/// remembers reservations as it does the ids of requests: for a time, and the memory store
+/// about 130,000 of them. One that is forgotten can no longer be corrected.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,12 +68,16 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`reserve`](Limiter::reserve).
     pub async fn reserve_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
-        let request = OwnedRequest::new(request.into(), new_id);
-        let decision = self.ask(Verb::Charge, &request.lent()).await?;
+        // It is open from the first: where this future is dropped, it may be made all the same.
+        let mut reservation = self.reservation(OwnedRequest::new(request.into(), new_id), Decision::unlimited());
+        let decided = self.ask(Verb::Charge, &reservation.request.lent()).await;
+        reservation.is_open = decided.as_ref().is_ok_and(Decision::is_allowed);
+        let decision = decided?;
         if !decision.is_allowed() {
             return Err(ReserveError::Refused(Box::new(decision)));
         }
-        Ok(self.reservation(request, decision))
+        reservation.decision = decision;
+        Ok(reservation)
     }
 
     /// Waits for a reservation as [`acquire`](Limiter::acquire) does for a request.

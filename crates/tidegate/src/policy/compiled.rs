@@ -81,6 +81,8 @@ pub(crate) struct Applied<'p, 'r> {
     pub(crate) cost: u64,
     /// Whether the request says what of this limit it takes, or took.
     pub(crate) is_told: bool,
+    /// Whether an estimate above the limit's largest is taken for that.
+    clamps: bool,
 }
 
 impl Applied<'_, '_> {
@@ -89,7 +91,11 @@ impl Applied<'_, '_> {
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if the limit could never admit the cost.
     pub(crate) fn check(&self, verb: Verb) -> Result<Check<'_>, CheckError> {
-        Ok(Check::new(self.meter, &self.key, verb, self.cost)?.with_former(&self.former))
+        let cost = match verb {
+            Verb::Charge | Verb::Peek if self.clamps => self.cost.min(self.meter.largest_cost()),
+            _ => self.cost,
+        };
+        Ok(Check::new(self.meter, &self.key, verb, cost)?.with_former(&self.former))
     }
 
     /// The check of a request that is alone. One that settles corrects the limits of which it
@@ -326,20 +332,23 @@ impl Compiled {
         let limited = &self.meters[meter];
         let (cost, is_told) = match &rule.cost {
             _ if request.extent == Extent::Nothing => (0, true),
-            // One permit for each request.
-            RuleCost::Times(times) if limited.is_in_flight() => (request.cost.min(1) * times, false),
+            // One permit for each request, which it has already if this is in addition.
+            RuleCost::Times(times) if limited.is_in_flight() => {
+                (if request.is_in_addition() { 0 } else { request.cost.min(1) * times }, false)
+            }
             RuleCost::Times(times) => (request.cost.saturating_mul(*times), request.extent != Extent::Named),
             RuleCost::Always(_) if request.is_in_addition() => (0, false),
             RuleCost::Always(cost) => (*cost, false),
             RuleCost::Of { unit, times, otherwise } => {
                 let told = request.amounts.get(unit);
-                (told.unwrap_or(*otherwise).saturating_mul(*times), told.is_some())
+                let otherwise = if request.is_in_addition() { 0 } else { *otherwise };
+                (told.unwrap_or(otherwise).saturating_mul(*times), told.is_some())
             }
         };
-        let cost = if rule.clamps && request.extent == Extent::Whole { cost.min(limited.largest_cost()) } else { cost };
+        let clamps = rule.clamps;
         let former = self.former.get(number).and_then(Option::as_deref);
         let former = former.map_or_else(Vec::new, |former| former.limits(rule, &self.meters, meter, values));
-        Applied { meter: limited, former, key, cost, is_told }
+        Applied { meter: limited, former, key, cost, is_told, clamps }
     }
 
     pub(super) fn apply<'p, 'r>(
