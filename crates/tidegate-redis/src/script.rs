@@ -4,8 +4,10 @@
 //! itself is computed here, from the state that the script found, by the same
 //! kernels that decide in memory: there is no second copy to drift.
 
+mod once;
+mod sent;
+
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use redis::{Cmd, Script, Value};
 use tidegate::kernel::{self, Charged, Kernel, LimitKernel, Style, Verb, Verdict};
@@ -14,8 +16,12 @@ use tidegate::store::{Check, Purpose};
 use tidegate::{Limit, Micros};
 
 use crate::failure::RedisFailure;
-use crate::key::id_key;
 use crate::state::{Form, numbers, read_bucket, read_window};
+
+pub use once::Once;
+pub(crate) use once::charges;
+use once::is_correction;
+use sent::{Note, Sent};
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
 /// everything. For those who want to read or load them beforehand.
@@ -99,92 +105,6 @@ pub struct Call<'a> {
     pub can_part: bool,
 }
 
-/// A request that is carried out once.
-#[derive(Clone, Debug)]
-pub struct Once {
-    pub(crate) key: Vec<u8>,
-    /// What the id stands for, and by which limits it is decided.
-    pub(crate) payload: u64,
-    pub(crate) limits: u64,
-    pub(crate) known_for_ms: u64,
-    pub(crate) purpose: Purpose,
-    /// Of each turn, the limit and what is charged; or the limits of which a charge is
-    /// corrected.
-    pub(crate) words: Vec<String>,
-}
-
-impl Once {
-    /// The id under which a slice is carried out once, if it has one.
-    pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
-        let check = checks.first()?;
-        let id = check.id()?;
-        // The same in every process, and nobody else's choice.
-        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.subject();
-        let limits = checks.iter().fold(0, mix);
-        let known_for_ms = match id.lasts_ms {
-            0 => u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS),
-            lasts => u64::from(lasts),
-        };
-        let (key, payload, purpose) = (id_key(prefix, check, id.text), id.payload, id.purpose);
-        let words = checks.iter().map(word).collect();
-        Some(Once { key, payload, limits, known_for_ms, purpose, words })
-    }
-
-    /// The same, where the turns of the checks stand at these places.
-    #[must_use]
-    pub fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
-        let mut words = Vec::new();
-        for (place, word) in places.into_iter().zip(self.words) {
-            words.resize(place, NO_CHECK.to_owned());
-            words.push(word);
-        }
-        self.words = words;
-        self
-    }
-
-    fn packed(&self) -> Vec<u8> {
-        format!("{:016x}{:016x} {}", self.payload, self.limits, self.words.join(" ")).into_bytes()
-    }
-}
-
-/// Stands for a turn that is no check, or one that charges and corrects nothing.
-const NO_CHECK: &str = "-";
-
-fn word(check: &Check<'_>) -> String {
-    match (check.verb(), check.id().map(|id| id.purpose)) {
-        (Verb::Charge, Some(Purpose::Once)) => format!("{:016x}:{}", check.subject(), check.cost()),
-        (Verb::Settle(_) | Verb::Renew(_), _) => {
-            let subjects: Vec<String> = check.subjects().map(|subject| format!("{subject:016x}")).collect();
-            subjects.join(",")
-        }
-        _ => NO_CHECK.to_owned(),
-    }
-}
-
-/// Whether a check is part of the correction of what was charged under its id.
-fn is_correction(check: &Check<'_>) -> bool {
-    check.id().is_some_and(|id| id.purpose != Purpose::Once)
-}
-
-/// Whether the charge that a check corrects is for the script to find, under the id.
-fn is_by_id(check: &Check<'_>) -> bool {
-    is_correction(check) && matches!(check.verb(), Verb::Settle(_) | Verb::Renew(_))
-}
-
-/// The charges that a request is remembered by: the limit of each, and the charge; none if
-/// they were settled.
-pub(crate) fn charges(record: &[u8]) -> Option<Vec<(u64, Charged)>> {
-    let record = std::str::from_utf8(record).ok()?;
-    let (_, charges) = record.split_once('|')?;
-    let charge = |word: &str| {
-        let mut parts = word.split(':');
-        let limit = u64::from_str_radix(parts.next()?, 16).ok()?;
-        let (cost, at) = (parts.next()?.parse().ok()?, Micros::new(parts.next()?.parse().ok()?));
-        Some((limit, Charged { at, cost }))
-    };
-    if charges.starts_with('=') { Some(Vec::new()) } else { charges.split_whitespace().map(charge).collect() }
-}
-
 /// One check in a call.
 #[derive(Clone, Debug)]
 pub struct Turn<'a> {
@@ -233,9 +153,6 @@ pub enum Task<'a> {
     /// To be absent, or nothing is carried out.
     Absent,
 }
-
-/// A thousand years: more than a server takes for an expiry is an error there.
-const LONGEST_EXPIRY_MS: u64 = 1_000 * 365 * 86_400_000;
 
 /// How the script is named in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,70 +272,6 @@ impl Task<'_> {
                 }
                 packed
             }
-        }
-    }
-}
-
-/// What the script is told of a verb: its letter, of how much, and a text.
-struct Sent {
-    letter: u8,
-    /// In units.
-    cost: u64,
-    text: Note,
-}
-
-/// What follows the numbers of a check.
-enum Note {
-    None,
-    Cost,
-    Ceiling,
-    /// When a charge was made, and what is kept of it.
-    Charge(Charged, u64),
-    /// When a charge was made.
-    Time(Micros),
-    /// What a unit is, beside the ceiling, and what should have been charged.
-    Actual(u64),
-}
-
-impl Sent {
-    /// No more is sent than could matter: numbers that a script counts exactly.
-    fn new(check: &Check<'_>, verb: Verb, ceiling: u64) -> Sent {
-        let cost = check.cost();
-        let (letter, cost, text) = match verb {
-            Verb::Charge => (b'C', cost, Note::Cost),
-            // Beside corrections, it only says how things stand.
-            Verb::Peek if is_correction(check) => (b'U', 0, Note::None),
-            Verb::Peek => (b'P', cost, Note::Cost),
-            Verb::Refund => (b'R', cost, Note::Cost),
-            Verb::Reset => (b'X', cost, Note::Cost),
-            Verb::Report => (b'D', cost.min(ceiling), Note::Ceiling),
-            Verb::Settle(_) if is_by_id(check) => (b'S', cost.min(2 * ceiling), Note::Actual(cost)),
-            Verb::Renew(_) if is_by_id(check) => (b'E', 0, Note::None),
-            Verb::Settle(charged) if cost > charged.cost => (b'D', (cost - charged.cost).min(ceiling), Note::Ceiling),
-            Verb::Settle(charged) => (b'U', charged.cost - cost, Note::Charge(charged, cost)),
-            Verb::Renew(charged) => (b'E', charged.cost, Note::Time(charged.at)),
-        };
-        Sent { letter, cost, text }
-    }
-
-    /// What of the cost was not sent, of a check that makes debt.
-    fn unsent(check: &Check<'_>, verb: Verb, ceiling: u64) -> u64 {
-        let asked = match verb {
-            Verb::Settle(charged) if !is_by_id(check) => check.cost().saturating_sub(charged.cost),
-            _ => check.cost(),
-        };
-        asked.saturating_sub(Sent::new(check, verb, ceiling).cost)
-    }
-
-    /// The text, of a limit whose unit is so much.
-    fn text(&self, ceiling: u64, unit: u64) -> String {
-        match self.text {
-            Note::None => String::new(),
-            Note::Cost => self.cost.saturating_mul(unit).to_string(),
-            Note::Ceiling => ceiling.to_string(),
-            Note::Charge(charged, kept) => format!("{}:{}", charged.at.get(), kept.saturating_mul(unit)),
-            Note::Time(at) => at.get().to_string(),
-            Note::Actual(cost) => format!("{ceiling}:{unit}:{cost}"),
         }
     }
 }

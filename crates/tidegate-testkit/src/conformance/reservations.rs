@@ -112,7 +112,8 @@ pub fn permits_are_given_back_and_expire_and_are_renewed<S: Store>(make: &impl F
 
 /// A reservation that was made by a clock that had gone back is settled where it counts.
 pub fn a_reservation_made_by_a_clock_that_went_back_is_settled<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS.into_iter().chain([IN_FLIGHT]) {
+    let coarse = Limit::sliding_counter(9_000_000_007, Duration::from_micros(399_990));
+    for limit in LIMITS.into_iter().chain([IN_FLIGHT, coarse]) {
         let bench = Bench::new(make);
         let [account, other] = [limit, LIMITS[0]].map(|limit| bench.account(limit, ("alice", limit.to_string())));
         // Beside another limit, whose time is that of the clock.

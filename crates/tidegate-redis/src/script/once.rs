@@ -1,0 +1,98 @@
+//! The id of a request in a call: what the script remembers by it, and what it corrects.
+
+use std::time::Duration;
+
+use tidegate::Micros;
+use tidegate::kernel::{Charged, Verb};
+use tidegate::store::{Check, Purpose};
+
+use crate::key::id_key;
+
+/// A thousand years: more than a server takes for an expiry is an error there.
+const LONGEST_EXPIRY_MS: u64 = 1_000 * 365 * 86_400_000;
+
+/// A request that is carried out once.
+#[derive(Clone, Debug)]
+pub struct Once {
+    pub(crate) key: Vec<u8>,
+    /// What the id stands for, and by which limits it is decided.
+    pub(crate) payload: u64,
+    pub(crate) limits: u64,
+    pub(crate) known_for_ms: u64,
+    pub(crate) purpose: Purpose,
+    /// Of each turn, the limit and what is charged; or the limits of which a charge is
+    /// corrected.
+    pub(crate) words: Vec<String>,
+}
+
+impl Once {
+    /// The id under which a slice is carried out once, if it has one.
+    pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
+        let check = checks.first()?;
+        let id = check.id()?;
+        // The same in every process, and nobody else's choice.
+        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.subject();
+        let limits = checks.iter().fold(0, mix);
+        let known_for_ms = match id.lasts_ms {
+            0 => u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS),
+            lasts => u64::from(lasts),
+        };
+        let (key, payload, purpose) = (id_key(prefix, check, id.text), id.payload, id.purpose);
+        let words = checks.iter().map(word).collect();
+        Some(Once { key, payload, limits, known_for_ms, purpose, words })
+    }
+
+    /// The same, where the turns of the checks stand at these places.
+    #[must_use]
+    pub fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
+        let mut words = Vec::new();
+        for (place, word) in places.into_iter().zip(self.words) {
+            words.resize(place, NO_CHECK.to_owned());
+            words.push(word);
+        }
+        self.words = words;
+        self
+    }
+
+    pub(super) fn packed(&self) -> Vec<u8> {
+        format!("{:016x}{:016x} {}", self.payload, self.limits, self.words.join(" ")).into_bytes()
+    }
+}
+
+/// Stands for a turn that is no check, or one that charges and corrects nothing.
+const NO_CHECK: &str = "-";
+
+fn word(check: &Check<'_>) -> String {
+    match (check.verb(), check.id().map(|id| id.purpose)) {
+        (Verb::Charge, Some(Purpose::Once)) => format!("{:016x}:{}", check.subject(), check.cost()),
+        (Verb::Settle(_) | Verb::Renew(_), _) => {
+            let subjects: Vec<String> = check.subjects().map(|subject| format!("{subject:016x}")).collect();
+            subjects.join(",")
+        }
+        _ => NO_CHECK.to_owned(),
+    }
+}
+
+/// Whether a check is part of the correction of what was charged under its id.
+pub(super) fn is_correction(check: &Check<'_>) -> bool {
+    check.id().is_some_and(|id| id.purpose != Purpose::Once)
+}
+
+/// Whether the charge that a check corrects is for the script to find, under the id.
+pub(super) fn is_by_id(check: &Check<'_>) -> bool {
+    is_correction(check) && matches!(check.verb(), Verb::Settle(_) | Verb::Renew(_))
+}
+
+/// The charges that a request is remembered by: the limit of each, and the charge; none if
+/// they were settled.
+pub(crate) fn charges(record: &[u8]) -> Option<Vec<(u64, Charged)>> {
+    let record = std::str::from_utf8(record).ok()?;
+    let (_, charges) = record.split_once('|')?;
+    let charge = |word: &str| {
+        let mut parts = word.split(':');
+        let limit = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let (cost, at) = (parts.next()?.parse().ok()?, Micros::new(parts.next()?.parse().ok()?));
+        Some((limit, Charged { at, cost }))
+    };
+    if charges.starts_with('=') { Some(Vec::new()) } else { charges.split_whitespace().map(charge).collect() }
+}

@@ -1,0 +1,71 @@
+//! What the script is told of a verb.
+
+use tidegate::Micros;
+use tidegate::kernel::{Charged, Verb};
+use tidegate::store::Check;
+
+use super::once::{is_by_id, is_correction};
+
+/// What the script is told of a verb: its letter, of how much, and a text.
+pub(super) struct Sent {
+    pub(super) letter: u8,
+    /// In units.
+    pub(super) cost: u64,
+    pub(super) text: Note,
+}
+
+/// What follows the numbers of a check.
+pub(super) enum Note {
+    None,
+    Cost,
+    Ceiling,
+    /// When a charge was made, and what is kept of it.
+    Charge(Charged, u64),
+    /// When a charge was made.
+    Time(Micros),
+    /// What a unit is, beside the ceiling, and what should have been charged.
+    Actual(u64),
+}
+
+impl Sent {
+    /// No more is sent than could matter: numbers that a script counts exactly.
+    pub(super) fn new(check: &Check<'_>, verb: Verb, ceiling: u64) -> Sent {
+        let cost = check.cost();
+        let (letter, cost, text) = match verb {
+            Verb::Charge => (b'C', cost, Note::Cost),
+            // Beside corrections, it only says how things stand.
+            Verb::Peek if is_correction(check) => (b'U', 0, Note::None),
+            Verb::Peek => (b'P', cost, Note::Cost),
+            Verb::Refund => (b'R', cost, Note::Cost),
+            Verb::Reset => (b'X', cost, Note::Cost),
+            Verb::Report => (b'D', cost.min(ceiling), Note::Ceiling),
+            Verb::Settle(_) if is_by_id(check) => (b'S', cost.min(2 * ceiling), Note::Actual(cost)),
+            Verb::Renew(_) if is_by_id(check) => (b'E', 0, Note::None),
+            Verb::Settle(charged) if cost > charged.cost => (b'D', (cost - charged.cost).min(ceiling), Note::Ceiling),
+            Verb::Settle(charged) => (b'U', charged.cost - cost, Note::Charge(charged, cost)),
+            Verb::Renew(charged) => (b'E', charged.cost, Note::Time(charged.at)),
+        };
+        Sent { letter, cost, text }
+    }
+
+    /// What of the cost was not sent, of a check that makes debt.
+    pub(super) fn unsent(check: &Check<'_>, verb: Verb, ceiling: u64) -> u64 {
+        let asked = match verb {
+            Verb::Settle(charged) if !is_by_id(check) => check.cost().saturating_sub(charged.cost),
+            _ => check.cost(),
+        };
+        asked.saturating_sub(Sent::new(check, verb, ceiling).cost)
+    }
+
+    /// The text, of a limit whose unit is so much.
+    pub(super) fn text(&self, ceiling: u64, unit: u64) -> String {
+        match self.text {
+            Note::None => String::new(),
+            Note::Cost => self.cost.saturating_mul(unit).to_string(),
+            Note::Ceiling => ceiling.to_string(),
+            Note::Charge(charged, kept) => format!("{}:{}", charged.at.get(), kept.saturating_mul(unit)),
+            Note::Time(at) => at.get().to_string(),
+            Note::Actual(cost) => format!("{ceiling}:{unit}:{cost}"),
+        }
+    }
+}
