@@ -10,6 +10,8 @@
 //! [healed](Kernel::heal): it becomes the full state, now.
 
 mod bucket;
+#[cfg(test)]
+mod corrections;
 mod log;
 mod window;
 
