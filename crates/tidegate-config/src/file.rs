@@ -58,6 +58,18 @@ pub struct RuleFile {
     /// What a request is charged, if not its own cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+    /// What the limit counts in place of the cost: the amount of this that a request
+    /// takes, such as "tokens". At most 64 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// The amount of a request that does not say how much of the unit it takes: 0 unless
+    /// given, and 1 of the unit "requests".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_amount: Option<u64>,
+    /// What becomes of a request that takes more than the limit can ever let pass: "error"
+    /// (unless given), or "clamp", which charges all of the limit.
+    #[serde(default, skip_serializing_if = "Estimate::is_error")]
+    pub estimate: Estimate,
     /// Only watch: count and tell, never refuse.
     #[serde(default, skip_serializing_if = "is_false")]
     pub shadow: bool,
@@ -356,6 +368,23 @@ pub enum Cost {
     Times(u64),
     /// This, whatever it costs.
     Always(u64),
+}
+
+/// What becomes of a request that takes more than the limit can ever let pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Estimate {
+    /// It is answered by an error.
+    #[default]
+    Error,
+    /// It is charged all of the limit.
+    Clamp,
+}
+
+impl Estimate {
+    fn is_error(&self) -> bool {
+        *self == Estimate::Error
+    }
 }
 
 /// Who answers when the store cannot.

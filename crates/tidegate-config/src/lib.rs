@@ -129,8 +129,12 @@ mod tree;
 #[cfg(feature = "watch")]
 pub mod watch;
 
-pub use file::{Cost, KeyPart, Listed, Lists, Match, Named, OnFailure, PolicyFile, RuleFile, WhenMissing, Words};
-pub use load::{Format, Loaded, Validation, load, load_with_warnings, parse, parse_with_warnings, schema};
+pub use file::{
+    Cost, Estimate, KeyPart, Listed, Lists, Match, Named, OnFailure, PolicyFile, RuleFile, WhenMissing, Words,
+};
+pub use load::{
+    Format, Loaded, MAX_UNIT_LENGTH, Validation, load, load_with_warnings, parse, parse_with_warnings, schema,
+};
 pub use regular::{FileError, MAX_FILE, open_file, read_file};
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;

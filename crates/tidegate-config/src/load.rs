@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use validation::Validation;
+pub use values::MAX_UNIT_LENGTH;
 
 use tidegate::{Policy, Setting};
 

@@ -65,6 +65,46 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
+fn units_default_amounts_and_estimates_are_the_librarys_in_every_format() {
+    let toml = "
+        [rules.tokens]
+        limit = '100/min'
+        unit = 'tokens'
+        cost = { times = 2 }
+        default_amount = 5
+        estimate = 'clamp'
+        [rules.strict]
+        limit = '100/min'
+        unit = 'bytes'
+        estimate = 'error'
+        [rules.chats]
+        limit = 'in-flight 2 for 60s'
+    ";
+    let json = r#"{"rules": {
+        "tokens": {"limit": "100/min", "unit": "tokens", "cost": {"times": 2}, "default_amount": 5, "estimate": "clamp"},
+        "strict": {"limit": "100/min", "unit": "bytes", "estimate": "error"},
+        "chats": {"limit": "in-flight 2 for 60s"}
+    }}"#;
+    for (text, format) in [(toml, Format::Toml), (json, Format::Yaml)] {
+        let policy = parse(text, format, Path::new("policy")).unwrap_or_else(|report| panic!("{report}"));
+        let limiter = limiter(policy, &ManualClock::default());
+        let left = |request: Request<'_>, rule| {
+            let _ = limiter.check(request.rule(rule)).expect("an answer");
+            limiter.peek(Request::new("alice").cost(0).rule(rule)).expect("an answer").remaining()
+        };
+        let alice = || Request::new("alice");
+        assert_eq!(left(alice().amount("tokens", 20), "tokens"), Some(60));
+        assert_eq!(left(alice(), "tokens"), Some(50), "the default amount, twice");
+        assert_eq!(left(alice().amount("bytes", 30).cost(9), "strict"), Some(70));
+        assert_eq!(left(alice().cost(9), "strict"), Some(70), "no amount, and no default");
+        assert_eq!(left(alice(), "chats"), Some(1));
+        let too_much = |unit, rule| limiter.check(Request::new("bob").amount(unit, 101).rule(rule));
+        assert_eq!(too_much("tokens", "tokens").expect("an answer").remaining(), Some(0));
+        assert!(matches!(too_much("bytes", "strict"), Err(CheckError::Unsatisfiable { .. })));
+    }
+}
+
+#[test]
 fn keys_and_what_is_missing_are_the_same_in_both_formats_and_written_again() {
     let toml = "
         [rules.error]

@@ -6,7 +6,7 @@ use tidegate::store::Meter;
 use tidegate::{ConfigError, FailureMode, Limit, Name, Policy, Rule, Setting};
 
 use super::{DEFAULT, Overrides, Part, entries, values};
-use crate::file::{Cost, OnFailure, RuleFile, Words};
+use crate::file::{Cost, Estimate, OnFailure, RuleFile, Words};
 use crate::report::{Collector, Mistake, Problem};
 use crate::source::{Source, Span};
 use crate::suggest;
@@ -201,7 +201,7 @@ impl<'p> Builder<'p, '_> {
     }
 
     fn check_cost(&mut self, rule: &RuleFile, limit: Option<Limit>, (node, source): (&Node, &Source), path: &[&str]) {
-        let (Some(Cost::Times(cost) | Cost::Always(cost)), Some(limit)) = (rule.cost, limit) else { return };
+        let (Some(cost), Some(limit), Estimate::Error) = (least_cost(rule), limit, rule.estimate) else { return };
         let meter = Meter::new(Name::literal("limit"), limit);
         let largest = rule.warm_up.map_or(meter.clone(), |warm_up| meter.warming_up(warm_up.0)).largest_cost();
         if cost <= largest || self.mistakes.is_full() {
@@ -215,6 +215,15 @@ impl<'p> Builder<'p, '_> {
             };
             self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
         }
+    }
+}
+
+/// What a rule charges for a request that says no more than it has to, if the file tells.
+fn least_cost(rule: &RuleFile) -> Option<u64> {
+    match (rule.cost, rule.default_amount) {
+        (Some(Cost::Times(times)), Some(amount)) => Some(times.saturating_mul(amount)),
+        (None, amount) => amount,
+        (Some(Cost::Times(cost) | Cost::Always(cost)), _) => Some(cost),
     }
 }
 
@@ -274,6 +283,15 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
         Some(Cost::Times(times)) => rule.cost_multiplier(times),
         Some(Cost::Always(cost)) => rule.fixed_cost(cost),
     };
+    if let Some(unit) = &file.unit {
+        rule = rule.unit(unit.as_str());
+    }
+    if let Some(amount) = file.default_amount {
+        rule = rule.default_amount(amount);
+    }
+    if file.estimate == Estimate::Clamp {
+        rule = rule.clamp_estimate();
+    }
     if file.shadow {
         rule = rule.shadow();
     }

@@ -1,6 +1,6 @@
 //! Values that no request can have, refused where they stand: what is no address
-//! where an address is compared, patterns of another language, and keys of
-//! attributes that have to be absent.
+//! where an address is compared, patterns of another language, keys of attributes
+//! that have to be absent, and amounts of no unit.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,13 @@ use std::net::{IpAddr, SocketAddr};
 use tidegate::{ConfigError, Name, Network, Policy, Rule, Setting};
 
 use super::{Part, entries};
-use crate::file::{KeyPart, Match, RuleFile, WhenMissing};
+use crate::file::{Cost, KeyPart, Match, RuleFile, WhenMissing};
 use crate::report::{Collector, Mistake, Problem};
 use crate::source::Span;
 use crate::tree::{Entry, Node};
+
+/// The longest name of a unit, in bytes.
+pub const MAX_UNIT_LENGTH: usize = 64;
 
 pub(super) fn check(parts: &[Part], mistakes: &mut Collector) {
     // Which attributes are addresses, the library knows.
@@ -58,6 +61,30 @@ impl Check<'_, '_> {
             self.setting(attribute, tier);
         }
         self.key(rule, node);
+        self.unit(rule, node);
+    }
+
+    /// A unit has a name, and a rule counts either the unit or a fixed cost.
+    fn unit(&mut self, rule: &RuleFile, node: &Node) {
+        let mut refuse = |field: &str, message: String, help: &str| {
+            let span = &node.at(&[field]).unwrap_or(node).span;
+            self.refuse(span, Problem::Invalid { message }, Some(help.to_owned()));
+        };
+        let Some(unit) = &rule.unit else {
+            if rule.default_amount.is_some() {
+                let message = "default_amount needs a unit: it is how much a request takes of the unit".to_owned();
+                refuse("default_amount", message, "add unit, such as \"tokens\"");
+            }
+            return;
+        };
+        if unit.is_empty() || unit.len() > MAX_UNIT_LENGTH {
+            let message = format!("the name of a unit has 1 to {MAX_UNIT_LENGTH} bytes, not {}", unit.len());
+            refuse("unit", message, "requests name the same unit, such as \"tokens\"");
+        }
+        if matches!(rule.cost, Some(Cost::Always(_))) {
+            let message = format!("a rule cannot count the unit {unit:?} and always charge the same");
+            refuse("cost", message, "leave out unit, or give a factor for its amounts: cost = { times = 2 }");
+        }
     }
 
     fn condition(&mut self, attribute: &str, wanted: &Match, node: &Node) {
