@@ -110,8 +110,9 @@ impl Bounded {
 
 impl Store for Bounded {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        // Only a charge or a report makes a key.
-        for check in checks.iter().filter(|check| matches!(check.verb(), Verb::Charge | Verb::Report)) {
+        // What charges makes a key, and a renewal makes it live for longer.
+        let charges = |verb| matches!(verb, Verb::Charge | Verb::Report | Verb::Settle(_) | Verb::Renew(_));
+        for check in checks.iter().filter(|check| charges(check.verb())) {
             self.budget.admit(check.meter(), check.key())?;
         }
         self.store.decide(checks, verdicts).await

@@ -28,7 +28,6 @@ use axum::extract::State;
 use axum::routing::{MethodRouter, get, post};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
-use tidegate::kernel::Verb;
 use tokio::io::AsyncWriteExt;
 use tracing::debug;
 
@@ -40,6 +39,7 @@ use self::plain::Then;
 use self::problem::Problem;
 use crate::app::App;
 use crate::audit::Action;
+use crate::call::Call;
 use crate::connections::Admitted;
 use crate::listen::{Listener, Stream};
 use crate::protocol::Protocol;
@@ -79,12 +79,16 @@ async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
 
 fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let checks = Router::new()
-        .route(CHECK, asks(Ask::Verb(Verb::Charge)))
-        .route("/v1/peek", asks(Ask::Verb(Verb::Peek)))
-        .route("/v1/report", asks(Ask::Verb(Verb::Report)))
+        .route(CHECK, asks(Ask::Call(Call::Check)))
+        .route("/v1/peek", asks(Ask::Call(Call::Peek)))
+        .route("/v1/report", asks(Ask::Call(Call::Report)))
+        .route("/v1/reserve", asks(Ask::Call(Call::Reserve)))
+        .route("/v1/settle", asks(Ask::Call(Call::Settle)))
+        .route("/v1/renew", asks(Ask::Call(Call::Renew)))
+        .route("/v1/release", asks(Ask::Call(Call::Release)))
         .route("/v1/acquire", asks(Ask::Acquire));
-    let refunds = Router::new().route("/v1/refund", asks(Ask::Verb(Verb::Refund)));
-    let resets = Router::new().route("/v1/reset", asks(Ask::Verb(Verb::Reset)));
+    let refunds = Router::new().route("/v1/refund", asks(Ask::Call(Call::Refund)));
+    let resets = Router::new().route("/v1/reset", asks(Ask::Call(Call::Reset)));
     let manages = Router::new()
         .route("/v1/explain", asks(Ask::Explain))
         .merge(guard::audited(refunds, &app, Action::Refund))

@@ -125,14 +125,19 @@ impl<'de, T: Shape + Deserialize<'de>> Deserialize<'de> for FromObject<T> {
     }
 }
 
-/// A whole number up to a bound.
+/// A whole number within bounds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Whole<const MAX: u64>(pub(crate) u64);
+pub(crate) struct Whole<const MAX: u64, const MIN: u64 = 0>(pub(crate) u64);
 
-impl<'de, const MAX: u64> Deserialize<'de> for Whole<MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole<MAX>, D::Error> {
-        deserializer.deserialize_u64(Number::<MAX>).map(Whole)
+impl<'de, const MAX: u64, const MIN: u64> Deserialize<'de> for Whole<MAX, MIN> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole<MAX, MIN>, D::Error> {
+        deserializer.deserialize_u64(Number::<MAX, MIN>).map(Whole)
     }
+}
+
+/// A field that may be left out, and is not null.
+pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// The same, or its text: protobuf's JSON has both.
@@ -141,25 +146,28 @@ pub(crate) struct WholeOrText<const MAX: u64>(pub(crate) u64);
 
 impl<'de, const MAX: u64> Deserialize<'de> for WholeOrText<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WholeOrText<MAX>, D::Error> {
-        deserializer.deserialize_any(Number::<MAX>).map(WholeOrText)
+        deserializer.deserialize_any(Number::<MAX, 0>).map(WholeOrText)
     }
 }
 
-struct Number<const MAX: u64>;
+struct Number<const MAX: u64, const MIN: u64>;
 
-impl<const MAX: u64> Visitor<'_> for Number<MAX> {
+impl<const MAX: u64, const MIN: u64> Visitor<'_> for Number<MAX, MIN> {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number from 0 to {MAX}")
+        write!(f, "a whole number from {MIN} to {MAX}")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
-        if number <= MAX { Ok(number) } else { Err(E::invalid_value(Unexpected::Unsigned(number), &self)) }
+        match (MIN..=MAX).contains(&number) {
+            true => Ok(number),
+            false => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+        }
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        let number = text.parse().ok().filter(|number| *number <= MAX);
+        let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
         number.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }

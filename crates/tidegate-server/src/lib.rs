@@ -25,6 +25,7 @@
 
 // In the order of their dependencies: a module uses only modules above it.
 mod address;
+mod call;
 mod causes;
 mod digest;
 mod json;
@@ -78,6 +79,7 @@ mod cli;
 pub use address::{Address, AddressError};
 pub use app::App;
 pub use audit::AuditError;
+pub use call::Call;
 pub use cli::run;
 pub use connections::{Admitted, Connections, Drain};
 pub use files::TooFewFiles;

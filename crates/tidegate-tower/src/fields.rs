@@ -301,8 +301,15 @@ pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u
         line.text(", ");
     }
     line.quoted(meter.name().as_str()).text(";q=").number(meter.capacity());
-    if let Some(limit) = meter.limit() {
-        line.text(";w=").number(window(&limit));
+    match meter.limit() {
+        // A permit is held until it is given back: there is no window.
+        Some(limit) if limit.is_in_flight() => {
+            line.text(";qu=\"concurrent-requests\"");
+        }
+        Some(limit) => {
+            line.text(";w=").number(window(&limit));
+        }
+        None => {}
     }
     if let Some(partition) = partition {
         write_partition(line, partition);

@@ -4,28 +4,40 @@
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use tidegate::kernel::Verb;
-use tidegate_server::{Server, Settings, http_question};
+use tidegate_server::{Call, Server, Settings, http_question};
 
 use crate::serving::{self, RUNTIME};
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| serving::start(Settings { max_batch: 8, ..Settings::default() }));
 
-/// A question in JSON, by every verb.
+/// All of them.
+const CALLS: [Call; 9] = [
+    Call::Check,
+    Call::Peek,
+    Call::Report,
+    Call::Refund,
+    Call::Reset,
+    Call::Reserve,
+    Call::Settle,
+    Call::Renew,
+    Call::Release,
+];
+
+/// A question in JSON, by every call.
 pub fn http_json(input: &[u8]) {
     let app = SERVER.app();
     RUNTIME.block_on(async {
-        for verb in [Verb::Charge, Verb::Peek, Verb::Refund, Verb::Reset] {
-            let (status, body) = http_question::answer(app, verb, input).await;
+        for call in CALLS {
+            let (status, body) = http_question::answer(app, call, input).await;
             let body: Value = serde_json::from_slice(&body).expect("every answer is JSON");
-            match (status, verb) {
+            match (status, call) {
                 (200, _) if body.is_array() => {
                     let asked: Vec<Value> = serde_json::from_slice(input).expect("a batch was asked");
                     assert_eq!(body.as_array().map(Vec::len), Some(asked.len()));
                 }
-                (200, Verb::Charge) => assert_eq!(body["allowed"], true),
+                (200, Call::Check | Call::Reserve | Call::Renew) => assert_eq!(body["allowed"], true),
                 (200, _) => assert!(body["allowed"].is_boolean()),
-                (403 | 429, Verb::Charge) => {
+                (403 | 429, Call::Check | Call::Reserve) | (403 | 409, Call::Renew) => {
                     assert_eq!((&body["allowed"], &body["status"]), (&false.into(), &status.into()));
                 }
                 (400 | 404 | 413 | 422, _) => assert_eq!(body["status"], status, "{body}"),

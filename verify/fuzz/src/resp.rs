@@ -1,5 +1,6 @@
 //! Commands are found, or refused, whatever arrives and in whichever pieces.
 
+use tidegate_server::Call;
 use tidegate_server::resp::frame::{
     LONGEST_ARGUMENT, LONGEST_COMMAND, LONGEST_LINE, MOST_ARGUMENTS, Parser, ProtocolError,
 };
@@ -22,7 +23,8 @@ fn commands<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Commands, Option<Pro
                     // Whatever they are, they are read or refused.
                     let _ = Throttle::parse(Dialect::RedisCell, arguments).map(|throttle| throttle.question());
                     let _ = Throttle::parse(Dialect::Throttlecrab, arguments).map(|throttle| throttle.question());
-                    let _ = Question::parse(arguments);
+                    let _ = Question::parse(Call::Check, arguments);
+                    let _ = Question::parse(Call::Settle, arguments);
                     found.push(arguments.from(0).map(<[u8]>::to_vec).collect());
                 }
                 Ok(false) => break,

@@ -8,7 +8,6 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use http::Request;
 use serde::Serialize;
-use tidegate::kernel::Verb;
 use tidegate_config::{Format, Mistake};
 
 use super::guard::{audited, guarded, identity_of, link_of};
@@ -17,6 +16,7 @@ use super::reply::Reply;
 use super::{ask, body, live as pictures, playground, wrong_method};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
+use crate::call::Call;
 use crate::live;
 use crate::peer::Peer;
 use crate::policy::PolicyText;
@@ -149,5 +149,5 @@ async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Result<
 
 async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let peer = Peer::of(request.extensions());
-    ask::decide(&app, peer, Verb::Reset, &body::read_json(request, &app).await?).await
+    ask::decide(&app, peer, Call::Reset, &body::read_json(request, &app).await?).await
 }

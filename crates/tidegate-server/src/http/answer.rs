@@ -3,15 +3,16 @@
 use http::StatusCode;
 use serde::{Serialize, Serializer};
 use tidegate::explain::{RuleExplanation, Say};
-use tidegate::kernel::Verb;
 use tidegate::{Decision, Explanation, Name};
 
 use super::problem::{Document, Problem};
 use super::reply::{Fields, PROBLEM_JSON, Reply};
+use crate::call::Call;
 use crate::json::micros;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const DENIED: &str = "urn:problem-type:tidegate:denied";
+const EXPIRED: &str = "urn:problem-type:tidegate:expired";
 
 /// The name of a rule, as text.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Answer {
     reset_after_us: Option<u64>,
     delay_us: u64,
     degraded: bool,
-    /// Only of a report that does not fit below the bound of debt.
+    /// Only of a report or a settlement that does not fit below the bound of debt.
     #[serde(skip_serializing_if = "Option::is_none")]
     unrecorded: Option<u64>,
 }
@@ -108,16 +109,22 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// 429 if a limit refused it; 403 if the policy denies it, for which no wait helps.
-    fn of(decision: &Decision) -> (StatusCode, Refusal) {
+    /// What a call that can be refused says of a refusal: 429 if a limit refused it; 403 if the policy denies it, for
+    /// which no wait helps; 409 if there is nothing left to renew.
+    fn of(call: Call, decision: &Decision) -> Option<(StatusCode, Refusal)> {
+        if decision.is_allowed() || !call.verb().can_refuse() {
+            return None;
+        }
         let answer = Answer::from(decision);
         let (status, kind, title, violated_policies) = if decision.is_blocked() {
             (StatusCode::FORBIDDEN, DENIED, "The policy denies the request", None)
+        } else if call == Call::Renew {
+            (StatusCode::CONFLICT, EXPIRED, "A permit of the reservation has expired", None)
         } else {
             let title = "Request cannot be satisfied as assigned quota has been exceeded";
             (StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title, Some([answer.rule.clone()]))
         };
-        (status, Refusal { r#type: kind, title, status: status.as_u16(), violated_policies, answer })
+        Some((status, Refusal { r#type: kind, title, status: status.as_u16(), violated_policies, answer }))
     }
 }
 
@@ -131,27 +138,23 @@ pub(super) enum Item {
 }
 
 impl Item {
-    pub(super) fn of(verb: Verb, answered: Result<Decision, Problem>) -> Item {
+    pub(super) fn of(call: Call, answered: Result<Decision, Problem>) -> Item {
         match answered {
-            Ok(decision) if verb == Verb::Charge && !decision.is_allowed() => Item::Refusal(Refusal::of(&decision).1),
-            Ok(decision) => Item::Answer(Answer::from(&decision)),
+            Ok(decision) => match Refusal::of(call, &decision) {
+                Some((_, refusal)) => Item::Refusal(refusal),
+                None => Item::Answer(Answer::from(&decision)),
+            },
             Err(problem) => Item::Problem(problem.document()),
         }
     }
 }
 
-/// The answer to one request to be admitted: 200, 429 or 403.
-pub(super) fn admission(decision: &Decision, fields: Fields) -> Reply {
-    if decision.is_allowed() {
-        return reading(decision, fields);
+/// The answer to one request: 200, or how its call is refused.
+pub(super) fn reply(call: Call, decision: &Decision, fields: Fields) -> Reply {
+    match Refusal::of(call, decision) {
+        None => Reply { fields, ..Reply::written(Answer::from(decision).to_json()) },
+        Some((status, refusal)) => Reply { status, kind: PROBLEM_JSON, fields, ..Reply::json(&refusal) },
     }
-    let (status, refusal) = Refusal::of(decision);
-    Reply { status, kind: PROBLEM_JSON, fields, ..Reply::json(&refusal) }
-}
-
-/// The answer to one request of any other kind: 200, whatever it says.
-pub(super) fn reading(decision: &Decision, fields: Fields) -> Reply {
-    Reply { fields, ..Reply::written(Answer::from(decision).to_json()) }
 }
 
 /// What every rule says, for programs and, as `text`, for people.

@@ -7,7 +7,6 @@ use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use tidegate::Decision;
-use tidegate::kernel::Verb;
 use tidegate_tower::fields::RateLimitFields;
 
 use super::answer::{self, Item};
@@ -17,6 +16,7 @@ use super::question::{Question, Questions};
 use super::reply::{Fields, Reply};
 use crate::admission::TURN;
 use crate::app::App;
+use crate::call::Call;
 use crate::inline::Inline;
 use crate::peer::Peer;
 use crate::protocol::Protocol;
@@ -26,7 +26,7 @@ use crate::store::AnyStore;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// One decision of the store, or a batch of them.
-    Verb(Verb),
+    Call(Call),
     /// To wait until it may pass.
     Acquire,
     /// What every rule says.
@@ -40,7 +40,7 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
         Err(problem) => Err(problem),
         // On the heap, so that a wait is not as large as the largest of them.
         Ok(body) => match ask {
-            Ask::Verb(verb) => Box::pin(decide(&app, peer, verb, &body)).await,
+            Ask::Call(call) => Box::pin(decide(&app, peer, call, &body)).await,
             Ask::Acquire => Box::pin(acquire(&app, &body)).await,
             Ask::Explain => Box::pin(explain(&app, &body)).await,
         },
@@ -52,19 +52,13 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
     answered.unwrap_or_else(Reply::from).response()
 }
 
-pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Result<Reply, Problem> {
+pub(super) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Result<Reply, Problem> {
     match Questions::parse(body, app)? {
         Questions::One(question) => {
             question.without_patience()?;
             let inline = question.inline(app)?;
-            let decision = app.decide(verb, &question, inline.as_deref()).await?;
-            let fields = fields(app, &question, inline.as_deref(), &decision);
-            Ok(match verb {
-                Verb::Charge => answer::admission(&decision, fields),
-                Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => {
-                    answer::reading(&decision, fields)
-                }
-            })
+            let decision = app.decide(call.verb(), question.of(call)?, inline.as_deref()).await?;
+            Ok(answer::reply(call, &decision, fields(app, &question, inline.as_deref(), &decision)))
         }
         Questions::Batch(questions) => {
             let _admitted = app.admission.enter(peer.address(), questions.len())?;
@@ -72,16 +66,16 @@ pub(super) async fn decide(app: &App, peer: Peer, verb: Verb, body: &[u8]) -> Re
             // All are understood before any is decided.
             for question in &questions {
                 question.without_patience()?;
-                asked.push((question, question.inline(app)?));
+                asked.push((question.of(call)?, question.inline(app)?));
             }
-            let answers = asked.iter().map(|(question, inline)| app.decide(verb, *question, inline.as_deref()));
+            let answers = asked.iter().map(|(asked, inline)| app.decide(call.verb(), *asked, inline.as_deref()));
             let answers = match app.store() {
                 // Side by side, so that a store that is far away is asked all at once.
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
                 AnyStore::Memory(_) => in_turns(answers).await,
             };
             let items: Vec<Item> =
-                answers.into_iter().map(|answered| Item::of(verb, answered.map_err(Problem::from))).collect();
+                answers.into_iter().map(|answered| Item::of(call, answered.map_err(Problem::from))).collect();
             Ok(Reply::json(&items))
         }
     }
@@ -119,11 +113,10 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => Box::pin(app.decide(Verb::Charge, &question, inline.as_deref())).await?,
+            None => Box::pin(app.decide(Call::Check.verb(), &question, inline.as_deref())).await?,
         },
     };
-    let fields = fields(app, &question, inline.as_deref(), &decision);
-    Ok(answer::admission(&decision, fields))
+    Ok(answer::reply(Call::Check, &decision, fields(app, &question, inline.as_deref(), &decision)))
 }
 
 /// What the caller is told of the limits that the question has met: the one that came with it, or
@@ -175,7 +168,7 @@ mod tests {
         let server = start().await;
         let (app, order) = (server.app(), RefCell::new(Vec::new()));
         let ask = async |name, body: &[u8]| {
-            let reply = decide(app, Peer::Unix, Verb::Charge, body).await.unwrap();
+            let reply = decide(app, Peer::Unix, Call::Check, body).await.unwrap();
             assert_eq!(reply.status, StatusCode::OK);
             order.borrow_mut().push(name);
         };
@@ -189,7 +182,7 @@ mod tests {
         let server = start().await;
         let app = server.app();
         let [one, other] = ["192.0.2.1:7", "192.0.2.2:7"].map(|text| Peer::Tcp(text.parse().unwrap()));
-        let ask = async |peer, body: &[u8]| decide(app, peer, Verb::Charge, body).await.unwrap_or_else(Reply::from);
+        let ask = async |peer, body: &[u8]| decide(app, peer, Call::Check, body).await.unwrap_or_else(Reply::from);
         let held = app.admission.enter(one.address(), 8 * app.settings.max_batch).unwrap();
         let refused = ask(one, batch(17).as_bytes()).await;
         let detail = String::from_utf8(refused.body).unwrap();

@@ -1,16 +1,15 @@
 //! The questions without their wire, for the fuzzer.
 
-use tidegate::kernel::Verb;
-
 use super::ask;
 use super::problem::Problem;
 use super::reply::Reply;
 use crate::app::App;
+use crate::call::Call;
 use crate::peer::Peer;
 
-/// What a body is answered as a question with this verb: a status and JSON.
-pub async fn answer(app: &App, verb: Verb, body: &[u8]) -> (u16, Vec<u8>) {
-    read(ask::decide(app, Peer::Unix, verb, body).await)
+/// What a body is answered as a question of this call: a status and JSON.
+pub async fn answer(app: &App, call: Call, body: &[u8]) -> (u16, Vec<u8>) {
+    read(ask::decide(app, Peer::Unix, call, body).await)
 }
 
 /// What a body is answered as a question why.

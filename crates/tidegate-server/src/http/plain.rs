@@ -25,7 +25,6 @@ use std::io;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use tidegate::kernel::Verb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
@@ -35,6 +34,7 @@ use super::guard::FETCH_SITE;
 use super::reply::Reply;
 use crate::access::{Caller, Page, bearer};
 use crate::app::App;
+use crate::call::Call;
 use crate::listen::Stream;
 use crate::peer::Link;
 use crate::protocol::Protocol;
@@ -94,7 +94,7 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
         while let Some(Plain { body, length, facts }) = question(&arrived[at..], app)
             && permitted.includes(facts, app, stream.link())
         {
-            let reply = ask::decide(app, peer, Verb::Charge, body).await.unwrap_or_else(Reply::from);
+            let reply = ask::decide(app, peer, Call::Check, body).await.unwrap_or_else(Reply::from);
             reply.write(&date.text, &mut answers);
             at += length;
             if answers.len() >= MOST_UNSENT {

@@ -50,6 +50,12 @@ pub(super) enum Problem {
     TextTooLong { what: &'static str, found: usize, bound: usize },
     #[error("the request has {found} attributes: send at most {bound}")]
     TooManyAttributes { bound: usize, found: usize },
+    #[error("the request has {found} amounts: send at most {bound}")]
+    TooManyAmounts { bound: usize, found: usize },
+    #[error("id is missing: send the id of the reservation, a text of your choice that no other request has")]
+    NoId,
+    #[error("ttl_ms is how long the id is remembered: send \"id\" beside it, or leave it out")]
+    TtlWithoutId,
     #[error(
         "a limit that comes with the request replaces the policy and goes by the key alone: send \"key\" beside \"limit\", \
          and neither \"attributes\" nor \"rule\""
@@ -121,7 +127,7 @@ impl Problem {
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Problem::NotFound { .. } => StatusCode::NOT_FOUND,
+            Problem::NotFound { .. } | Problem::Check(CheckError::NotReserved { .. }) => StatusCode::NOT_FOUND,
             Problem::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Problem::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Problem::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
@@ -146,6 +152,9 @@ impl Problem {
             | Problem::NoBatch
             | Problem::TextTooLong { .. }
             | Problem::TooManyAttributes { .. }
+            | Problem::TooManyAmounts { .. }
+            | Problem::NoId
+            | Problem::TtlWithoutId
             | Problem::InlineByKeyOnly
             | Problem::NoKey
             | Problem::EmptyKey
@@ -246,6 +255,9 @@ fn of_check(error: &CheckError) -> (&'static str, &'static str) {
         }
         CheckError::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "The policy has no such rule"),
         CheckError::IdReused { .. } => ("urn:problem-type:tidegate:id-reused", "The id belongs to another request"),
+        CheckError::NotReserved { .. } => {
+            ("urn:problem-type:tidegate:not-reserved", "There is no such reservation, or its time is over")
+        }
         _ => ("urn:problem-type:tidegate:unavailable", "The store gave no answer"),
     }
 }

@@ -2,17 +2,20 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use tidegate::Request;
+use tidegate_config::MAX_UNIT_LENGTH;
 
 use super::problem::Problem;
 use crate::app::App;
+use crate::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
 use crate::inline::Inline;
-use crate::json::{self, FromObject, MAX_TEXT, Shape, Whole};
+use crate::json::{self, FromObject, MAX_TEXT, Shape, Whole, given};
 
 const MOST_ATTRIBUTES: usize = 64;
 
@@ -30,25 +33,26 @@ pub(super) struct Question<'a> {
     #[serde(borrow, default)]
     key: Option<Text<'a>>,
     #[serde(borrow, default)]
-    attributes: Attributes<'a>,
-    #[serde(default = "one")]
-    cost: Whole<MAX_WHOLE>,
+    attributes: Named<'a, Value<'a>>,
+    #[serde(default, deserialize_with = "given")]
+    cost: Option<Whole<MAX_WHOLE>>,
+    #[serde(borrow, default)]
+    amounts: Named<'a, Whole<MAX_WHOLE>>,
     #[serde(borrow, default)]
     limit: Option<Text<'a>>,
     #[serde(borrow, default)]
     rule: Option<Text<'a>>,
     #[serde(borrow, default)]
     id: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "given")]
+    ttl_ms: Option<Whole<MAX_TTL_MS, 1>>,
     #[serde(default)]
     patience_ms: Option<Whole<MAX_PATIENCE_MS>>,
 }
 
 impl Shape for Question<'_> {
-    const EXPECTED: &'static str = "an object with attributes, key, cost, rule, id, limit and patience_ms";
-}
-
-fn one() -> Whole<MAX_WHOLE> {
-    Whole(1)
+    const EXPECTED: &'static str =
+        "an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and patience_ms";
 }
 
 /// One question or several.
@@ -94,10 +98,11 @@ impl<'a> Question<'a> {
 
     /// What JSON cannot say of itself.
     fn examine(&self) -> Result<(), Problem> {
-        let within = |what, text: &str| match text.len() {
-            found if found > MAX_TEXT => Err(Problem::TextTooLong { what, found, bound: MAX_TEXT }),
+        let at_most = |bound, what, text: &str| match text.len() {
+            found if found > bound => Err(Problem::TextTooLong { what, found, bound }),
             _ => Ok(()),
         };
+        let within = |what, text: &str| at_most(MAX_TEXT, what, text);
         for (what, text) in [("key", &self.key), ("limit", &self.limit), ("rule", &self.rule), ("id", &self.id)] {
             text.as_ref().map_or(Ok(()), |text| within(what, &text.0))?;
         }
@@ -107,7 +112,16 @@ impl<'a> Question<'a> {
         }
         for (name, value) in &self.attributes.0 {
             within("the name of an attribute", name)?;
-            within("the value of an attribute", value)?;
+            within("the value of an attribute", &value.0)?;
+        }
+        if self.amounts.0.len() > MAX_AMOUNTS {
+            return Err(Problem::TooManyAmounts { bound: MAX_AMOUNTS, found: self.amounts.0.len() });
+        }
+        for (unit, _) in &self.amounts.0 {
+            at_most(MAX_UNIT_LENGTH, "the name of a unit", unit)?;
+        }
+        if self.ttl_ms.is_some() && self.id.is_none() {
+            return Err(Problem::TtlWithoutId);
         }
         if self.key.as_ref().is_some_and(|key| key.0.is_empty()) {
             return Err(Problem::EmptyKey);
@@ -118,6 +132,14 @@ impl<'a> Question<'a> {
             (Some(_), Some(_)) if by_policy => Err(Problem::InlineByKeyOnly),
             (None, None) if !by_policy => Err(Problem::NoKey),
             _ => Ok(()),
+        }
+    }
+
+    /// What a call asks with it.
+    pub(super) fn of(&self, call: Call) -> Result<Asked<'_>, Problem> {
+        match &self.id {
+            None if call.needs_id() => Err(Problem::NoId),
+            _ => Ok(Asked { question: self, call }),
         }
     }
 
@@ -138,16 +160,30 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The question in the library's words. Its key, if left out, is the attribute `user`.
+/// A question, and what is asked with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'q> {
+    question: &'q Question<'q>,
+    call: Call,
+}
+
+/// The question in the library's words: as a check asks it.
 impl<'q> From<&'q Question<'_>> for Request<'q> {
     fn from(question: &'q Question<'_>) -> Request<'q> {
+        Asked { question, call: Call::Check }.into()
+    }
+}
+
+/// The question in the library's words. Its key, if left out, is the attribute `user`.
+impl<'q> From<Asked<'q>> for Request<'q> {
+    fn from(Asked { question, call }: Asked<'q>) -> Request<'q> {
         let attributes = &question.attributes.0;
-        let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, value)| &**value);
+        let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, Value(value))| &**value);
         let mut request = match question.key.as_ref().map(|key| &*key.0).or_else(user) {
             Some(key) => Request::new(key),
             None => Request::without_key(),
         };
-        for (name, value) in attributes {
+        for (name, Value(value)) in attributes {
             request = request.with(name, &**value);
         }
         if let Some(rule) = &question.rule {
@@ -156,7 +192,11 @@ impl<'q> From<&'q Question<'_>> for Request<'q> {
         if let Some(id) = &question.id {
             request = request.id(&id.0);
         }
-        request.cost(question.cost.0)
+        if let Some(Whole(ttl)) = question.ttl_ms {
+            request = request.lasts(Duration::from_millis(ttl));
+        }
+        let amounts = question.amounts.0.iter().map(|(unit, Whole(amount))| (&**unit, *amount));
+        call.of(request, question.cost.map(|Whole(cost)| cost), amounts)
     }
 }
 
@@ -167,36 +207,65 @@ impl<'q> From<&'q Question<'_>> for Request<'q> {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Names and values, in the order in which they came.
-#[derive(Debug, Default)]
-struct Attributes<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+#[derive(Debug)]
+struct Named<'a, V>(Vec<(Cow<'a, str>, V)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Attributes<'a>, D::Error> {
-        struct Names;
-        impl<'de> Visitor<'de> for Names {
-            type Value = Attributes<'de>;
+impl<V> Default for Named<'_, V> {
+    fn default() -> Self {
+        Named(Vec::new())
+    }
+}
+
+/// What has a name in a question.
+trait Member {
+    /// One of them, for errors.
+    const WHAT: &'static str;
+    /// All of them, for errors.
+    const EXPECTED: &'static str;
+    /// The most of them.
+    const MAX: usize;
+}
+
+impl Member for Value<'_> {
+    const WHAT: &'static str = "attribute";
+    const EXPECTED: &'static str = "an object whose values are strings or whole numbers";
+    const MAX: usize = MOST_ATTRIBUTES;
+}
+
+impl Member for Whole<MAX_WHOLE> {
+    const WHAT: &'static str = "amount";
+    const EXPECTED: &'static str = "an object whose values are whole numbers";
+    const MAX: usize = MAX_AMOUNTS;
+}
+
+impl<'de: 'a, 'a, V: Member + Deserialize<'de>> Deserialize<'de> for Named<'a, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Named<'a, V>, D::Error> {
+        struct Members<V>(PhantomData<V>);
+        impl<'de, V: Member + Deserialize<'de>> Visitor<'de> for Members<V> {
+            type Value = Named<'de, V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object whose values are strings or whole numbers")
+                f.write_str(V::EXPECTED)
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Attributes<'de>, M::Error> {
-                let mut attributes: Vec<(Cow<'de, str>, Cow<'de, str>)> = Vec::new();
-                while let Some((Text(name), Value(value))) = map.next_entry()? {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Named<'de, V>, M::Error> {
+                let mut members: Vec<(Cow<'de, str>, V)> = Vec::new();
+                while let Some((Text(name), value)) = map.next_entry()? {
                     // Bodies are bounded; this bounds the comparing as well.
-                    if attributes.len() < MOST_ATTRIBUTES && attributes.iter().any(|(known, _)| *known == name) {
-                        return Err(M::Error::custom(format_args!("attribute {name:?} is given twice")));
+                    if members.len() < V::MAX && members.iter().any(|(known, _)| *known == name) {
+                        return Err(M::Error::custom(format_args!("{} {name:?} is given twice", V::WHAT)));
                     }
-                    attributes.push((name, value));
+                    members.push((name, value));
                 }
-                Ok(Attributes(attributes))
+                Ok(Named(members))
             }
         }
-        deserializer.deserialize_map(Names)
+        deserializer.deserialize_map(Members(PhantomData))
     }
 }
 
 /// The value of an attribute: a number is the same as its text.
+#[derive(Debug)]
 struct Value<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {

@@ -1,9 +1,8 @@
 //! The commands, in one table: what they are called, how many arguments they
 //! take, and what `COMMAND` tells of them.
 
-use tidegate::kernel::Verb;
-
 use super::throttle::Dialect;
+use crate::call::Call;
 use crate::rights::Right;
 
 /// What a command does.
@@ -11,7 +10,7 @@ use crate::rights::Right;
 #[allow(missing_docs)]
 pub enum Kind {
     Throttle(Dialect),
-    Ask(Verb),
+    Ask(Call),
     Explain,
     Talk(Talk),
     Transaction(Step),
@@ -23,11 +22,8 @@ impl Kind {
     #[must_use]
     pub fn right(self) -> Option<Right> {
         match self {
-            Kind::Throttle(_)
-            | Kind::Ask(Verb::Charge | Verb::Peek | Verb::Report | Verb::Settle(_) | Verb::Renew(_)) => {
-                Some(Right::Check)
-            }
-            Kind::Ask(Verb::Refund | Verb::Reset) | Kind::Explain => Some(Right::Manage),
+            Kind::Ask(Call::Refund | Call::Reset) | Kind::Explain => Some(Right::Manage),
+            Kind::Throttle(_) | Kind::Ask(_) => Some(Right::Check),
             Kind::Talk(_) | Kind::Transaction(_) => None,
         }
     }
@@ -140,14 +136,21 @@ const THROTTLE: &[Argument] = &[
     optional("quantity", "integer"),
 ];
 
-const QUESTION: &[Argument] = &[
-    Argument { name: "attribute value", kind: "string", token: None, flags: &["optional", "multiple"] },
-    option("KEY", "key", "string"),
-    option("LIMIT", "limit", "string"),
-    option("COST", "cost", "integer"),
-    option("RULE", "rule", "string"),
-    option("ID", "id", "string"),
-];
+const fn arguments(id: Argument) -> [Argument; 8] {
+    [
+        Argument { name: "attribute value", kind: "string", token: None, flags: &["optional", "multiple"] },
+        option("KEY", "key", "string"),
+        option("LIMIT", "limit", "string"),
+        option("COST", "cost", "integer"),
+        Argument { flags: &["optional", "multiple", "multiple_token"], ..option("AMOUNT", "unit amount", "string") },
+        option("RULE", "rule", "string"),
+        id,
+        option("TTL", "milliseconds", "integer"),
+    ]
+}
+
+const QUESTION: &[Argument] = &arguments(option("ID", "id", "string"));
+const RESERVATION: &[Argument] = &arguments(Argument { flags: &[], ..option("ID", "id", "string") });
 
 const FAST: &[&str] = &["loading", "stale", "fast"];
 const SLOW: &[&str] = &["loading", "stale"];
@@ -169,14 +172,18 @@ pub const COMMANDS: &[Command] = &[
     ),
     question(
         "tidegate.check",
-        Kind::Ask(Verb::Charge),
+        Kind::Ask(Call::Check),
         WRITE,
         "Charges a request if all limits of the policy let it pass",
     ),
-    question("tidegate.peek", Kind::Ask(Verb::Peek), READ, "Says what a check would answer, without charging"),
-    question("tidegate.report", Kind::Ask(Verb::Report), WRITE, "Charges what is spent already, even into debt"),
-    question("tidegate.refund", Kind::Ask(Verb::Refund), WRITE, "Gives back what a request was charged"),
-    question("tidegate.reset", Kind::Ask(Verb::Reset), WRITE, "Forgets what a request's keys were charged"),
+    question("tidegate.peek", Kind::Ask(Call::Peek), READ, "Says what a check would answer, without charging"),
+    question("tidegate.report", Kind::Ask(Call::Report), WRITE, "Charges what is spent already, even into debt"),
+    question("tidegate.refund", Kind::Ask(Call::Refund), WRITE, "Gives back what a request was charged"),
+    question("tidegate.reset", Kind::Ask(Call::Reset), WRITE, "Forgets what a request's keys were charged"),
+    reservation("tidegate.reserve", Call::Reserve, "Charges an estimate, to be settled by its id"),
+    reservation("tidegate.settle", Call::Settle, "Corrects a reservation to what was spent, once"),
+    reservation("tidegate.renew", Call::Renew, "Has a reservation and its permits last from now on"),
+    reservation("tidegate.release", Call::Release, "Gives back all of a reservation"),
     question("tidegate.explain", Kind::Explain, READ, "Says in words what every rule makes of a request"),
     talk(Talk::Ping, "ping", -1, FAST, "Answers PONG, or with the message", &[optional("message", "string")]),
     talk(Talk::Echo, "echo", 2, FAST, "Answers with the message", &[argument("message", "string")]),
@@ -265,6 +272,10 @@ const fn throttle(name: &'static str, dialect: Dialect, summary: &'static str) -
 const fn question(name: &'static str, kind: Kind, flags: &'static [&'static str], summary: &'static str) -> Command {
     let kind = Some(kind);
     Command { kind, name, arity: -1, flags, last_key: 0, summary, arguments: QUESTION, subcommands: &[] }
+}
+
+const fn reservation(name: &'static str, call: Call, summary: &'static str) -> Command {
+    Command { arguments: RESERVATION, ..question(name, Kind::Ask(call), WRITE, summary) }
 }
 
 const fn step(step: Step, name: &'static str, flags: &'static [&'static str], summary: &'static str) -> Command {

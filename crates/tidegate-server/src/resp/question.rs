@@ -3,7 +3,8 @@
 //! ```text
 //! TIDEGATE.CHECK user alice endpoint "POST /orders" COST 3
 //! TIDEGATE.CHECK KEY alice LIMIT "sliding 100/min"
-//! TIDEGATE.PEEK | REFUND | RESET | EXPLAIN, likewise
+//! TIDEGATE.RESERVE user alice ID call-7 AMOUNT tokens 400 TTL 60000
+//! TIDEGATE.PEEK | REPORT | REFUND | RESET | SETTLE | RENEW | RELEASE | EXPLAIN, likewise
 //! ```
 //!
 //! Arguments are attributes, a name and a value each, and options, in any order and
@@ -11,12 +12,16 @@
 //! `ATTRIBUTE` before it. Nothing is ever taken for something else in silence:
 //! that would be another count.
 
+use std::time::Duration;
+
 use tidegate::{CheckError, ConfigError, Decision, Limit, Request};
+use tidegate_config::MAX_UNIT_LENGTH;
 
 use super::frame::Arguments;
 use super::reply::Replies;
 use super::throttle::parse_integer;
 use crate::budget::reason;
+use crate::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
 use crate::causes::for_clients;
 
 /// The most attributes of one request.
@@ -43,6 +48,24 @@ pub enum QuestionError {
     /// The cost is no number that one can pay.
     #[error("ERR a cost of '{0}' is no whole number from 0 on")]
     NoCost(String),
+    /// The amount is no number either.
+    #[error("ERR an amount of '{0}' is no whole number from 0 on")]
+    NoAmount(String),
+    /// More amounts than are taken.
+    #[error("ERR a request has at most {MAX_AMOUNTS} amounts")]
+    TooManyAmounts,
+    /// The name of a unit is too long.
+    #[error("ERR the name of a unit has {0} bytes: give at most {MAX_UNIT_LENGTH}")]
+    UnitTooLong(usize),
+    /// The time is none that an id can be remembered for.
+    #[error("ERR a TTL of '{0}' is no whole number from 1 to {MAX_TTL_MS}, in milliseconds")]
+    NoTtl(String),
+    /// A time for an id that is not there.
+    #[error("ERR TTL is how long the ID is remembered: give ID, or leave TTL out")]
+    TtlWithoutId,
+    /// A reservation without a name.
+    #[error("ERR ID is missing: give the id of the reservation, a text that no other request has")]
+    NoId,
     /// The words are no limit.
     #[error("ERR {0}")]
     NoLimit(ConfigError),
@@ -73,6 +96,8 @@ struct Options<'a> {
     cost: Option<u64>,
     rule: Option<&'a str>,
     id: Option<&'a str>,
+    ttl: Option<Duration>,
+    amounts: Vec<(&'a str, u64)>,
     limit: Option<Limit>,
     attributes: Vec<(&'a str, &'a [u8])>,
 }
@@ -82,7 +107,7 @@ impl<'a> Question<'a> {
     ///
     /// # Errors
     /// If they make no request.
-    pub fn parse(arguments: Arguments<'a>) -> Result<Question<'a>, QuestionError> {
+    pub fn parse(call: Call, arguments: Arguments<'a>) -> Result<Question<'a>, QuestionError> {
         let mut options = Options::default();
         let mut words = arguments.from(1);
         while let Some(word) = words.next() {
@@ -91,7 +116,12 @@ impl<'a> Question<'a> {
             if is("KEY") {
                 set(&mut options.key, word, value()?)?;
             } else if is("COST") {
-                set(&mut options.cost, word, cost(value()?)?)?;
+                set(&mut options.cost, word, whole(value()?, QuestionError::NoCost)?)?;
+            } else if is("AMOUNT") {
+                let unit = value()?;
+                options.add_amount(unit, value()?)?;
+            } else if is("TTL") {
+                set(&mut options.ttl, word, ttl(value()?)?)?;
             } else if is("RULE") {
                 set(&mut options.rule, word, text(value()?)?)?;
             } else if is("ID") {
@@ -106,7 +136,7 @@ impl<'a> Question<'a> {
                 options.add(word, value()?)?;
             }
         }
-        options.into_question()
+        options.into_question(call)
     }
 }
 
@@ -123,8 +153,28 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    fn into_question(self) -> Result<Question<'a>, QuestionError> {
-        let Options { key, cost, rule, id, limit, attributes } = self;
+    fn add_amount(&mut self, unit: &'a [u8], amount: &'a [u8]) -> Result<(), QuestionError> {
+        if unit.len() > MAX_UNIT_LENGTH {
+            return Err(QuestionError::UnitTooLong(unit.len()));
+        }
+        let (unit, amount) = (text(unit)?, whole(amount, QuestionError::NoAmount)?);
+        if self.amounts.iter().any(|(known, _)| *known == unit) {
+            return Err(QuestionError::Twice(unit.into()));
+        }
+        if self.amounts.len() == MAX_AMOUNTS {
+            return Err(QuestionError::TooManyAmounts);
+        }
+        self.amounts.push((unit, amount));
+        Ok(())
+    }
+
+    fn into_question(self, call: Call) -> Result<Question<'a>, QuestionError> {
+        let Options { key, cost, rule, id, ttl, amounts, limit, attributes } = self;
+        match id {
+            None if call.needs_id() => return Err(QuestionError::NoId),
+            None if ttl.is_some() => return Err(QuestionError::TtlWithoutId),
+            _ => {}
+        }
         let user = attributes.iter().find(|(name, _)| *name == "user").map(|(_, value)| *value);
         if key.is_some_and(<[u8]>::is_empty) {
             return Err(QuestionError::EmptyKey);
@@ -146,7 +196,6 @@ impl<'a> Options<'a> {
             Some(key) => Request::new(key),
             None => Request::without_key(),
         };
-        request = request.cost(cost.unwrap_or(1));
         for (name, value) in attributes {
             request = request.with(name, value);
         }
@@ -156,7 +205,10 @@ impl<'a> Options<'a> {
         if let Some(id) = id {
             request = request.id(id);
         }
-        Ok(Question { request, limit })
+        if let Some(ttl) = ttl {
+            request = request.lasts(ttl);
+        }
+        Ok(Question { request: call.of(request, cost, amounts.into_iter()), limit })
     }
 }
 
@@ -171,9 +223,16 @@ fn text(bytes: &[u8]) -> Result<&str, QuestionError> {
     std::str::from_utf8(bytes).map_err(|_| QuestionError::NoText(shown(bytes)))
 }
 
-fn cost(bytes: &[u8]) -> Result<u64, QuestionError> {
-    let cost = parse_integer(bytes).and_then(|cost| u64::try_from(cost).ok());
-    cost.ok_or_else(|| QuestionError::NoCost(shown(bytes)))
+fn whole(bytes: &[u8], wrong: fn(String) -> QuestionError) -> Result<u64, QuestionError> {
+    let number = parse_integer(bytes).and_then(|number| u64::try_from(number).ok());
+    number.ok_or_else(|| wrong(shown(bytes)))
+}
+
+fn ttl(bytes: &[u8]) -> Result<Duration, QuestionError> {
+    match whole(bytes, QuestionError::NoTtl)? {
+        millis @ 1..=MAX_TTL_MS => Ok(Duration::from_millis(millis)),
+        _ => Err(QuestionError::NoTtl(shown(bytes))),
+    }
 }
 
 /// Whatever a client sent, as text of a bounded length.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use tidegate::Request;
-use tidegate::kernel::Verb;
 
 use super::Resp;
 use super::client::Client;
@@ -19,6 +18,7 @@ use crate::admission::TURN;
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
 use crate::buffered::FREE;
+use crate::call::Call;
 use crate::inline::Inline;
 use crate::peer::Link;
 use crate::rights::Right;
@@ -178,9 +178,9 @@ impl Responder {
                     self.replies.error(&error.to_string());
                 }
             }
-            Kind::Ask(verb) => {
-                let has_decided = self.ask(verb, arguments).await;
-                self.audit(verb, has_decided);
+            Kind::Ask(call) => {
+                let has_decided = self.ask(call, arguments).await;
+                self.audit(call, has_decided);
                 self.take_turns(1).await;
             }
             Kind::Explain => {
@@ -202,11 +202,11 @@ impl Responder {
     }
 
     /// Says whether there was a decision.
-    async fn ask(&mut self, verb: Verb, arguments: Arguments<'_>) -> bool {
+    async fn ask(&mut self, call: Call, arguments: Arguments<'_>) -> bool {
         let replies = &mut self.replies;
         let app = &self.resp.app;
-        let decided = match read(arguments, app) {
-            Ok((request, inline)) => app.decide(verb, request, inline.as_deref()).await,
+        let decided = match read(call, arguments, app) {
+            Ok((request, inline)) => app.decide(call.verb(), request, inline.as_deref()).await,
             Err(words) => {
                 replies.error(&words);
                 return false;
@@ -222,7 +222,7 @@ impl Responder {
     async fn explain(&mut self, arguments: Arguments<'_>) {
         let replies = &mut self.replies;
         let app = &self.resp.app;
-        match read(arguments, app) {
+        match read(Call::Peek, arguments, app) {
             Ok((request, inline)) => match app.explain(request, inline.as_deref()).await {
                 Ok(explained) => replies.verbatim(&explained.to_string()),
                 Err(error) => write_failure(&error, replies),
@@ -232,11 +232,12 @@ impl Responder {
     }
 
     /// Keeps a record of what changes counts without a charge.
-    fn audit(&self, verb: Verb, is_done: bool) {
-        let action = match verb {
-            Verb::Refund => Action::Refund,
-            Verb::Reset => Action::Reset,
-            Verb::Charge | Verb::Peek | Verb::Report | Verb::Settle(_) | Verb::Renew(_) => return,
+    fn audit(&self, call: Call, is_done: bool) {
+        let action = match call {
+            Call::Refund => Action::Refund,
+            Call::Reset => Action::Reset,
+            Call::Check | Call::Peek | Call::Report => return,
+            Call::Reserve | Call::Settle | Call::Renew | Call::Release => return,
         };
         let (link, identity) = self.client.who();
         let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));
@@ -375,8 +376,8 @@ fn unknown(arguments: Arguments<'_>) -> String {
 }
 
 /// The question of a command, and the limit that it brings.
-fn read<'a>(arguments: Arguments<'a>, app: &App) -> Result<(Request<'a>, Option<Arc<Inline>>), String> {
-    let Question { request, limit } = Question::parse(arguments).map_err(|error| error.to_string())?;
+fn read<'a>(call: Call, arguments: Arguments<'a>, app: &App) -> Result<(Request<'a>, Option<Arc<Inline>>), String> {
+    let Question { request, limit } = Question::parse(call, arguments).map_err(|error| error.to_string())?;
     let inline = limit.map(|limit| app.inline(limit)).transpose().map_err(|error| format!("ERR {error}"))?;
     Ok((request, inline))
 }

@@ -8,13 +8,18 @@ use crate::running::{Folder, Running, ask, tidegate};
 use crate::transports::Certificates;
 
 const KEY: &str = r#"{"key": "alice", "limit": "5/h"}"#;
+const RESERVATION: &str = r#"{"key": "carol", "limit": "5/h", "id": "call-1"}"#;
 const ENVOY: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}"#;
 
 /// A path, a body if it is posted, and the right that it needs.
-const PATHS: [(&str, Option<&str>, &str); 19] = [
+const PATHS: [(&str, Option<&str>, &str); 23] = [
     ("/v1/check", Some(KEY), "check"),
     ("/v1/report", Some(KEY), "check"),
     ("/v1/peek", Some(KEY), "check"),
+    ("/v1/reserve", Some(RESERVATION), "check"),
+    ("/v1/renew", Some(RESERVATION), "check"),
+    ("/v1/settle", Some(RESERVATION), "check"),
+    ("/v1/release", Some(RESERVATION), "check"),
     ("/v1/acquire", Some(r#"{"key": "bob", "limit": "9999/h", "patience_ms": 0}"#), "check"),
     ("/json", Some(ENVOY), "check"),
     ("/v1/refund", Some(KEY), "manage"),

@@ -21,6 +21,7 @@ mod messages;
 mod openapi;
 mod questions;
 mod replay;
+mod reservations;
 mod running;
 mod same_as_library;
 mod scrapes;

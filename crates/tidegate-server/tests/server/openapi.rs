@@ -36,6 +36,9 @@ fn every_example_is_admitted_every_outcome_is_listed_and_what_needs_a_right_says
     let acquire = schemas["AcquireRequest"]["oneOf"].as_array().unwrap().iter();
     let shapes =
         [("/v1/check", by_policy), ("/v1/check", by_limit)].into_iter().chain(acquire.map(|it| ("/v1/acquire", it)));
+    let reserve = schemas["ReservationRequest"]["oneOf"].as_array().unwrap().iter();
+    let calls = ["/v1/reserve", "/v1/renew", "/v1/settle", "/v1/release"];
+    let shapes = shapes.chain(reserve.flat_map(|shape| calls.map(|path| (path, shape))));
     for (path, shape) in shapes {
         for example in shape["examples"].as_array().expect("each shape has an example") {
             assert_eq!(post(&server.url(path), &example.to_string()).status, 200, "{path}: {example}");
@@ -45,6 +48,10 @@ fn every_example_is_admitted_every_outcome_is_listed_and_what_needs_a_right_says
         ("/v1/check", &["200", "400", "403", "422", "429", "503"][..]),
         ("/v1/acquire", &["200", "400", "403", "422", "429", "503"]),
         ("/v1/peek", &["200", "400", "422", "503"]),
+        ("/v1/reserve", &["200", "400", "403", "422", "429", "503"]),
+        ("/v1/settle", &["200", "400", "404", "422", "503"]),
+        ("/v1/renew", &["200", "400", "403", "404", "409", "422", "503"]),
+        ("/v1/release", &["200", "400", "404", "422", "503"]),
     ] {
         let listed = &document["paths"][path]["post"]["responses"];
         assert!(statuses.iter().all(|status| listed.get(status).is_some()), "{path}: {listed}");
