@@ -7,10 +7,14 @@ use crate::harness::{TestServer, ask, refusal};
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 /// Commands of each right.
-const COMMANDS: [(&str, &str); 8] = [
+const COMMANDS: [(&str, &str); 12] = [
     ("CL.THROTTLE a 9 9 60", "check"),
     ("THROTTLE a 9 9 60", "check"),
     ("TIDEGATE.CHECK user a", "check"),
+    ("TIDEGATE.RESERVE user a ID 1", "check"),
+    ("TIDEGATE.RENEW user a ID 1", "check"),
+    ("TIDEGATE.SETTLE user a ID 1", "check"),
+    ("TIDEGATE.RELEASE user a ID 1", "check"),
     ("TIDEGATE.PEEK user a", "check"),
     ("TIDEGATE.REFUND user a", "manage"),
     ("TIDEGATE.RESET user a", "manage"),

@@ -26,7 +26,7 @@ fn commands_are_answered_as_redis_answers_them() {
         ("CLIENT SETINFO LIB-NAME test", status("OK")),
         ("client setinfo lib-ver 1.0", status("OK")),
         ("CLIENT NO-EVICT ON", status("OK")),
-        ("COMMAND COUNT", Reply::Integer(23)),
+        ("COMMAND COUNT", Reply::Integer(27)),
         ("COMMAND GETKEYS CL.THROTTLE alice 1 1 1", Reply::Array(vec![bulk("alice")])),
         ("COMMAND GETKEYS WATCH a b", Reply::Array(vec![bulk("a"), bulk("b")])),
         ("RESET", status("RESET")),
@@ -102,6 +102,23 @@ fn questions_that_could_be_taken_for_others_are_refused() {
         ("TIDEGATE.CHECK user alice COST -1", "ERR a cost of '-1' is no whole number from 0 on"),
         ("TIDEGATE.CHECK user alice user bob", "ERR 'user' is given twice"),
         ("TIDEGATE.CHECK COST 1 cost 2", "ERR 'cost' is given twice"),
+        ("TIDEGATE.CHECK user a AMOUNT tokens", "ERR 'AMOUNT' is the last argument: give a value after it"),
+        ("TIDEGATE.CHECK user a AMOUNT tokens -1", "ERR an amount of '-1' is no whole number from 0 on"),
+        ("TIDEGATE.CHECK user a AMOUNT b 1 amount b 2", "ERR 'b' is given twice"),
+        ("TIDEGATE.CHECK user a TTL 5", "ERR TTL is how long the ID is remembered: give ID, or leave TTL out"),
+        (
+            "TIDEGATE.RESERVE user a ID x TTL 0",
+            "ERR a TTL of '0' is no whole number from 1 to 86400000, in milliseconds",
+        ),
+        (
+            "TIDEGATE.SETTLE user a",
+            "ERR ID is missing: give the id of the reservation, a text that no other request has",
+        ),
+        (
+            "TIDEGATE.RENEW user a ID x",
+            "NOTRESERVED no reservation \"x\" is open for this key: none was made, or its time is over; report what was \
+             spent instead",
+        ),
         ("TIDEGATE.CHECK LIMIT 1/s", "ERR LIMIT needs to know whose limit: give KEY, or the attribute user"),
         ("TIDEGATE.CHECK user a path / LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'path'"),
         ("TIDEGATE.CHECK user a RULE r LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'RULE'"),
@@ -134,6 +151,11 @@ fn questions_that_could_be_taken_for_others_are_refused() {
             .starts_with("ERR cannot read \"lots\" as a limit")
     );
     // What is called like an option can be an attribute all the same.
+    let amounts: String = (0..17).map(|number| format!(" AMOUNT u{number} 1")).collect();
+    let error = refusal(ask(&mut connection, &format!("TIDEGATE.CHECK user alice{amounts}")));
+    assert_eq!(error, "ERR a request has at most 16 amounts");
+    let error = refusal(ask(&mut connection, &format!("TIDEGATE.CHECK user a AMOUNT {} 1", "u".repeat(65))));
+    assert_eq!(error, "ERR the name of a unit has 65 bytes: give at most 64");
     let reply = ask(&mut connection, "TIDEGATE.CHECK user alice ATTRIBUTE cost 21");
     assert_eq!(reply.items()[1], Reply::Integer(1));
 }

@@ -298,7 +298,7 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
     ("settle", "{\"key\": \"a\"}", 400, "id is missing"),
     ("renew", "[{\"key\": \"a\", \"id\": null}]", 400, "id is missing"),
     ("release", "{\"key\": \"a\"}", 400, "id is missing"),
-    ("settle", "{\"key\": \"a\", \"id\": \"x\"}", 404, "no reservation \\\"x\\\" is open for this key"),
+    ("settle", "{\"key\": \"a\", \"id\": \"x\"}", 404, "no reservation \"x\" is open for this key"),
     (
         "reserve",
         "{\"key\": \"a\", \"id\": \"x\", \"ttl_ms\": 0}",
@@ -319,7 +319,7 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
         "amounts must be an object whose values are whole numbers, not 5",
     ),
     ("check", "{\"key\": \"a\", \"amounts\": {\"tokens\": -5}}", 400, "amounts.tokens must be a whole number from 0"),
-    ("peek", "{\"key\": \"a\", \"amounts\": {\"b\": 1, \"b\": 2}}", 400, "amount \\\"b\\\" is given twice"),
+    ("peek", "{\"key\": \"a\", \"amounts\": {\"b\": 1, \"b\": 2}}", 400, "amount \"b\" is given twice"),
     ("check", "null", 400, "the body must be an object with attributes"),
     ("check", "[[\"alice\"]]", 400, "[0] must be an object with attributes"),
     ("check", "{} {}", 400, "trailing characters"),
@@ -391,6 +391,13 @@ fn every_mistake_is_told_and_the_server_goes_on() {
     let names: Vec<String> = (0..65).map(|number| format!(r#""a{number}": 1"#)).collect();
     let many = format!(r#"{{"attributes": {{{}}}}}"#, names.join(","));
     assert!(post(&server.url("/v1/check"), &many).json()["detail"].as_str().unwrap().contains("at most 64"));
+    let units: Vec<String> = (0..17).map(|number| format!(r#""u{number}": 1"#)).collect();
+    let many = format!(r#"{{"key": "a", "amounts": {{{}}}}}"#, units.join(","));
+    let detail = post(&server.url("/v1/check"), &many).json()["detail"].clone();
+    assert_eq!(detail, "the request has 17 amounts: send at most 16");
+    let long = format!(r#"{{"key": "a", "amounts": {{"{}": 1}}}}"#, "u".repeat(65));
+    let detail = post(&server.url("/v1/check"), &long).json()["detail"].clone();
+    assert_eq!(detail, "the name of a unit has 65 bytes: send at most 64");
     let batch = post(&server.url("/v1/check"), &format!("[{}]", [ALICE; 4].join(",")));
     assert_eq!(batch.json()["detail"], "the batch has 4 requests: send at most 3 at a time");
     let deep = "[".repeat(9_000);

@@ -280,3 +280,11 @@ fn blocked_and_unlimited_callers_are_told_of_no_quota() {
         assert!(fields.is_empty(), "{user}: {fields:?}");
     }
 }
+
+#[test]
+fn a_limit_on_requests_in_flight_is_a_quota_of_concurrent_requests_without_a_window() {
+    let headers = told("in-flight 10 for 60s", 1, Duration::ZERO, HeaderStyle::Draft10);
+    assert_eq!(headers["ratelimit-policy"], r#""api";q=10;qu="concurrent-requests""#);
+    let members = members(&headers, "ratelimit-policy");
+    assert_eq!(members[0].1.len(), 2, "a structured field: {members:?}");
+}
