@@ -153,7 +153,12 @@ impl Item {
 pub(super) fn reply(call: Call, decision: &Decision, fields: Fields) -> Reply {
     match Refusal::of(call, decision) {
         None => Reply { fields, ..Reply::written(Answer::from(decision).to_json()) },
-        Some((status, refusal)) => Reply { status, kind: PROBLEM_JSON, fields, ..Reply::json(&refusal) },
+        Some((status, refusal)) => {
+            // What has expired cannot be renewed later.
+            let is_told = |(name, _): &(&str, String)| status != StatusCode::CONFLICT || *name != "retry-after";
+            let fields = fields.into_iter().filter(is_told).collect();
+            Reply { status, kind: PROBLEM_JSON, fields, ..Reply::json(&refusal) }
+        }
     }
 }
 

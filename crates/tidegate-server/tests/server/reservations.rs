@@ -200,6 +200,7 @@ fn over_http(connection: &mut Connection, step: &Step) -> Value {
         other => panic!("{other:?}: {answer:?}"),
     };
     assert_eq!(answer.status, expected, "{answer:?}");
+    assert!(expected != 409 || answer.header("retry-after").is_none(), "no wait helps: {answer:?}");
     if json.get("allowed").is_none() {
         return json!({ "error": kind });
     }
