@@ -81,7 +81,8 @@ fn units_default_amounts_and_estimates_are_the_librarys_in_every_format() {
         limit = 'in-flight 2 for 60s'
     ";
     let json = r#"{"rules": {
-        "tokens": {"limit": "100/min", "unit": "tokens", "cost": {"times": 2}, "default_amount": 5, "estimate": "clamp"},
+        "tokens": {"limit": "100/min", "unit": "tokens", "cost": {"times": 2}, "default_amount": 5,
+            "estimate": "clamp"},
         "strict": {"limit": "100/min", "unit": "bytes", "estimate": "error"},
         "chats": {"limit": "in-flight 2 for 60s"}
     }}"#;

@@ -116,8 +116,8 @@ fn questions_that_could_be_taken_for_others_are_refused() {
         ),
         (
             "TIDEGATE.RENEW user a ID x",
-            "NOTRESERVED no reservation \"x\" is open for this key: none was made, or its time is over; report what was \
-             spent instead",
+            "NOTRESERVED no reservation \"x\" is open for this key: none was made, or its time is over; report what \
+             was spent instead",
         ),
         ("TIDEGATE.CHECK LIMIT 1/s", "ERR LIMIT needs to know whose limit: give KEY, or the attribute user"),
         ("TIDEGATE.CHECK user a path / LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'path'"),

@@ -292,7 +292,8 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
         "check",
         "42",
         400,
-        "the body must be an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and patience_ms, not 42",
+        "the body must be an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and patience_ms, not \
+         42",
     ),
     ("reserve", "{\"key\": \"a\"}", 400, "id is missing: send the id of the reservation"),
     ("settle", "{\"key\": \"a\"}", 400, "id is missing"),
