@@ -106,7 +106,8 @@ fn log(entries: &[(i64, u64)]) -> (Log, LogState) {
 #[test]
 fn a_log_gives_back_what_was_charged_at_that_instant() {
     const BEFORE: &[(i64, u64)] = &[(-7, 2), (-5, 3), (0, 1)];
-    let cases: [(Charged, u64, &[(i64, u64)]); 7] = [
+    type Entries = &'static [(i64, u64)];
+    let cases: [(Charged, u64, Entries); 7] = [
         (charged(-5, 3), 0, &[(-7, 2), (0, 1)]),
         (charged(-5, 2), 0, &[(-7, 2), (-5, 1), (0, 1)]),
         (charged(-5, 3), 1, &[(-7, 2), (-5, 1), (0, 1)]),
