@@ -112,7 +112,7 @@ fn every_spelling_of_a_limit_is_the_same_limit() {
 fn what_is_no_limit_is_refused_with_what_to_do() {
     let a_rate = "expected a rate such as 100/min, found";
     let an_algorithm =
-        "expected an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter) or a rate, found";
+        "expected an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter), in-flight or a rate, found";
     let a_unit = "expected a unit (us, ms, s, min, h, day, week), found";
     let an_end = "expected burst N, queue N, from-first, debt N or the end, found";
     let unreadable = [
@@ -193,4 +193,31 @@ fn the_slash_may_be_spaced_or_a_word_and_numbers_short() {
     for words in ["5 / / s", "5 per", "per minute", "k/s", "1kk/s", "1K/s", "5 per per s"] {
         assert!(words.parse::<Limit>().is_err(), "{words}");
     }
+}
+
+#[test]
+fn a_limit_on_requests_in_flight_has_words_of_its_own() {
+    for (words, seconds) in [("in-flight 20 for 1min", 60), ("in-flight 1 for 90s", 90), ("in-flight 3 for 2h", 7_200)]
+    {
+        let limit: Limit = words.parse().expect("a limit");
+        assert_eq!((limit.to_string().as_str(), limit.period().as_secs()), (words, seconds));
+        assert!(
+            limit.is_in_flight() && limit.max_debt() == 0 && limit == Limit::in_flight(limit.count(), limit.period())
+        );
+        assert_ne!(limit, Limit::sliding_log(limit.count(), limit.period()));
+    }
+    assert_eq!("in-flight 2k for 60s".parse::<Limit>(), Ok(Limit::in_flight(2_000, Duration::from_secs(60))));
+    let an_expiry = "expected for and a time after which a permit expires, such as for 60s, found";
+    for (words, expected) in [
+        ("in-flight", "expected a number after in-flight, found \"\"".to_owned()),
+        ("in-flight 20", format!("{an_expiry} \"\"")),
+        ("in-flight 20 within 60s", format!("{an_expiry} \"within\"")),
+        ("in-flight 20/min", "expected a number after in-flight, found \"20/min\"".to_owned()),
+        ("in-flight 20 for 60s debt 5", "expected the end, found \"debt\"".to_owned()),
+    ] {
+        let error = words.parse::<Limit>().expect_err("no limit").to_string();
+        assert!(error.ends_with(&expected), "{error}");
+    }
+    assert!("in-flight 0 for 60s".parse::<Limit>().is_err());
+    assert!(Limit::in_flight(2, Duration::from_secs(60)).try_debt(1).is_err());
 }
