@@ -17,6 +17,8 @@ SUBJECTS = [
     "sliding_counter",
     "log",
     "debt",
+    "settle",
+    "settle_windows",
     "forgetting",
     "sharing",
     "succession",
