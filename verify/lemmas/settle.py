@@ -212,7 +212,7 @@ def in_order(w, *instants):
 
 @lemma(Instants, GivesAllBack)
 def a_settled_bucket_is_as_full_as_if_only_that_had_been_charged(w, b):
-    """The level is at least that of the same bucket which was charged `kept` instead of the estimate, whatever was in it
+    """The level is at least that of the same bucket which was charged `kept` instead of the estimate, whatever is in it
     and whatever is charged before and after the settlement."""
     empty, charged_between, charged_after = w.int("empty", 0), w.int("charged_between", 0), w.int("charged_after", 0)
     between, settles, after, later = (w.int(name, 0) for name in ["between", "settles", "after", "later"])

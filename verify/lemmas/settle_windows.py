@@ -211,7 +211,7 @@ def so_does_a_window_from_its_first_request(w, k):
 
 @lemma(SettlingFromFirst, TakesFromAnyWindow)
 def a_window_that_a_released_request_began_counts_all_others(w, k):
-    """A window that began with a released request counts every other charge until it ends: none has more than the count.
+    """A window that began with a released request counts every other charge until it ends: at most the count.
 
     It ends a period after that request, and so sooner than if the request had not been made.
     """

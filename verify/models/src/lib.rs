@@ -10,6 +10,7 @@
 //! - [`failover`]: a server that is lost while its replica lags, with and
 //!   without strict mode, and a primary that does not know that it was replaced
 //! - [`ids`]: requests that are sent again because a reply was lost
+//! - [`reservations`]: permits that are renewed, settled and expire
 //!
 //! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask proof`.
 //!
@@ -19,6 +20,7 @@ pub mod failover;
 pub mod ids;
 pub mod leases;
 mod meter;
+pub mod reservations;
 
 /// How large a model is: small enough for every run of the tests, or as large
 /// as the environment says (`TIDEGATE_MODEL=large`).

@@ -10,6 +10,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use tidegate_proof::failover::{self, Failover, Mode};
 use tidegate_proof::ids::{self, Ids};
 use tidegate_proof::leases::{self, Leases};
+use tidegate_proof::reservations::{self, Reservations};
 
 /// Where the search for a mistake ends that is not found: some of them never end.
 const MOST_STATES: usize = 5_000_000;
@@ -92,4 +93,32 @@ fn mistakes_with_ids_are_found() {
     let checker = Ids::new(Some(RemembersRefusals)).checker().spawn_bfs().join();
     let later = checker.discovery("whoever was refused is admitted later");
     assert!(later.is_none(), "whoever was refused stays refused: {later:?}");
+}
+
+/// A record that expires before the permit, and one that is kept longer.
+const RECORDS: [u64; 2] = [1, 3];
+
+#[test]
+fn a_reservation_is_settled_once_and_its_permit_expires() {
+    for (permits, lasts) in [1, 2].into_iter().flat_map(|permits| RECORDS.map(|lasts| (permits, lasts))) {
+        holds(&format!("{permits} permits, records for {lasts}"), Reservations::new(permits, lasts, None));
+    }
+}
+
+#[test]
+fn mistakes_with_reservations_are_found() {
+    use reservations::Mistake::{RemembersTheFirstInstant, RenewsUnchecked, RenewsWithoutUndo, SettlesWithoutAMark};
+    let held = "what counts is held, from its last renewal to its expiry";
+    for (mistake, property) in [
+        (SettlesWithoutAMark, "no correction is made twice"),
+        (SettlesWithoutAMark, held),
+        (RenewsUnchecked, "no renewal brings back a permit"),
+        (RenewsUnchecked, "no more permits than the limit"),
+        (RenewsWithoutUndo, "no more permits than the limit"),
+        (RemembersTheFirstInstant, held),
+    ] {
+        // One that is settled twice gives back another permit, of which there must be one.
+        let permits = if mistake == SettlesWithoutAMark { 2 } else { 1 };
+        is_found(&format!("{mistake:?}"), Reservations::new(permits, 3, Some(mistake)), property);
+    }
 }
