@@ -3,8 +3,10 @@
 //!
 //! Processes send what they like in any order, each of them under every id, so a request
 //! whose reply was lost is sent again, and what one process settled another one renews. A
-//! request that takes long to arrive is the same as one that is sent later. The server keeps a log of permits, which the library's kernel decides on, and a record of each
-//! id, in one step with the log, as `tidegate-redis/lua/once.lua` does. Both expire: the
+//! request that takes long to arrive is the same as one that is sent later.
+//!
+//! The server keeps a log of permits, which the library's kernel decides on, and a record of
+//! each id, in one step with the log, as `tidegate-redis/lua/once.lua` does. Both expire: the
 //! record sooner than the permit, or later.
 
 use std::time::Duration;
@@ -52,7 +54,7 @@ impl Reservations {
     #[must_use]
     pub fn new(permits: u64, lasts: u64, mistake: Option<Mistake>) -> Reservations {
         let (sends, ends) = if crate::is_large() { (4, START + 5) } else { (3, START + 4) };
-        let log = |permits| match Limit::sliding_log(permits, Duration::from_micros(EXPIRY)).kernel() {
+        let log = |permits| match Limit::in_flight(permits, Duration::from_micros(EXPIRY)).kernel() {
             LimitKernel::Log(kernel) => kernel,
             LimitKernel::Bucket(_) | LimitKernel::Window(_) => panic!("a log has the kernel of a log"),
         };
@@ -190,7 +192,7 @@ impl Reservations {
             }
             (Call::Renew | Call::Settle, None) => Reply::NotReserved,
             (Call::Renew | Call::Settle, Some(record)) if record.is_settled => Reply::Repeated,
-            (Call::Renew, Some(record)) => self.renew(state, record, id),
+            (Call::Renew, Some(record)) => self.renew(state, &record, id),
             (Call::Settle, Some(record)) => {
                 let charged = Charged { at: Micros::new(record.charged_at), cost: 1 };
                 self.decide(state, Verb::Settle(charged), 0);
@@ -202,7 +204,7 @@ impl Reservations {
         }
     }
 
-    fn renew(&self, state: &mut State, record: Record, id: usize) -> Reply {
+    fn renew(&self, state: &mut State, record: &Record, id: usize) -> Reply {
         let now = state.now;
         let charged = Charged { at: Micros::new(record.charged_at), cost: 1 };
         let passes = match self.mistake {
@@ -230,7 +232,7 @@ impl Reservations {
         (permit.since, permit.renewals) = (now, permit.renewals + 1);
         let first = self.mistake == Some(Mistake::RemembersTheFirstInstant);
         let charged_at = if first { record.charged_at } else { now };
-        state.records[id] = Some(Record { charged_at, until: record.until.max(now + self.lasts), ..record });
+        state.records[id] = Some(Record { charged_at, until: record.until.max(now + self.lasts), ..record.clone() });
         Reply::Done
     }
 }
