@@ -6,9 +6,9 @@
 -- colon the cost in units; or its state and those of limits that it replaced; - for
 -- what is no check.
 --
--- What is remembered is the argument's first part, a space, the reply, and after a | what
--- each state was charged: state:cost:time. A request that is remembered gets its reply
--- again, after an = and its limits. To settle (purpose 1) or renew (2) is to correct those
+-- What is remembered is the argument's first part, a space, the reply, and after a | for
+-- how many milliseconds, and what each state was charged: state:cost:time. A request that
+-- is remembered gets its reply again, after an = and its limits. To settle (purpose 1) or renew (2) is to correct those
 -- charges; what was settled has the answer to that in their place, after an =.
 local once, stands_for, reserved
 local states, charges = {}, {}
@@ -29,6 +29,7 @@ if known_for > 0 then
     elseif string.byte(charged) == 61 then -- =
       return charged
     end
+    known_for = string.match(charged, '^%d+')
     for of, cost, at in string.gmatch(charged, '(%x+):(%d+):(%d+)') do
       charges[of] = { tonumber(cost), tonumber(at) }
     end
@@ -66,7 +67,7 @@ local function remember(reply)
     call('SET', once, reserved .. '|=' .. string.sub(stands_for, 17) .. ' ' .. reply, 'KEEPTTL')
     return
   end
-  local charged = {}
+  local charged = { string.format('%d', known_for) }
   for of, charge in pairs(charges) do
     charged[#charged + 1] = string.format('%s:%d:%d', of, charge[1], charge[2])
   end

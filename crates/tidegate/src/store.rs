@@ -20,6 +20,7 @@ mod migration;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use crate::request::{Purpose, RequestId};
 pub use encoded::{Encoded, Kept};
@@ -34,6 +35,7 @@ use crate::blocking;
 use crate::decision::Decision;
 use crate::fnv::Fnv;
 use crate::kernel::{Verb, Verdict};
+use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
 use crate::time::{Clock, Micros};
@@ -194,6 +196,16 @@ impl<'a> Check<'a> {
     }
 }
 
+/// For how long a store remembers the id of a slice that was carried out: as the request says, or
+/// as long as ids usually are; and at least until the permits that it holds expire, so that they
+/// can be given back.
+#[must_use]
+pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duration) -> Duration {
+    let told = if id.lasts_ms == 0 { usually } else { Duration::from_millis(id.lasts_ms.into()) };
+    let permits = checks.iter().filter_map(|check| check.meter().limit()).filter(Limit::is_in_flight);
+    permits.map(|limit| limit.period()).fold(told, Duration::max)
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -342,8 +354,10 @@ pub enum StoreError {
 /// - A slice whose id is to [settle](Purpose::Settle) or to [renew](Purpose::Renew)
 ///   corrects the charges of the slice that was carried out under it: each check that
 ///   settles or renews is about the charge of its own limit, or of one that it replaced; if
-///   there is none, and for any other check, it only says how things stand. What was settled is not corrected again: it gets the
-///   same verdicts. Where nothing is remembered, it is [`StoreError::NotReserved`].
+///   there is none, and for any other check, it only says how things stand. What was
+///   settled is not corrected again: it gets the same verdicts. A renewal has the id
+///   remembered for as long again. Where nothing is remembered, it is
+///   [`StoreError::NotReserved`].
 /// - What a key used of a check's [former limits](Check::former) counts for
 ///   its meter: it moves with the next check that can write, as
 ///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.

@@ -1,13 +1,16 @@
 //! Reservations: a charge that is corrected once.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
-    Amounts, CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, ReserveError, Rule,
+    Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy, Request,
+    ReserveError, Rule,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -278,4 +281,68 @@ fn a_caller_that_waits_gets_the_permit_when_it_is_given_back() {
     assert!(limiter.reserve("alice").is_err());
     drop(reserved);
     assert!(limiter.reserve("alice").is_ok());
+}
+
+/// A clock by which another request is faster: it is charged between two readings.
+#[derive(Clone)]
+struct Overtaking {
+    clock: ManualClock,
+    readings: Arc<AtomicU64>,
+    limiter: Arc<OnceLock<Limiter>>,
+}
+
+impl Clock for Overtaking {
+    fn now(&self) -> Micros {
+        let now = self.clock.now();
+        if self.readings.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.clock.advance(Duration::from_micros(1));
+            let limiter = self.limiter.get().expect("a limiter");
+            assert!(limiter.allow(Request::new("alice").cost(3)), "all has drained");
+        }
+        now
+    }
+}
+
+#[test]
+fn a_settlement_that_was_overtaken_gives_back_no_more_than_is_there() {
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let overtaking = Overtaking { clock: clock.clone(), readings: Arc::default(), limiter: Arc::default() };
+    let store = MemoryStore::builder().clock(overtaking.clone()).build().expect("valid settings");
+    let limit = Limit::token_bucket(1, Duration::from_micros(1)).burst(3);
+    let limiter = Limiter::with_store(limit, store).expect("a valid policy");
+    assert!(overtaking.limiter.set(limiter.clone()).is_ok());
+    let reserved = limiter.reserve(Request::new("alice").cost(3)).expect("a reservation");
+    clock.advance(Duration::from_micros(2));
+    // The id is looked for by the first reading, and by the second the settlement begins.
+    overtaking.readings.store(2, Ordering::Relaxed);
+    assert_eq!(reserved.release().expect("released").remaining(), Some(0));
+    assert!(!limiter.allow("alice"), "four of three at one instant");
+}
+
+#[test]
+fn a_permit_can_be_given_back_for_as_long_as_it_is_held() {
+    let (limiter, clock) = limiter(Limit::in_flight(1, Duration::from_secs(3_600)));
+    let held = limiter.reserve(Request::new("alice").lasts(Duration::from_secs(1))).expect("a permit");
+    clock.advance(Duration::from_secs(3_599));
+    assert!(held.renew().expect("an answer").is_allowed());
+    clock.advance(Duration::from_secs(3_599));
+    let _ = held.release().expect("released");
+    assert_eq!(left(&limiter), Some(1));
+}
+
+#[test]
+fn what_was_let_through_for_lack_of_room_is_not_given_back() {
+    let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+    let store = MemoryStore::builder().max_keys(1).overflow(Overflow::Allow).clock(clock.clone());
+    let store = store.build().expect("valid settings");
+    let limiter = Limiter::with_store(Limit::fixed_window(5, MINUTE), store).expect("a valid policy");
+    let full = (0..100_u64).take_while(|key| !limiter.check(*key).expect("an answer").is_degraded()).count() as u64;
+    let reserved = limiter.reserve(Request::new(full).cost(3)).expect("let through");
+    assert!(reserved.decision().is_degraded());
+    limiter.reset(0_u64).expect("an answer");
+    clock.advance(Duration::from_micros(1));
+    let charged = limiter.check(Request::new(full).cost(2)).expect("an answer");
+    let left = limiter.peek(full).expect("an answer").remaining();
+    let _ = reserved.release().expect("released");
+    assert_eq!(limiter.peek(full).expect("an answer").remaining(), left, "{charged}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::Micros;
 use tidegate::kernel::{Charged, Verb};
-use tidegate::store::{Check, Purpose};
+use tidegate::store::{Check, Purpose, remembered_for};
 
 use crate::key::id_key;
 
@@ -33,10 +33,8 @@ impl Once {
         // The same in every process, and nobody else's choice.
         let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.subject();
         let limits = checks.iter().fold(0, mix);
-        let known_for_ms = match id.lasts_ms {
-            0 => u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS),
-            lasts => u64::from(lasts),
-        };
+        let known_for = remembered_for(id, checks, known_for);
+        let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS);
         let (key, payload, purpose) = (id_key(prefix, check, id.text), id.payload, id.purpose);
         let words = checks.iter().map(word).collect();
         Some(Once { key, payload, limits, known_for_ms, purpose, words })
@@ -94,5 +92,9 @@ pub(crate) fn charges(record: &[u8]) -> Option<Vec<(u64, Charged)>> {
         let (cost, at) = (parts.next()?.parse().ok()?, Micros::new(parts.next()?.parse().ok()?));
         Some((limit, Charged { at, cost }))
     };
-    if charges.starts_with('=') { Some(Vec::new()) } else { charges.split_whitespace().map(charge).collect() }
+    if charges.starts_with('=') {
+        return Some(Vec::new());
+    }
+    // After how long they are remembered.
+    charges.split_whitespace().skip(1).map(charge).collect()
 }

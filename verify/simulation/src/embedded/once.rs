@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Kept, Meter, Purpose, RequestId, Store};
+use tidegate::{Limit, Micros};
 use tidegate_redis::internals::{Call, Form, Once, Outcome, Task, Turn, id_key};
 use tidegate_testkit::block_on;
 
@@ -107,7 +107,7 @@ pub(super) fn what_a_client_decided_is_remembered_and_renewed() {
     for ahead in [0, 7] {
         let account = &Account::new(LIMITS[0], SETTINGS);
         let subject = account.check(Verb::Charge, 1).subject();
-        let charge_at = |at: u64| format!("{subject:016x}:1:{at}");
+        let charge_at = |at: u64| format!("300000 {subject:016x}:1:{at}");
         assert_eq!(ask(account, START, Verb::Charge, Purpose::Once, ahead, ["", "a"]), charge_at(START + ahead));
         assert_eq!(
             ask(account, START + 9, Verb::RENEW, Purpose::Renew, ahead, ["a", "b"]),
@@ -134,4 +134,24 @@ pub(super) fn a_charge_is_found_by_the_limit_that_was_replaced() {
     let left = Check::new(&last, reserve.key(), Verb::Peek, 0).expect("a check");
     assert!(block_on(account.store.decide(&[left], &mut verdict)).is_ok());
     assert_eq!(verdict[0].remaining, LIMITS[0].capacity() - 2);
+}
+
+/// A reservation lasts as long again when it is renewed, as it was made to; and no longer
+/// when it is settled.
+#[test]
+pub(super) fn a_renewal_lasts_as_long_as_the_reservation() {
+    let account = Account::new(Limit::in_flight(2, Duration::from_secs(60)), SETTINGS);
+    let known = id_key("tg", &account.check(Verb::Charge, 1).with_id(&ID), ID.text);
+    let ask = |now: u64, verb: Verb, purpose: Purpose, lasts_ms: u32| {
+        account.set(now);
+        let id = RequestId { purpose, lasts_ms, ..ID };
+        let mut verdict = [Verdict::default()];
+        let check = account.check(verb, 1).with_id(&id);
+        block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
+        account.store.keyspace().kept_until(&known).expect("a record").get()
+    };
+    assert_eq!(ask(START, Verb::Charge, Purpose::Once, 20_000), START + 20_000_000);
+    assert_eq!(ask(START + 7, Verb::RENEW, Purpose::Renew, 0), START + 7 + 20_000_000);
+    assert_eq!(ask(START + 9, Verb::RENEW, Purpose::Renew, 5_000), START + 9 + 20_000_000);
+    assert_eq!(ask(START + 11, Verb::SETTLE, Purpose::Settle, 0), START + 9 + 20_000_000);
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::MemoryStore;
 use crate::kernel::{Charged, Verb, Verdict};
 use crate::request::{Purpose, RequestId};
-use crate::store::{Check, ImmediateStore, StoreError};
+use crate::store::{Check, ImmediateStore, StoreError, remembered_for};
 use crate::sync::{Mutex, lock};
 use crate::time::Micros;
 
@@ -84,7 +84,8 @@ impl Answer {
     fn new(checks: &[Check<'_>], verdicts: &[Verdict], at: Micros, lasts: Micros) -> Answer {
         let subjects = checks.iter().map(Check::subject).collect();
         let charged = |(check, verdict): (&Check<'_>, &Verdict)| match check.verb() {
-            Verb::Charge => Charged { at: at.saturating_add(verdict.ahead), cost: check.cost() },
+            // What no state was charged cannot be given back.
+            Verb::Charge if !verdict.degraded => Charged { at: at.saturating_add(verdict.ahead), cost: check.cost() },
             _ => Charged::default(),
         };
         let charged = checks.iter().zip(verdicts).map(charged).collect();
@@ -203,8 +204,7 @@ impl MemoryStore {
         }
         let at = self.decide_now(&anonymous, verdicts)?;
         if !is_refused(checks, verdicts) {
-            let ids_for = Micros::from_duration(self.ids_for);
-            let lasts = if id.lasts_ms == 0 { ids_for } else { Micros::new(1_000 * u64::from(id.lasts_ms)) };
+            let lasts = Micros::from_duration(remembered_for(id, checks, self.ids_for));
             let owner = self.seeds.fingerprint(OWNERS, owner_of(check));
             let answer = Answer::new(checks, verdicts, at, lasts);
             shard.add(fingerprint, Answer { owner, payload: id.payload, ..answer });
@@ -225,7 +225,7 @@ impl MemoryStore {
             return Ok(settled.at);
         }
         let corrections: Vec<Check<'_>> = checks.iter().map(|check| answer.correction(check)).collect();
-        let at = self.decide_now(&corrections, verdicts)?;
+        let at = self.decide_together(&corrections, verdicts, None)?;
         if is_refused(&corrections, verdicts) {
             return Ok(at);
         }

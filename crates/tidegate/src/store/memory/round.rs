@@ -12,7 +12,7 @@ use super::migration::{self, has_former};
 use super::overflow::{AllShared, Shared, SharedState};
 use super::shelf::Held;
 use super::turn::{Seat, Turn};
-use crate::kernel::{self, Admission, Kernel, Verdict};
+use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
 use crate::store::{Check, StoreError};
 use crate::time::Micros;
 
@@ -26,9 +26,14 @@ impl MemoryStore {
         at: Option<Micros>,
     ) -> Result<Micros, StoreError> {
         let mut turns = self.turns(checks)?;
-        let now = at.unwrap_or_else(|| self.clock.now());
+        let mut now = at.unwrap_or_else(|| self.clock.now());
         self.add_former(checks, &mut turns, now);
         let mut round = Round { store: self, shared: None, held: self.hold(&turns), turns };
+        // A bucket counts what has drained since a charge. By a reading from before another charge, which
+        // was faster, it would be too little.
+        if at.is_none() && checks.iter().any(|check| matches!(check.verb(), Verb::Settle(_))) {
+            now = self.clock.now();
+        }
         let Round { shared, held, turns, .. } = &mut round;
         self.seat_all(held, turns, now);
         *shared = self.lock_shared(turns, now);

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::kernel::Verb;
 use crate::kernel::{Kernel, Log, LogState, Reading};
 use crate::limit::Limit;
 use crate::name::Name;
