@@ -160,7 +160,7 @@ impl Bucket {
 
     /// The level at `tick`, debt included; the ceiling if it is above that
     /// because the clock went back.
-    pub(super) fn level_with_debt(&self, state: &BucketState, tick: u64) -> u64 {
+    pub(in crate::kernel) fn level_with_debt(&self, state: &BucketState, tick: u64) -> u64 {
         let ahead = state.at.saturating_sub(tick);
         if state.at < tick {
             0

@@ -1,6 +1,7 @@
 //! Tests: what each kernel gives back of a charge, and when one is renewed.
 
-use super::*;
+use crate::kernel::{self, *};
+use crate::time::Micros;
 
 const NOW: u64 = 1_700_000_000_000_000;
 const SECOND: u64 = 1_000_000;
@@ -149,7 +150,7 @@ fn what_is_settled_is_reported_or_given_back_and_what_is_renewed_counts_from_now
     let (kernel, before) = log(&[(-7, 2), (-5, 3)]);
     let decide = |verb: Verb, cost: u64| {
         let mut state = before.clone();
-        let (verdict, changed) = super::decide(&kernel, &mut state, at(0), verb, cost);
+        let (verdict, changed) = kernel::decide(&kernel, &mut state, at(0), verb, cost);
         (verdict.allowed, verdict.remaining, changed, state)
     };
     let same = |entries: &[(i64, u64)], remaining, changed| (true, remaining, changed, log(entries).1);
@@ -159,10 +160,10 @@ fn what_is_settled_is_reported_or_given_back_and_what_is_renewed_counts_from_now
     assert_eq!(decide(Verb::Renew(charged(-5, 3)), 0), same(&[(-7, 2), (0, 3)], 4, true));
     assert_eq!(decide(Verb::Renew(charged(-5, 0)), 0), same(&[(-7, 2), (-5, 3)], 4, false));
     assert_eq!(decide(Verb::Renew(charged(-5, 4)), 0), (false, 4, false, before.clone()));
-    let beyond = super::decide(&kernel, &mut before.clone(), at(0), Verb::Settle(charged(-5, 3)), 9).0;
+    let beyond = kernel::decide(&kernel, &mut before.clone(), at(0), Verb::Settle(charged(-5, 3)), 9).0;
     assert_eq!((beyond.allowed, beyond.remaining, beyond.unrecorded), (true, 0, 2));
     // A clock that is behind charges at the state's own time.
-    let ahead = |verb: Verb, cost: u64| super::decide(&kernel, &mut before.clone(), at(-9), verb, cost).0.ahead.get();
+    let ahead = |verb: Verb, cost: u64| kernel::decide(&kernel, &mut before.clone(), at(-9), verb, cost).0.ahead.get();
     let verbs = [Verb::Charge, Verb::Renew(charged(-7, 2)), Verb::Report, Verb::Peek, Verb::Refund];
     assert_eq!(verbs.map(|verb| ahead(verb, 1)), [4, 4, 0, 0, 0]);
     assert_eq!(ahead(Verb::Charge, 9), 0, "nothing was charged");
