@@ -44,6 +44,7 @@ const FILES: &[&str] = &[
     "limiter/fast.rs",
     "limiter/many.rs",
     "limiter/quick.rs",
+    "limiter/reserve.rs",
     "name.rs",
     "policy.rs",
     "policy/compile.rs",
@@ -60,8 +61,10 @@ const FILES: &[&str] = &[
     "policy/trie.rs",
     "policy/values.rs",
     "request.rs",
+    "request/amounts.rs",
     "request/attributes.rs",
     "request/key.rs",
+    "request/owned.rs",
     "request/text.rs",
     "store.rs",
     "store/encoded.rs",
@@ -111,6 +114,7 @@ const TESTS: &[&str] = &[
     "check_all",
     "attributes",
     "batches",
+    "reserve",
 ];
 const LONG_TESTS: &[&str] = &["key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
 /// Tests that take long among those that do not.

@@ -6,7 +6,6 @@ const TOLD: &str = "A shortcut: where there are no observers, nobody is told.";
 /// The quick way, where the general one would do.
 const GENERAL: &str = "A shortcut: the protocol decides the same; instructions are counted in verify/paths.";
 const ONE: &str = "A shortcut: one request asks each limit once, and its cost was checked when it was resolved.";
-const ALONE: &str = "A shortcut: the limits of one request are checks of their own by either way.";
 /// How many digits a number has.
 const ESTIMATE: &str = "The estimate is the number of digits or one less, and the comparison after it tells which.";
 /// From which number tickets go up, and by how much.
@@ -150,20 +149,6 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "limiter/ask.rs",
-        function: "Round::ask",
-        from: "let is_alone = self.asked.len() == 1;",
-        to: &["let is_alone = self.asked.len() == 0;"],
-        why: ALONE,
-    },
-    Survivor {
-        file: "limiter/ask.rs",
-        function: "Round::ask",
-        from: "if is_alone { next } else { *known.entry((applied.meter.identity(), &applied.key)).or_insert(next) };",
-        to: &["if false { next } else { *known.entry((applied.meter.identity(), &applied.key)).or_insert(next) };"],
-        why: ALONE,
-    },
-    Survivor {
-        file: "limiter/ask.rs",
         function: "Round::give_back",
         from: "if !refunds.is_empty() {",
         to: &["if true {"],
@@ -172,9 +157,9 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "limiter/ask.rs",
         function: "id_of",
-        from: "Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)? })",
+        from: "let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)?;",
         to: &[
-            "Some(RequestId { text, payload: asked.iter().map(payload).reduce(|all, one| all.rotate_left(2) ^ one)? })",
+            "let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(2) ^ one)?;",
         ],
         why: "Any rotation does that makes another number of another order.",
     },
