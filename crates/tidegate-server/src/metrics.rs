@@ -78,6 +78,7 @@ pub struct Metrics {
     repeated: Family<ByRule, Counter>,
     reported: Family<ByRule, Counter>,
     unrecorded: Family<ByRule, Counter>,
+    settled: Family<ByRule, Counter>,
     rules: RwLock<HashMap<Name, Arc<RuleCounters>>>,
     missing: Family<ByRule, Counter>,
     errors: Family<ByReason, Counter>,
@@ -98,6 +99,7 @@ pub struct RuleCounters {
     repeated: Counter,
     reported: Counter,
     unrecorded: Counter,
+    settled: Counter,
     shadow_allowed: Counter,
     shadow_refused: Counter,
     missing: Counter,
@@ -183,6 +185,7 @@ impl Default for Metrics {
         let repeated = register(to, "repeated_decisions", "Requests that were answered before, by their ids");
         let reported = register(to, "reported_units", "Units that were reported after they were spent");
         let unrecorded = register(to, "unrecorded_units", "Reported units beyond the bound of debt, not recorded");
+        let settled = register(to, "settlements", "Reservations that were settled or released");
         let missing = register(to, "missing_attributes", "Requests that lacked a key attribute of the rule");
         let errors = register(to, "errors", "Requests without a decision, by reason");
         let latency: Family<ByProtocol, Histogram> =
@@ -222,6 +225,7 @@ impl Default for Metrics {
             repeated,
             reported,
             unrecorded,
+            settled,
             rules: RwLock::default(),
             missing,
             errors,
@@ -278,6 +282,7 @@ impl Metrics {
             repeated: self.repeated.get_or_create_owned(&by_rule()),
             reported: self.reported.get_or_create_owned(&by_rule()),
             unrecorded: self.unrecorded.get_or_create_owned(&by_rule()),
+            settled: self.settled.get_or_create_owned(&by_rule()),
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
             missing: self.missing.get_or_create_owned(&by_rule()),
@@ -406,7 +411,7 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn observe(&self, event: &Event<'_>) {
-        if !matches!(event.verb, Verb::Charge | Verb::Report) {
+        if !matches!(event.verb, Verb::Charge | Verb::Report | Verb::Settle(_)) {
             return;
         }
         let counters = self.rule(event.decision.rule());
@@ -418,6 +423,11 @@ impl Observer for Metrics {
             if !event.shadow {
                 counters.reported(event.cost, event.decision.unrecorded());
             }
+            return;
+        }
+        if let Verb::Settle(_) = event.verb {
+            counters.settled.inc();
+            counters.reported(0, event.decision.unrecorded());
             return;
         }
         match (event.shadow, event.decision.is_allowed()) {

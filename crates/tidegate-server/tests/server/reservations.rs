@@ -9,7 +9,7 @@ use tidegate_redis::{RedisStore, Servers};
 use tidegate_server::{AnyStore, Server, Settings};
 use tidegate_testkit::servers::{self, GUARD, Reply};
 
-use crate::client::{Connection, post};
+use crate::client::{Connection, curl, post};
 use crate::running::{Folder, Running};
 use crate::same_as_library::{settings, store};
 
@@ -336,6 +336,10 @@ fn a_batch_of_reservations_is_answered_each_for_itself() {
     assert_eq!(post(&server.url("/v1/reserve"), mixed).status, 400);
     let peeked = post(&server.url("/v1/peek"), r#"{"key": "bob", "limit": "in-flight 2 for 60s"}"#);
     assert_eq!(peeked.json()["remaining"], 2, "nothing was decided");
+    let metrics = curl(&[&server.url("/metrics")]).body;
+    // The second settlement of the first is a repetition.
+    assert!(metrics.contains("tidegate_settlements_total{rule=\"inline\"} 2\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_repeated_decisions_total{rule=\"inline\"} 2\n"), "{metrics}");
 }
 
 #[test]
