@@ -150,8 +150,8 @@ pub(super) fn a_renewal_lasts_as_long_as_the_reservation() {
         block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
         account.store.keyspace().kept_until(&known).expect("a record").get()
     };
-    assert_eq!(ask(START, Verb::Charge, Purpose::Once, 20_000), START + 20_000_000);
-    assert_eq!(ask(START + 7, Verb::RENEW, Purpose::Renew, 0), START + 7 + 20_000_000);
-    assert_eq!(ask(START + 9, Verb::RENEW, Purpose::Renew, 5_000), START + 9 + 20_000_000);
-    assert_eq!(ask(START + 11, Verb::SETTLE, Purpose::Settle, 0), START + 9 + 20_000_000);
+    assert_eq!(ask(START, Verb::Charge, Purpose::Once, 90_000), START + 90_000_000);
+    assert_eq!(ask(START + 7, Verb::RENEW, Purpose::Renew, 0), START + 7 + 90_000_000);
+    assert_eq!(ask(START + 9, Verb::RENEW, Purpose::Renew, 5_000), START + 9 + 90_000_000);
+    assert_eq!(ask(START + 11, Verb::SETTLE, Purpose::Settle, 0), START + 9 + 90_000_000);
 }
