@@ -6,14 +6,15 @@ local slice = since and #KEYS - 1 or #KEYS
 local plans = slice > 1 and {}
 local passes, state -- what a kernel says,
 local write, value, lasts -- and what it wants written if all pass
-local moment -- when a charge counts as made, if that is not now
+--[[long]] local moment -- when a charge counts as made, if that is not now
 --[[long]] local withhold -- or if not
 --[[long]] local noted = {}
 
 for index = 1, slice do
   local key, spec = KEYS[index], ARGV[index]
   local kind, verb, cost, n2, n3, n4, n5 = unpack_numbers('<BBddddd', spec)
-  write, value, lasts, moment = nil, nil, nil, nil
+  write, value, lasts = nil, nil, nil
+--[[long]] moment = nil
   local undone, kept
   if verb == UNDO then
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)

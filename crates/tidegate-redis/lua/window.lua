@@ -90,7 +90,7 @@
       current, previous = current - from_current, previous - from_previous
     end
     if moves and passes then
-      moment = start * size
+--[[long]] moment = start * size
       if current == 0 and previous == 0 then
         write, value = 'DEL', nil
       else

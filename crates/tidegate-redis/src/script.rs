@@ -75,10 +75,14 @@ pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
         Length::Long => ("--[[long]]", "--[[short]]", &[once, log, custom][..]),
     };
     let mut text = String::new();
-    for line in [&[head], more, &[slice]].concat().into_iter().flat_map(str::lines) {
+    let lines = [&[head], more, &[slice]].concat().into_iter().flat_map(str::lines);
+    let lines = lines.flat_map(|line| match line.trim_start() {
+        "--[[bucket]]" => bucket.lines(),
+        "--[[window]]" => window.lines(),
+        _ => line.lines(),
+    });
+    for line in lines {
         match line.trim_start() {
-            "--[[bucket]]" => text.push_str(bucket),
-            "--[[window]]" => text.push_str(window),
             marked if marked.starts_with(other) => {}
             marked => text.extend([marked.strip_prefix(own).unwrap_or(line), "\n"]),
         }
