@@ -30,7 +30,7 @@ impl Once {
     pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
         let check = checks.first()?;
         let id = check.id()?;
-        // The same in every process, and nobody else's choice.
+        // The same in every process, and no caller's choice.
         let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.subject();
         let limits = checks.iter().fold(0, mix);
         let known_for = remembered_for(id, checks, known_for);

@@ -122,13 +122,17 @@ pub fn a_reservation_made_by_a_clock_that_went_back_is_settled<S: Store>(make: &
         // Just after an edge, and then before it.
         let edge = START - START % period + 20 * period;
         bench.set(edge + 1);
-        account.charge(1);
+        let alone = bench.account_of(other.meter.clone(), ("bob", "other"));
+        [&account, &other, &alone].into_iter().for_each(|account| assert!(account.charge(1).allowed, "{limit}"));
         bench.set(edge - 1);
         let before = account.peek(1);
         let both = [&account, &other].map(|account| account.check(Verb::Charge, 1).with_id(&ID));
         assert!(bench.decide(&both).iter().all(|verdict| verdict.allowed), "{limit}");
+        // The other one's charge counts by the clock, as it does alone.
+        reserve(&alone, 1, &ID);
         bench.set(edge + 2);
-        settle(&account, 0, &SETTLE);
+        let both = [&account, &other].map(|account| account.check(Verb::SETTLE, 0).with_id(&SETTLE));
+        assert_eq!(bench.decide(&both)[1], settle(&alone, 0, &SETTLE), "{limit}");
         bench.set(edge - 1);
         let after = account.peek(1);
         assert_eq!(after.remaining, before.remaining, "{limit}");
