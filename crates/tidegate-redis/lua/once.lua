@@ -8,8 +8,9 @@
 --
 -- What is remembered is the argument's first part, a space, the reply, and after a | for
 -- how many milliseconds, and what each state was charged: state:cost:time. A request that
--- is remembered gets its reply again, after an = and its limits. To settle (purpose 1) or renew (2) is to correct those
--- charges; what was settled has the answer to that in their place, after an =.
+-- is remembered gets its reply again, after an = and its limits. To settle (purpose 1) or
+-- renew (2) is to correct those charges; what was settled has the answer to that in their
+-- place, after an =.
 local once, stands_for, reserved
 local states, charges = {}, {}
 if known_for > 0 then

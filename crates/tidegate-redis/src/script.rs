@@ -20,7 +20,6 @@ use crate::state::{Form, numbers, read_bucket, read_window};
 
 pub use once::Once;
 pub(crate) use once::charges;
-use once::is_correction;
 use sent::{Note, Sent};
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
@@ -424,7 +423,7 @@ impl Reply {
                 let allowed = answer.passes;
                 Verdict { allowed, remaining, reset_after, delay, unrecorded, ahead, ..Verdict::default() }
             }),
-            (None, Task::Decide { check, limit, verb }) if is_correction(check) => {
+            (None, Task::Decide { check, limit, verb }) if check.is_correction() => {
                 self.corrected(answer, check, *limit, *verb)
             }
             (None, Task::Decide { check, limit, verb }) => {

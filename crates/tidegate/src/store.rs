@@ -34,7 +34,7 @@ pub(crate) use migration::{give_back, take_over};
 use crate::blocking;
 use crate::decision::Decision;
 use crate::fnv::Fnv;
-use crate::kernel::{Verb, Verdict};
+use crate::kernel::{Charged, Verb, Verdict};
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
@@ -165,6 +165,24 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn without_id(&self) -> Check<'a> {
         Check { id: None, ..*self }
+    }
+
+    /// Whether this is part of the correction of what was charged under its id.
+    #[must_use]
+    pub fn is_correction(&self) -> bool {
+        self.id.is_some_and(|id| id.purpose != Purpose::Once)
+    }
+
+    /// The check that corrects the charge of its state, or of a limit that its own replaced; if
+    /// there is none, and for a check that corrects nothing, one that only says how things stand.
+    #[must_use]
+    pub fn correcting(&self, charge_of: impl Fn(u64) -> Option<Charged>) -> Check<'a> {
+        let verb = match (self.verb, self.subjects().find_map(charge_of)) {
+            (Verb::Settle(_), Some(charged)) => Verb::Settle(charged),
+            (Verb::Renew(_), Some(charged)) => Verb::Renew(charged),
+            _ => return Check { verb: Verb::SETTLE, cost: 0, id: None, ..*self },
+        };
+        Check { verb, id: None, ..*self }
     }
 
     /// The same limit and key, asked for something else.

@@ -245,6 +245,12 @@ fn a_reservation_that_is_cancelled_on_its_way_gives_its_permit_back() {
         assert_eq!(left(), Some(0));
     }
     assert_eq!(left(), Some(1));
+    {
+        let mut waiting = pin!(limiter.acquire_reservation("alice", MINUTE));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(left(), Some(0));
+    }
+    assert_eq!(left(), Some(1));
 }
 
 #[test]
@@ -335,13 +341,14 @@ fn what_was_let_through_for_lack_of_room_is_not_given_back() {
     let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
     let store = MemoryStore::builder().max_keys(1).overflow(Overflow::Allow).clock(clock.clone());
     let store = store.build().expect("valid settings");
-    let limiter = Limiter::with_store(Limit::fixed_window(5, MINUTE), store).expect("a valid policy");
+    let limiter = Limiter::with_store(Limit::per_hour(5), store).expect("a valid policy");
     let full = (0..100_u64).take_while(|key| !limiter.check(*key).expect("an answer").is_degraded()).count() as u64;
     let reserved = limiter.reserve(Request::new(full).cost(3)).expect("let through");
     assert!(reserved.decision().is_degraded());
-    limiter.reset(0_u64).expect("an answer");
+    (0..full).for_each(|key| drop(limiter.reset(key).expect("an answer")));
     clock.advance(Duration::from_micros(1));
     let charged = limiter.check(Request::new(full).cost(2)).expect("an answer");
+    assert!(!charged.is_degraded(), "now there is room");
     let left = limiter.peek(full).expect("an answer").remaining();
     let _ = reserved.release().expect("released");
     assert_eq!(limiter.peek(full).expect("an answer").remaining(), left, "{charged}");

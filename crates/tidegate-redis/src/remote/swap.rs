@@ -65,14 +65,8 @@ impl<'a> Member<'a> {
 
     /// The same, to correct what its limit, or one that it replaced, was charged.
     pub(super) fn correcting(&self, charges: &[(u64, Charged)]) -> Member<'a> {
-        let charge_of = |subject| charges.iter().find(|(charged, _)| *charged == subject);
-        let charged = self.check.subjects().find_map(charge_of);
-        let check = match (self.check.verb(), charged) {
-            (Verb::Settle(_), Some((_, charged))) => self.check.with_verb(Verb::Settle(*charged)),
-            (Verb::Renew(_), Some((_, charged))) => self.check.with_verb(Verb::Renew(*charged)),
-            _ => self.check.with_verb(Verb::Settle(Charged::default())).with_cost(0),
-        };
-        Member { check: check.without_id(), ..self.clone() }
+        let charge_of = |subject| charges.iter().find(|(charged, _)| *charged == subject).map(|(_, charge)| *charge);
+        Member { check: self.check.correcting(charge_of), ..self.clone() }
     }
 
     /// What comes of a charge, or of a look, while a server may have forgotten

@@ -71,14 +71,9 @@ fn word(check: &Check<'_>) -> String {
     }
 }
 
-/// Whether a check is part of the correction of what was charged under its id.
-pub(super) fn is_correction(check: &Check<'_>) -> bool {
-    check.id().is_some_and(|id| id.purpose != Purpose::Once)
-}
-
 /// Whether the charge that a check corrects is for the script to find, under the id.
 pub(super) fn is_by_id(check: &Check<'_>) -> bool {
-    is_correction(check) && matches!(check.verb(), Verb::Settle(_) | Verb::Renew(_))
+    check.is_correction() && matches!(check.verb(), Verb::Settle(_) | Verb::Renew(_))
 }
 
 /// The charges that a request is remembered by: the limit of each, and the charge; none if

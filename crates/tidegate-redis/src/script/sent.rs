@@ -4,7 +4,7 @@ use tidegate::Micros;
 use tidegate::kernel::{Charged, Verb};
 use tidegate::store::Check;
 
-use super::once::{is_by_id, is_correction};
+use super::once::is_by_id;
 
 /// What the script is told of a verb: its letter, of how much, and a text.
 pub(super) struct Sent {
@@ -34,7 +34,7 @@ impl Sent {
         let (letter, cost, text) = match verb {
             Verb::Charge => (b'C', cost, Note::Cost),
             // Beside corrections, it only says how things stand.
-            Verb::Peek if is_correction(check) => (b'U', 0, Note::None),
+            Verb::Peek if check.is_correction() => (b'U', 0, Note::None),
             Verb::Peek => (b'P', cost, Note::Cost),
             Verb::Refund => (b'R', cost, Note::Cost),
             Verb::Reset => (b'X', cost, Note::Cost),

@@ -15,9 +15,6 @@ use crate::tally::Spent;
 struct Reserved<S: Store> {
     limiter: Limiter<S>,
     reservation: Reservation<S>,
-    gate: Arc<Gate>,
-    question: Arc<Kept>,
-    lasts: Duration,
     renew_every: Micros,
     renewed_at: Micros,
 }
@@ -57,9 +54,7 @@ pub(super) async fn reserve<S: Store>(
     }
     let renewed_at = limiter.store().clock().now();
     let renew_every = Micros::from_duration(shortest / RENEWALS);
-    let question = Arc::clone(&kept);
-    let gate = Arc::clone(&gate);
-    admission.hold = Some(Box::new(Reserved { limiter, reservation, gate, question, lasts, renew_every, renewed_at }));
+    admission.hold = Some(Box::new(Reserved { limiter, reservation, renew_every, renewed_at }));
     Ok(admission)
 }
 
@@ -77,14 +72,7 @@ impl<S: Store> Hold for Reserved<S> {
             return;
         }
         self.renewed_at = now;
-        let (limiter, gate, question) = (self.limiter.clone(), Arc::clone(&self.gate), Arc::clone(&self.question));
-        let (id, lasts) = (self.reservation.id().to_owned(), self.lasts);
-        let task = async move {
-            let (question, mut text) = (question.question(), Text::default());
-            let request = question.request(&gate.settings, &mut text).lasts(lasts).id(&id);
-            // A permit that has expired meanwhile is not taken again: the response is on its way.
-            drop(limiter.renew_async(request).await);
-        };
-        self.limiter.store().in_background(Box::pin(task));
+        // A permit that has expired meanwhile is not taken again: the response is on its way.
+        self.reservation.renew_in_background();
     }
 }

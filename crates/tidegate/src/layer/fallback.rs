@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::kernel::{Verb, Verdict};
 use crate::store::memory::MemoryStore;
-use crate::store::{Check, FailureMode, Former, ImmediateStore, Meter, Purpose, Store, StoreError};
+use crate::store::{Check, FailureMode, Former, ImmediateStore, Meter, Store, StoreError};
 use crate::time::{Clock, Micros};
 
 /// A store that is answered for when it fails.
@@ -77,7 +77,7 @@ impl<S> Fallback<S> {
     ) -> Result<Micros, StoreError> {
         let is_askable = |check: &Check<'_>| matches!(check.verb(), Verb::Charge | Verb::Peek);
         // What was charged in the store is corrected there, or not at all.
-        let is_correction = checks.iter().any(|check| check.id().is_some_and(|id| id.purpose != Purpose::Once));
+        let is_correction = checks.iter().any(Check::is_correction);
         let modes: Option<Vec<FailureMode>> =
             checks.iter().map(|check| check.meter().failure_mode().or(self.mode)).collect();
         let modes = match (modes, &error) {

@@ -68,8 +68,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`reserve`](Limiter::reserve).
     pub async fn reserve_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
-        // It is open from the first: where this future is dropped, it may be made all the same.
-        let mut reservation = self.reservation(OwnedRequest::new(request.into(), new_id), Decision::unlimited());
+        let mut reservation = self.reservation(request.into());
         let decided = self.ask(Verb::Charge, &reservation.request.lent()).await;
         reservation.is_open = decided.as_ref().is_ok_and(Decision::is_allowed);
         let decision = decided?;
@@ -89,13 +88,18 @@ impl<S: Store> Limiter<S> {
         request: impl Into<Request<'a>>,
         timeout: Duration,
     ) -> Result<Reservation<S>, AcquireError> {
-        let request = OwnedRequest::new(request.into(), new_id);
-        let decision = self.acquire(request.lent(), timeout).await?;
-        Ok(self.reservation(request, decision))
+        let mut reservation = self.reservation(request.into());
+        let acquired = self.acquire(reservation.request.lent(), timeout).await;
+        reservation.is_open = acquired.is_ok();
+        reservation.decision = acquired?;
+        Ok(reservation)
     }
 
-    fn reservation(&self, request: OwnedRequest, decision: Decision) -> Reservation<S> {
-        Reservation { limiter: self.clone(), request: Arc::new(request), decision, is_open: true }
+    /// One that is open from the first: where the future that makes it is dropped, it may be
+    /// made all the same.
+    fn reservation(&self, request: Request<'_>) -> Reservation<S> {
+        let request = Arc::new(OwnedRequest::new(request, new_id));
+        Reservation { limiter: self.clone(), request, decision: Decision::unlimited(), is_open: true }
     }
 
     /// [`settle`](Limiter::settle) on any store.
@@ -215,6 +219,13 @@ impl<S: Store> Reservation<S> {
     /// As [`Limiter::settle`].
     pub async fn renew_async(&self) -> Result<Decision, CheckError> {
         self.limiter.renew_async(self.request.lent()).await
+    }
+
+    /// [`renew_async`](Reservation::renew_async) that no caller waits for.
+    pub fn renew_in_background(&self) {
+        let (limiter, request) = (self.limiter.clone(), Arc::clone(&self.request));
+        let task = async move { drop(limiter.renew_async(request.lent()).await) };
+        self.limiter.inner.store.in_background(Box::pin(task));
     }
 
     /// Leaves it open, for another process to settle by its [id](Reservation::id).

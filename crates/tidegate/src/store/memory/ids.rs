@@ -93,20 +93,9 @@ impl Answer {
         Answer { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }
     }
 
-    /// Which of the charges is that of a check: of its own limit, or of one that it replaced.
-    fn place_of(&self, check: &Check<'_>) -> Option<usize> {
-        check.subjects().find_map(|subject| self.subjects.iter().position(|known| *known == subject))
-    }
-
-    /// The check that corrects what was charged; if nothing was, one that changes nothing.
-    fn correction<'a>(&self, check: &Check<'a>) -> Check<'a> {
-        let charged = self.place_of(check).map(|place| self.charged[place]);
-        let verb = match (check.verb(), charged) {
-            (Verb::Settle(_), Some(charged)) => Verb::Settle(charged),
-            (Verb::Renew(_), Some(charged)) => Verb::Renew(charged),
-            _ => return check.without_id().with_verb(Verb::Settle(Charged::default())).with_cost(0),
-        };
-        check.without_id().with_verb(verb)
+    /// Which of the charges is that of a state.
+    fn place_of(&self, subject: u64) -> Option<usize> {
+        self.subjects.iter().position(|known| *known == subject)
     }
 }
 
@@ -224,7 +213,8 @@ impl MemoryStore {
             settled.repeat(checks, verdicts);
             return Ok(settled.at);
         }
-        let corrections: Vec<Check<'_>> = checks.iter().map(|check| answer.correction(check)).collect();
+        let charge_of = |subject| answer.place_of(subject).map(|place| answer.charged[place]);
+        let corrections: Vec<Check<'_>> = checks.iter().map(|check| check.correcting(charge_of)).collect();
         let at = self.decide_together(&corrections, verdicts, None)?;
         if is_refused(&corrections, verdicts) {
             return Ok(at);
@@ -235,7 +225,8 @@ impl MemoryStore {
         }
         answer.until = answer.until.max(at.saturating_add(answer.lasts));
         for (correction, verdict) in corrections.iter().zip(&*verdicts) {
-            if let (Verb::Renew(_), Some(place)) = (correction.verb(), answer.place_of(correction)) {
+            let place = correction.subjects().find_map(|subject| answer.place_of(subject));
+            if let (Verb::Renew(_), Some(place)) = (correction.verb(), place) {
                 answer.charged[place].at = at.saturating_add(verdict.ahead);
             }
         }
