@@ -17,6 +17,9 @@ pub(crate) type Failure = String;
 /// The guard against commands that hang. The longest, the build, takes a tenth of it on two idle cores.
 const GUARD: Duration = Duration::from_secs(80 * 60);
 
+/// The same for a job of CI, of which the longest takes 6 minutes: it must fail by name before CI runs out of time.
+const GUARD_OF_A_JOB: Duration = Duration::from_secs(40 * 60);
+
 /// Between two looks at a command that runs.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
@@ -98,10 +101,9 @@ impl Step {
         let began = Instant::now();
         let log = LOG.with_borrow(|log| log.as_ref().map(File::try_clone).transpose());
         let start = |command: &mut Command| {
-            if let Some(log) = log? {
-                command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-            }
-            wait(command.spawn()?)
+            let Some(log) = log? else { return wait(command.spawn()?, GUARD) };
+            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+            wait(command.spawn()?, GUARD_OF_A_JOB)
         };
         let status = start(&mut self.command).map_err(|error| format!("could not run `{}`: {error}", self.shown))?;
         say(&format!("  {} s", began.elapsed().as_secs()));
@@ -126,16 +128,16 @@ impl Step {
     }
 }
 
-fn wait(mut child: Child) -> io::Result<ExitStatus> {
+fn wait(mut child: Child, guard: Duration) -> io::Result<ExitStatus> {
     let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if began.elapsed() > GUARD {
+        if began.elapsed() > guard {
             child.kill()?;
             child.wait()?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it still ran after {} s", GUARD.as_secs())));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("it still ran after {} s", guard.as_secs())));
         }
         thread::sleep(BETWEEN_LOOKS);
     }
