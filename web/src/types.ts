@@ -11,6 +11,7 @@ export interface Picture {
   policy: PolicyPicture;
   rules: RulePicture[];
   latency: LatencyPicture[];
+  reservations: ReservationsPicture;
   top_refused: TopRefused[];
   recent_refusals: RefusalPicture[];
 }
@@ -48,6 +49,8 @@ export interface RulePicture {
   shadow_allowed: number;
   shadow_refused: number;
   missing: number;
+  reported: number;
+  unrecorded: number;
 }
 
 export interface LatencyPicture {
@@ -59,6 +62,21 @@ export interface LatencyPicture {
 export interface LatencyBucket {
   within_us: number | null;
   count: number;
+}
+
+export interface ReservationsPicture {
+  open: number;
+  expired: number;
+  oldest: HeldPicture[];
+}
+
+export interface HeldPicture {
+  id: string;
+  rule: string;
+  key: string;
+  cost: number;
+  since_us: number;
+  expires_us: number;
 }
 
 export interface TopRefused {

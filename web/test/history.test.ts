@@ -19,6 +19,8 @@ const rule = (name: string, allowed: number, refused: number): RulePicture => ({
   shadow_allowed: name === "shadow" ? allowed : 0,
   shadow_refused: name === "shadow" ? refused : 0,
   missing: 0,
+  reported: 0,
+  unrecorded: 0,
 });
 
 const picture = (seconds: number, rules: RulePicture[], took = latency(0, 0, 0)): Picture =>

@@ -63,6 +63,7 @@ impl Call {
             }
             Call::Check | Call::Peek | Call::Report | Call::Refund | Call::Reset | Call::Reserve | Call::Renew => {
                 let request = request.cost(cost.unwrap_or(1));
+                let request = if self == Call::Reserve { request.reserves() } else { request };
                 amounts.fold(request, |request, (unit, amount)| request.amount(unit, amount))
             }
         }

@@ -28,6 +28,7 @@ mod address;
 mod call;
 mod causes;
 mod digest;
+mod held;
 mod json;
 mod peer;
 mod protocol;

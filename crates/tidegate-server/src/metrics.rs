@@ -20,7 +20,8 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Metric, Registry};
 use serde::{Deserialize, Serialize};
 use tidegate::kernel::Verb;
-use tidegate::{CheckError, Event, Name, Observer};
+use tidegate::store::Store;
+use tidegate::{CheckError, Event, Name, Observer, ReservationStep};
 use tidegate_redis::RedisStore;
 use tracing::warn;
 
@@ -29,6 +30,7 @@ pub(crate) use self::histogram::Reading;
 pub(crate) use self::scrape::Format;
 use self::scrape::Renderings;
 use crate::budget::reason;
+use crate::held::Reservations;
 use crate::inline_store::InlineStore;
 use crate::protocol::Protocol;
 use crate::store::{AnyStore, KeyCount};
@@ -47,6 +49,11 @@ struct ByRule {
 struct ByOutcome {
     rule: String,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStep {
+    step: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -72,13 +79,15 @@ pub struct Metrics {
     renderings: Renderings,
     /// How many keys the memory store has.
     pub(crate) keys: Arc<KeyCount>,
+    /// The reservations that are open.
+    pub(crate) held: Arc<Reservations>,
     decisions: Family<ByOutcome, Counter>,
     shadow_decisions: Family<ByOutcome, Counter>,
     degraded: Family<ByRule, Counter>,
     repeated: Family<ByRule, Counter>,
     reported: Family<ByRule, Counter>,
     unrecorded: Family<ByRule, Counter>,
-    settled: Family<ByRule, Counter>,
+    steps: Family<ByStep, Counter>,
     rules: RwLock<HashMap<Name, Arc<RuleCounters>>>,
     missing: Family<ByRule, Counter>,
     errors: Family<ByReason, Counter>,
@@ -99,7 +108,6 @@ pub struct RuleCounters {
     repeated: Counter,
     reported: Counter,
     unrecorded: Counter,
-    settled: Counter,
     shadow_allowed: Counter,
     shadow_refused: Counter,
     missing: Counter,
@@ -115,6 +123,9 @@ pub(crate) struct RuleCounts {
     pub(crate) shadow_refused: u64,
     /// Requests that lacked a key attribute of the rule.
     pub(crate) missing: u64,
+    /// Units that were reported after they were spent, and those beyond the bound of debt.
+    pub(crate) reported: u64,
+    pub(crate) unrecorded: u64,
 }
 
 impl RuleCounters {
@@ -126,6 +137,8 @@ impl RuleCounters {
             shadow_allowed: self.shadow_allowed.get(),
             shadow_refused: self.shadow_refused.get(),
             missing: self.missing.get(),
+            reported: self.reported.get(),
+            unrecorded: self.unrecorded.get(),
         }
     }
 
@@ -185,7 +198,7 @@ impl Default for Metrics {
         let repeated = register(to, "repeated_decisions", "Requests that were answered before, by their ids");
         let reported = register(to, "reported_units", "Units that were reported after they were spent");
         let unrecorded = register(to, "unrecorded_units", "Reported units beyond the bound of debt, not recorded");
-        let settled = register(to, "settlements", "Reservations that were settled or released");
+        let steps = register(to, "reservations", "Reservations that were made, renewed, settled and released");
         let missing = register(to, "missing_attributes", "Requests that lacked a key attribute of the rule");
         let errors = register(to, "errors", "Requests without a decision, by reason");
         let latency: Family<ByProtocol, Histogram> =
@@ -219,13 +232,14 @@ impl Default for Metrics {
             registry,
             renderings: Renderings::default(),
             keys: Arc::default(),
+            held: Arc::default(),
             decisions,
             shadow_decisions,
             degraded,
             repeated,
             reported,
             unrecorded,
-            settled,
+            steps,
             rules: RwLock::default(),
             missing,
             errors,
@@ -256,8 +270,9 @@ impl Metrics {
     pub(crate) fn new(store: AnyStore, inline: InlineStore, audit_lost: Counter) -> Metrics {
         let mut metrics = Metrics::default();
         metrics.registry.register("audit_lines_lost", "Lines that are not in the audit file", audit_lost);
-        let (keys, inline_keys) = (Arc::clone(&metrics.keys), KeyCount::default());
-        metrics.registry.register_collector(Box::new(StoreCollector { store, keys, inline, inline_keys }));
+        let (keys, held) = (Arc::clone(&metrics.keys), Arc::clone(&metrics.held));
+        let collector = StoreCollector { store, keys, held, inline, inline_keys: KeyCount::default() };
+        metrics.registry.register_collector(Box::new(collector));
         metrics
     }
 
@@ -282,7 +297,6 @@ impl Metrics {
             repeated: self.repeated.get_or_create_owned(&by_rule()),
             reported: self.reported.get_or_create_owned(&by_rule()),
             unrecorded: self.unrecorded.get_or_create_owned(&by_rule()),
-            settled: self.settled.get_or_create_owned(&by_rule()),
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
             missing: self.missing.get_or_create_owned(&by_rule()),
@@ -411,6 +425,13 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn observe(&self, event: &Event<'_>) {
+        if let Some(reservation) = event.reservation
+            && event.decision.is_allowed()
+            && !event.decision.is_repeated()
+        {
+            self.held.observe(event);
+            self.steps.get_or_create(&ByStep { step: step(reservation.step) }).inc();
+        }
         if !matches!(event.verb, Verb::Charge | Verb::Report | Verb::Settle(_)) {
             return;
         }
@@ -426,7 +447,6 @@ impl Observer for Metrics {
             return;
         }
         if let Verb::Settle(_) = event.verb {
-            counters.settled.inc();
             counters.reported(0, event.decision.unrecorded());
             return;
         }
@@ -449,10 +469,22 @@ impl Observer for Metrics {
     }
 }
 
+fn step(step: ReservationStep) -> &'static str {
+    match step {
+        ReservationStep::Reserve => "reserved",
+        ReservationStep::Renew => "renewed",
+        ReservationStep::Settle => "settled",
+        ReservationStep::Release => "released",
+        // The library may learn more of them.
+        _ => "other",
+    }
+}
+
 /// What the stores know, asked for at each scrape.
 struct StoreCollector {
     store: AnyStore,
     keys: Arc<KeyCount>,
+    held: Arc<Reservations>,
     inline: InlineStore,
     inline_keys: KeyCount,
 }
@@ -467,6 +499,10 @@ impl Collector for StoreCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let help = "Checks of inline limits that found no room for their key";
         counter(&mut encoder, "inline_overflows", help, self.inline.overflowed())?;
+        let held = self.held.seen(self.store.clock().now(), 0);
+        gauge(&mut encoder, "reservations_open", "Reservations of this server that are open", held.open)?;
+        let help = "Reservations of this server that ended unsettled";
+        counter(&mut encoder, "reservations_expired", help, held.expired)?;
         if let AnyStore::Memory(store) = &self.store {
             let help = "Checks that found no room for their key";
             counter(&mut encoder, "store_overflows", help, store.overflowed())?;

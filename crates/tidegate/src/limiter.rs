@@ -240,9 +240,14 @@ impl<S: Store> Limiter<S> {
                 Ok(applied) => match applied.check(Verb::Peek) {
                     Err(_) => applied.unsatisfiable(),
                     Ok(check) => {
-                        let mut verdicts = [Verdict::default()];
-                        inner.store.decide(&[check], &mut verdicts).await?;
-                        applied.answers(check.decision(verdicts[0]))
+                        let answer = self.answer(check).await?;
+                        // What costs nothing passes a limit of which nothing is left, and none that is in debt.
+                        let free = match answer.remaining() {
+                            Some(0) => Some(self.answer(check.with_cost(0)).await?),
+                            Some(_) | None => None,
+                        };
+                        let debt = free.filter(|free| !free.is_allowed()).map(|free| free.wait().to_duration());
+                        applied.answers(answer, debt)
                     }
                 },
             };
@@ -250,6 +255,13 @@ impl<S: Store> Limiter<S> {
         }
         let blocked_by = current.policy.resolve(&request).blocked_by;
         Ok(Explanation::new(blocked_by, rules))
+    }
+
+    /// What one limit says.
+    async fn answer(&self, check: Check<'_>) -> Result<Decision, CheckError> {
+        let mut verdicts = [Verdict::default()];
+        self.inner.store.decide(&[check], &mut verdicts).await?;
+        Ok(check.decision(verdicts[0]))
     }
 }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::decision::Decision;
 use crate::kernel::Verb;
 use crate::name::Name;
-use crate::request::Key;
+use crate::request::{Extent, Key, Request};
 use crate::time::Micros;
 
 /// Is told of every decision, after it is made and outside every lock.
@@ -46,6 +47,46 @@ pub struct Event<'a> {
     pub at: Micros,
     /// Whether the rule only watches: the request was decided without it.
     pub shadow: bool,
+    /// What became of a reservation by it.
+    pub reservation: Option<ReservationEvent<'a>>,
+}
+
+/// A step of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReservationEvent<'a> {
+    /// The id of its request.
+    pub id: &'a str,
+    /// What was done with it, if the decision is that it was.
+    pub step: ReservationStep,
+    /// For how long it [lasts](crate::Request::lasts); none if for as long as the store
+    /// remembers ids.
+    pub lasts: Option<Duration>,
+}
+
+/// What is done with a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum ReservationStep {
+    Reserve,
+    Renew,
+    Settle,
+    Release,
+}
+
+impl<'a> ReservationEvent<'a> {
+    pub(crate) fn of(verb: Verb, request: &'a Request<'_>) -> Option<ReservationEvent<'a>> {
+        let step = match (verb, request.extent) {
+            (Verb::Charge, Extent::Estimate) => ReservationStep::Reserve,
+            (Verb::Renew(_), _) => ReservationStep::Renew,
+            (Verb::Settle(_), Extent::Nothing) => ReservationStep::Release,
+            (Verb::Settle(_), _) => ReservationStep::Settle,
+            _ => return None,
+        };
+        let lasts = (request.lasts_ms > 0).then(|| Duration::from_millis(request.lasts_ms.into()));
+        Some(ReservationEvent { id: request.id?, step, lasts })
+    }
 }
 
 /// The observers of a limiter: usually none.

@@ -63,6 +63,8 @@ pub(crate) enum Extent {
     /// All.
     #[default]
     Whole,
+    /// All, as far as it can be told before: it is to be settled.
+    Estimate,
     /// What comes in addition to what was charged before.
     InAddition,
     /// Only what is named: the rest stays as it was charged.
@@ -183,6 +185,18 @@ impl<'a> Request<'a> {
 
     pub(crate) fn is_in_addition(&self) -> bool {
         self.extent == Extent::InAddition
+    }
+
+    /// The request, whose cost is an estimate that is to be settled:
+    /// [`Limiter::reserve`](crate::Limiter::reserve), for protocols that read the verb from a
+    /// wire. It is charged as any other under its [id](Request::id); observers are told that it
+    /// is a reservation.
+    #[must_use]
+    pub fn reserves(mut self) -> Request<'a> {
+        if self.extent == Extent::Whole {
+            self.extent = Extent::Estimate;
+        }
+        self
     }
 
     /// The reservation of this request, to be corrected to what it took:

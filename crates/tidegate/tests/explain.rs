@@ -180,3 +180,14 @@ fn a_rule_that_says_nothing_does_not_bind_whatever_it_is_called() {
         assert!(!explanation.contains("binds"), "{explanation}");
     }
 }
+
+#[test]
+fn what_was_reported_beyond_a_limit_is_told_as_debt() {
+    let limiter = limiter(Policy::new().limit("tokens", Limit::per_minute(60)));
+    assert!(limiter.allow(Request::new("alice").cost(60)));
+    let empty = explained(&limiter, Request::new("alice"));
+    assert!(empty.contains("refuses a cost of 1, again in 1s  <- binds"), "{empty}");
+    let _ = limiter.report(Request::new("alice").cost(30)).expect("it is never refused");
+    let in_debt = explained(&limiter, Request::new("alice"));
+    assert!(in_debt.contains("refuses a cost of 1, again in 31s; in debt, which is paid in 30s"), "{in_debt}");
+}

@@ -184,6 +184,9 @@ struct ExplainedRule {
     limit: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<Answer>,
+    /// How long it takes to pay what was reported beyond the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    debt_us: Option<u64>,
 }
 
 pub(super) fn explanation(explanation: &Explanation) -> Reply {
@@ -193,7 +196,7 @@ pub(super) fn explanation(explanation: &Explanation) -> Reply {
 
 fn explained(explanation: &RuleExplanation) -> ExplainedRule {
     let RuleExplanation { rule, say, shadow, binds, .. } = explanation;
-    let (mut key, mut cost, mut limit, mut answer) = (None, None, None, None);
+    let (mut key, mut cost, mut limit, mut answer, mut debt_us) = (None, None, None, None, None);
     let says = match say {
         Say::DoesNotMatch { .. } => "does-not-match",
         Say::NoKey { .. } => "no-key",
@@ -205,15 +208,25 @@ fn explained(explanation: &RuleExplanation) -> ExplainedRule {
             (cost, limit) = (Some(*asked), Some(words.clone()));
             "unsatisfiable"
         }
-        Say::Answers { key: whose, cost: asked, limit: words, answer: decision } => {
+        Say::Answers { key: whose, cost: asked, limit: words, answer: decision, debt } => {
             (key, cost, limit) = (Some(whose.clone()), Some(*asked), Some(words.clone()));
-            answer = Some(Answer::from(&**decision));
+            (answer, debt_us) = (Some(Answer::from(&**decision)), debt.map(micros));
             if decision.is_allowed() { "allows" } else { "refuses" }
         }
         // The library may learn to say more.
         _ => "other",
     };
-    ExplainedRule { rule: RuleName(rule.clone()), shadow: *shadow, binds: *binds, says, key, cost, limit, answer }
+    ExplainedRule {
+        rule: RuleName(rule.clone()),
+        shadow: *shadow,
+        binds: *binds,
+        says,
+        key,
+        cost,
+        limit,
+        answer,
+        debt_us,
+    }
 }
 
 #[cfg(test)]

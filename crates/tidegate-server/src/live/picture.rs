@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tidegate::store::Store;
-use tidegate::{KeyAttribute, Micros, Name, Policy, Request, Rule};
+use tidegate::{Key, KeyAttribute, Micros, Name, Policy, Request, Rule};
 use tidegate_redis::RedisStore;
 
 use crate::app::App;
+use crate::held::Held;
 use crate::inline::INLINE_RULE;
 use crate::json::{MAX_TEXT, micros};
 use crate::metrics::{Reading, RuleCounts};
@@ -16,7 +17,7 @@ use crate::policy::PolicyState;
 use crate::refused::{self, RecentRefusal};
 use crate::store::{AnyStore, Health};
 
-/// Keys in the list of those that are refused most.
+/// Keys in the list of those that are refused most, and reservations in the list of the oldest.
 const TOP: usize = 20;
 
 /// Everything that the dashboard shows. Times are microseconds; totals are
@@ -37,6 +38,7 @@ pub(crate) struct Picture {
     /// The rules of the policy in their order, then others that decided.
     pub(crate) rules: Vec<RulePicture>,
     pub(crate) latency: Vec<LatencyPicture>,
+    pub(crate) reservations: ReservationsPicture,
     pub(crate) top_refused: Vec<TopRefused>,
     /// The latest refusal of each key, the latest first.
     pub(crate) recent_refusals: Vec<RefusalPicture>,
@@ -105,6 +107,28 @@ pub(crate) struct LatencyBucket {
     pub(crate) count: u64,
 }
 
+/// The reservations of this server.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ReservationsPicture {
+    pub(crate) open: u64,
+    /// How many ended unsettled.
+    pub(crate) expired: u64,
+    /// Those that have been open for longest, the oldest first.
+    pub(crate) oldest: Vec<HeldPicture>,
+}
+
+/// A reservation that is open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HeldPicture {
+    pub(crate) id: String,
+    /// The rule that had least left for it, and the key that it counts by.
+    pub(crate) rule: String,
+    pub(crate) key: String,
+    pub(crate) cost: u64,
+    pub(crate) since_us: u64,
+    pub(crate) expires_us: u64,
+}
+
 /// A key that is refused often.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TopRefused {
@@ -154,9 +178,10 @@ impl Picture {
         let policy = app.limiter.policy();
         // Counting keys takes a while: the time and the totals are read after it, and together.
         let store = store(app);
+        let now = app.store().clock().now();
         Picture {
             version: env!("CARGO_PKG_VERSION").into(),
-            time_us: app.store().clock().now().get(),
+            time_us: now.get(),
             uptime_us: micros(app.started.elapsed()),
             leaving: app.drain.is_leaving(),
             connections: app.connections.open() as u64,
@@ -165,6 +190,7 @@ impl Picture {
             policy: of_policy(app.policy.state()),
             rules: rules(&policy, app.metrics.rules()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
+            reservations: reservations(app, now),
             top_refused: top_refused(app, TOP),
             recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, app, &policy)).collect(),
         }
@@ -257,6 +283,19 @@ fn latency(protocol: &str, reading: Reading) -> LatencyPicture {
         sum_us: micros(reading.sum),
         buckets: reading.buckets.into_iter().map(bucket).collect(),
     }
+}
+
+fn reservations(app: &App, now: Micros) -> ReservationsPicture {
+    let held = |held: &Held| HeldPicture {
+        id: refused::shown(&Key::from(&*held.id)),
+        rule: held.rule.as_str().into(),
+        key: refused::shown(&held.key),
+        cost: held.cost,
+        since_us: held.since.get(),
+        expires_us: held.expires.get(),
+    };
+    let seen = app.metrics.held.seen(now, TOP);
+    ReservationsPicture { open: seen.open, expired: seen.expired, oldest: seen.oldest.iter().map(held).collect() }
 }
 
 /// The keys that are refused most.

@@ -60,8 +60,10 @@ async function visit(url, options = {}) {
   return { page, response, complaints, strangers, addresses };
 }
 
-async function check(url, question) {
-  const response = await fetch(new URL("/v1/check", url), {
+const check = (url, question) => ask(url, "check", question);
+
+async function ask(url, call, question) {
+  const response = await fetch(new URL(`/v1/${call}`, url), {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(question),
@@ -103,6 +105,14 @@ async function withToken() {
   await page.locator("#top-refused", { hasText: "browser-alice" }).waitFor();
   await row.getByRole("button", { name: "Explain" }).click();
   await row.getByText(/everyone refuses a cost of 1/).waitFor();
+
+  const held = { key: "browser-bob", limit: "in-flight 2 for 60s", id: "call-1" };
+  assert.equal(await ask(guarded, "reserve", held), 200);
+  const reservation = page.locator("#reservations tbody", { hasText: "browser-bob" });
+  await reservation.getByText("call-1").waitFor();
+  if (process.env.SCREENSHOTS) await page.screenshot({ path: join(process.env.SCREENSHOTS, "held.png"), fullPage: true });
+  assert.equal(await ask(guarded, "release", held), 200);
+  await reservation.waitFor({ state: "detached" });
 
   // Without the token a key stays as it is.
   await page.evaluate(() => sessionStorage.clear());

@@ -338,7 +338,20 @@ fn a_batch_of_reservations_is_answered_each_for_itself() {
     assert_eq!(peeked.json()["remaining"], 2, "nothing was decided");
     let metrics = curl(&[&server.url("/metrics")]).body;
     // The second settlement of the first is a repetition.
-    assert!(metrics.contains("tidegate_settlements_total{rule=\"inline\"} 2\n"), "{metrics}");
+    for line in [
+        "tidegate_reservations_total{step=\"reserved\"} 4\n",
+        "tidegate_reservations_total{step=\"renewed\"} 1\n",
+        "tidegate_reservations_total{step=\"settled\"} 1\n",
+        "tidegate_reservations_total{step=\"released\"} 1\n",
+        "tidegate_reservations_open 2\n",
+        "tidegate_reservations_expired_total 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    let picture = curl(&[&server.url("/admin/v1/live")]).json();
+    let held = &picture["reservations"];
+    assert_eq!((&held["open"], &held["oldest"][0]["key"]), (&2.into(), &"alice".into()), "{held}");
+    assert_eq!((&held["oldest"][0]["id"], &held["oldest"][1]["id"]), (&"4".into(), &"5".into()), "{held}");
     assert!(metrics.contains("tidegate_repeated_decisions_total{rule=\"inline\"} 2\n"), "{metrics}");
 }
 

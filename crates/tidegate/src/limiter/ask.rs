@@ -15,7 +15,7 @@ use super::current::{Current, InForce, Policies};
 use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
-use crate::observe::Event;
+use crate::observe::{Event, ReservationEvent};
 use crate::policy::{Applied, Resolution};
 use crate::request::Request;
 use crate::request::{Purpose, RequestId};
@@ -118,8 +118,9 @@ impl<S: Store> Limiter<S> {
             let mut verdicts = [Verdict::default()];
             if let Ok(at) = self.store().decide(&[check], &mut verdicts).await {
                 let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
-                let (cost, in_addition) = (request.cost, request.is_in_addition());
-                self.inner.observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: true });
+                let (cost, in_addition, reservation) = (request.cost, request.is_in_addition(), None);
+                let event = Event { key, verb, cost, in_addition, decision, at, shadow: true, reservation };
+                self.inner.observers.tell(&event);
             }
         }
     }
@@ -138,7 +139,8 @@ impl<S: Store> Limiter<S> {
             let at = decided.unwrap_or_else(|| self.store().clock().now());
             let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
             let (cost, in_addition) = (request.cost, request.is_in_addition());
-            observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: false });
+            let reservation = ReservationEvent::of(verb, request);
+            observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: false, reservation });
         }
     }
 }

@@ -163,7 +163,8 @@ impl<S: ImmediateStore> Limiter<S> {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
             let (key, verb, cost) = (check.key(), check.verb(), check.cost());
-            observers.tell(&Event { key, verb, cost, in_addition: false, decision, at, shadow: false });
+            let event = Event { key, verb, cost, in_addition: false, decision, at, shadow: false, reservation: None };
+            observers.tell(&event);
         }
     }
 

@@ -98,7 +98,7 @@ impl<S: Store> Limiter<S> {
     /// One that is open from the first: where the future that makes it is dropped, it may be
     /// made all the same.
     fn reservation(&self, request: Request<'_>) -> Reservation<S> {
-        let request = Arc::new(OwnedRequest::new(request, new_id));
+        let request = Arc::new(OwnedRequest::new(request.reserves(), new_id));
         Reservation { limiter: self.clone(), request, decision: Decision::unlimited(), is_open: true }
     }
 

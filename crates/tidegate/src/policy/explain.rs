@@ -1,6 +1,7 @@
 //! Why a request is decided as it is: every rule, and what it says.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::compiled::{Applied, Compiled, DENIED, Resolution};
 use super::compiled_rule::{CompiledRule, Effect, Kind, Lack, Special};
@@ -86,6 +87,9 @@ pub enum Say {
         limit: String,
         /// The answer of this rule alone.
         answer: Box<Decision>,
+        /// How long it takes to pay what was [reported](crate::Limiter::report) beyond
+        /// the limit, if anything was: until then nothing passes.
+        debt: Option<Duration>,
     },
 }
 
@@ -177,9 +181,9 @@ fn text(value: Part<'_>) -> String {
 }
 
 impl Applied<'_, '_> {
-    pub(crate) fn answers(&self, answer: Decision) -> Say {
+    pub(crate) fn answers(&self, answer: Decision, debt: Option<Duration>) -> Say {
         let (key, limit) = (self.key.to_string(), self.meter.meaning().to_owned());
-        Say::Answers { key, cost: self.cost, limit, answer: Box::new(answer) }
+        Say::Answers { key, cost: self.cost, limit, answer: Box::new(answer), debt }
     }
 
     pub(crate) fn unsatisfiable(&self) -> Say {
@@ -263,11 +267,12 @@ impl fmt::Display for Say {
             Say::Unlimited => f.write_str("sets no limit here"),
             Say::Blocked => f.write_str("lets nothing pass"),
             Say::Unsatisfiable { cost, limit } => write!(f, "{limit} can never let a cost of {cost} pass"),
-            Say::Answers { key, cost, limit, answer } if answer.is_allowed() => {
+            Say::Answers { key, cost, limit, answer, .. } if answer.is_allowed() => {
                 write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.verdict().remaining)
             }
-            Say::Answers { key, cost, limit, answer } => {
-                write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {:?}", answer.wait().to_duration())
+            Say::Answers { key, cost, limit, answer, debt } => {
+                write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {:?}", answer.wait().to_duration())?;
+                debt.map_or(Ok(()), |debt| write!(f, "; in debt, which is paid in {debt:?}"))
             }
         }
     }

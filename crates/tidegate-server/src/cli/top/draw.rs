@@ -9,7 +9,7 @@ use tidegate::Micros;
 use tidegate_simulate::print_time;
 
 use super::view::{Rates, View, decided};
-use crate::live::{RefusalPicture, RulePicture, TopRefused};
+use crate::live::{Picture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused};
 
 /// Colours that can be read on light terminals and on dark ones.
 const ADMITTED: Color = Color::LightBlue;
@@ -23,7 +23,8 @@ const CHOSEN: Style = Style::new().fg(Color::Black).bg(Color::LightBlue).remove_
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
     // A border and a heading, then a line for each rule; refusals get the rest.
     let rules = (view.picture.rules.len() as u16).saturating_add(3).min(frame.area().height / 2);
-    let parts = [Constraint::Length(2), Constraint::Length(rules), Constraint::Length(3), Constraint::Min(5)];
+    let middle = 3 + u16::from(reservations(&view.picture).is_some());
+    let parts = [Constraint::Length(2), Constraint::Length(rules), Constraint::Length(middle), Constraint::Min(5)];
     let [head, rules, middle, refusals, foot] =
         Layout::vertical(parts.into_iter().chain([Constraint::Length(1)])).areas(frame.area());
     let [latency, store] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
@@ -136,8 +137,23 @@ fn draw_store(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let missing: u64 = view.picture.rules.iter().map(|rule| rule.counts.missing).sum();
     let words = format!("{degraded} by a fallback, {failures} errors, {missing} missing key attributes");
     let second = (failures + degraded + missing > 0).then(|| Line::styled(words, REFUSED));
-    let lines: Vec<Line<'_>> = [Line::from(first)].into_iter().chain(second).collect();
+    let held = reservations(&view.picture).map(Line::from);
+    let lines: Vec<Line<'_>> = [Line::from(first)].into_iter().chain(held).chain(second).collect();
     frame.render_widget(Paragraph::new(lines).block(titled("store")), area);
+}
+
+/// How many reservations are open, and who holds the oldest; none if there was none.
+fn reservations(picture: &Picture) -> Option<String> {
+    let ReservationsPicture { open, expired, oldest } = &picture.reservations;
+    let mut words = format!("{open} {} open", if *open == 1 { "reservation" } else { "reservations" });
+    if let Some(held) = oldest.first() {
+        let age = time_since(picture.time_us.saturating_sub(held.since_us));
+        words += &format!(", oldest {} for {age}", held.key);
+    }
+    if *expired > 0 {
+        words += &format!(", {expired} expired");
+    }
+    (open + expired > 0).then_some(words)
 }
 
 fn draw_top(frame: &mut Frame<'_>, view: &View, area: Rect) {

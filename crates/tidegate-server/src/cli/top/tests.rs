@@ -25,12 +25,12 @@ fn picture(seconds: u64) -> Value {
             {
                 "rule": "orders", "limit": "100/min burst 20", "key": ["user"], "shadow": false,
                 "allowed": 90 * seconds, "refused": 10 * seconds, "degraded": 0, "shadow_allowed": 0, "shadow_refused": 0,
-                "missing": 0
+                "missing": 0, "reported": 0, "unrecorded": 0
             },
             {
                 "rule": "login", "limit": "sliding-log 5/10min", "key": null, "shadow": true,
                 "allowed": 0, "refused": 0, "degraded": 0, "shadow_allowed": 5, "shadow_refused": 1,
-                "missing": 0
+                "missing": 0, "reported": 0, "unrecorded": 0
             }
         ],
         "latency": [{
@@ -41,6 +41,7 @@ fn picture(seconds: u64) -> Value {
                 { "within_us": null, "count": 0 }
             ]
         }],
+        "reservations": { "open": 0, "expired": 0, "oldest": [] },
         "top_refused": [
             { "rule": "orders", "key": "alice", "refused": 8 * seconds, "error": 0 },
             { "rule": "orders", "key": "bob", "refused": 2 * seconds, "error": 1 }
@@ -113,6 +114,18 @@ fn requests_without_a_key_attribute_are_shown() {
     lacking["rules"][0]["missing"] = 3.into();
     let shown = screen(&View::new("127.0.0.1:7400", read(lacking)));
     assert!(shown.contains("0 by a fallback, 0 errors, 3 missing key attributes"), "{shown}");
+}
+
+#[test]
+fn reservations_are_shown_with_who_holds_the_oldest() {
+    let mut held = picture(5);
+    let since = held["time_us"].as_u64().unwrap_or_default() - 3_000_000;
+    let oldest = json!({
+        "id": "r-1", "rule": "at once", "key": "alice", "cost": 1, "since_us": since, "expires_us": since + 60_000_000
+    });
+    held["reservations"] = json!({ "open": 1, "expired": 2, "oldest": [oldest] });
+    let shown = screen(&View::new("127.0.0.1:7400", read(held)));
+    assert!(shown.contains("1 reservation open, oldest alice for 3s, 2 expired"), "{shown}");
 }
 
 #[test]
