@@ -132,6 +132,7 @@ export interface ExplainedRule {
   cost?: number;
   limit?: string;
   answer?: Answer;
+  debt_us?: number;
 }
 
 export interface PolicyDocument {

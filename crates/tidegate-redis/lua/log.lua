@@ -41,6 +41,12 @@ function log(key, verb, cost, count, period, ceiling, undone)
     end
   end
 
+  local function push(where, values)
+    for from = 1, #values, 500 do
+      call(where, key, unpack(values, from, from + 499 < #values and from + 499 or #values))
+    end
+  end
+
   if length > 0 and (entries < 1 or entries % 1 ~= 0) then
     integer(nil)
   end
@@ -160,15 +166,26 @@ function log(key, verb, cost, count, period, ceiling, undone)
       return answer(last_at, left, 0)
     end
     local taken = cost < size and cost or size
-    local tail = call('LRANGE', key, 2 * ours - 1, -1)
-    local last_at = ours > expired + 1 and at(ours - 1) or 0
-    call('LTRIM', key, 2 * expired, 2 * ours - 2)
-    for entry = taken == size and 3 or 1, #tail, 2 do
-      last_at = integer(tail[entry])
-      call('RPUSH', key, tail[entry], (tail[entry + 1] - taken) % SUMS)
-    end
+    local gone, head, tail = taken == size, ours - expired - 1, entries - ours
+    local last_at = tail > 0 and newest or not gone and undone or head > 0 and at(ours - 1) or 0
     if used == taken then
       call('DEL', key)
+    elseif head < tail then
+      -- Only differences count: what comes before ours rises by what ours loses.
+      local kept = call('LRANGE', key, 2 * expired, 2 * ours - 2)
+      call('LTRIM', key, gone and 2 * ours + 1 or 2 * ours - 1, -1)
+      local turned = {}
+      for place, value in ipairs(kept) do
+        turned[#kept + 1 - place] = place % 2 == 0 and value or (value + taken) % SUMS
+      end
+      push('LPUSH', turned)
+    else
+      local kept = call('LRANGE', key, gone and 2 * ours + 1 or 2 * ours - 1, -1)
+      call('LTRIM', key, 2 * expired, 2 * ours - 2)
+      for place = 2, #kept, 2 do
+        kept[place] = (kept[place] - taken) % SUMS
+      end
+      push('RPUSH', kept)
     end
     if verb == RENEW then
       local _, _, charge = log(key, CHARGE, cost, count, period, ceiling)

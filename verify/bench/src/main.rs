@@ -29,6 +29,7 @@ mod paths;
 mod policy;
 mod redis;
 mod report;
+mod reservations;
 mod server;
 mod session;
 mod slices;
@@ -76,6 +77,7 @@ fn measure(options: Options) {
     floors::floors(&mut session);
     policy::policy(&mut session);
     paths::paths(&mut session);
+    reservations::reservations(&mut session);
     layer::layer(&mut session);
     redis::redis(&mut session);
     server::server(&mut session);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Script};
 use tidegate::kernel::{self, Bucket, Kernel, LimitKernel, Verb};
-use tidegate::{Limit, Limiter, Micros, Policy};
+use tidegate::{Amounts, Limit, Limiter, Micros, Policy, Request, Rule};
 use tidegate_redis::{Lease, RedisStore};
 use tidegate_testkit::servers::Server;
 use tokio::runtime::Runtime;
@@ -31,6 +31,9 @@ const ONE: &str = "tidegate, one bucket";
 const THREE: &str = "tidegate, three limits";
 const LEAST: &str = "INCR and PEXPIRE";
 const SWAPS: &str = "GET and compare-and-swap";
+const WITH_ID: &str = "a check with an id";
+const RESERVED: &str = "a reservation";
+const SETTLED: &str = "its settlement";
 const LEASED: &str = "tidegate, leased";
 const LEASED_ALONE: &str = "tidegate, leased, 1 caller";
 const LEASED_FEW: &str = "tidegate, leased, 16 callers";
@@ -44,7 +47,8 @@ struct Bench {
 
 pub(crate) fn redis(session: &mut Session) {
     let names = ["redis, server time", "redis, hot key", "redis, leased", "redis, per decision", "redis, memory"];
-    if !names.iter().any(|name| session.wants(name)) {
+    let corrected = "redis, reserved, server time";
+    if !names.iter().chain([&corrected]).any(|name| session.wants(name)) {
         return;
     }
     if std::process::Command::new("redis-server").arg("--version").output().is_err() {
@@ -55,6 +59,10 @@ pub(crate) fn redis(session: &mut Session) {
     if session.wants(names[0]) {
         bench.server_time(session, "redis, server time, one request at a time", 1);
         bench.server_time(session, "redis, server time, 64 callers", CALLERS);
+    }
+    if session.wants(corrected) {
+        bench.reserved(session, &format!("{corrected}, one bucket"), LIMIT.into());
+        bench.reserved(session, &format!("{corrected}, three limits"), calls());
     }
     if session.wants(names[1]) {
         bench.hot_key(session);
@@ -155,6 +163,40 @@ impl Bench {
         let goals = vec![
             Goal::AtMostTimes { ours: ONE, theirs: LEAST, times: 1.6 },
             Goal::AtMostTimes { ours: THREE, theirs: ONE, times: 2.0 },
+        ];
+        session.add(Table::of_checks(name, series, goals));
+    }
+
+    /// A reservation and its settlement, each beside a check with an id.
+    fn reserved(&self, session: &mut Session, name: &str, policy: Policy) {
+        let limiter = self.limiter(policy);
+        let step = |verb: Verb, of: fn(Request<'_>) -> Request<'_>| {
+            let began = self.server_nanos();
+            self.runtime.block_on(async {
+                for number in 0..DECISIONS {
+                    let id = number.to_string();
+                    let request =
+                        of(Request::new("alice").amount("tokens", 500).id(&id).lasts(Duration::from_secs(60)));
+                    assert!(limiter.decide_async(verb, request).await.expect("an answer").is_allowed());
+                }
+            });
+            (self.server_nanos() - began) / DECISIONS as f64
+        };
+        let settle: fn(Request<'_>) -> Request<'_> = |request| request.settles(Amounts::new().amount("tokens", 300));
+        let mut rounds: [Vec<f64>; 3] = Default::default();
+        for _ in 0..session.pace.rounds {
+            self.server.command(&["FLUSHALL", "SYNC"]);
+            rounds[0].push(step(Verb::Charge, |request| request));
+            self.server.command(&["FLUSHALL", "SYNC"]);
+            rounds[1].push(step(Verb::Charge, |request| request.reserves()));
+            rounds[2].push(step(Verb::SETTLE, settle));
+        }
+        self.server.command(&["FLUSHALL", "SYNC"]);
+        let series = [WITH_ID, RESERVED, SETTLED].into_iter().zip(rounds);
+        let series = series.map(|(name, rounds)| Series { name, rounds }).collect();
+        let goals = vec![
+            Goal::AtMostTimes { ours: RESERVED, theirs: WITH_ID, times: 1.6 },
+            Goal::AtMostTimes { ours: SETTLED, theirs: WITH_ID, times: 1.6 },
         ];
         session.add(Table::of_checks(name, series, goals));
     }
@@ -423,6 +465,14 @@ fn check(limiter: &Limiter<RedisStore>) -> impl Fn() -> BoxedDecision + Send + S
             assert!(limiter.check_async("alice").await.expect("an answer").is_allowed());
         })
     }
+}
+
+/// What a call of a language model is asked for: requests, tokens, and how many are in flight.
+fn calls() -> Policy {
+    Policy::new()
+        .limit("requests", LIMIT)
+        .rule(Rule::new("tokens", LIMIT).unit("tokens"))
+        .limit("at once", Limit::in_flight(10_000, Duration::from_secs(60)))
 }
 
 fn three_limits() -> Policy {

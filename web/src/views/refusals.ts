@@ -177,6 +177,7 @@ function ruleWords(rule: ExplainedRule): HTMLElement {
           { class: "numbers" },
           ` ${format.count(answer.remaining ?? 0)} of ${format.count(answer.limit)} left`,
           answer.reset_after_us ? `, all of it in ${format.duration(answer.reset_after_us)}` : "",
+          rule.debt_us ? `; in debt, which is paid in ${format.duration(rule.debt_us)}` : "",
         )
       : null;
   return h(
