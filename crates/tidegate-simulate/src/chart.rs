@@ -6,7 +6,7 @@ use tidegate::Micros;
 
 use crate::report::Report;
 use crate::series::{Bin, nice_times};
-use crate::table::{label, number};
+use crate::table::{label, number, peak};
 use crate::words::print_time;
 
 /// A report as columns of blocks: what was admitted and refused over time,
@@ -45,10 +45,8 @@ impl fmt::Display for Chart<'_> {
         let axis = axis(offered.bins().len(), offered.width());
         for outcome in &report.outcomes {
             let admitted = outcome.flow.series.bars();
-            let (passed, worst) = (outcome.flow.passed.requests, outcome.flow.worst_window.units);
-            let period = print_time(Micros::from_duration(outcome.limit.period()));
-            let (passed, offers, worst) = (number(passed), number(outcome.offered.requests), number(worst));
-            writeln!(f, "\n{}: {passed} of {offers} admitted, up to {worst} in {period}", label(outcome))?;
+            let [passed, offers] = [outcome.flow.passed, outcome.offered].map(|count| number(count.requests));
+            writeln!(f, "\n{}: {passed} of {offers} admitted, up to {}", label(outcome), peak(outcome))?;
             for row in (1..=HEIGHT).rev() {
                 let mark = |(admitted, offered): (&Bin, &Bin)| match row {
                     row if row <= blocks(admitted.admitted, block) => '█',

@@ -22,7 +22,8 @@
 //!
 //! What decides is what decides in the library and in the server, to the
 //! microsecond: [`tidegate::kernel::decide`]. Each limit has the whole traffic
-//! to itself, and counts each client for itself.
+//! to itself, and counts each client for itself. Requests that last are charged when they come and
+//! settled when they end; their permits are not renewed, and the measures go by the estimates.
 //!
 //! # The same everywhere
 //!
@@ -33,9 +34,9 @@
 //!
 //! Traffic takes constant memory. A simulation remembers what was admitted
 //! within the last period, under each limit: 16 bytes for each instant, never
-//! more than there were requests. The bounds are
-//! [`Traffic::MOST_CLIENTS`], [`Traffic::MOST_COST`], [`Scenario::MOST_LIMITS`], [`Scenario::LONGEST`]
-//! and [`Series::MOST_BINS`].
+//! more than there were requests; and the requests in flight, 64 bytes for each. The bounds are
+//! [`Traffic::MOST_CLIENTS`], [`Traffic::MOST_COST`], [`Scenario::MOST_LIMITS`],
+//! [`Scenario::MOST_IN_FLIGHT`], [`Scenario::LONGEST`] and [`Series::MOST_BINS`].
 
 mod chart;
 mod measure;

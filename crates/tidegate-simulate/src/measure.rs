@@ -44,6 +44,11 @@ pub struct Flow {
     pub smoothness: Option<u32>,
     /// The longest that a request was told to wait before it leaves.
     pub longest_delay: Micros,
+    /// The most requests of one client that were in flight at once, of those that last.
+    pub most_in_flight: u64,
+    /// The longest debt: how long a client had to wait for another unit when a request had
+    /// just ended that cost more than its estimate.
+    pub longest_debt: Micros,
     /// The same over time.
     pub series: Series,
 }
@@ -63,6 +68,8 @@ pub struct WorstWindow {
 #[derive(Clone, Debug)]
 pub(crate) struct Measure {
     period: u64,
+    /// Whether windows count requests, whatever they cost.
+    counts_requests: bool,
     passed: Count,
     clients: Vec<Client>,
     rate: Rate,
@@ -71,6 +78,8 @@ pub(crate) struct Measure {
     worst: WorstWindow,
     evenness: Evenness,
     longest_delay: Micros,
+    most_in_flight: u64,
+    longest_debt: Micros,
     grid: Grid,
     bins: Vec<Bin>,
     /// The bin until which windows have been looked at.
@@ -79,6 +88,7 @@ pub(crate) struct Measure {
 
 #[derive(Clone, Debug, Default)]
 struct Client {
+    in_flight: u64,
     /// What passed within the last period, and when; one entry for each instant.
     recent: VecDeque<(u64, u64)>,
     units: u64,
@@ -100,6 +110,7 @@ impl Measure {
         let period = Micros::from_duration(limit.period()).get();
         Measure {
             period,
+            counts_requests: limit.is_in_flight(),
             passed: Count::default(),
             clients: vec![Client::default(); clients],
             rate: Rate { drain: limit.count(), scale: period },
@@ -107,6 +118,8 @@ impl Measure {
             worst: WorstWindow::default(),
             evenness: Evenness::new((period / 10).max(1)),
             longest_delay: Micros::ZERO,
+            most_in_flight: 0,
+            longest_debt: Micros::ZERO,
             grid,
             bins: vec![Bin::default(); grid.bins()],
             seen: 0,
@@ -114,14 +127,13 @@ impl Measure {
     }
 
     pub(crate) fn admit(&mut self, arrival: Arrival, delay: Micros) {
-        let Arrival { at, client: number, cost } = arrival;
+        let Arrival { at, client: number, cost, lasts, .. } = arrival;
         let leaves = at.saturating_add(delay);
         self.passed.add(cost);
         self.longest_delay = self.longest_delay.max(delay);
         self.evenness.add(at.get(), leaves.get(), cost);
         let bin = self.grid.bin(at);
-        look_at_windows(&mut self.clients, &mut self.bins, (self.seen, bin), self.grid, self.period);
-        self.seen = bin;
+        self.look_until(bin);
 
         let client = &mut self.clients[number as usize];
         let elapsed = u128::from(at.get() - client.at);
@@ -129,7 +141,10 @@ impl Measure {
         (client.level, client.at) = (drained + u128::from(cost) * u128::from(self.rate.scale), at.get());
         self.highest = self.highest.max(client.level);
 
-        let units = client.admit(at.get(), cost, self.period);
+        client.in_flight += u64::from(lasts.is_some());
+        self.most_in_flight = self.most_in_flight.max(client.in_flight);
+        self.bins[bin].in_flight = self.bins[bin].in_flight.max(client.in_flight);
+        let units = client.admit(at.get(), if self.counts_requests { 1 } else { cost }, self.period);
         if units > self.worst.units {
             let from = client.recent.front().map_or(at.get(), |(from, _)| *from);
             self.worst = WorstWindow { units, from: Micros::new(from), client: number };
@@ -138,6 +153,22 @@ impl Measure {
         if let Some(bin) = self.grid.bin_within(leaves) {
             self.bins[bin].leaving += cost;
         }
+    }
+
+    /// A request of this client has ended: it was in flight until just before.
+    pub(crate) fn end(&mut self, client: u32, at: Micros) {
+        self.look_until(self.grid.bin(at.saturating_since(Micros::new(1))));
+        self.clients[client as usize].in_flight -= 1;
+    }
+
+    /// A client has to wait so long, for it took more than was left.
+    pub(crate) fn owe(&mut self, wait: Micros) {
+        self.longest_debt = self.longest_debt.max(wait);
+    }
+
+    fn look_until(&mut self, bin: usize) {
+        look_at_windows(&mut self.clients, &mut self.bins, (self.seen, bin), self.grid, self.period);
+        self.seen = self.seen.max(bin);
     }
 
     pub(crate) fn count(&self) -> Count {
@@ -154,6 +185,8 @@ impl Measure {
             worst_window: self.worst,
             smoothness: self.evenness.thousandths(now.get()),
             longest_delay: self.longest_delay,
+            most_in_flight: self.most_in_flight,
+            longest_debt: self.longest_debt,
             series: Series::new(self.grid.width(), bins),
         }
     }
@@ -181,8 +214,8 @@ impl Client {
     }
 }
 
-/// The fullest window at the beginning of each bin after the first, up to the
-/// second.
+/// The fullest window, and the most in flight, at the beginning of each bin after the first, up to
+/// the second.
 fn look_at_windows(clients: &mut [Client], bins: &mut [Bin], (seen, bin): (usize, usize), grid: Grid, period: u64) {
     for (index, bin) in bins.iter_mut().enumerate().take(bin + 1).skip(seen + 1) {
         let start = index as u64 * grid.width().get();
@@ -191,7 +224,8 @@ fn look_at_windows(clients: &mut [Client], bins: &mut [Bin], (seen, bin): (usize
             client.units
         });
         bin.fullest_window = fullest.max().unwrap_or(0);
-        if bin.fullest_window == 0 {
+        bin.in_flight = clients.iter().map(|client| client.in_flight).max().unwrap_or(0);
+        if bin.fullest_window == 0 && bin.in_flight == 0 {
             // Nothing is left that could be in a later one.
             break;
         }

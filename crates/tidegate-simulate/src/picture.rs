@@ -16,7 +16,7 @@ use tidegate::Micros;
 
 use crate::report::{Outcome, Report};
 use crate::series::nice_times;
-use crate::table::{label, number, percent, short};
+use crate::table::{label, number, peak, percent, short};
 use crate::words::{print_rounded, print_time};
 
 /// A drawing of a [`Report`].
@@ -202,15 +202,18 @@ impl Picture {
         self.text(Ink::Text, (LEFT, y), Anchor::Start, words);
         y += LINE + 4;
         let period = report.outcomes.first().map(|outcome| outcome.limit.period()).unwrap_or_default();
-        let before = match report.outcomes.iter().all(|outcome| outcome.limit.period() == period) {
-            true => format!("in the last {}", print_time(Micros::from_duration(period))),
-            false => "in the last period".to_owned(),
+        let in_flight = report.outcomes.iter().filter(|outcome| outcome.counts_in_flight()).count();
+        let within = match report.outcomes.iter().all(|outcome| outcome.limit.period() == period) {
+            _ if in_flight == report.outcomes.len() => "in flight".to_owned(),
+            _ if in_flight > 0 => "admitted in the last period, or in flight".to_owned(),
+            true => format!("admitted in the last {}", print_time(Micros::from_duration(period))),
+            false => "admitted in the last period".to_owned(),
         };
         let mut entries = vec![(Ink::Admitted, "admitted".to_owned()), (Ink::Refused, "refused".to_owned())];
         if report.delays() {
             entries.push((Ink::Leaving, "leaving".to_owned()));
         }
-        entries.push((Ink::Within, format!("admitted {before}")));
+        entries.push((Ink::Within, within));
         entries.push((Ink::Above, "more than the limit".to_owned()));
         let mut x = LEFT;
         for (ink, words) in entries {
@@ -278,16 +281,16 @@ impl Picture {
         self.line(Ink::Rule, (LEFT, floor), (WIDTH - RIGHT, floor));
     }
 
-    /// How much had been admitted within the period before each instant.
+    /// How much had been admitted within the period before each instant, or was in flight.
     fn curve(&mut self, outcome: &Outcome, scale: &Scale, top: u32) {
         let bottom = top + CURVE;
         let height = |units: u64| (u128::from(units) * u128::from(CURVE) / u128::from(scale.fullest)) as u32;
         let limit = height(outcome.limit.count());
         let series = &outcome.flow.series;
         let (mut within, mut above, mut index) = (Vec::new(), Vec::new(), 0);
-        for run in series.bins().chunk_by(|one, next| one.fullest_window == next.fullest_window) {
+        for run in series.bins().chunk_by(|one, next| outcome.peak_of(one) == outcome.peak_of(next)) {
             index += run.len();
-            let (level, to) = (height(run[0].fullest_window), scale.x(index as u64 * series.width().get()));
+            let (level, to) = (height(outcome.peak_of(&run[0])), scale.x(index as u64 * series.width().get()));
             within.push(Step { to, top: bottom - level.min(limit), bottom });
             above.push(Step { to, top: bottom - level.max(limit), bottom: bottom - limit });
         }
@@ -305,12 +308,15 @@ impl Picture {
             return;
         }
         let period = Micros::from_duration(outcome.limit.period());
+        let ink = if outcome.peak() > outcome.limit.count() { Ink::Worst } else { Ink::Text };
+        let words = format!("up to {}", peak(outcome));
+        if outcome.counts_in_flight() {
+            return self.text(ink, (LEFT, y - 6), Anchor::Start, words);
+        }
         let (from, to) = (scale.x(worst.from.get()), scale.x(worst.from.saturating_add(period).get()));
-        let ink = if worst.units > outcome.limit.count() { Ink::Worst } else { Ink::Text };
         self.line(ink, (from, y), (to.max(from + 1), y));
         self.line(ink, (from, y - 3), (from, y + 3));
         self.line(ink, (to.max(from + 1), y - 3), (to.max(from + 1), y + 3));
-        let words = format!("up to {} in {}", number(worst.units), print_time(period));
         // Half of the words' width, in the widest font, on either side.
         let half = 4 * words.len() as u32;
         let middle = ((from + to) / 2).clamp(LEFT + half, WIDTH - RIGHT - half);
@@ -353,7 +359,7 @@ struct Scale {
 impl Scale {
     fn of(report: &Report) -> Scale {
         let tallest = report.offered.series.bars().bins().iter().map(|bin| bin.admitted).max().unwrap_or(0);
-        let windows = report.outcomes.iter().map(|it| it.flow.worst_window.units.max(it.limit.count()));
+        let windows = report.outcomes.iter().map(|it| it.peak().max(it.limit.count()));
         Scale { length: report.length.get(), tallest: tallest.max(1), fullest: windows.max().unwrap_or(1).max(1) }
     }
 
@@ -371,9 +377,7 @@ impl Scale {
 /// What the picture shows, for those who cannot see it.
 fn spoken(report: &Report) -> String {
     let outcome = |outcome: &Outcome| {
-        let (admitted, worst) = (number(outcome.flow.passed.requests), number(outcome.flow.worst_window.units));
-        let period = print_time(Micros::from_duration(outcome.limit.period()));
-        format!("{} admits {admitted}, up to {worst} in {period}", label(outcome))
+        format!("{} admits {}, up to {}", label(outcome), number(outcome.flow.passed.requests), peak(outcome))
     };
     let outcomes: Vec<String> = report.outcomes.iter().map(outcome).collect();
     format!("Of {} requests ({}): {}", number(report.offered.passed.requests), report.traffic, outcomes.join("; "))

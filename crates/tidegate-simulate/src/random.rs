@@ -23,6 +23,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// A number from `least` to `most`, both included.
+    pub(crate) fn within(&mut self, least: u64, most: u64) -> u64 {
+        let choices = u128::from(most - least) + 1;
+        least + ((u128::from(self.number()) * choices) >> 64) as u64
+    }
+
     /// An exponentially distributed number of mean one, in 2^-32.
     ///
     /// Von Neumann's way, which only compares: a run of falling numbers is of

@@ -3,6 +3,7 @@
 use tidegate::{AlgorithmKind, Limit, Micros};
 
 use crate::measure::{Count, Flow};
+use crate::series::Bin;
 use crate::traffic::Traffic;
 
 /// What became of the traffic under each limit.
@@ -53,10 +54,26 @@ impl Outcome {
         self.flow.longest_delay > Micros::ZERO
     }
 
+    /// The most that counted against the limit at once: admitted of one client in any period, or
+    /// in flight, where the limit is on that and requests last.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        if self.counts_in_flight() { self.flow.most_in_flight } else { self.flow.worst_window.units }
+    }
+
+    /// [`peak`](Outcome::peak), over time.
+    pub(crate) fn peak_of(&self, bin: &Bin) -> u64 {
+        if self.counts_in_flight() { bin.in_flight } else { bin.fullest_window }
+    }
+
+    pub(crate) fn counts_in_flight(&self) -> bool {
+        self.limit.is_in_flight() && self.flow.most_in_flight > 0
+    }
+
     /// What the algorithm is called.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        name(self.limit.algorithm())
+        if self.limit.is_in_flight() { "in-flight" } else { name(self.limit.algorithm()) }
     }
 }
 

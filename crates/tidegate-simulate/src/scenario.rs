@@ -53,6 +53,16 @@ pub enum ScenarioError {
         /// A limit that is smaller.
         limit: Limit,
     },
+    /// Requests that come faster than they end.
+    #[error(
+        "about {requests} requests would be in flight at once: have at most {bound}, by less traffic or shorter requests"
+    )]
+    TooManyInFlight {
+        /// How many there would be.
+        requests: u128,
+        /// The number that is allowed.
+        bound: u128,
+    },
     /// A length of time that is none, or that passes all calendars.
     #[error("a simulation lasts from a microsecond to ten years: choose another length")]
     Length,
@@ -75,6 +85,8 @@ pub enum ScenarioError {
 impl Scenario {
     /// The most limits of a simulation.
     pub const MOST_LIMITS: usize = 16;
+    /// About the most requests in flight at once, if all are admitted.
+    pub const MOST_IN_FLIGHT: u128 = 1_000_000;
     /// The longest simulation: ten years.
     pub const LONGEST: Duration = Limit::MAX_PERIOD;
 

@@ -21,6 +21,8 @@ pub struct Bin {
     /// The most that had been admitted of any one client in the period before
     /// any instant of this bin.
     pub fullest_window: u64,
+    /// The most requests of any one client that were in flight at once, of those that last.
+    pub in_flight: u64,
 }
 
 impl Bin {
@@ -34,6 +36,7 @@ impl Bin {
             admitted: self.admitted + next.admitted,
             leaving: self.leaving + next.leaving,
             fullest_window: self.fullest_window.max(next.fullest_window),
+            in_flight: self.in_flight.max(next.in_flight),
         }
     }
 }

@@ -1,13 +1,18 @@
 //! The traffic before each limit, one request at a time, in virtual time.
 //!
 //! What decides are the library's kernels, by the function that every store
-//! calls between its read and its write. Clients are numbers here, so their
+//! calls between its read and its write. Requests that last are settled when they
+//! end, as reservations are. Clients are numbers here, so their
 //! states lie in a list: nothing is hashed, nothing overflows, and the same
 //! scenario gives the same answers for ever.
 
 mod lane;
 
-use tidegate::kernel::Verdict;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::{Limit, Micros};
 
 use self::lane::Lane;
@@ -42,11 +47,24 @@ pub struct Simulation {
     arrivals: Arrivals,
     upcoming: Option<Arrival>,
     lanes: Vec<Lane>,
+    /// Requests that have not ended, those that end first on top.
+    in_flight: BinaryHeap<Reverse<InFlight>>,
     verdicts: Vec<Verdict>,
     offered: Measure,
     measures: Vec<Measure>,
     now: Micros,
 }
+
+/// A request that will end.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct InFlight {
+    ends: Micros,
+    arrival: Arrival,
+    /// A bit for each limit that admitted it.
+    admitted: u16,
+}
+
+const _: () = assert!(Scenario::MOST_LIMITS <= u16::BITS as usize);
 
 impl Scenario {
     /// A simulation at its beginning.
@@ -64,8 +82,12 @@ impl Scenario {
             return Err(ScenarioError::Length);
         }
         let cost = self.traffic.largest_cost();
-        if let Some(limit) = self.limits.iter().find(|limit| limit.capacity() < cost) {
+        if let Some(limit) = self.limits.iter().find(|limit| limit.capacity() < charged(limit, cost)) {
             return Err(ScenarioError::Unsatisfiable { cost, limit: *limit });
+        }
+        let requests = self.traffic.in_flight();
+        if requests > Scenario::MOST_IN_FLIGHT {
+            return Err(ScenarioError::TooManyInFlight { requests, bound: Scenario::MOST_IN_FLIGHT });
         }
         Ok(Simulation::new(self))
     }
@@ -101,6 +123,7 @@ impl Simulation {
             upcoming: arrivals.next(),
             arrivals,
             lanes: scenario.limits.iter().map(|limit| Lane::new(*limit, clients)).collect(),
+            in_flight: BinaryHeap::new(),
             verdicts: vec![Verdict::default(); scenario.limits.len()],
             offered: measure(&scenario.limits[0]),
             measures: scenario.limits.iter().map(measure).collect(),
@@ -118,20 +141,50 @@ impl Simulation {
     /// on to that time.
     pub fn step_before(&mut self, time: Micros) -> Option<Answer<'_>> {
         let end = time.min(self.scenario.length);
-        let Some(arrival) = self.upcoming.filter(|arrival| arrival.at < end) else {
+        let next = self.upcoming.filter(|arrival| arrival.at < end);
+        // What ends at this instant makes room for what comes at it.
+        self.settle_until(next.map_or(end, |arrival| arrival.at));
+        let Some(arrival) = next else {
             self.now = self.now.max(end);
             return None;
         };
         self.upcoming = self.arrivals.next();
         self.now = arrival.at;
         self.offered.admit(arrival, Micros::ZERO);
-        for ((lane, verdict), measure) in self.lanes.iter_mut().zip(&mut self.verdicts).zip(&mut self.measures) {
-            *verdict = lane.decide(arrival);
+        let mut admitted = 0;
+        let lanes = self.lanes.iter_mut().zip(&mut self.verdicts).zip(&mut self.measures);
+        for (number, ((lane, verdict), measure)) in lanes.enumerate() {
+            let cost = charged(&self.scenario.limits[number], arrival.cost);
+            *verdict = lane.decide(arrival.client, arrival.at, (Verb::Charge, cost));
             if verdict.allowed {
                 measure.admit(arrival, verdict.delay);
+                admitted |= 1 << number;
             }
         }
+        if let Some(lasts) = arrival.lasts {
+            let ends = arrival.at.saturating_add(lasts);
+            self.in_flight.push(Reverse(InFlight { ends, arrival, admitted }));
+        }
         Some(Answer { arrival, verdicts: &self.verdicts })
+    }
+
+    /// Settles the requests that end up to this time.
+    fn settle_until(&mut self, time: Micros) {
+        while let Some(next) = self.in_flight.peek_mut().filter(|next| next.0.ends <= time) {
+            let Reverse(InFlight { ends, arrival, admitted }) = PeekMut::pop(next);
+            let Arrival { at, client, cost, actual, .. } = arrival;
+            self.offered.end(client, ends);
+            let lanes = self.lanes.iter_mut().zip(&mut self.measures).zip(&self.scenario.limits);
+            for (_, ((lane, measure), limit)) in (0..).zip(lanes).filter(|(number, _)| admitted >> number & 1 == 1) {
+                let actual = if limit.is_in_flight() { 0 } else { actual };
+                let charged = Charged { at, cost: charged(limit, cost) };
+                lane.decide(client, ends, (Verb::Settle(charged), actual));
+                measure.end(client, ends);
+                if actual > charged.cost {
+                    measure.owe(lane.decide(client, ends, (Verb::Peek, 1)).retry_after);
+                }
+            }
+        }
     }
 
     /// The virtual time: when the last request came, or the time that was
@@ -168,4 +221,9 @@ impl Simulation {
             outcomes: self.measures.iter().zip(&self.scenario.limits).map(outcome).collect(),
         }
     }
+}
+
+/// What a limit charges for a request of this cost: one permit, if it counts requests in flight.
+fn charged(limit: &Limit, cost: u64) -> u64 {
+    if limit.is_in_flight() { 1 } else { cost }
 }

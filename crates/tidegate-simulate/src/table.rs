@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use tidegate::Micros;
+
 use crate::measure::Flow;
 use crate::report::{Outcome, Report};
-use crate::words::{decimal, print_rounded};
+use crate::words::{decimal, print_rounded, print_time};
 
 /// A report as a table, for terminals.
 ///
@@ -26,8 +28,10 @@ impl fmt::Display for Table<'_> {
         let mut rows: Vec<Vec<String>> = HEADS.iter().map(|head| head.map(str::to_owned).to_vec()).collect();
         rows.push(offered(report));
         rows.extend(report.outcomes.iter().map(row));
-        if !report.delays() {
-            rows.iter_mut().for_each(|row| drop(row.pop()));
+        for column in (ALWAYS..HEADS[0].len()).rev() {
+            if rows[HEADS.len()..].iter().all(|row| row[column].is_empty()) {
+                rows.iter_mut().for_each(|row| drop(row.remove(column)));
+            }
         }
         let columns = rows[0].len();
         let widths: Vec<usize> =
@@ -45,10 +49,13 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-const HEADS: [[&str; 10]; 2] = [
-    ["", "", "", "", "", "longest", "worst", "", "smooth-", "longest"],
-    ["", "admitted", "", "refused", "", "burst", "window", "", "ness", "delay"],
+const HEADS: [[&str; 12]; 2] = [
+    ["", "", "", "", "", "longest", "worst", "", "smooth-", "longest", "most in", "longest"],
+    ["", "admitted", "", "refused", "", "burst", "window", "", "ness", "delay", "flight", "debt"],
 ];
+
+/// The columns that are there even if they are empty.
+const ALWAYS: usize = 9;
 
 /// The columns that say more of the one before.
 const SHARES: [usize; 3] = [2, 4, 7];
@@ -60,6 +67,7 @@ fn offered(report: &Report) -> Vec<String> {
     cells[5] = number(flow.burst);
     cells[6] = number(flow.worst_window.units);
     cells[8] = smoothness(flow);
+    cells[10] = in_flight(flow);
     cells
 }
 
@@ -76,8 +84,27 @@ fn row(outcome: &Outcome) -> Vec<String> {
         number(flow.worst_window.units),
         above_limit(outcome),
         smoothness(flow),
-        if outcome.delays() { print_rounded(flow.longest_delay) } else { String::new() },
+        time(flow.longest_delay),
+        in_flight(flow),
+        time(flow.longest_debt),
     ]
+}
+
+fn time(time: Micros) -> String {
+    if time == Micros::ZERO { String::new() } else { print_rounded(time) }
+}
+
+fn in_flight(flow: &Flow) -> String {
+    if flow.most_in_flight == 0 { String::new() } else { number(flow.most_in_flight) }
+}
+
+/// [`Outcome::peak`] in words: `13 in 1s`, or `8 in flight`.
+pub(crate) fn peak(outcome: &Outcome) -> String {
+    let kind = match outcome.counts_in_flight() {
+        true => "flight".to_owned(),
+        false => print_time(Micros::from_duration(outcome.limit.period())),
+    };
+    format!("{} in {kind}", number(outcome.peak()))
 }
 
 /// What an outcome is called: the algorithm, and the numbers of its limit.
@@ -92,6 +119,8 @@ pub(crate) fn label(outcome: &Outcome) -> String {
 fn above_limit(outcome: &Outcome) -> String {
     let (worst, count) = (outcome.flow.worst_window.units, outcome.limit.count());
     match worst.saturating_sub(count) {
+        // A limit on requests in flight has nothing to say of windows.
+        _ if outcome.counts_in_flight() => String::new(),
         0 => String::new(),
         above => format!("+{}%", number((u128::from(above) * 100 / u128::from(count)) as u64)),
     }

@@ -37,11 +37,19 @@ use crate::words::Rate;
 /// | `on-off 100/s 5s on 10s off` | evenly for a while, then nothing for a while |
 /// | `diurnal 10/s to 100/s` | by chance, from the lower rate at midnight to the higher at noon and back; `every 1h` if a day is that long |
 ///
-/// Each can end in `from 10s`, `until 2min`, `cost 3`. A `+` joins what one
-/// client sends; a `;` sets clients apart, who may have names, or a number:
+/// Each can end in `from 10s`, `until 2min`, `cost 3`, `lasting 2s`, `actual 5`. A `+` joins what
+/// one client sends; a `;` sets clients apart, who may have names, or a number:
 ///
 /// ```text
 /// alice: poisson 5/s + bursts 100 every 10min; 20 clients: 1/s
+/// ```
+///
+/// Requests that last are reservations: charged their cost, which is an estimate, when they come,
+/// and settled to what they actually took when they end. `1s..5s` and `100..900` are by chance,
+/// both ends included:
+///
+/// ```text
+/// poisson 2/s cost 400 actual 100..900 lasting 1s..5s
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
@@ -80,6 +88,17 @@ struct Part {
     from: u64,
     until: Option<u64>,
     cost: u64,
+    /// How long a request takes, in microseconds.
+    lasting: Option<Spread>,
+    /// What it costs in the end: only of one that lasts.
+    actual: Option<Spread>,
+}
+
+/// A number by chance, all of these alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spread {
+    least: u64,
+    most: u64,
 }
 
 /// When requests come; times are microseconds.
@@ -149,6 +168,23 @@ impl Traffic {
     #[must_use]
     pub fn largest_cost(&self) -> u64 {
         self.parts().map(|part| part.cost).max().unwrap_or(1)
+    }
+
+    /// About how many requests are in flight at once, at most, if all are admitted.
+    pub(crate) fn in_flight(&self) -> u128 {
+        let in_flight = |part: &Part| {
+            let lasting = u128::from(part.lasting?.most);
+            Some(match part.shape {
+                Shape::Bursts { size, every, .. } => u128::from(size) * lasting.div_ceil(every.into()),
+                Shape::Constant(rate)
+                | Shape::Poisson(rate)
+                | Shape::OnOff { rate, .. }
+                | Shape::Diurnal { high: rate, .. } => (u128::from(rate.count) * lasting).div_ceil(rate.period.into()),
+            })
+        };
+        let of_group =
+            |group: &Group| u128::from(group.who.count()) * group.parts.iter().filter_map(in_flight).sum::<u128>();
+        self.groups.iter().map(of_group).sum()
     }
 
     /// After what time it repeats itself, if any part does; the longest, if

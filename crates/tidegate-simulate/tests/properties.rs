@@ -23,7 +23,7 @@ struct Seen {
 
 /// One request as each limit saw it.
 fn seen(answer: Answer<'_>) -> Vec<Seen> {
-    let Arrival { at, client, cost } = answer.arrival;
+    let Arrival { at, client, cost, .. } = answer.arrival;
     let seen = |verdict: &Verdict| Seen {
         at: at.get(),
         client,

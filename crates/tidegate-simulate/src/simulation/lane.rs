@@ -1,11 +1,7 @@
 //! One limit, and its state of every client.
 
-use tidegate::Limit;
-use tidegate::kernel::{
-    Bucket, BucketState, Kernel, LimitKernel, Log, LogState, Verb, Verdict, Window, WindowState, decide,
-};
-
-use crate::traffic::Arrival;
+use tidegate::kernel::{Bucket, BucketState, LimitKernel, Log, LogState, Verb, Verdict, Window, WindowState, decide};
+use tidegate::{Limit, Micros};
 
 #[derive(Debug)]
 pub(super) enum Lane {
@@ -23,18 +19,14 @@ impl Lane {
         }
     }
 
-    pub(super) fn decide(&mut self, arrival: Arrival) -> Verdict {
-        match self {
-            Lane::Bucket(bucket, states) => charge(bucket, states, arrival),
-            Lane::Window(window, states) => charge(window, states, arrival),
-            Lane::Log(log, states) => charge(log, states, arrival),
-        }
+    /// Virtual time begins at the epoch, which is an edge of every window.
+    pub(super) fn decide(&mut self, client: u32, now: Micros, (verb, cost): (Verb, u64)) -> Verdict {
+        let client = client as usize;
+        let (verdict, _) = match self {
+            Lane::Bucket(bucket, states) => decide(bucket, &mut states[client], now, verb, cost),
+            Lane::Window(window, states) => decide(window, &mut states[client], now, verb, cost),
+            Lane::Log(log, states) => decide(log, &mut states[client], now, verb, cost),
+        };
+        verdict
     }
-}
-
-/// Virtual time begins at the epoch, which is an edge of every window.
-#[inline]
-fn charge<K: Kernel>(kernel: &K, states: &mut [K::State], arrival: Arrival) -> Verdict {
-    let Arrival { at, client, cost } = arrival;
-    decide(kernel, &mut states[client as usize], at, Verb::Charge, cost).0
 }

@@ -11,14 +11,18 @@ use crate::random::Random;
 use crate::words::Rate;
 
 /// A request of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Arrival {
     /// When, from the start of the traffic.
     pub at: Micros,
     /// Whose: a number below [`Traffic::clients`].
     pub client: u32,
-    /// Its cost.
+    /// Its cost: an estimate, if it lasts.
     pub cost: u64,
+    /// How long it lasts; none if it is charged once and for all.
+    pub lasts: Option<Micros>,
+    /// What it has cost when it ends.
+    pub actual: u64,
 }
 
 /// The requests of a [`Traffic`] in order of time.
@@ -35,7 +39,7 @@ impl Arrivals {
         let parts = (0..).zip(clients).flat_map(|(client, parts)| parts.iter().map(move |part| (client, *part)));
         let mut sources: Vec<Source> = (0..)
             .zip(parts)
-            .map(|(index, (client, part))| Source::new(client, part, Random::new(seed, index)))
+            .map(|(index, (client, part))| Source::new(client, part, [index, !index].map(|own| Random::new(seed, own))))
             .collect();
         let first = sources.iter_mut().zip(0..).filter_map(|(source, index)| Some(Reverse((source.next()?, index))));
         let next = first.collect();
@@ -54,7 +58,10 @@ impl Iterator for Arrivals {
             Some(next) => *soonest = Reverse((next, index)),
             None => drop(PeekMut::pop(soonest)),
         }
-        Some(Arrival { at: Micros::new(at), client: source.client, cost: source.part.cost })
+        let lasts = source.part.lasting.map(|lasting| Micros::new(source.sizes.within(lasting.least, lasting.most)));
+        let cost = source.part.cost;
+        let actual = source.part.actual.map_or(cost, |actual| source.sizes.within(actual.least, actual.most));
+        Some(Arrival { at: Micros::new(at), client: source.client, cost, lasts, actual })
     }
 }
 
@@ -64,6 +71,8 @@ struct Source {
     client: u32,
     part: Part,
     random: Random,
+    /// How large requests are: apart, so that it does not change when they come.
+    sizes: Random,
     /// How many have been sent.
     sent: u64,
     /// Where chance has come to: microseconds in 2^-32, or requests of a day.
@@ -75,8 +84,8 @@ struct Source {
 }
 
 impl Source {
-    fn new(client: u32, part: Part, random: Random) -> Source {
-        Source { client, part, random, sent: 0, elapsed: 0, last: 0, day: None }
+    fn new(client: u32, part: Part, [random, sizes]: [Random; 2]) -> Source {
+        Source { client, part, random, sizes, sent: 0, elapsed: 0, last: 0, day: None }
     }
 
     /// When the next request comes, if there is one.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tidegate::Micros;
 
-use super::{Group, Part, Shape, Traffic, Who};
+use super::{Group, Part, Shape, Spread, Traffic, Who};
 use crate::words::{Rate, print_time, read_time};
 
 /// Why words are no traffic.
@@ -45,6 +45,12 @@ pub enum TrafficError {
         from: String,
         /// The end.
         until: String,
+    },
+    /// An actual cost of requests that do not last.
+    #[error("an actual cost is known when a request ends: say how long it lasts, such as actual {actual} lasting 2s")]
+    NeverSettled {
+        /// The actual cost.
+        actual: String,
     },
     /// More clients than a simulation has room for.
     #[error("{clients} clients are too many: have at most {bound}")]
@@ -105,19 +111,29 @@ struct Reader<'t> {
 impl<'t> Reader<'t> {
     fn part(mut self) -> Result<Part, TrafficError> {
         let shape = self.shape()?;
-        let mut part = Part { shape, from: 0, until: None, cost: 1 };
+        let mut part = Part { shape, from: 0, until: None, cost: 1, lasting: None, actual: None };
         while let Some(word) = self.words.next() {
             match (word, &mut part.shape) {
                 ("from", _) => part.from = self.time("a time after from, such as 10s")?,
                 ("until", _) => part.until = Some(self.time("a time after until, such as 2min")?),
                 ("cost", _) => part.cost = self.cost()?,
+                ("lasting", _) => {
+                    let read = |word: &str| read_time(word).map(Micros::get);
+                    part.lasting = Some(self.spread("a time after lasting, such as 2s or 1s..5s", read)?);
+                }
+                ("actual", _) => {
+                    let read = |word: &str| word.parse().ok().filter(|actual| *actual <= Traffic::MOST_COST);
+                    part.actual = Some(self.spread("a cost from 0 to 1000000, such as 300 or 100..900", read)?);
+                }
                 ("within", Shape::Bursts { within, .. }) => *within = Some(self.time("a time after within")?),
                 ("every", Shape::Diurnal { every, .. }) => *every = self.time("a time after every")?,
                 (other, shape) => {
                     let expected = match shape {
-                        Shape::Bursts { .. } => "within, from, until, cost or the end",
-                        Shape::Diurnal { .. } => "every, from, until, cost or the end",
-                        Shape::Constant(_) | Shape::Poisson(_) | Shape::OnOff { .. } => "from, until, cost or the end",
+                        Shape::Bursts { .. } => "within, from, until, cost, lasting, actual or the end",
+                        Shape::Diurnal { .. } => "every, from, until, cost, lasting, actual or the end",
+                        Shape::Constant(_) | Shape::Poisson(_) | Shape::OnOff { .. } => {
+                            "from, until, cost, lasting, actual or the end"
+                        }
                     };
                     return Err(self.unreadable(expected, other));
                 }
@@ -193,6 +209,15 @@ impl<'t> Reader<'t> {
         }
     }
 
+    fn spread(&mut self, expected: &'static str, read: impl Fn(&str) -> Option<u64>) -> Result<Spread, TrafficError> {
+        let word = self.words.next().unwrap_or_default();
+        let (least, most) = word.split_once("..").unwrap_or((word, word));
+        match (read(least), read(most)) {
+            (Some(least), Some(most)) if least <= most => Ok(Spread { least, most }),
+            (Some(_) | None, _) => Err(self.unreadable(expected, word)),
+        }
+    }
+
     fn keyword(&mut self, keyword: &str, expected: &'static str) -> Result<(), TrafficError> {
         match self.words.next().unwrap_or_default() {
             word if word == keyword => Ok(()),
@@ -219,6 +244,9 @@ fn valid(part: Part) -> Result<Part, TrafficError> {
             }
         }
         Shape::Constant(_) | Shape::Poisson(_) | Shape::Bursts { .. } | Shape::OnOff { .. } => {}
+    }
+    if let (Some(actual), None) = (part.actual, part.lasting) {
+        return Err(TrafficError::NeverSettled { actual: print_spread(actual, |cost| cost.to_string()) });
     }
     match part.until {
         Some(until) if until <= part.from => Err(TrafficError::Never { from: print(part.from), until: print(until) }),
@@ -270,7 +298,20 @@ fn print_part(part: &Part, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if part.cost != 1 {
         write!(f, " cost {}", part.cost)?;
     }
+    if let Some(actual) = part.actual {
+        write!(f, " actual {}", print_spread(actual, |cost| cost.to_string()))?;
+    }
+    if let Some(lasting) = part.lasting {
+        write!(f, " lasting {}", print_spread(lasting, time))?;
+    }
     Ok(())
+}
+
+fn print_spread(spread: Spread, print: impl Fn(u64) -> String) -> String {
+    match spread {
+        Spread { least, most } if least == most => print(least),
+        Spread { least, most } => format!("{}..{}", print(least), print(most)),
+    }
 }
 
 #[cfg(test)]
@@ -285,6 +326,8 @@ mod tests {
             "poisson 1/10min",
             "bursts 200 every 1min within 2s from 59s until 1h cost 3",
             "on-off 100/s 5s on 10s off",
+            "poisson 2/s cost 400 actual 0..900 lasting 1s..5s",
+            "constant 2/s lasting 250ms",
             "diurnal 10/s to 100/s",
             "alice: diurnal 10/s to 100/s every 1h + bursts 5 every 10s; 20 clients: constant 1/s; poisson 2/s",
         ] {
@@ -304,7 +347,7 @@ mod tests {
             ("poisson 0/s", "a rate such as"),
             ("poisson 2/us", "at most 1000000/s"),
             ("1000001/s", "at most 1000000/s"),
-            ("poisson 5/s now", "from, until, cost or the end, found \"now\""),
+            ("poisson 5/s now", "from, until, cost, lasting, actual or the end, found \"now\""),
             ("5/s within 1s", "found \"within\""),
             ("bursts many every 1s", "how many come in a burst"),
             ("bursts 5 each 1s", "every, and how often"),
@@ -314,6 +357,12 @@ mod tests {
             ("5/s from 2s until 1s", "never comes"),
             ("5/s cost 0", "a cost from 1 to 1000000"),
             ("5/s cost 1000001", "a cost from 1 to 1000000, found \"1000001\""),
+            ("5/s lasting 0s", "a time after lasting, such as 2s or 1s..5s, found \"0s\""),
+            ("5/s lasting 5s..1s", "found \"5s..1s\""),
+            ("5/s lasting", "a time after lasting"),
+            ("5/s lasting 1s actual 1000001", "a cost from 0 to 1000000"),
+            ("5/s lasting 1s actual 1..", "found \"1..\""),
+            ("5/s actual 3..7", "such as actual 3..7 lasting 2s"),
             ("0 clients: 5/s", "before the colon"),
             (": 5/s", "before the colon"),
             ("1/s; ", "expected constant"),
