@@ -47,7 +47,7 @@ pub struct Flow {
     /// The most requests of one client that were in flight at once, of those that last.
     pub most_in_flight: u64,
     /// The longest debt: how long a client had to wait for another unit when a request had
-    /// just ended that cost more than its estimate.
+    /// just ended that cost more than its estimate and what was left.
     pub longest_debt: Micros,
     /// The same over time.
     pub series: Series,

@@ -178,9 +178,10 @@ impl Simulation {
             for (_, ((lane, measure), limit)) in (0..).zip(lanes).filter(|(number, _)| admitted >> number & 1 == 1) {
                 let actual = if limit.is_in_flight() { 0 } else { actual };
                 let charged = Charged { at, cost: charged(limit, cost) };
+                let left = lane.decide(client, ends, (Verb::Peek, 1)).remaining;
                 lane.decide(client, ends, (Verb::Settle(charged), actual));
                 measure.end(client, ends);
-                if actual > charged.cost {
+                if actual.saturating_sub(charged.cost) > left {
                     measure.owe(lane.decide(client, ends, (Verb::Peek, 1)).retry_after);
                 }
             }

@@ -12,8 +12,8 @@ use std::{env, fs};
 use tidegate::Limit;
 use tidegate_simulate::{Report, Scenario, every_algorithm, read_time};
 
-/// A name, traffic, a limit that all five share, a length and a seed.
-const RUNS: [(&str, &str, &str, &str, u64); 7] = [
+/// A name, traffic, a limit that all five share unless it is on requests in flight, a length and a seed.
+const RUNS: [(&str, &str, &str, &str, u64); 9] = [
     ("constant", "150/min", "100/min burst 20", "5min", 0),
     ("poisson", "poisson 2/s", "100/min", "5min", 7),
     ("poisson-other-seed", "poisson 2/s", "100/min", "5min", 8),
@@ -27,11 +27,14 @@ const RUNS: [(&str, &str, &str, &str, u64); 7] = [
         "30s",
         1,
     ),
+    ("reservations", "poisson 1/s cost 400 actual 100..900 lasting 1s..5s", "1000/10s", "2min", 3),
+    ("in-flight", "poisson 4/s lasting 1s..5s; bursts 30 every 20s lasting 4s", "in-flight 8 for 10s", "1min", 3),
 ];
 
 fn run((_, traffic, limit, length, seed): (&str, &str, &str, &str, u64)) -> Report {
     let limit: Limit = limit.parse().unwrap();
-    let scenario = Scenario::new(traffic.parse().unwrap()).limits(every_algorithm(limit).unwrap());
+    let limits = if limit.is_in_flight() { vec![limit] } else { every_algorithm(limit).unwrap() };
+    let scenario = Scenario::new(traffic.parse().unwrap()).limits(limits);
     scenario.seed(seed).lasting(read_time(length).unwrap().to_duration()).run().unwrap()
 }
 
@@ -52,7 +55,7 @@ fn recorded_runs_give_the_same_again() {
 
 #[test]
 fn a_picture_is_the_same_whichever_way_it_is_written() {
-    for recorded in [RUNS[3], RUNS[6]] {
+    for recorded in [RUNS[3], RUNS[6], RUNS[8]] {
         let picture = run(recorded).picture();
         let svg = picture.to_svg();
         assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::kernel::Verdict;
 use tidegate::{AlgorithmKind, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
-use tidegate_simulate::{Answer, Arrival, Scenario, Traffic, every_algorithm};
+use tidegate_simulate::{Answer, Arrival, Scenario, ScenarioError, Traffic, every_algorithm};
 
 /// One request as a limit saw it.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +241,17 @@ const SENTENCES: [&str; 8] = [
     "N",
     "",
 ];
-const ENDS: [&str; 6] = ["", " from T", " until T", " cost N", " from T until T", " from"];
+const ENDS: [&str; 9] = [
+    "",
+    " from T",
+    " until T",
+    " cost N",
+    " from T until T",
+    " from",
+    " lasting T",
+    " actual N lasting T..T",
+    " actual N..N lasting T",
+];
 const RATES: [&str; 6] = ["5/s", "1/us", "1/520weeks", "3/day", "1_000/h", "0/s"];
 const TIMES: [&str; 7] = ["1us", "10s", "2min", "520weeks", "day", "0s", "s5"];
 const NUMBERS: [&str; 6] = ["1", "20", "1000000", "1000000000000", "0", "é"];
@@ -275,7 +285,13 @@ proptest! {
         for limit in ["1000000/s", "1000000000000/day"] {
             let limits = every_algorithm(limit.parse().unwrap()).unwrap();
             let scenario = Scenario::new(traffic.clone()).limits(limits).seed(seed).lasting(Scenario::LONGEST);
-            let mut simulation = scenario.start().unwrap();
+            let mut simulation = match scenario.start() {
+                Err(ScenarioError::TooManyInFlight { requests, .. }) => {
+                    prop_assert!(requests > Scenario::MOST_IN_FLIGHT && words.contains("lasting"));
+                    continue;
+                }
+                started => started.unwrap(),
+            };
             for _ in 0..500 {
                 let _ = simulation.step();
             }
