@@ -27,9 +27,13 @@ Traffic:
   on-off 100/s 5s on 10s off        in turns
   diurnal 10/s to 100/s             by chance, with a noon; every 1h for a short day
 Any of it may end in: from 10s, until 2min, cost 3. Joined by +, it is of one client.
+Requests that last are reservations, charged when they come and settled when they end:
+  poisson 5/s lasting 1s..5s                          by chance, or lasting 2s
+  poisson 5/s cost 400 actual 100..900 lasting 2s     cost is an estimate then
 Clients may have a name (\"alice: 5/s\") or a number (\"20 clients: 5/s\").
 
-Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8, sliding-counter 10/s
+Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8, sliding-counter 10/s,
+  in-flight 20 for 60s (permits are held until requests end or 60s have passed)
 
 Exit status: 0 simulated, 2 if that cannot be simulated, or a file cannot be written.";
 
@@ -203,6 +207,12 @@ longest burst: what a token bucket of the limit's rate must hold to let the same
 worst window:  the most that was admitted of one client in any period, and how far above the limit that is
 smoothness:    100% if every tenth of a period sees as much as any other
 ";
+    if report.offered.most_in_flight > 0 {
+        words += "most in flight: the most requests of one client that had come and not ended\n";
+    }
+    if report.outcomes.iter().any(|outcome| outcome.flow.longest_debt > Micros::ZERO) {
+        words += "longest debt:  how long a client that had taken more than was left had to wait for the next unit\n";
+    }
     words
 }
 
@@ -247,6 +257,7 @@ fn outcome_as_json(outcome: &Outcome, traffic: &Traffic) -> Value {
     value["refused"] = json!({ "requests": refused.requests, "units": refused.units });
     value["worst_window"]["client"] = traffic.name(worst.client).into();
     value["longest_delay_us"] = outcome.flow.longest_delay.get().into();
+    value["longest_debt_us"] = outcome.flow.longest_debt.get().into();
     value
 }
 
@@ -256,12 +267,14 @@ fn flow_as_json(flow: &Flow) -> Value {
         "passed": { "requests": flow.passed.requests, "units": flow.passed.units },
         "longest_burst": flow.burst,
         "worst_window": { "units": flow.worst_window.units, "from_us": flow.worst_window.from.get() },
+        "most_in_flight": flow.most_in_flight,
         "smoothness": flow.smoothness.map(|thousandths| f64::from(thousandths) / 1_000.0),
         "series": {
             "bin_us": flow.series.width().get(),
             "passed": series(|bin| bin.admitted),
             "leaving": series(|bin| bin.leaving),
             "fullest_window": series(|bin| bin.fullest_window),
+            "in_flight": series(|bin| bin.in_flight),
         },
     })
 }
