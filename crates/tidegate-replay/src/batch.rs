@@ -43,10 +43,15 @@ impl Span {
 pub(crate) struct Head {
     pub(crate) at: Micros,
     pub(crate) cost: u64,
+    /// How long the request lasted, if that is known.
+    pub(crate) lasts: Option<Micros>,
+    /// What it has cost in the end.
+    pub(crate) actual: Option<u64>,
     /// The number of its source, and its own in there.
     pub(crate) source: u32,
     pub(crate) line: u64,
-    first: u32,
+    /// Where its values are, once it is in a batch.
+    pub(crate) first: u32,
 }
 
 #[derive(Debug, Default)]
@@ -72,16 +77,10 @@ impl Batch {
     }
 
     /// Adds a line whose values are in the bytes already.
-    pub(crate) fn push(
-        &mut self,
-        at: Micros,
-        cost: u64,
-        (source, line): (u32, u64),
-        spans: impl Iterator<Item = Span>,
-    ) {
+    pub(crate) fn push(&mut self, head: Head, spans: impl Iterator<Item = Span>) {
         let first = self.spans.len() as u32;
         self.spans.extend(spans);
-        self.heads.push(Head { at, cost, source, line, first });
+        self.heads.push(Head { first, ..head });
     }
 
     /// Whether it is time to decide some.

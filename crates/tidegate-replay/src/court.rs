@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tidegate::{ConfigError, Key, ManualClock, Micros, Policy, Request};
 
-use crate::batch::Record;
+use crate::batch::{Head, Record};
 use crate::bins::Bins;
 use crate::draft::shown;
-use crate::mapping::Plan;
+use crate::in_flight::{InFlight, Open};
+use crate::mapping::{Plan, slot};
 use crate::processor;
 use crate::report::{Broken, Example, MOST_EXAMPLES, in_words, short};
 use crate::search::{self, SearchError, Smallest};
@@ -33,6 +34,9 @@ pub(crate) struct Court {
     pub(crate) latest_by: Micros,
     /// Whether any line had each attribute.
     present: Vec<bool>,
+    /// Whether any line had a duration, and an actual cost.
+    lasted: [bool; 2],
+    pub(crate) in_flight: InFlight,
     pub(crate) examples: Vec<Example>,
     pub(crate) newly_refused: Changes,
     pub(crate) newly_admitted: Changes,
@@ -70,6 +74,8 @@ impl Court {
             late: 0,
             latest_by: Micros::ZERO,
             present: vec![false; plan.attributes.len()],
+            lasted: [false; 2],
+            in_flight: InFlight::default(),
             plan: plan.clone(),
             examples: Vec::new(),
             newly_refused: Changes::default(),
@@ -86,6 +92,9 @@ impl Court {
     }
 
     pub(crate) fn decide(&mut self, record: Record<'_>) {
+        let Head { cost, lasts, actual, .. } = record.head;
+        // What ends at this instant makes room for what comes at it.
+        self.settle_until(record.head.at);
         let at = self.reach(record.head.at);
         self.decided += 1;
         let own_key = record.key().map_or_else(|| Key::from(()), Key::from);
@@ -93,7 +102,7 @@ impl Court {
             Some(_) => Request::new(own_key.clone()),
             None => Request::without_key(),
         };
-        let mut request = request.cost(record.head.cost);
+        let mut request = request.cost(cost);
         for (number, (name, _)) in self.plan.attributes.iter().enumerate() {
             if let Some(value) = record.value(number) {
                 self.present[number] = true;
@@ -103,8 +112,17 @@ impl Court {
         if let Some(id) = record.id().and_then(|id| std::str::from_utf8(id).ok()) {
             request = request.id(id);
         }
-        let old = self.old.as_mut().map(|old| old.decide(request.clone(), &own_key));
-        let outcome = self.side.decide(request, &own_key);
+        self.lasted = [self.lasted[0] || lasts.is_some(), self.lasted[1] || actual.is_some()];
+        // Where only the cost is known, it is at once.
+        let lasts = lasts.or(actual.map(|_| Micros::ZERO));
+        let lasting = lasts.map(Micros::to_duration);
+        let old = self.old.as_mut().map(|old| old.decide(request.clone(), &own_key, lasting));
+        let (old, old_reservation) = old.map_or((None, None), |(outcome, reservation)| (Some(outcome), reservation));
+        let (outcome, reservation) = self.side.decide(request, &own_key, lasting);
+        if let Some(lasts) = lasts {
+            let ends = record.head.at.saturating_add(lasts).max(at).min(Micros::LATEST);
+            self.in_flight.begin(ends, Open { reservation, old: old_reservation, estimate: cost, actual });
+        }
         let bin = self.bins.at(at);
         match (&outcome, &old) {
             (Outcome::Refused(refusal), Some(Outcome::Admitted)) => {
@@ -131,6 +149,18 @@ impl Court {
             }
         }
         self.show(record, at, (&outcome, old.as_ref()));
+    }
+
+    /// Settles the requests that end up to this time.
+    pub(crate) fn settle_until(&mut self, time: Micros) {
+        while let Some((ends, Open { reservation, old, estimate, actual })) = self.in_flight.end(time) {
+            self.clock.set(ends);
+            let settled = reservation.is_none_or(|reservation| self.side.settle(reservation, estimate, actual));
+            self.in_flight.unsettled += u64::from(!settled);
+            if let (Some(side), Some(reservation)) = (&self.old, old) {
+                side.settle(reservation, estimate, actual);
+            }
+        }
     }
 
     /// Moves the time, which never goes back.
@@ -171,7 +201,10 @@ impl Court {
     pub(crate) fn missing(&self) -> Vec<String> {
         let missing =
             self.plan.attributes.iter().zip(&self.present).filter(|(_, present)| !**present && self.decided > 0);
-        missing.map(|((name, _), _)| name.clone()).collect()
+        let lasted = [(slot::DURATION, "duration"), (slot::ACTUAL, "actual")].into_iter().zip(self.lasted);
+        let never = lasted.filter(|((slot, _), lasted)| self.plan.chosen[*slot] && !lasted && self.decided > 0);
+        let never = never.map(|((_, name), _)| name.to_owned());
+        missing.map(|((name, _), _)| name.clone()).chain(never).collect()
     }
 
     pub(crate) fn search(&mut self, at_most: Option<Share>, max_keys: usize) -> Result<Found, SearchError> {

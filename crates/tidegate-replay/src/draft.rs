@@ -4,8 +4,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use memchr::{memchr, memchr2, memrchr};
+use tidegate::Micros;
 
-use crate::batch::{Batch, Span};
+use crate::batch::{Batch, Head, Span};
 use crate::mapping::{Plan, Slot, slot};
 use crate::when::{self, TimeError};
 
@@ -26,6 +27,11 @@ pub(crate) enum Fault {
     Time(#[from] TimeError),
     #[error("the cost {text:?} is not a whole number")]
     Cost { text: String },
+    #[error(
+        "the duration {text:?} is not a number from 0 to 49 days: name a field of seconds by --map duration=FIELD, or \
+         of another unit by duration_ms, duration_us or duration_ns"
+    )]
+    Duration { text: String },
 }
 
 /// The values of one line, as far as they are found.
@@ -65,20 +71,28 @@ impl Draft {
         &mut self,
         batch: &mut Batch,
         plan: &Plan,
-        place: (u32, u64),
-    ) -> Result<tidegate::Micros, Fault> {
-        let at = when::parse(self.get(slot::TIME, batch).ok_or(Fault::NoTime)?)?;
-        let cost = match self.get(slot::COST, batch) {
-            None => 1,
-            Some(text) => cost(text).ok_or_else(|| Fault::Cost { text: shown(text) })?,
+        (source, line): (u32, u64),
+    ) -> Result<Micros, Fault> {
+        let time = when::parse(self.get(slot::TIME, batch).ok_or(Fault::NoTime)?)?;
+        let number = |text| cost(text).ok_or_else(|| Fault::Cost { text: shown(text) });
+        let cost = self.get(slot::COST, batch).map_or(Ok(1), number)?;
+        let actual = self.get(slot::ACTUAL, batch).filter(|_| plan.chosen[slot::ACTUAL]).map(number).transpose()?;
+        let lasts = match (plan.duration, self.get(slot::DURATION, batch)) {
+            (Some(unit), Some(text)) => {
+                Some(duration(text, unit).ok_or_else(|| Fault::Duration { text: shown(text) })?)
+            }
+            (Some(_), None) | (None, _) => None,
         };
+        let is_start = plan.is_start(self.found[slot::TIME].1);
+        let at = if is_start { time } else { time.saturating_since(lasts.unwrap_or_default()) };
         self.clean_address(batch);
         self.split_request(batch);
         self.split_path(batch);
         self.join_endpoint(batch, plan);
         self.choose_key(batch);
-        batch.push(at, cost, place, plan.kept().map(|slot| self.found[slot].0));
-        Ok(at)
+        let head = Head { at, cost, lasts, actual, source, line, first: 0 };
+        batch.push(head, plan.kept().map(|slot| self.found[slot].0));
+        Ok(time)
     }
 
     fn get<'b>(&self, slot: Slot, batch: &'b Batch) -> Option<&'b [u8]> {
@@ -192,6 +206,15 @@ fn cost(text: &[u8]) -> Option<u64> {
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let more = u64::from(fraction.bytes().any(|digit| digit != b'0'));
     if is_digits(whole) && is_digits(fraction) { whole.parse::<u64>().ok()?.checked_add(more) } else { None }
+}
+
+/// A time in units of so many nanoseconds.
+fn duration(text: &[u8], unit: f64) -> Option<Micros> {
+    /// As long as a reservation can be made for.
+    const LONGEST: f64 = 49.0 * 86_400e6;
+    let number: f64 = std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()?;
+    let micros = number * unit / 1_000.0;
+    (0.0..=LONGEST).contains(&micros).then(|| Micros::new(micros.round() as u64))
 }
 
 /// The beginning of some bytes, such as can be shown anywhere.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Key, Name};
+use tidegate::{Key, Limit, Name};
 
 use crate::court::{Changes, Court, Found};
 use crate::headroom::{FULL, OVER, Peak};
@@ -71,6 +71,8 @@ impl Report {
             refused_keys: keys_of(&side.refused.keys),
             refused_examples: court.examples.clone(),
             limits,
+            most_in_flight: court.in_flight.most,
+            unsettled: court.in_flight.unsettled,
             overflowed,
             against,
             timeline: Timeline { width_us: court.bins.width().get(), rules, bins: bins.collect() },
@@ -109,6 +111,8 @@ impl LimitReport {
             shadow: limit.is_shadow,
             asked: limit.asked,
             refused: limit.refused,
+            most_in_flight: limit.limit.filter(Limit::is_in_flight).map(|_| limit.most_used),
+            longest_debt_us: limit.longest_debt.get(),
             keys,
             is_exact,
             peak_median: quantile(500).copied().unwrap_or(0),

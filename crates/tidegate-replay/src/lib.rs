@@ -42,6 +42,11 @@
 //! then decided at its time. One that comes later than that is counted as
 //! late, and decided at the time that has been reached.
 //!
+//! # Durations
+//!
+//! With [`Replay::map`] of `duration`, a line is a reservation: charged when the request came and
+//! settled when it ended, to what `actual` says. `docs/replay.md` tells which time a line's is.
+//!
 //! # Bounds
 //!
 //! No line stops a replay: one that cannot be read, or that the policy cannot
@@ -50,7 +55,7 @@
 //! [inconclusive](Report::inconclusive). A line has at most [`LONGEST_LINE`]
 //! bytes; [`MOST_COUNTED`] keys are counted for each list, by the space-saving
 //! sketch of [`Top`]; how near keys come to a limit is known for 2,048 of them,
-//! drawn fairly; times fall into 240 bins. The search for the smallest limits
+//! drawn fairly; times fall into 240 bins; [`MAX_IN_FLIGHT`] requests are in flight at once. The search for the smallest limits
 //! keeps 24 bytes for each check in a file without a name, [`MOST_SPOOLED`] at
 //! most.
 
@@ -63,6 +68,7 @@ mod error;
 mod findings;
 mod format;
 mod headroom;
+mod in_flight;
 mod input;
 mod lines;
 mod mapping;
@@ -81,6 +87,7 @@ mod when;
 pub use batch::HELD_BACK;
 pub use error::ReplayError;
 pub use format::{Format, UnknownField, UnknownFormat};
+pub use in_flight::MAX_IN_FLIGHT;
 pub use input::Progress;
 pub use lines::LONGEST_LINE;
 pub use replay::Replay;

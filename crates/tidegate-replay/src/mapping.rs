@@ -4,20 +4,37 @@
 //! name and under the names that logs give it; [`Mapping`] names another
 //! field. A few attributes follow from others: `method`, `path`, `query` and
 //! `endpoint` from the line of the request, `key` from the address.
+//!
+//! How long a request lasted is taken only from a field that is named, as no value tells its unit.
 
 use std::collections::BTreeSet;
 
 /// Fields that are to be taken for attributes other than those of their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Mapping {
     fields: Vec<(String, String)>,
+    /// Nanoseconds that one of a duration is.
+    duration: f64,
+    time_is_start: bool,
 }
+
+/// Names of a duration, and the nanoseconds that one of it is.
+const DURATIONS: [(&str, f64); 4] =
+    [("duration", 1e9), ("duration_ms", 1e6), ("duration_us", 1e3), ("duration_ns", 1.0)];
+
+/// Fields that are known to have the time at which a request came, not that of its end.
+const STARTS: [&str; 2] = ["start_time", "StartUTC"];
 
 impl Mapping {
     /// Takes a field for an attribute; in JSON, `user.name` is `name` in `user`.
     #[must_use]
     pub(crate) fn with(mut self, attribute: impl Into<String>, field: impl Into<String>) -> Mapping {
-        let attribute = attribute.into();
+        let mut attribute = attribute.into();
+        if let Some((_, unit)) = DURATIONS.iter().find(|(name, _)| *name == attribute) {
+            (self.duration, attribute) = (*unit, "duration".to_owned());
+        } else if attribute == "start" || attribute == "time" {
+            (self.time_is_start, attribute) = (attribute == "start", "time".to_owned());
+        }
         self.fields.retain(|(known, _)| *known != attribute);
         self.fields.push((attribute, field.into()));
         self
@@ -52,9 +69,12 @@ pub(crate) mod slot {
     pub(crate) const PATH: Slot = 8;
     pub(crate) const QUERY: Slot = 9;
     pub(crate) const ENDPOINT: Slot = 10;
+    pub(crate) const DURATION: Slot = 11;
+    pub(crate) const ACTUAL: Slot = 12;
 }
 
-const FIXED: [&str; 11] = ["time", "cost", "id", "key", "ip", "user", "request", "method", "path", "query", "endpoint"];
+const FIXED: [&str; 13] =
+    ["time", "cost", "id", "key", "ip", "user", "request", "method", "path", "query", "endpoint", "duration", "actual"];
 
 /// What logs call an attribute, besides its own name.
 fn synonyms(attribute: &str) -> &'static [&'static str] {
@@ -107,6 +127,10 @@ pub(crate) struct Plan {
     pub(crate) chosen: Vec<bool>,
     /// The attributes of a request, and their slots.
     pub(crate) attributes: Vec<(String, Slot)>,
+    /// Nanoseconds that one of a duration is, if durations are wanted.
+    pub(crate) duration: Option<f64>,
+    /// Whether the field of the time was chosen for that of the start.
+    time_is_start: bool,
 }
 
 impl Plan {
@@ -136,7 +160,15 @@ impl Plan {
             names: all.iter().map(names).collect(),
             chosen: all.iter().map(|name| mapping.get(name).is_some()).collect(),
             attributes: slots.collect(),
+            duration: mapping.get("duration").map(|_| mapping.duration),
+            time_is_start: mapping.time_is_start,
         }
+    }
+
+    /// Whether the name of this rank, of those of the time, is that of the start.
+    pub(crate) fn is_start(&self, rank: u8) -> bool {
+        let name = self.names[slot::TIME].get(usize::from(rank));
+        self.time_is_start || name.is_some_and(|name| STARTS.contains(&name.as_str()))
     }
 
     pub(crate) fn slots(&self) -> usize {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use tidegate::Policy;
+use tidegate::{Micros, Policy};
 
 use crate::batch::{Batch, HELD_BACK};
 use crate::court::Court;
@@ -153,7 +153,10 @@ impl Replay {
                 tell(inputs.progress(false));
             }
         }
-        court.timed(|court| batch.decide_all(|record| court.decide(record)));
+        court.timed(|court| {
+            batch.decide_all(|record| court.decide(record));
+            court.settle_until(Micros::MAX);
+        });
         if let Some(tell) = &mut progress {
             tell(inputs.progress(at_most.is_some()));
         }

@@ -7,6 +7,7 @@ mod text;
 mod words;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -66,6 +67,11 @@ pub struct Report {
     pub refused_examples: Vec<Example>,
     /// Each limit by itself: how near keys come to it.
     pub limits: Vec<LimitReport>,
+    /// The most requests that were in flight at once, of all keys; zero without durations.
+    pub most_in_flight: u64,
+    /// Requests that could not be settled when they ended, as more were in flight than are
+    /// remembered: they stay charged as estimated, and their permits expire.
+    pub unsettled: u64,
     /// Requests that shared a state for want of room: above zero, more are
     /// refused than need be, and there should be room for more keys.
     pub overflowed: u64,
@@ -194,6 +200,11 @@ pub struct LimitReport {
     pub asked: u64,
     /// Those that it refused, whoever else did.
     pub refused: u64,
+    /// The most permits that a key held at once, of a limit on requests in flight.
+    pub most_in_flight: Option<u64>,
+    /// The longest debt: how long a key had to wait for another unit when a request had ended
+    /// that cost more than its estimate, in microseconds.
+    pub longest_debt_us: u64,
     /// How many keys it had.
     pub keys: u64,
     /// Whether that, and the shares of keys, are exact: they are for fewer than 2,048
@@ -215,6 +226,18 @@ pub struct LimitReport {
     pub nearest: Vec<NearReport>,
     /// The smallest limit that would refuse few enough, if one was searched for.
     pub smallest: Option<Smallest>,
+}
+
+impl LimitReport {
+    /// What requests that last did to it, in words.
+    fn lasting(&self) -> Vec<String> {
+        let permits = self.most_in_flight.map(|most| format!("up to {} permits of one key", words::count(most)));
+        let debt = (self.longest_debt_us > 0).then(|| {
+            let wait = words::duration(Duration::from_micros(self.longest_debt_us));
+            format!("a key in debt waits up to {wait} for the next unit")
+        });
+        permits.into_iter().chain(debt).collect()
+    }
 }
 
 /// A key, and how near it came to its limit.

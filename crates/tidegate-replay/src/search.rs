@@ -171,7 +171,8 @@ fn round(
 
 impl Gap {
     fn new(number: usize, seen: &LimitUse) -> Option<Gap> {
-        let limit = seen.limit?;
+        // What requests in flight would have held is not known by when they came.
+        let limit = seen.limit.filter(|limit| !limit.is_in_flight())?;
         let is_even = seen.total_cost == seen.largest_cost.saturating_mul(seen.asked);
         let is_least = is_even && limit.algorithm() != AlgorithmKind::SlidingCounter;
         let (below, above, refuses, busy) = (0, Limit::MAX_COUNT, None, Busy::new(limit, 1));
@@ -268,6 +269,8 @@ mod tests {
             refused: 0,
             total_cost: 1_000,
             largest_cost: 1,
+            most_used: 0,
+            longest_debt: Micros::ZERO,
             headroom: Headroom::default(),
         };
         let mut spool = Spool::with_room(100).expect("a file");

@@ -1,12 +1,15 @@
 //! What was decided, counted: in bounded memory, however long the log.
 
-use tidegate::{CheckError, ConfigError, Decision};
+use std::time::Duration;
+
+use tidegate::store::StoreError;
+use tidegate::{Amounts, CheckError, ConfigError, Decision, Reservation, ReserveError};
 use tidegate::{Key, Limiter, ManualClock, MemoryStore, Name, Policy, Request};
 
 use crate::report::{Broken, UndecidedReport};
 use crate::spool::Spool;
 use crate::top::Top;
-use crate::watched::Watched;
+use crate::watched::{Asking, Watched};
 
 /// Keys that are counted at a time, in each list.
 pub const MOST_COUNTED: usize = 1_000;
@@ -107,6 +110,9 @@ impl Undecided {
     }
 }
 
+/// By how much a reservation outlasts its request: it is settled at the end, not after it.
+const LONGER: Duration = Duration::from_secs(1);
+
 /// The rules that are not told apart.
 const OTHERS: Name = Name::literal("(other rules)");
 
@@ -129,10 +135,23 @@ impl Side {
         })
     }
 
-    /// Decides a request.
-    pub(crate) fn decide(&mut self, request: Request<'_>, own_key: &Key<'_>) -> Outcome {
+    /// Decides a request, and reserves it if it lasts.
+    pub(crate) fn decide(
+        &mut self,
+        request: Request<'_>,
+        own_key: &Key<'_>,
+        lasts: Option<Duration>,
+    ) -> (Outcome, Option<Reservation<Watched>>) {
         let store = self.limiter.store();
-        let decided = self.limiter.check(request);
+        let (decided, reservation) = match lasts {
+            None => (self.limiter.check(request), None),
+            Some(lasts) => match self.limiter.reserve(request.lasts(lasts + LONGER)) {
+                Ok(reservation) => (Ok(reservation.decision().clone()), Some(reservation)),
+                Err(ReserveError::Refused(decision)) => (Ok(*decision), None),
+                Err(ReserveError::Check(error)) => (Err(error), None),
+                Err(error) => (Err(CheckError::Store(StoreError::Failed { source: Box::new(error) })), None),
+            },
+        };
         let mut seen = store.seen();
         let was_limited = decided.as_ref().is_ok_and(|decision| !decision.is_unlimited() && !decision.is_blocked());
         seen.end(was_limited);
@@ -156,6 +175,16 @@ impl Side {
             Err(error) => Outcome::Undecided(error),
         };
         seen.clear();
-        outcome
+        (outcome, reservation)
+    }
+
+    /// Settles a request that has ended, and says whether that could be done.
+    pub(crate) fn settle(&self, reservation: Reservation<Watched>, estimate: u64, actual: Option<u64>) -> bool {
+        let store = self.limiter.store();
+        let is_beyond = actual.is_some_and(|actual| actual > estimate);
+        store.seen().asking = if is_beyond { Asking::Excess } else { Asking::Settlement };
+        let settled = reservation.settle(actual.map_or_else(Amounts::new, Amounts::from));
+        store.seen().asking = Asking::Request;
+        settled.is_ok()
     }
 }

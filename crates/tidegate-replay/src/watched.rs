@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
-use tidegate::kernel::Verdict;
+use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Meter, Store, StoreError};
 use tidegate::{Clock, Key, Limit, MemoryStore, Micros, Name};
 
@@ -34,6 +34,19 @@ pub(crate) struct Seen {
     asked: Vec<(usize, usize)>,
     calls: usize,
     refusals: Vec<(Name, u64, Key<'static>)>,
+    pub(crate) asking: Asking,
+}
+
+/// What the store is asked for.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// To decide a request.
+    #[default]
+    Request,
+    /// To settle one that has ended.
+    Settlement,
+    /// To settle one that has cost more than its estimate.
+    Excess,
 }
 
 /// One limit, and what it was asked.
@@ -46,6 +59,11 @@ pub(crate) struct LimitUse {
     pub(crate) refused: u64,
     pub(crate) total_cost: u64,
     pub(crate) largest_cost: u64,
+    /// The most that a key had used, in units.
+    pub(crate) most_used: u64,
+    /// The longest that a key had to wait for another unit after a request that had cost more
+    /// than its estimate.
+    pub(crate) longest_debt: Micros,
     pub(crate) headroom: Headroom,
 }
 
@@ -60,6 +78,30 @@ impl Watched {
 
     pub(crate) fn overflowed(&self) -> u64 {
         self.store.overflowed()
+    }
+
+    fn see(&self, checks: &[Check<'_>], verdicts: &[Verdict], at: Micros) -> Result<Micros, StoreError> {
+        let mut seen = self.seen();
+        match seen.asking {
+            Asking::Request => {
+                checks.iter().zip(verdicts).for_each(|(check, verdict)| seen.note(check, verdict, at));
+                seen.calls += 1;
+            }
+            Asking::Settlement => {}
+            Asking::Excess => {
+                let settled =
+                    |check: &&Check<'_>| matches!(check.verb(), Verb::Settle(_)) && !check.meter().is_in_flight();
+                for check in checks.iter().filter(settled) {
+                    let mut verdict = Verdict::default();
+                    self.store.decide_one_now(check.as_peek().with_cost(1), &mut verdict)?;
+                    if let Some(number) = seen.number(check.meter()) {
+                        let longest = &mut seen.limits[number].longest_debt;
+                        *longest = verdict.retry_after.max(*longest);
+                    }
+                }
+            }
+        }
+        Ok(at)
     }
 }
 
@@ -108,7 +150,9 @@ impl Seen {
         limit.largest_cost = limit.largest_cost.max(cost);
         let used = if verdict.allowed {
             let capacity = check.meter().capacity();
-            let used = u128::from(capacity.saturating_sub(verdict.remaining)) * u128::from(FULL);
+            let used = capacity.saturating_sub(verdict.remaining);
+            limit.most_used = limit.most_used.max(used);
+            let used = u128::from(used) * u128::from(FULL);
             (used / u128::from(capacity.max(1))).min(FULL.into()) as Peak
         } else {
             limit.refused += 1;
@@ -139,6 +183,8 @@ impl Seen {
             refused: 0,
             total_cost: 0,
             largest_cost: 0,
+            most_used: 0,
+            longest_debt: Micros::ZERO,
             headroom: Headroom::default(),
         });
         Some(number)
@@ -148,18 +194,12 @@ impl Seen {
 impl ImmediateStore for Watched {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let at = self.store.decide_now(checks, verdicts)?;
-        let mut seen = self.seen();
-        checks.iter().zip(&*verdicts).for_each(|(check, verdict)| seen.note(check, verdict, at));
-        seen.calls += 1;
-        Ok(at)
+        self.see(checks, verdicts, at)
     }
 
     fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
         let at = self.store.decide_one_now(check, verdict)?;
-        let mut seen = self.seen();
-        seen.note(&check, verdict, at);
-        seen.calls += 1;
-        Ok(at)
+        self.see(&[check], std::slice::from_ref(verdict), at)
     }
 }
 

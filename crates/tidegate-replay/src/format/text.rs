@@ -41,10 +41,11 @@ const COMBINED: &[(Field, &[&str])] = &[
     (Field::Bytes, &["bytes", "body_bytes_sent", "bytes_sent"]),
     (Field::Referer, &["referer", "http_referer"]),
     (Field::Agent, &["agent", "http_user_agent", "user_agent"]),
+    (Field::Duration, &["duration", "request_time"]),
 ];
 
 const ENVOY: &[(Field, &[&str])] = &[
-    (Field::Time, &["time", "start_time"]),
+    (Field::Time, &["start_time"]),
     (Field::Request, &["request"]),
     (Field::Status, &["status", "response_code"]),
     (Field::Flags, &["flags", "response_flags"]),
@@ -70,17 +71,18 @@ type Values<'l> = [&'l [u8]; FIELDS];
 
 pub(crate) struct Text {
     format: Format,
-    wanted: Vec<(Field, Slot)>,
+    /// With the rank of the name that it is known by.
+    wanted: Vec<(Field, (Slot, u8))>,
 }
 
 impl Text {
     pub(super) fn new(format: Format, plan: &Plan) -> Result<Text, UnknownField> {
         let known = fields(format);
         let field = |name: &str| known.iter().find(|(_, names)| names.contains(&name)).map(|(field, _)| *field);
-        let mut wanted: Vec<(Field, Slot)> = Vec::new();
+        let mut wanted = Vec::new();
         for (slot, names) in plan.names.iter().enumerate() {
-            match names.iter().find_map(|name| field(name)) {
-                Some(field) => wanted.push((field, slot)),
+            match names.iter().zip(0..).find_map(|(name, rank)| Some((field(name)?, (slot, rank)))) {
+                Some(found) => wanted.push(found),
                 None => {
                     if let Some(name) = names.first().filter(|_| plan.chosen[slot]) {
                         let known: Vec<&str> = known.iter().map(|(_, names)| names[0]).collect();
@@ -96,7 +98,7 @@ impl Text {
     pub(super) fn offer(&self, line: &[u8], draft: &mut Draft, batch: &mut Batch) -> Result<(), Fault> {
         let values = split(self.format, line)?;
         for (field, slot) in &self.wanted {
-            draft.offer(batch, (*slot, 0), values[*field as usize]);
+            draft.offer(batch, *slot, values[*field as usize]);
         }
         Ok(())
     }
@@ -114,7 +116,8 @@ pub(super) fn looks_like(format: Format, line: &[u8]) -> bool {
     split(format, line).is_ok_and(|values| when::parse(values[Field::Time as usize]).is_ok())
 }
 
-/// `ip ident user [time] "request" status bytes "referer" "agent"`
+/// `ip ident user [time] "request" status bytes "referer" "agent"`, and often how long it took:
+/// the first number that follows, alone or as in `rt=0.25`.
 fn combined(line: &[u8]) -> Result<Values<'_>, Fault> {
     let lacks = |expected| Fault::Shape { format: "the combined log format", expected };
     let mut values: Values<'_> = [b""; FIELDS];
@@ -128,6 +131,9 @@ fn combined(line: &[u8]) -> Result<Values<'_>, Fault> {
     let mut words = Words(rest);
     let (status, bytes) = (words.next().unwrap_or(b""), words.next().unwrap_or(b""));
     let (referer, agent) = (words.next().unwrap_or(b""), words.next().unwrap_or(b""));
+    let number = |word: &'_ [u8]| word.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.'));
+    let value = |word| memchr(b'=', word).map_or(word, |equals| &word[equals + 1..]);
+    let duration = words.map(value).find(|word| number(word)).unwrap_or(b"");
     for (field, value) in [
         (Field::Ip, ip),
         (Field::User, user.trim_ascii_end()),
@@ -137,6 +143,7 @@ fn combined(line: &[u8]) -> Result<Values<'_>, Fault> {
         (Field::Bytes, bytes),
         (Field::Referer, referer),
         (Field::Agent, agent),
+        (Field::Duration, duration),
     ] {
         values[field as usize] = value;
     }

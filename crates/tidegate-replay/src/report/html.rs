@@ -172,6 +172,9 @@ fn card(page: &mut String, report: &Report, limit: &LimitReport) {
         share(limit.refused, limit.asked),
         count(limit.keys)
     );
+    for words in limit.lasting() {
+        let _ = write!(page, "<p class='dim'>{words}</p>");
+    }
     *page += &chart::peaks(&limit.peaks);
     *page += "<dl>";
     for (name, thousandths) in

@@ -157,6 +157,12 @@ impl Report {
             ]);
         }
         write!(f, "\nHow near keys come to each limit, at their peaks\n{table}")?;
+        if self.most_in_flight > 0 {
+            writeln!(f, "\nUp to {} requests were in flight at once", count(self.most_in_flight))?;
+            for limit in &self.limits {
+                limit.lasting().iter().try_for_each(|words| writeln!(f, "  {} {words}", limit.rule))?;
+            }
+        }
         let Some(at_most) = self.at_most else { return Ok(()) };
         let mut table = Table::new(&["rule", "limit", "smallest", "refuses", "share"]);
         for limit in &self.limits {
@@ -206,6 +212,20 @@ impl Report {
         }
         for name in &self.unused {
             notes.push(format!("a field was named for {name:?}, which no policy asks for"));
+        }
+        if self.most_in_flight == 0 && self.limits.iter().any(|limit| limit.most_in_flight.is_some()) {
+            notes.push(
+                "no line tells how long its request lasted, so permits of limits on requests in flight are held until \
+                 they expire: name the field by --map duration=FIELD, or duration_ms=FIELD"
+                    .to_owned(),
+            );
+        }
+        if self.unsettled > 0 {
+            notes.push(format!(
+                "{} requests could not be settled, as more were in flight than are remembered: they stay charged as \
+                 estimated, and their permits expire; replay a part of the log",
+                count(self.unsettled)
+            ));
         }
         if self.overflowed > 0 {
             notes.push(format!(
