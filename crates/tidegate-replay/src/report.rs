@@ -41,7 +41,7 @@ pub struct Report {
     pub span: Option<Span>,
     /// What was read.
     pub sources: Vec<SourceReport>,
-    /// Attributes that a policy asks for, and no line has.
+    /// Attributes that a policy asks for or a field was named for, and no line has.
     pub missing: Vec<String>,
     /// Attributes that fields were named for, and no policy asks for.
     pub unused: Vec<String>,
@@ -231,7 +231,7 @@ pub struct LimitReport {
 impl LimitReport {
     /// What requests that last did to it, in words.
     fn lasting(&self) -> Vec<String> {
-        let permits = self.most_in_flight.map(|most| format!("up to {} permits of one key", words::count(most)));
+        let permits = self.most_in_flight.map(|most| format!("{} in flight for one key, at most", words::count(most)));
         let debt = (self.longest_debt_us > 0).then(|| {
             let wait = words::duration(Duration::from_micros(self.longest_debt_us));
             format!("a key in debt waits up to {wait} for the next unit")

@@ -131,9 +131,8 @@ fn combined(line: &[u8]) -> Result<Values<'_>, Fault> {
     let mut words = Words(rest);
     let (status, bytes) = (words.next().unwrap_or(b""), words.next().unwrap_or(b""));
     let (referer, agent) = (words.next().unwrap_or(b""), words.next().unwrap_or(b""));
-    let number = |word: &'_ [u8]| word.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.'));
     let value = |word| memchr(b'=', word).map_or(word, |equals| &word[equals + 1..]);
-    let duration = words.map(value).find(|word| number(word)).unwrap_or(b"");
+    let duration = words.map(value).find(|word| is_number(word)).unwrap_or(b"");
     for (field, value) in [
         (Field::Ip, ip),
         (Field::User, user.trim_ascii_end()),
@@ -205,6 +204,12 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
+/// Whether this is digits with at most one point among them: an address has more.
+fn is_number(word: &[u8]) -> bool {
+    let rest = word.iter().filter(|byte| !byte.is_ascii_digit());
+    word.len() > rest.clone().count() && rest.clone().all(|byte| *byte == b'.') && rest.count() <= 1
+}
+
 /// Words between spaces, or between quotes.
 struct Words<'l>(&'l [u8]);
 
@@ -254,8 +259,9 @@ mod tests {
             (Field::Bytes, "2326"),
         ];
         expect(Format::Combined, line, &common);
-        let line = format!(r#"{line} "http://x/" "Mozilla \"5.0\" (X; Y)" "more" 0.003"#);
+        let line = format!(r#"{line} "http://x/" "Mozilla \"5.0\" (X; Y)" "more" "" . 10.0.0.1 rt=0.003 12"#);
         expect(Format::Combined, &line, &common);
+        expect(Format::Combined, &line, &[(Field::Duration, "0.003")]);
         expect(Format::Combined, &line, &[(Field::Referer, "http://x/"), (Field::Agent, r#"Mozilla \"5.0\" (X; Y)"#)]);
     }
 

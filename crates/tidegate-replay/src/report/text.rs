@@ -158,9 +158,9 @@ impl Report {
         }
         write!(f, "\nHow near keys come to each limit, at their peaks\n{table}")?;
         if self.most_in_flight > 0 {
-            writeln!(f, "\nUp to {} requests were in flight at once", count(self.most_in_flight))?;
+            writeln!(f, "\nMost requests in flight at once: {}", count(self.most_in_flight))?;
             for limit in &self.limits {
-                limit.lasting().iter().try_for_each(|words| writeln!(f, "  {} {words}", limit.rule))?;
+                limit.lasting().iter().try_for_each(|words| writeln!(f, "  {}: {words}", limit.rule))?;
             }
         }
         let Some(at_most) = self.at_most else { return Ok(()) };
@@ -208,7 +208,7 @@ impl Report {
             ));
         }
         for name in &self.missing {
-            notes.push(format!("the policy asks for {name:?}, which no line has: --map {name}=FIELD names its field"));
+            notes.push(format!("no line has {name:?}, which is needed: --map {name}=FIELD names its field"));
         }
         for name in &self.unused {
             notes.push(format!("a field was named for {name:?}, which no policy asks for"));

@@ -4,6 +4,7 @@
 mod broken;
 mod decisions;
 mod generated;
+mod lasting;
 mod reference;
 mod sample;
 mod smallest;
