@@ -119,7 +119,7 @@ impl Court {
         let old = self.old.as_mut().map(|old| old.decide(request.clone(), &own_key, lasting));
         let (old, old_reservation) = old.map_or((None, None), |(outcome, reservation)| (Some(outcome), reservation));
         let (outcome, reservation) = self.side.decide(request, &own_key, lasting);
-        if let Some(lasts) = lasts {
+        if let Some(lasts) = lasts.filter(|_| reservation.is_some() || old_reservation.is_some()) {
             let ends = record.head.at.saturating_add(lasts).max(at).min(Micros::LATEST);
             self.in_flight.begin(ends, Open { reservation, old: old_reservation, estimate: cost, actual });
         }

@@ -25,9 +25,12 @@ fn traffic() -> impl Strategy<Value = Traffic> {
     (part, even).prop_map(|(part, even)| format!("{part} + {even}; 2 clients: {part}").parse().unwrap())
 }
 
+/// A client, and from when until when.
+type Interval = (u32, u64, u64);
+
 /// How many of these intervals of the client cover an instant.
-fn covering<'i>(intervals: impl IntoIterator<Item = &'i (u32, u64, u64)>, client: u32, at: u64) -> u64 {
-    intervals.into_iter().filter(|(of, from, to)| *of == client && (*from..*to).contains(&at)).count() as u64
+fn covering(intervals: &[Interval], client: u32, at: u64) -> u64 {
+    intervals.iter().filter(|(of, from, to)| *of == client && (*from..*to).contains(&at)).count() as u64
 }
 
 proptest! {
@@ -77,7 +80,7 @@ proptest! {
         let limit = Limit::in_flight(permits, Duration::from_millis(expiry));
         let mut simulation = Scenario::new(traffic).limits([limit]).seed(seed).lasting(LENGTH).start().unwrap();
         // Of each request that is admitted: when its permit is given back or expires, and when it ends.
-        let (mut held, mut run): (Vec<(u32, u64, u64)>, Vec<(u32, u64, u64)>) = Default::default();
+        let (mut held, mut run): (Vec<Interval>, Vec<Interval>) = Default::default();
         while let Some(answer) = simulation.step() {
             let (Arrival { at, client, .. }, lasts) = (answer.arrival, answer.arrival.lasts.unwrap().get());
             let at = at.get();

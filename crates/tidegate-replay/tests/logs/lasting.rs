@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tidegate_replay::{Replay, Report, Source, Utc};
+use tidegate_replay::{MAX_IN_FLIGHT, Replay, Report, Source, Utc};
 use tidegate_testkit::Random;
 
 use tidegate::Micros;
@@ -112,6 +112,19 @@ fn a_request_is_settled_to_its_actual_cost() {
     // Without durations, an actual cost is known at once.
     let report = replay(rules, &[("cost", "tokens"), ("actual", "used")], log);
     assert_eq!((report.admitted, report.refused_examples[0].line, report.unsettled), (3, 3, 0));
+}
+
+#[test]
+fn what_is_more_than_the_bound_in_flight_is_counted_and_not_settled() {
+    let lines = MAX_IN_FLIGHT as u64 + 1_000;
+    let line = |number: u64| format!("{}.{:06},{number},3600\n", number / 1_000, number % 1_000 * 1_000);
+    let log = "time,user,s\n".to_owned() + &(0..lines).map(line).collect::<String>();
+    let rules = "[rules.at-once]\nlimit = 'in-flight 1 for 2h'\nkey = ['user']\n";
+    let report = replay(rules, &[("duration", "s"), ("start", "time")], &log);
+    assert_eq!((report.admitted, report.most_in_flight), (lines, MAX_IN_FLIGHT as u64));
+    // The store has as much room, and some of its shards are full a little sooner.
+    assert!((1_000..10_000).contains(&report.unsettled), "{}", report.unsettled);
+    assert!(report.to_string().contains("requests could not be settled"), "{report}");
 }
 
 #[test]

@@ -18,6 +18,13 @@ Examples:
   tidegate replay access.log --policy new.toml
   tidegate replay access.log* --policy new.toml --against old.toml --html report.html
   zcat logs/*.gz | tidegate replay - --policy new.toml --map tenant=org.id --at-most 0.1%
+  tidegate replay access.json --policy new.toml --map duration=request_time --map actual=bytes_sent
+
+Durations:
+  --map duration=FIELD (seconds), or duration_ms, duration_us, duration_ns: requests are charged
+  when they came and settled when they ended, to --map actual=FIELD if there is one. The time of a
+  line is that of the end, so a request came that much earlier; Envoy's start_time and Traefik's
+  StartUTC are those of the start, and --map start=FIELD (such as start=time of Apache) says so.
 
 Exit status:
   0  decided; with --at-most, no more than that is refused
@@ -39,7 +46,8 @@ pub(super) struct Arguments {
     /// What lines look like: combined, envoy, json or csv; the first lines tell unless this does
     #[arg(long)]
     format: Option<Format>,
-    /// Take a field of the log for an attribute of the requests, or for time, cost, id or key; can be repeated
+    /// Take a field of the log for an attribute of the requests, or for time, start, duration, cost, actual, id or
+    /// key; can be repeated
     #[arg(long = "map", value_name = "ATTRIBUTE=FIELD", value_parser = mapping)]
     mappings: Vec<(String, String)>,
     /// Search the smallest limits that would refuse at most this share of requests, such as 0.1%

@@ -208,7 +208,7 @@ worst window:  the most that was admitted of one client in any period, and how f
 smoothness:    100% if every tenth of a period sees as much as any other
 ";
     if report.offered.most_in_flight > 0 {
-        words += "most in flight: the most requests of one client that had come and not ended\n";
+        words += "most in flight: of one client, requests that had come and not ended\n";
     }
     if report.outcomes.iter().any(|outcome| outcome.flow.longest_debt > Micros::ZERO) {
         words += "longest debt:  how long a client that had taken more than was left had to wait for the next unit\n";

@@ -37,6 +37,23 @@ fn a_report_is_text_json_or_a_page_and_the_exit_status_says_whether_too_many_are
     assert_eq!(ask(&["replay", &log, "--policy", &new, "--at-most", "10%"]).status.code(), Some(0));
 }
 
+#[test]
+fn durations_make_lines_reservations() {
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[rules.calls]\nlimit = 'in-flight 2 for 1min'\nkey = ['user']\n");
+    let line = |end: u64| format!("{{\"ts\": {end}, \"user\": \"alice\", \"duration\": 1500}}\n");
+    let log = folder.write("calls.json", &(10..20).map(line).collect::<String>());
+    let output = ask(&["replay", &log, "--policy", &policy, "--map", "duration_ms=duration"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("admitted        10   100%"), "{text}");
+    assert!(text.contains("Most requests in flight at once: 2\n  calls: 2 in flight for one key, at most"), "{text}");
+    // As seconds, they never end while the log lasts.
+    let output = ask(&["replay", &log, "--policy", &policy, "--map", "duration=duration", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["limits"][0]["most_in_flight"], 2);
+    assert_eq!(report["refused"], 8);
+}
+
 /// What is said to a log from a pipe: the status, and the complaint.
 fn piped(log: &str, arguments: &[&str]) -> (Option<i32>, Output) {
     let mut child = tidegate()

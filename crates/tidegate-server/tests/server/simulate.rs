@@ -76,6 +76,22 @@ fn a_picture_comes_as_svg_and_as_png() {
 }
 
 #[test]
+fn requests_that_last_are_in_flight_and_may_make_debt() {
+    let traffic = "2/s cost 4 actual 9 lasting 3s";
+    let arguments = ["--limit", "in-flight 4 for 1min", "--limit", "sliding-log 20/10s", "--traffic", traffic];
+    let arguments = [&arguments[..], &["--for", "1min"]].concat();
+    let text = said(&arguments);
+    assert!(text.contains("in-flight 4 for 1min: 80 of 120 admitted, up to 4 in flight"), "{text}");
+    assert!(text.contains("most in flight:") && text.contains("longest debt:"), "{text}");
+    let json: Value = serde_json::from_str(&said(&[&arguments[..], &["--json"]].concat())).unwrap();
+    assert_eq!((&json["offered"]["most_in_flight"], &json["limits"][0]["most_in_flight"]), (&6.into(), &4.into()));
+    assert_eq!(json["limits"][0]["longest_debt_us"], 0);
+    assert!(json["limits"][1]["longest_debt_us"].as_u64() > Some(0));
+    let in_flight = json["limits"][0]["series"]["in_flight"].as_array().unwrap();
+    assert!(in_flight.iter().all(|number| number.as_u64() <= Some(4)));
+}
+
+#[test]
 fn so_many_requests_are_so_many_requests() {
     let output = said(&["--traffic", "poisson 1000/s", "--requests", "12345"]);
     assert!(output.contains("offered 12,345"), "{output}");
@@ -92,6 +108,8 @@ fn what_cannot_be_simulated_says_why() {
         (&["--json", "--csv"], "cannot be used with"),
         (&["--limit", "5/s", "--traffic", "1/s cost 9"], "can never pass 5/s"),
         (&["--traffic", "1/s until 5s", "--requests", "9"], "the traffic ends after 5 of 9 requests"),
+        (&["--traffic", "5/s actual 3"], "such as actual 3 lasting 2s"),
+        (&["--traffic", "1000/s lasting 1day"], "have at most 1000000"),
         (&["--svg", "/no/such/folder/picture.svg"], "cannot write \"/no/such/folder/picture.svg\""),
         (&["--traffic", "900 clients: 1/s", "--traffic", "200 clients: 1/s"], "1100 clients are too many"),
     ] {
