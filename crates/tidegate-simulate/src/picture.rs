@@ -205,7 +205,7 @@ impl Picture {
         let in_flight = report.outcomes.iter().filter(|outcome| outcome.counts_in_flight()).count();
         let within = match report.outcomes.iter().all(|outcome| outcome.limit.period() == period) {
             _ if in_flight == report.outcomes.len() => "in flight".to_owned(),
-            _ if in_flight > 0 => "admitted in the last period, or in flight".to_owned(),
+            _ if in_flight > 0 => "in the last period, or in flight".to_owned(),
             true => format!("admitted in the last {}", print_time(Micros::from_duration(period))),
             false => "admitted in the last period".to_owned(),
         };
