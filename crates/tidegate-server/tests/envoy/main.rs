@@ -4,15 +4,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
+mod llm;
+mod model;
+mod running;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 
-use tidegate_testkit::servers::{GUARD, Permit, eventually};
+use tidegate_testkit::servers::{Permit, eventually};
+
+use crate::running::{Process, Tidegate, get, proxy, python, unused_port};
 
 /// Counted for a year, so that no window ends during the test.
 const LIMITS: &str = "
@@ -21,65 +26,6 @@ descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 3 } }
   - { key: tokens, rate_limit: { unit: year, requests_per_unit: 1000 } }
 ";
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Process {
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs/envoy")
-}
-
-fn python() -> PathBuf {
-    let python = programs().join("bin/python");
-    assert!(python.exists(), "Envoy is missing: run `cargo xtask programs`");
-    python
-}
-
-/// The proxy, which its wheel keeps beside the module.
-fn envoy() -> PathBuf {
-    let script = "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))";
-    let found = Command::new(python()).args(["-c", script]).output().unwrap();
-    let path = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());
-    assert!(path.exists(), "Envoy is missing: run `cargo xtask programs`");
-    path
-}
-
-/// A server of the binary, and its port for gRPC.
-fn tidegate(folder: &Path, flags: &[&str]) -> (Process, u16) {
-    let file = folder.join("edge.yaml");
-    fs::write(&file, LIMITS).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--body-seconds", "300", "--envoy-config"])
-        .arg(file)
-        .args(flags)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let process = Process(child);
-    let said = lines.find_map(|line| Some(line.unwrap().trim().strip_prefix("grpc")?.trim().to_owned()));
-    // What else it says is nobody's business, but it must be able to say it.
-    thread::spawn(move || lines.for_each(drop));
-    let address = said.expect("it says where it serves gRPC");
-    (process, address.rsplit(':').next().unwrap().parse().unwrap())
-}
-
-fn unused_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Answers every request, and says that it has spent the tokens that it was sent.
 fn upstream() -> u16 {
@@ -101,54 +47,29 @@ fn upstream() -> u16 {
     port
 }
 
+/// A server with the limits in a file of the folder.
+fn tidegate(folder: &Path, flags: &[&str]) -> Tidegate {
+    let file = folder.join("edge.yaml");
+    fs::write(&file, LIMITS).unwrap();
+    Tidegate::start(&[&["--envoy-config", file.to_str().unwrap()], flags].concat())
+}
+
 /// Envoy between its clients and the upstream, until it answers.
-fn proxy(folder: &Path, tidegate: u16, deny: bool) -> (Process, u16) {
+fn limited(folder: &Path, tidegate: u16, deny: bool) -> (Process, u16) {
     let port = unused_port();
-    let config = include_str!("envoy_support/envoy.yaml")
+    let config = include_str!("../envoy_support/envoy.yaml")
         .replace("LISTENER_PORT", &port.to_string())
         .replace("FAILURE_MODE", &deny.to_string())
         .replace("UPSTREAM_PORT", &upstream().to_string())
         .replace("TIDEGATE_PORT", &tidegate.to_string());
-    let (file, log) = (folder.join("envoy.yaml"), folder.join("envoy.log"));
-    fs::write(&file, config).unwrap();
-    let child = Command::new(envoy())
-        .args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning", "--config-path"])
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    let process = Process(child);
-    let connect = || TcpStream::connect(("127.0.0.1", port));
-    eventually("Envoy to start", || connect().map_err(|_| fs::read_to_string(&log).unwrap()));
-    (process, port)
-}
-
-struct Answer {
-    status: u16,
-    headers: HashMap<String, String>,
-    body: String,
-}
-
-fn get(port: u16, path: &str, headers: &str) -> Answer {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(GUARD)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let mut lines = head.lines();
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    let headers = lines.filter_map(|line| line.split_once(": "));
-    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-    Answer { status, headers, body: body.to_owned() }
+    (proxy(folder, &config, port), port)
 }
 
 fn through_envoy(deny: bool) {
     let _permit = Permit::wait(2);
     let folder = tempfile::tempdir().unwrap();
-    let (mut server, grpc) = tidegate(folder.path(), &["--envoy-headers", "draft-8", "--envoy-problem"]);
-    let (_proxy, port) = proxy(folder.path(), grpc, deny);
+    let mut server = tidegate(folder.path(), &["--envoy-headers", "draft-8", "--envoy-problem"]);
+    let (_proxy, port) = limited(folder.path(), server.grpc, deny);
     let alice = "x-user: alice\r\n";
     for left in [2, 1, 0] {
         let passed = get(port, "/", alice);
@@ -188,7 +109,7 @@ fn through_envoy(deny: bool) {
 
     // Another limit, from the moment that the server is told of it.
     fs::write(folder.path().join("edge.yaml"), LIMITS.replace("requests_per_unit: 3", "requests_per_unit: 5")).unwrap();
-    let told = Command::new("kill").args(["-HUP", &server.0.id().to_string()]).status().unwrap();
+    let told = Command::new("kill").args(["-HUP", &server.process.id().to_string()]).status().unwrap();
     assert!(told.success());
     eventually("a limit with room for alice", || match get(port, "/cost", "x-user: alice\r\nx-cost: 0\r\n").status {
         200 => Ok(()),
@@ -197,7 +118,7 @@ fn through_envoy(deny: bool) {
     let more = [get(port, "/", alice), get(port, "/", alice), get(port, "/", alice)].map(|answer| answer.status);
     assert_eq!(more, [200, 200, 429], "what she had used stays used");
 
-    server.kill();
+    server.process.kill();
     let without = get(port, "/", alice).status;
     assert_eq!(without, if deny { 500 } else { 200 }, "the service is dead");
 }
@@ -215,17 +136,17 @@ fn envoy_refuses_what_the_service_refuses_and_passes_nothing_without_it() {
 #[test]
 fn grpcio_finds_health_reflection_and_the_right_answers() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, port) = tidegate(folder.path(), &["--grpc-reflection"]);
+    let server = tidegate(folder.path(), &["--grpc-reflection"]);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy_support/grpcio_client.py");
-    let seen = Command::new(python()).arg(script).arg(format!("127.0.0.1:{port}")).output().unwrap();
+    let seen = Command::new(python()).arg(script).arg(format!("127.0.0.1:{}", server.grpc)).output().unwrap();
     let said = [seen.stdout, seen.stderr].concat();
     assert!(seen.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
 #[test]
 fn the_filter_of_the_document_is_that_of_these_tests() {
-    let document = include_str!("../../../docs/envoy.md");
+    let document = include_str!("../../../../docs/envoy.md");
     let shown = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let tested: Vec<&str> = include_str!("envoy_support/envoy.yaml").lines().map(str::trim).collect();
+    let tested: Vec<&str> = include_str!("../envoy_support/envoy.yaml").lines().map(str::trim).collect();
     assert!(shown.lines().all(|line| tested.contains(&line.trim())), "{shown}");
 }
