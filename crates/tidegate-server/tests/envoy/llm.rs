@@ -175,8 +175,10 @@ fn tokens_of_responses_at_the_same_time_are_counted_to_the_token() {
 #[test]
 fn responses_without_usage_are_charged_the_fallback() {
     let gateway = Gateway::start();
-    assert_eq!(gateway.call("ada", Reply::Silent).status, 200);
-    gateway.wait_for_charged("ada", UNTOLD);
+    for (reply, charged) in [(Reply::Silent, UNTOLD), (Reply::Text, 2 * UNTOLD)] {
+        assert_eq!(gateway.call("ada", reply).status, 200, "{reply:?}");
+        gateway.wait_for_charged("ada", charged);
+    }
 
     // A client that closes its connection is charged what the model has told so far.
     for (reply, user, charged) in [(Reply::SilentEndless, "bob", UNTOLD), (Reply::Endless, "eve", 7)] {
@@ -184,4 +186,16 @@ fn responses_without_usage_are_charged_the_fallback() {
         read_events(stream, 2);
         gateway.wait_for_charged(user, charged);
     }
+}
+
+#[test]
+fn the_configuration_of_the_document_is_that_of_these_tests() {
+    let document = include_str!("../../../../docs/llm.md");
+    let tested: Vec<&str> = ENVOY.lines().map(str::trim).collect();
+    let shown: Vec<&str> =
+        document.split("```yaml\n").skip(1).flat_map(|rest| rest.split("```").next().unwrap().lines()).collect();
+    assert!(shown.len() > 20, "{shown:?}");
+    let other: Vec<&&str> = shown.iter().filter(|line| !tested.contains(&line.trim())).collect();
+    assert!(other.is_empty(), "{other:?}");
+    assert!(ENVOY.contains(&format!("value: {{ tokens: {UNTOLD} }}")));
 }

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 /// Bytes of a streamed response that are sent at a time: events arrive in pieces.
 const PIECE: usize = 37;
 
+const JSON: &str = "application/json";
+
 /// What a call is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply {
@@ -31,6 +33,8 @@ pub(crate) enum Reply {
     SilentEndless,
     /// An error in JSON, without usage.
     Error,
+    /// Something that is neither JSON nor events.
+    Text,
 }
 
 impl Reply {
@@ -44,6 +48,7 @@ impl Reply {
             Reply::Endless => ("endless", 7),
             Reply::SilentEndless => ("silent endless", 0),
             Reply::Error => ("error", 0),
+            Reply::Text => ("text", 0),
         };
         json!({"model": "mock", "kind": kind, "tokens": tokens}).to_string()
     }
@@ -109,14 +114,14 @@ fn answer(mut stream: TcpStream, users: &Mutex<HashMap<String, Record>>) -> io::
         record.calls += 1;
         record.tokens += if is_whole { tokens } else { 0 };
     }
-    let plain = |status: &str, body: Value| {
-        let body = body.to_string();
-        let head = format!("content-type: application/json\r\ncontent-length: {}\r\nconnection: close", body.len());
-        format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}")
+    let mut write = |status: &str, kind: &str, body: &str| {
+        let head = format!("content-type: {kind}\r\ncontent-length: {}\r\nconnection: close", body.len());
+        write!(stream, "HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}")
     };
     match kind {
-        "plain" => stream.write_all(plain("200 OK", completion(&usage(tokens))).as_bytes()),
-        "error" => stream.write_all(plain("400 Bad Request", json!({"error": {"message": "no"}})).as_bytes()),
+        "plain" => write("200 OK", JSON, &completion(&usage(tokens)).to_string()),
+        "error" => write("400 Bad Request", JSON, r#"{"error": {"message": "invalid"}}"#),
+        "text" => write("200 OK", "text/plain", "total_tokens"),
         _ => {
             stream_events(&mut stream, &events(kind, tokens), is_whole)?;
             // Ends when the proxy closes the connection.
