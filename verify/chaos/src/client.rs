@@ -196,7 +196,7 @@ impl Client {
 }
 
 /// Starts a command whose words go to a log beside those of its predecessors.
-fn launch(words: &[String], directory: &Directory) -> Process {
+pub(crate) fn launch(words: &[String], directory: &Directory) -> Process {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (first, rest) = words.split_first().expect("there are words");
     Process::start(Path::new(first), rest, directory, &directory.path().join("log"))
@@ -209,6 +209,6 @@ pub fn set_program(path: impl Into<PathBuf>) {
     let _ = PROGRAM.set(path.into());
 }
 
-fn program() -> &'static Path {
+pub(crate) fn program() -> &'static Path {
     PROGRAM.get_or_init(|| env::current_exe().expect("a program has a path"))
 }

@@ -6,6 +6,7 @@ mod memory;
 mod network;
 mod process;
 mod replies;
+mod reservations;
 mod sentinel;
 mod server;
 

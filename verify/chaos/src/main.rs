@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use tidegate_chaos::{
-    ClientOptions, Family, Fault, Report, Run, all, attempt, enter_namespace, is_own_namespace, run_client,
+    ClientOptions, Family, Fault, HolderOptions, Report, Run, all, attempt, enter_namespace, is_own_namespace,
+    run_client, run_holder,
 };
 
 /// Faults under load, each with its bound.
@@ -44,12 +45,16 @@ enum Task {
     /// A client of a store, which faults start for themselves
     #[command(hide = true)]
     Client(ClientOptions),
+    /// A process that reserves and settles, which faults start for themselves
+    #[command(hide = true)]
+    Holder(HolderOptions),
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match &options.task {
         Some(Task::Client(client)) => run_client(client).map(|()| ExitCode::SUCCESS),
+        Some(Task::Holder(holder)) => run_holder(holder).map(|()| ExitCode::SUCCESS),
         None if options.list => {
             list(&options);
             Ok(ExitCode::SUCCESS)

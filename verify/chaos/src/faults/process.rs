@@ -6,7 +6,7 @@ use tidegate::Limit;
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Admission, ChaosProxy, Fault as Spoil, Server, Tally, eventually};
 
-use super::befalls_server;
+use super::{befalls_server, reservations};
 use crate::bound::Damage;
 use crate::client::{CALLERS, Client, Diary, RULE};
 use crate::fault::Fault;
@@ -60,6 +60,19 @@ pub(super) const FAULTS: &[Fault] = &[
         "SIGSTOP of a client until its lease is over, then SIGCONT",
         "a lease for each client beside the bound",
         client_paused_with_lease,
+    ),
+    Fault::new(
+        "holder-killed",
+        "kill -9 of one process of three that hold reservations, 10 times",
+        "its permits until they expire, and its estimates",
+        reservations::holder_killed,
+    )
+    .quick(),
+    Fault::new(
+        "holder-killed-often",
+        "the same 100 times",
+        "its permits until they expire, and its estimates",
+        reservations::holder_killed_often,
     ),
 ];
 
