@@ -43,7 +43,7 @@ function log(key, verb, cost, count, period, ceiling, undone)
 
   local function push(where, values)
     for from = 1, #values, 500 do
-      call(where, key, unpack(values, from, from + 499 < #values and from + 499 or #values))
+      call(where, key, unpack(values, from, math.min(from + 499, #values)))
     end
   end
 

@@ -196,19 +196,24 @@ fn call(lua: &Lua, keyspace: &Rc<RefCell<Keyspace>>) -> mlua::Result<Function> {
     let keyspace = Rc::clone(keyspace);
     let done = lua.create_table()?;
     done.set("ok", "OK")?;
-    lua.create_function(move |lua, words: (Value, Value, Value, Value, Value, Value)| {
-        let words = [&words.0, &words.1, &words.2, &words.3, &words.4, &words.5];
-        let count = words.iter().take_while(|word| !word.is_nil()).count();
-        if count == words.len() {
-            return Err(mlua::Error::runtime("the script calls with more arguments than the host takes"));
-        }
+    // Most commands have few words, which need no list.
+    type Words = (Value, Value, Value, Value, Value, Variadic<Value>);
+    lua.create_function(move |lua, words: Words| {
+        let few = [&words.0, &words.1, &words.2, &words.3, &words.4];
+        let count = few.iter().take_while(|word| !word.is_nil()).count();
         let mut texts: [Text; 5] = Default::default();
-        for (text, word) in texts.iter_mut().zip(&words[..count]) {
+        for (text, word) in texts.iter_mut().zip(&few[..count]) {
             *text = Text::of(lua, word)?;
         }
         let bytes: [&[u8]; 5] = std::array::from_fn(|index| texts[index].bytes());
         let mut keyspace = keyspace.borrow_mut();
-        let answer = keyspace.call(bytes[0], bytes.get(1..count).unwrap_or_default());
+        let more = words.5.iter().map(|word| Text::of(lua, word)).collect::<mlua::Result<Vec<Text>>>()?;
+        let answer = if more.is_empty() {
+            keyspace.call(bytes[0], bytes.get(1..count).unwrap_or_default())
+        } else {
+            let all: Vec<&[u8]> = bytes[1..].iter().copied().chain(more.iter().map(Text::bytes)).collect();
+            keyspace.call(bytes[0], &all)
+        };
         Ok(match answer.map_err(mlua::Error::runtime)? {
             Answer::Nothing => Value::Boolean(false),
             Answer::Done => Value::Table(done.clone()),

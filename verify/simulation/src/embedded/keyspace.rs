@@ -132,12 +132,16 @@ impl Keyspace {
                 *place = value.to_vec();
                 Ok(Answer::Done)
             }
-            (b"RPUSH", [key, values @ ..]) if !values.is_empty() => {
+            (b"RPUSH" | b"LPUSH", [key, values @ ..]) if !values.is_empty() => {
                 if self.list(key)?.is_none() {
                     self.put(key, Value::List(VecDeque::new()), None);
                 }
                 let list = self.list(key)?.ok_or(NO_KEY)?;
-                list.extend(values.iter().map(|value| value.to_vec()));
+                let values = values.iter().map(|value| value.to_vec());
+                match command {
+                    b"LPUSH" => values.for_each(|value| list.push_front(value)),
+                    _ => list.extend(values),
+                }
                 Ok(Answer::Number(list.len() as f64))
             }
             _ => Err(NO_COMMAND),

@@ -54,6 +54,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("an undo in the past", undo::an_undo_by_a_clock_that_went_back_tells_how_things_stand),
         ("its own window", undo::an_undo_takes_only_from_its_own_window),
         ("an entry undone", undo::a_log_loses_the_entry_that_is_undone),
+        ("an entry within a long log", undo::an_entry_within_a_long_log_is_undone),
         ("healing", heal::a_state_heals_from_the_same_microsecond_on_as_by_the_oracle),
         ("one increment", expiry::a_bucket_in_use_is_one_increment),
         ("what has not drained", undo::a_bucket_gives_back_what_has_not_drained),

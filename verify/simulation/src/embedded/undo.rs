@@ -128,6 +128,37 @@ pub(super) fn play(seeds: u64) {
     }
 }
 
+/// So many entries on either side that they are written in several commands.
+#[test]
+pub(super) fn an_entry_within_a_long_log_is_undone() {
+    let limit = Limit::sliding_log(1_000_000, Duration::from_secs(10));
+    for before in [260, 270] {
+        let mut pair = Pair::new(limit, START);
+        for entry in 0..530 {
+            pair.now = START + entry * 1_000;
+            if entry == before {
+                pair.charged.charge(pair.now, 7);
+            } else {
+                pair.charge_both(1 + entry % 3);
+            }
+        }
+        pair.undo(7, START + before * 1_000);
+        let words = |account: &Account| {
+            let length = account.store.keyspace().call(b"LLEN", &[&account.key()]).map(|length| format!("{length:?}"));
+            length.expect("a list")
+        };
+        assert_eq!(words(&pair.charged), words(&pair.spared), "nothing is left of the entry");
+        // Each entry that leaves shows its time and its size.
+        let mut most = 0;
+        while most < limit.capacity() {
+            let [charged, spared] = [&pair.charged, &pair.spared].map(|account| account.peek(pair.now, most + 1));
+            assert_eq!(charged, spared, "{before} before");
+            pair.now += spared.retry_after.get();
+            most = pair.spared.peek(pair.now, 0).remaining;
+        }
+    }
+}
+
 /// To the microsecond: what has drained of a charge is not given back, and the rest is.
 #[test]
 pub(super) fn a_bucket_gives_back_what_has_not_drained() {

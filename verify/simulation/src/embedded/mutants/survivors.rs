@@ -210,6 +210,30 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "log.lua",
+        from: "local gone, head, tail = taken == size, ours - expired - 1, entries - ours",
+        to: "local gone, head, tail = taken == size, ours + expired - 1, entries - ours",
+        why: "Which side of the entry is written again is a matter of time: what is left is the same.",
+    },
+    Survivor {
+        file: "log.lua",
+        from: "elseif head < tail then",
+        to: "",
+        why: "Which side of the entry is written again is a matter of time: what is left is the same.",
+    },
+    Survivor {
+        file: "log.lua",
+        from: "elseif head < tail then",
+        to: "elseif head <= tail then",
+        why: "Which side of the entry is written again is a matter of time: what is left is the same.",
+    },
+    Survivor {
+        file: "log.lua",
+        from: "elseif head < tail then",
+        to: "elseif false then",
+        why: "Which side of the entry is written again is a matter of time: what is left is the same.",
+    },
+    Survivor {
+        file: "log.lua",
         from: "local entries = length > 0 and (length - 1) / 2 or 0",
         to: "local entries = length > 1 and (length - 1) / 2 or 0",
         why: "A list of one has no entries either way, and is an error.",
