@@ -225,7 +225,7 @@ impl Standing<'_> {
     fn old_policy(&self) -> Option<HeaderValue> {
         let mut line = Line::new();
         line.number(self.capacity());
-        if let Some(limit) = self.decision.limit() {
+        if let Some(limit) = self.decision.limit().filter(|limit| !limit.is_in_flight()) {
             line.text(";w=").number(window(&limit));
         }
         line.to_header()

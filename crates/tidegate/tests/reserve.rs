@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::{LimitKernel, Verb, Verdict};
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{
     Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy, Request,
     ReserveError, Rule,
 };
+use tidegate_testkit::Random;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -352,4 +353,52 @@ fn what_was_let_through_for_lack_of_room_is_not_given_back() {
     let left = limiter.peek(full).expect("an answer").remaining();
     let _ = reserved.release().expect("released");
     assert_eq!(limiter.peek(full).expect("an answer").remaining(), left, "{charged}");
+}
+
+#[test]
+fn while_a_limit_warms_up_what_is_released_was_never_charged_or_more_is_refused() {
+    let warm_up = "20 over 10min".parse().expect("a warm-up");
+    let mut given_back = 0;
+    for limit in algorithms() {
+        // What a bucket has drained of a charge is not given back.
+        let is_exact = !matches!(limit.kernel(), LimitKernel::Bucket(_));
+        for seed in 0..60 {
+            let mut random = Random::new(seed);
+            let [(charged, clock), (spared, other_clock)] =
+                [(); 2].map(|()| limiter(Policy::new().rule(Rule::new("rule", limit).warm_up(warm_up))));
+            let later = |random: &mut Random| {
+                let step = Duration::from_micros(random.magnitude(1..=90_000_000));
+                clock.advance(step);
+                other_clock.advance(step);
+            };
+            let both = |cost: u64| {
+                if charged.allow(Request::new("alice").cost(cost)) {
+                    assert!(spared.allow(Request::new("alice").cost(cost)), "{limit}, {seed}");
+                }
+            };
+            // The warm-up of both begins here.
+            both(1);
+            for _ in 0..random.within(0..=3) {
+                later(&mut random);
+                both(random.within(1..=9));
+            }
+            let request = Request::new("alice").cost(random.within(1..=15)).id("r").lasts(10 * MINUTE);
+            let Ok(reservation) = charged.reserve(request) else { continue };
+            for _ in 0..random.within(0..=3) {
+                later(&mut random);
+                both(random.within(1..=9));
+            }
+            let before = left(&charged);
+            let _ = reservation.release().expect("it is reserved");
+            given_back += u64::from(left(&charged) > before);
+            for _ in 0..9 {
+                let asked = || Request::new("alice").cost(0);
+                let [ours, theirs] = [&charged, &spared].map(|limiter| limiter.peek(asked()).expect("an answer"));
+                assert!(ours.remaining() <= theirs.remaining(), "{limit}, {seed}: {ours:?}, {theirs:?}");
+                assert!(!is_exact || ours.remaining() == theirs.remaining(), "{limit}, {seed}: {ours:?}, {theirs:?}");
+                later(&mut random);
+            }
+        }
+    }
+    assert!(given_back > 90, "{given_back}");
 }

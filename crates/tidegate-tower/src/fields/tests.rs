@@ -287,4 +287,7 @@ fn a_limit_on_requests_in_flight_is_a_quota_of_concurrent_requests_without_a_win
     assert_eq!(headers["ratelimit-policy"], r#""api";q=10;qu="concurrent-requests""#);
     let members = members(&headers, "ratelimit-policy");
     assert_eq!(members[0].1.len(), 2, "a structured field: {members:?}");
+    for style in [HeaderStyle::Draft6, HeaderStyle::Draft7] {
+        assert_eq!(told("in-flight 10 for 60s", 1, Duration::ZERO, style)["ratelimit-policy"], "10");
+    }
 }
