@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tidegate::explain::Say;
-use tidegate::{Condition, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, Setting};
+use tidegate::{
+    Amounts, Condition, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, Setting,
+};
 
 /// Counts what shadows would have refused.
 #[derive(Default)]
@@ -94,4 +97,29 @@ fn a_shadow_that_is_larger_is_charged_for_those_only_who_passed() {
     assert!(left().contains("allows a cost of 1, 4 left"), "{}", left());
     assert!(tidegate_testkit::block_on(limiter.reset_async("alice")).is_ok());
     assert!(left().contains("allows a cost of 1, 5 left"), "{}", left());
+}
+
+#[test]
+fn what_a_shadow_reserved_is_settled_and_given_back_too() {
+    let rules = Policy::new()
+        .rule(Rule::new("live", Limit::per_hour(100)).unit("tokens"))
+        .rule(Rule::new("tokens", Limit::per_hour(10)).unit("tokens").shadow())
+        .rule(Rule::new("permits", Limit::in_flight(1, Duration::from_secs(60))).shadow());
+    let (limiter, seen) = watched(rules);
+    let said = || (seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed));
+    let left = |rule: &str| limiter.peek(Request::new("alice").rule(rule).cost(0)).expect("an answer").remaining();
+    let reserve = |tokens: u64| limiter.reserve(Request::new("alice").amount("tokens", tokens));
+    let first = reserve(8).expect("the live limit has 100");
+    assert_eq!(said(), (2, 0));
+    // The shadows would have refused this one, and are not charged.
+    let second = reserve(8).expect("the live limit has 92");
+    assert_eq!(said(), (2, 2));
+    let _ = second.settle(Amounts::new().amount("tokens", 3)).expect("settled");
+    let _ = first.settle(Amounts::new().amount("tokens", 5)).expect("settled");
+    assert_eq!(said(), (2, 2), "a settlement is no decision");
+    assert_eq!(left("live"), Some(92));
+    assert!(reserve(5).is_ok(), "and is dropped");
+    assert_eq!(said(), (4, 2), "5 of 10 were left, and the permit was there");
+    assert!(reserve(0).is_ok());
+    assert_eq!(said(), (6, 2), "it was there again");
 }

@@ -109,14 +109,22 @@ impl<S: Store> Limiter<S> {
     /// either, and a repeated one was charged when it was first answered.
     async fn ask_shadows(&self, (verb, request): Asked<'_, '_>, resolution: &Resolution<'_, '_>, decision: &Decision) {
         let asked = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
-        // No shadow is told of an id: what it was charged stays charged.
-        let is_asked = !decision.is_repeated() && !matches!(verb, Verb::Settle(_) | Verb::Renew(_));
-        let shadows = if is_asked { &*resolution.shadows } else { &[] };
+        let shadows = if decision.is_repeated() { &[] } else { &*resolution.shadows };
+        let reservation = ReservationEvent::of(asked, request);
         for shadow in shadows {
             // A cost that can never pass is refused by a shadow, too: there is nothing to ask.
-            let Ok(check) = shadow.check(asked) else { continue };
+            let Ok(mut check) = shadow.check(asked) else { continue };
+            // Each has a reservation of its own, as it may admit what the others refuse.
+            let text =
+                reservation.map(|reservation| format!("{} in the shadow {}", reservation.id, shadow.meter.name()));
+            let id = text.as_deref().and_then(|text| Some(RequestId { text, ..id_of(&[(asked, request)])? }));
+            if let Some(id) = &id {
+                check = shadow.check_alone(asked).with_id(id);
+            }
             let mut verdicts = [Verdict::default()];
-            if let Ok(at) = self.store().decide(&[check], &mut verdicts).await {
+            let decided = self.store().decide(&[check], &mut verdicts).await;
+            // Observers hear of what a shadow would have said, and a correction is no answer.
+            if let (Ok(at), false) = (decided, check.is_correction()) {
                 let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
                 let (cost, in_addition, reservation) = (request.cost, request.is_in_addition(), None);
                 let event = Event { key, verb, cost, in_addition, decision, at, shadow: true, reservation };

@@ -265,9 +265,10 @@ impl<S: Store> Drop for Reservation<S> {
         if !self.is_open {
             return;
         }
-        let mut has_permits = false;
-        self.limiter.for_each_meter(self.request.lent(), |meter| has_permits |= meter.is_in_flight());
-        if has_permits {
+        let (current, request) = (self.limiter.inner.policies.current_for_long(), self.request.lent());
+        let resolution = current.policy.resolve(&request);
+        let mut limits = resolution.enforced.iter().chain(&resolution.shadows);
+        if limits.any(|applied| applied.meter.is_in_flight()) {
             let (limiter, request) = (self.limiter.clone(), Arc::clone(&self.request));
             let task = async move { drop(limiter.settle_async(request.lent(), Amounts::new()).await) };
             self.limiter.inner.store.in_background(Box::pin(task));
