@@ -182,13 +182,16 @@ impl Bench {
             });
             (self.server_nanos() - began) / DECISIONS as f64
         };
+        fn reserve(request: Request<'_>) -> Request<'_> {
+            request.reserves()
+        }
         let settle: fn(Request<'_>) -> Request<'_> = |request| request.settles(Amounts::new().amount("tokens", 300));
         let mut rounds: [Vec<f64>; 3] = Default::default();
         for _ in 0..session.pace.rounds {
             self.server.command(&["FLUSHALL", "SYNC"]);
             rounds[0].push(step(Verb::Charge, |request| request));
             self.server.command(&["FLUSHALL", "SYNC"]);
-            rounds[1].push(step(Verb::Charge, |request| request.reserves()));
+            rounds[1].push(step(Verb::Charge, reserve));
             rounds[2].push(step(Verb::SETTLE, settle));
         }
         self.server.command(&["FLUSHALL", "SYNC"]);
