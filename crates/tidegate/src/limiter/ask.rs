@@ -28,8 +28,8 @@ pub(super) type Asked<'q, 'r> = (Verb, &'q Request<'r>);
 /// What came of some requests: mostly of one.
 type Decisions = SmallVec<[Result<Decision, CheckError>; 1]>;
 
-/// Requests by the policy in force; an error if one does not fit it.
-type Resolved<'p, 'r> = SmallVec<[Result<Resolution<'p, 'r>, CheckError>; 1]>;
+/// Requests by the policy in force. They are large, and stay where they are made.
+type Resolved<'p, 'r> = SmallVec<[Resolution<'p, 'r>; 1]>;
 
 /// What there is one of for each limit: mostly few.
 type Few<T> = SmallVec<[T; 4]>;
@@ -53,8 +53,11 @@ impl<S: Store> Limiter<S> {
         let id = id_of(asked);
         loop {
             let current = in_force(&inner.policies);
-            let resolved: Resolved<'_, '_> =
-                asked.iter().map(|(verb, request)| self.resolve(&current, *verb, request)).collect();
+            let mut resolved = Resolved::new();
+            resolved.resize_with(asked.len(), Resolution::default);
+            for ((verb, request), resolution) in asked.iter().zip(&mut resolved) {
+                self.resolve_into(&current, *verb, request, resolution);
+            }
             let mut round = Round::new(asked, &resolved[..], id.as_ref());
             let decided = round.decide(&inner.store).await?;
             if round.matters() && !inner.policies.is_current(&current) {
@@ -65,20 +68,24 @@ impl<S: Store> Limiter<S> {
             let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
             let errors = round.into_errors();
             for (index, (verb, request)) in asked.iter().enumerate() {
-                let (Ok(resolution), None, decision) = (&resolved[index], &errors[index], &decisions[index]) else {
+                let resolution = &resolved[index];
+                let is_heard = !inner.observers.is_empty() || !resolution.shadows.is_empty();
+                if !is_heard || resolution.problem.is_some() || errors[index].is_some() {
                     continue;
-                };
-                let decision = &decision.clone().unwrap_or_else(Decision::unlimited);
+                }
+                let decision = &decisions[index].clone().unwrap_or_else(Decision::unlimited);
                 // What was admitted and not charged, because of another request, was only looked at.
                 let is_charged = is_carried_out || !decision.is_allowed();
                 let asked = (if is_charged { *verb } else { Verb::Peek }, *request);
                 self.tell_of(decision, decided, asked, resolution);
                 self.ask_shadows(asked, resolution, decision).await;
             }
-            let answers = resolved.into_iter().zip(errors).zip(decisions);
-            let answers = answers.map(|((line, error), decision)| match error {
-                Some(error) => Err(error),
-                None => line.map(|_| decision.unwrap_or_else(Decision::unlimited)),
+            let answers = resolved.iter_mut().zip(errors).zip(decisions);
+            let answers = answers.map(|((resolution, error), decision)| {
+                match error.or_else(|| resolution.problem.take().map(|problem| *problem)) {
+                    Some(error) => Err(error),
+                    None => Ok(decision.unwrap_or_else(Decision::unlimited)),
+                }
             });
             return Ok(answers.collect());
         }
@@ -92,17 +99,30 @@ impl<S: Store> Limiter<S> {
         verb: Verb,
         request: &'r Request<'_>,
     ) -> Result<Resolution<'p, 'r>, CheckError> {
-        let resolution = current.policy.resolve(request);
+        let mut resolution = Resolution::default();
+        self.resolve_into(current, verb, request, &mut resolution);
+        match resolution.problem {
+            Some(problem) => Err(*problem),
+            None => Ok(resolution),
+        }
+    }
+
+    /// The same where it is to be: what keeps the request from an answer is its problem.
+    fn resolve_into<'p, 'r>(
+        &self,
+        current: &'p Current,
+        verb: Verb,
+        request: &'r Request<'_>,
+        resolution: &mut Resolution<'p, 'r>,
+    ) {
+        current.policy.resolve_into(request, resolution);
         for (rule, attribute) in &resolution.lacking {
             self.inner.observers.tell_missing(rule, attribute);
         }
-        if let Some(problem) = resolution.problem {
-            return Err(*problem);
+        if resolution.problem.is_none() && resolution.blocked_by.is_none() {
+            let checked = resolution.enforced.iter().try_for_each(|applied| applied.check(verb).map(drop));
+            resolution.problem = checked.err().map(Box::new);
         }
-        if resolution.blocked_by.is_none() {
-            resolution.enforced.iter().try_for_each(|applied| applied.check(verb).map(drop))?;
-        }
-        Ok(resolution)
     }
 
     /// Asks the shadow rules: a refused request is charged to none of them
@@ -167,7 +187,7 @@ fn only(mut decisions: Decisions) -> Result<Decision, CheckError> {
 /// Some requests as checks, and what came of them.
 struct Round<'a, 'p, 'r> {
     asked: &'a [Asked<'a, 'a>],
-    resolved: &'a [Result<Resolution<'p, 'r>, CheckError>],
+    resolved: &'a [Resolution<'p, 'r>],
     /// Requests that cannot be admitted together with those before them.
     errors: SmallVec<[Option<CheckError>; 1]>,
     /// What each limit of each request says, in their order.
@@ -193,7 +213,7 @@ enum Ask {
 impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     fn new(
         asked: &'a [Asked<'a, 'a>],
-        resolved: &'a [Result<Resolution<'p, 'r>, CheckError>],
+        resolved: &'a [Resolution<'p, 'r>],
         id: Option<&'a RequestId<'a>>,
     ) -> Round<'a, 'p, 'r> {
         let (checks, verdicts, said) = (Few::new(), Few::new(), Few::new());
@@ -212,7 +232,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     /// The limits of all requests, and which request each is of.
     fn limits(&self) -> impl Iterator<Item = (usize, &'a Applied<'p, 'r>)> {
         self.resolved.iter().zip(&self.errors).enumerate().flat_map(|(index, (resolution, error))| {
-            let asked = resolution.as_ref().ok().filter(|line| line.blocked_by.is_none() && error.is_none());
+            let asked = Some(resolution).filter(|line| line.has_to_pass() && error.is_none());
             asked.into_iter().flat_map(|resolution| &resolution.enforced).map(move |applied| (index, applied))
         })
     }
@@ -238,8 +258,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         if let [_] = self.asked {
             return self.ask(Ask::All, store).await;
         }
-        let is_out = |line: &Result<Resolution<'_, '_>, _>| !line.as_ref().is_ok_and(|line| line.blocked_by.is_none());
-        let is_refused = self.resolved.iter().any(is_out) || self.errors.iter().any(Option::is_some);
+        let is_refused = !self.resolved.iter().all(Resolution::has_to_pass) || self.errors.iter().any(Option::is_some);
         let peeks = self.asked.iter().filter(|(verb, _)| *verb == Verb::Peek).count();
         if !is_refused && (peeks == 0 || peeks == self.asked.len()) {
             return self.ask(Ask::All, store).await;
@@ -331,8 +350,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     /// is an error.
     fn decisions(&self) -> SmallVec<[Option<Decision>; 1]> {
         let blocked = |line: &Resolution<'_, '_>| line.blocked_by.clone().map(Decision::blocked);
-        let mut decisions: SmallVec<[_; 1]> =
-            self.resolved.iter().map(|line| line.as_ref().ok().and_then(blocked)).collect();
+        let mut decisions: SmallVec<[_; 1]> = self.resolved.iter().map(blocked).collect();
         for ((index, applied), verdict) in self.limits().zip(&self.said) {
             let mut decision = applied.meter.decision(*verdict);
             // A refund that was left out for the sake of another request was asked as a peek, and is not refused.
