@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use tidegate::kernel::Verb;
 use tidegate::{
-    Condition, CountingObserver, Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Request,
-    Rule, Setting,
+    Amounts, Condition, CountingObserver, Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy,
+    Request, Rule, Setting,
 };
 
 #[derive(Default)]
@@ -112,4 +112,19 @@ fn one_limit_alone_is_observed_too() {
     ];
     assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
     assert_eq!((counts.allowed(), counts.refused()), (1, 1));
+}
+
+#[test]
+fn a_settlement_of_named_amounts_costs_nothing_else() {
+    let policy = Policy::new()
+        .limit("requests", Limit::per_minute(10))
+        .rule(Rule::new("tokens", Limit::per_minute(100)).unit("tokens"));
+    let (limiter, notes, _) = limiter(policy);
+    for actual in [Amounts::new().amount("tokens", 5), Amounts::from(2)] {
+        let reserved = limiter.reserve(Request::new("alice").cost(3).amount("tokens", 9)).expect("a reservation");
+        let _ = reserved.settle(actual).expect("settled");
+    }
+    let notes = notes.0.lock().expect("no panic while it is locked");
+    let costs = notes.iter().map(|note| note.split(" cost ").nth(1).and_then(|rest| rest.split(':').next()));
+    assert_eq!(costs.collect::<Vec<_>>(), [Some("3"), Some("0"), Some("3"), Some("2")]);
 }

@@ -1,18 +1,18 @@
 //! Reservations: a charge that is corrected once.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::kernel::{LimitKernel, Verb, Verdict};
-use tidegate::store::{Check, Store, StoreError};
+use tidegate::store::{Check, ImmediateStore, Store, StoreError};
 use tidegate::{
-    Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy, Request,
-    ReserveError, Rule,
+    AcquireError, Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy,
+    Request, ReserveError, Rule,
 };
-use tidegate_testkit::Random;
+use tidegate_testkit::{Random, block_on};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -401,4 +401,169 @@ fn while_a_limit_warms_up_what_is_released_was_never_charged_or_more_is_refused(
         }
     }
     assert!(given_back > 90, "{given_back}");
+
+/// A store that keeps what it was asked, and counts what it was to do in the background.
+struct Recording {
+    store: MemoryStore,
+    asked: Mutex<Vec<(Verb, u64)>>,
+    tasks: AtomicU64,
+}
+
+impl Recording {
+    fn new() -> (Arc<Recording>, ManualClock) {
+        let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
+        let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        (Arc::new(Recording { store, asked: Mutex::default(), tasks: AtomicU64::new(0) }), clock)
+    }
+
+    /// What was asked since this was last called.
+    fn asked(&self) -> Vec<(Verb, u64)> {
+        std::mem::take(&mut *self.asked.lock().expect("no panic while it is locked"))
+    }
+
+    fn tasks(&self) -> u64 {
+        self.tasks.load(Ordering::Relaxed)
+    }
+}
+
+impl Store for Recording {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let asked = checks.iter().map(|check| (check.verb(), check.cost()));
+        self.asked.lock().expect("no panic while it is locked").extend(asked);
+        self.store.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.tasks.fetch_add(1, Ordering::Relaxed);
+        self.store.in_background(task);
+    }
+}
+
+impl ImmediateStore for Recording {}
+
+#[test]
+fn only_a_reservation_that_is_dropped_open_and_holds_permits_is_given_back_in_the_background() {
+    let (store, _) = Recording::new();
+    let permits = Limiter::with_store(Limit::in_flight(1, MINUTE), Arc::clone(&store)).expect("a policy");
+    let free = || permits.peek("alice").expect("an answer").remaining();
+    let _ = permits.reserve("alice").expect("a permit").settle(1).expect("settled");
+    let _ = permits.reserve("alice").expect("a permit").release().expect("released");
+    assert_eq!((store.tasks(), free()), (0, Some(1)), "what is settled is given back once");
+    let held = permits.reserve("alice").expect("a permit");
+    assert!(permits.reserve("alice").is_err());
+    assert!(block_on(permits.acquire_reservation("alice", Duration::ZERO)).is_err());
+    assert_eq!(store.tasks(), 0, "a refusal has nothing to give back");
+    drop(held);
+    assert_eq!((store.tasks(), free()), (1, Some(1)));
+    permits.reserve("alice").expect("a permit").leave_open();
+    assert_eq!((store.tasks(), free()), (1, Some(0)), "it is left for another process");
+
+    let rates = Limiter::with_store(Limit::per_minute(10), Arc::clone(&store)).expect("a policy");
+    drop(rates.reserve(Request::new("alice").cost(4)).expect("a reservation"));
+    assert_eq!(store.tasks(), 1, "a rate has no permits");
+    assert_eq!(rates.peek("alice").expect("an answer").remaining(), Some(6));
+}
+
+#[test]
+fn an_id_that_is_in_use_does_not_give_back_the_permit_of_its_reservation() {
+    let (limiter, _) = limiter(Limit::in_flight(1, MINUTE));
+    let held = limiter.reserve(Request::new("alice").id("r-1")).expect("a permit");
+    let other = || Request::new("alice").with("path", "/other").id("r-1");
+    let reused = limiter.reserve(other());
+    assert!(matches!(reused, Err(ReserveError::Check(CheckError::IdReused { .. }))), "{reused:?}");
+    assert!(block_on(limiter.acquire_reservation(other(), MINUTE)).is_err());
+    assert_eq!(left(&limiter), Some(0));
+    drop(held);
+    assert_eq!(left(&limiter), Some(1));
+}
+
+#[test]
+fn an_acquired_reservation_says_what_the_limits_said() {
+    let (limiter, _) = limiter(Limit::per_minute(100));
+    let acquired =
+        block_on(limiter.acquire_reservation(Request::new("alice").cost(60), MINUTE)).expect("a reservation");
+    assert_eq!(acquired.decision().remaining(), Some(40));
+    let refused = block_on(limiter.acquire_reservation(Request::new("alice").cost(60), Duration::ZERO));
+    assert!(matches!(refused, Err(AcquireError::Timeout { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_permit_is_renewed_in_the_background() {
+    let (limiter, clock) = limiter(Limit::in_flight(1, MINUTE));
+    let held = limiter.reserve("alice").expect("a permit");
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(59));
+        held.renew_in_background();
+    }
+    clock.advance(Duration::from_secs(59));
+    assert!(limiter.reserve("alice").is_err());
+}
+
+#[test]
+fn a_renewal_renews_permits_and_leaves_every_other_charge_where_it_was() {
+    let policy = Policy::new()
+        .limit("rate", Limit::per_minute(60))
+        .limit("window", Limit::sliding_log(60, MINUTE))
+        .limit("at once", Limit::in_flight(1, MINUTE));
+    let (limiter, clock) = limiter(policy);
+    let held = limiter.reserve(Request::new("alice").cost(60)).expect("a reservation");
+    clock.advance(Duration::from_secs(59));
+    assert!(held.renew().expect("an answer").is_allowed());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(["rate", "window", "at once"].map(|rule| left_of(&limiter, rule)), [60, 60, 0]);
+}
+
+#[test]
+fn a_correction_asks_each_limit_for_what_it_is_about_and_no_more() {
+    let policy = Policy::new()
+        .limit("requests", Limit::per_minute(10))
+        .rule(Rule::new("tokens", Limit::per_minute(1_000)).unit("tokens"))
+        .limit("at once", Limit::in_flight(2, MINUTE));
+    let (store, _) = Recording::new();
+    let limiter = Limiter::with_store(policy, Arc::clone(&store)).expect("a policy");
+    let reserved = limiter.reserve(Request::new("alice").amount("tokens", 400)).expect("a reservation");
+    assert_eq!(store.asked(), [(Verb::Charge, 1), (Verb::Charge, 400), (Verb::Charge, 1)]);
+    assert!(reserved.renew().expect("an answer").is_allowed());
+    assert_eq!(store.asked(), [(Verb::Peek, 0), (Verb::Peek, 0), (Verb::RENEW, 0)]);
+    let _ = reserved.settle(Amounts::new().amount("tokens", 150)).expect("settled");
+    assert_eq!(store.asked(), [(Verb::Peek, 0), (Verb::SETTLE, 150), (Verb::SETTLE, 0)]);
+}
+
+#[test]
+fn a_rule_that_multiplies_takes_as_many_permits() {
+    let (limiter, _) = limiter(Rule::new("at once", Limit::in_flight(5, MINUTE)).cost_multiplier(2));
+    let heavy = limiter.reserve(Request::new("alice").cost(9)).expect("two permits");
+    assert_eq!(left(&limiter), Some(3));
+    drop(heavy);
+    assert_eq!(left(&limiter), Some(5));
+}
+
+#[test]
+fn an_amount_too_large_to_multiply_is_not_taken_for_a_small_one() {
+    let tokens = Rule::new("tokens", Limit::per_minute(100)).unit("tokens").cost_multiplier(2);
+    let (limiter, _) = limiter(tokens);
+    let refused = limiter.check(Request::new("alice").amount("tokens", 1 << 63));
+    assert!(matches!(refused, Err(CheckError::Unsatisfiable { cost: u64::MAX, .. })), "{refused:?}");
+}
+
+#[test]
+fn of_an_amount_that_is_named_twice_the_last_counts() {
+    let policy = Policy::new()
+        .rule(Rule::new("tokens", Limit::per_minute(100)).unit("tokens"))
+        .rule(Rule::new("bytes", Limit::per_minute(100)).unit("bytes"));
+    let (limiter, _) = limiter(policy);
+    assert!(limiter.allow(Request::new("alice").amount("tokens", 9).amount("bytes", 2).amount("tokens", 5)));
+    assert_eq!(["tokens", "bytes"].map(|rule| left_of(&limiter, rule)), [95, 98]);
+}
+
+#[test]
+fn a_reservation_by_an_attribute_is_settled_by_it() {
+    let (limiter, _) = limiter(Rule::new("users", Limit::per_minute(100)).key(["user"]));
+    let reserved = limiter.reserve(Request::new("a session").with("user", "alice").cost(60)).expect("a reservation");
+    assert_eq!(reserved.settle(10).expect("settled").remaining(), Some(90));
+    assert_eq!(limiter.peek(Request::user("alice")).expect("an answer").remaining(), Some(90));
 }

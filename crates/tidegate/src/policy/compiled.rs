@@ -107,8 +107,7 @@ impl Applied<'_, '_> {
     /// says what was taken, and gives permits back; one that renews renews those.
     pub(crate) fn check_alone(&self, verb: Verb) -> Check<'_> {
         match verb {
-            Verb::Settle(_) if self.meter.is_in_flight() => self.check_of(verb, 0),
-            Verb::Renew(_) if self.meter.is_in_flight() => self.check_of(verb, 0),
+            Verb::Settle(_) | Verb::Renew(_) if self.meter.is_in_flight() => self.check_of(verb, 0),
             Verb::Settle(_) if self.is_told => self.check_of(verb, self.cost),
             Verb::Settle(_) | Verb::Renew(_) => self.check_of(Verb::Peek, 0),
             Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset => self.check_of(verb, self.cost),
