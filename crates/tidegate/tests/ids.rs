@@ -46,6 +46,86 @@ fn an_id_is_forgotten_when_its_time_is_over() {
 }
 
 #[test]
+fn an_id_lasts_as_long_as_it_is_told_rounded_up_to_milliseconds() {
+    const MILLI: u64 = 1_000;
+    let nanos = |nanos| Duration::from_nanos(nanos);
+    let cases = [
+        (Duration::ZERO, MILLI),
+        (nanos(1), MILLI),
+        (nanos(1_000_000), MILLI),
+        (nanos(1_000_001), 2 * MILLI),
+        (nanos(4_999_999), 5 * MILLI),
+        (Duration::from_secs(3_600), 3_600_000 * MILLI),
+        (Duration::MAX, u64::from(u32::MAX) * MILLI),
+    ];
+    for (told, micros) in cases {
+        let clock = ManualClock::default();
+        let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
+        let limiter = Limiter::with_store(Limit::per_day(10), store).expect("a policy");
+        let is_repeated = || limiter.check(Request::new("alice").lasts(told).id("a")).expect("an answer").is_repeated();
+        assert!(!is_repeated());
+        clock.advance(Duration::from_micros(micros - 1));
+        assert!(is_repeated(), "{told:?}");
+        clock.advance(Duration::from_micros(1));
+        assert!(!is_repeated(), "{told:?}");
+    }
+}
+
+#[test]
+fn an_id_that_lasts_less_long_than_those_before_it_is_forgotten_first() {
+    let clock = ManualClock::default();
+    let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(Limit::per_day(1_000), store).expect("a policy");
+    // Ids of one shard among them, whichever it is.
+    let ids: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+    let ask = |id, secs| {
+        let request = Request::new("alice").lasts(Duration::from_secs(secs)).id(id);
+        limiter.check(request).expect("an answer").is_repeated()
+    };
+    assert!(ids.iter().all(|id| !ask(id, 60)));
+    assert!(!ask("short", 1));
+    clock.advance(Duration::from_micros(999_999));
+    assert!(ask("short", 1));
+    clock.advance(Duration::from_micros(1));
+    assert!(!ask("short", 1) && ask("short", 1));
+    assert!(ids.iter().all(|id| ask(id, 60)));
+}
+
+#[test]
+fn a_charge_a_report_and_a_refund_of_one_id_are_each_carried_out_once() {
+    let limiter = limiter(Limit::per_hour(100));
+    let request = |cost| Request::new("alice").cost(cost).id("a");
+    let left = || limiter.peek("alice").expect("an answer").remaining();
+    for _ in 0..2 {
+        assert!(limiter.allow(request(10)));
+        assert!(limiter.report(request(5)).is_ok());
+        assert!(limiter.refund(request(5)).is_ok());
+        assert_eq!(left(), Some(90));
+    }
+}
+
+#[test]
+fn an_id_with_other_amounts_is_an_error_in_whichever_order_they_are_named() {
+    let rule = |unit: &'static str| Rule::new(unit, Limit::per_hour(100)).unit(unit);
+    let limiter = limiter(Policy::new().rule(rule("tokens")).rule(rule("bytes")));
+    let order = |tokens, bytes| Request::new("alice").amount("tokens", tokens).amount("bytes", bytes).id("a");
+    assert!(limiter.allow(order(3, 5)));
+    let others = [
+        order(4, 5),
+        order(3, 6),
+        order(5, 3),
+        Request::new("alice").amount("tokens", 3).id("a"),
+        order(3, 5).amount("calls", 1),
+    ];
+    for other in others {
+        let reused = limiter.check(other.clone());
+        assert!(matches!(reused, Err(CheckError::IdReused { .. })), "{other:?}: {reused:?}");
+    }
+    let turned = Request::new("alice").amount("bytes", 5).amount("tokens", 3).id("a");
+    assert!(limiter.check(turned).is_ok_and(|decision| decision.is_repeated()));
+}
+
+#[test]
 fn no_more_ids_are_kept_than_fit() {
     let limiter = limiter(Limit::per_hour(1_000_000));
     let ids: Vec<String> = (0..200_000).map(|number| number.to_string()).collect();

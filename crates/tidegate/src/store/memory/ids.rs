@@ -142,10 +142,9 @@ impl Shard {
         }
     }
 
-    /// What is known of an id. One that lasted less long than those before it may have
-    /// expired unnoticed.
+    /// What is known of an id. One that has expired is there until another is added, and one
+    /// that lasted less long than those before it for longer.
     fn known(&mut self, id: u64, now: Micros) -> Option<&mut Answer> {
-        self.forget_expired(now);
         let expired = self.answers.get(&id).filter(|answer| answer.until <= now).map(|answer| answer.number);
         if let Some(number) = expired {
             self.forget(number);
