@@ -432,3 +432,20 @@ fn one_of_very_many_rules_is_found_by_its_name_in_time() {
     let (few, many) = (lookup(10), lookup(10_000));
     assert!(many < 10 * few, "{many:?} for 1,000 requests by 10,000 rules, {few:?} by 10");
 }
+
+#[test]
+fn a_rule_counts_another_unit_by_the_multiplier_that_it_has() {
+    let rule = || Rule::new("rule", Limit::per_hour(100));
+    let rules = [
+        (rule().unit("tokens"), 90),
+        (rule().cost_multiplier(3).unit("tokens"), 70),
+        (rule().unit("tokens").cost_multiplier(3), 70),
+        (rule().unit("bytes").cost_multiplier(3).unit("tokens"), 70),
+        (rule().fixed_cost(7).unit("tokens"), 90),
+    ];
+    for (rule, remaining) in rules {
+        let limiter = Limiter::new(Policy::new().rule(rule.clone()));
+        let decision = limiter.check(Request::new("alice").cost(2).amount("tokens", 10).amount("bytes", 1));
+        assert_eq!(decision.expect("an answer").remaining(), Some(remaining), "{rule:?}");
+    }
+}

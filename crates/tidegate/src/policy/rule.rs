@@ -317,7 +317,10 @@ impl Rule {
     /// [default amount](Rule::default_amount): nothing, or one of the unit `requests`.
     pub fn unit(mut self, unit: impl Into<Box<str>>) -> Rule {
         let unit = unit.into();
-        let times = if let RuleCost::Times(times) = self.cost { times } else { 1 };
+        let times = match self.cost {
+            RuleCost::Times(times) | RuleCost::Of { times, .. } => times,
+            RuleCost::Always(_) => 1,
+        };
         let otherwise = u64::from(*unit == *REQUESTS);
         self.cost = RuleCost::Of { unit, times, otherwise };
         self
