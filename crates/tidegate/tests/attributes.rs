@@ -316,3 +316,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_limit_by_an_attribute_is_the_same_whatever_the_key_of_the_request() {
+    let limiter = limiter(Rule::new("users", Limit::per_hour(5)).key(["user"]));
+    let from = |key| Request::new(key).with("user", "alice");
+    assert_eq!(limiter.check(from("one session")).expect("an answer").remaining(), Some(4));
+    assert_eq!(limiter.check(from("another")).expect("an answer").remaining(), Some(3));
+    assert!(limiter.allow(from("a third")));
+    assert_eq!(limiter.peek(from("a fourth")).expect("an answer").remaining(), Some(2));
+    let bob = Request::new("one session").with("user", "bob");
+    assert_eq!(limiter.check(bob).expect("an answer").remaining(), Some(4));
+}

@@ -1,5 +1,6 @@
 //! Several requests, all or nothing.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
@@ -176,6 +177,61 @@ fn a_reset_beside_another_verb_of_the_same_key_is_an_error_and_changes_nothing()
 }
 
 #[test]
+fn reports_of_one_key_are_recorded_together_and_never_refused() {
+    let limiter = limiter(Limit::per_hour(10));
+    let both = decide_all(&limiter, &[(Verb::Report, "alice", 3), (Verb::Report, "alice", 4)]);
+    assert!(both.iter().all(|decision| decision.as_ref().is_ok_and(|report| report.remaining() == Some(3))));
+    let more = decide_all(&limiter, &[(Verb::Report, "alice", 3), (Verb::Report, "alice", 4)]);
+    assert!(more.iter().all(|decision| decision.as_ref().is_ok_and(Decision::is_allowed)));
+    // Fourteen of ten are a debt of four, and six more can be owed.
+    let last = limiter.report(Request::new("alice").cost(7)).expect("recorded");
+    assert_eq!((last.remaining(), last.unrecorded()), (Some(0), 1));
+}
+
+#[test]
+fn a_reservation_is_corrected_by_itself_or_not_at_all() {
+    let limiter = limiter(Limit::per_hour(10));
+    limiter.reserve(Request::new("alice").cost(4).id("r-1")).expect("a reservation").leave_open();
+    for verb in [Verb::SETTLE, Verb::RENEW] {
+        let correction = (verb, Request::new("alice").id("r-1"));
+        assert!(block_on(limiter.decide_all_async(&[correction, (Verb::Charge, Request::new("bob"))])).is_err());
+        assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [6, 10], "{verb:?}");
+    }
+}
+
+/// A store that keeps each slice that it was asked.
+struct Recording(MemoryStore, Mutex<Vec<Vec<(Verb, u64)>>>);
+
+impl Store for Recording {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let slice = checks.iter().map(|check| (check.verb(), check.cost())).collect();
+        self.1.lock().expect("no panic while it is locked").push(slice);
+        self.0.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[test]
+fn the_store_is_asked_once_unless_some_only_look_and_some_do_not() {
+    let store = Recording(MemoryStore::default(), Mutex::default());
+    let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
+    let ask = |asked: [Asked; 2]| {
+        let asked = asked.map(|(verb, key, cost)| (verb, Request::new(key).cost(cost)));
+        assert!(block_on(limiter.decide_all_async(&asked)).is_ok());
+        std::mem::take(&mut *limiter.store().1.lock().expect("no panic while it is locked"))
+    };
+    let (charge, peek, reset) = (Verb::Charge, Verb::Peek, Verb::Reset);
+    assert_eq!(ask([(charge, "alice", 2), (charge, "bob", 3)]), [[(charge, 2), (charge, 3)]]);
+    assert_eq!(ask([(charge, "alice", 2), (charge, "alice", 3)]), [[(charge, 5)]]);
+    assert_eq!(ask([(peek, "alice", 2), (peek, "bob", 3)]), [[(peek, 2), (peek, 3)]]);
+    assert_eq!(ask([(reset, "alice", 2), (reset, "alice", 3)]), [[(reset, 0)]]);
+    assert_eq!(ask([(peek, "alice", 2), (charge, "bob", 3)]), [vec![(peek, 2), (peek, 3)], vec![(charge, 3)]]);
+}
+
+#[test]
 fn a_charge_that_is_given_back_at_once_is_answered_like_one_of_nothing() {
     let limiter = limiter(Limit::leaky_bucket(10, Duration::from_secs(10)));
     assert!(limiter.allow(Request::new("alice").cost(3)));
@@ -240,6 +296,9 @@ fn an_id_names_all_of_them() {
     assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [8, 7]);
     let others = [orders[0].clone(), Request::new("bob").cost(4)];
     assert!(matches!(limiter.check_all(&others), Err(CheckError::IdReused { .. })));
+    // Also where nothing is left by now.
+    assert!(limiter.allow(Request::new("alice").cost(8)));
+    assert!(limiter.check_all(&orders).expect("answers").iter().all(Decision::is_repeated));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Keys: what they are made of, and what tells them apart.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tidegate::{Key, KeyPart};
+use tidegate::kernel::Verb;
+use tidegate::store::{Check, Meter, Purpose, RequestId};
+use tidegate::{Key, KeyPart, Limit};
 
 /// Around every bound there is: of what needs no allocation, and of lengths of one byte and of two.
 const LENGTHS: [usize; 16] = [0, 1, 2, 43, 44, 45, 46, 47, 126, 127, 128, 129, 255, 16_383, 16_384, 40_000];
@@ -145,4 +148,29 @@ fn a_part_may_be_owned_and_is_the_same_key_as_if_borrowed() {
     assert!(ask(Request::user(text).with("path", "/".to_owned())));
     assert!(ask(Request::user(shared).with("path", "/")));
     assert!(!ask(Request::user("alice").with("path", "/")));
+}
+
+#[test]
+fn a_check_of_a_composite_key_is_about_another_state_than_one_of_the_same_bytes() {
+    let [hourly, daily] = [Meter::new("limit", Limit::per_hour(5)), Meter::new("limit", Limit::per_day(5))];
+    let composite = Key::from(("alice", "GET"));
+    let text = std::str::from_utf8(composite.as_bytes()).expect("short parts").to_owned();
+    let plain = Key::from(text.as_str());
+    assert_eq!((plain.as_bytes(), plain.is_composite()), (composite.as_bytes(), false));
+    let subject = |meter, key| Check::new(meter, key, Verb::Charge, 1).expect("a check").subject();
+    let keys = [&composite, &plain];
+    let subjects: Vec<u64> = [&hourly, &daily].iter().flat_map(|meter| keys.map(|key| subject(meter, key))).collect();
+    let distinct: HashSet<_> = subjects.iter().collect();
+    assert_eq!(distinct.len(), 4, "{subjects:?}");
+    assert_eq!(subject(&hourly, &plain), subjects[1], "the same each time");
+}
+
+#[test]
+fn a_check_corrects_what_was_charged_if_its_id_is_to() {
+    let (meter, key) = (Meter::new("limit", Limit::per_hour(5)), Key::from("alice"));
+    for (purpose, corrects) in [(Purpose::Once, false), (Purpose::Settle, true), (Purpose::Renew, true)] {
+        let id = RequestId { purpose, ..RequestId::once("a", 1) };
+        let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a check");
+        assert_eq!((check.is_correction(), check.with_id(&id).is_correction()), (false, corrects), "{purpose:?}");
+    }
 }

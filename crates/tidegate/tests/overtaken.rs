@@ -85,6 +85,32 @@ fn a_charge_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
 }
 
 #[test]
+fn a_charge_by_an_attribute_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
+    let policy = |count| Policy::new().rule(Rule::new("users", Limit::per_hour(count)).key(["user"]));
+    let user = |cost| Request::new("a session").with("user", "alice").cost(cost);
+    let left = |limiter: &Limiter| limiter.peek(user(0)).expect("an answer").remaining();
+    let admits: [fn(&Limiter, Request<'static>) -> bool; 2] = [
+        |limiter, request| limiter.allow(request),
+        |limiter, request| limiter.check(request).expect("an answer").is_allowed(),
+    ];
+    for admits in admits {
+        // Once with former limits that still matter, and once without.
+        let (limiter, meddler) = limiter(policy(10));
+        for (count, used) in [(20, 5), (30, 10)] {
+            change(&meddler, &limiter, policy(count), move |limiter| assert!(limiter.allow(user(3))));
+            assert!(admits(&limiter, user(2)) && meddler.is_done());
+            assert_eq!(left(&limiter), Some(count - used));
+        }
+        // What is refused by the old limit was charged nothing, and stands.
+        let (limiter, meddler) = self::limiter(policy(10));
+        assert!(admits(&limiter, user(9)));
+        change(&meddler, &limiter, policy(20), |_| ());
+        assert!(!admits(&limiter, user(2)) && meddler.is_done());
+        assert_eq!(left(&limiter), Some(11));
+    }
+}
+
+#[test]
 fn the_policy_that_takes_over_has_the_last_word() {
     for policy in POLICIES {
         let (limiter, meddler) = limiter(policy(10));
