@@ -161,14 +161,10 @@ impl Bucket {
     /// The level at `tick`, debt included; the ceiling if it is above that
     /// because the clock went back.
     pub(in crate::kernel) fn level_with_debt(&self, state: &BucketState, tick: u64) -> u64 {
-        let ahead = state.at.saturating_sub(tick);
         if state.at < tick {
-            0
-        } else if ahead > self.reach() {
-            self.ceiling
-        } else {
-            (ahead * self.drain + state.fraction).min(self.ceiling)
+            return 0;
         }
+        (state.at - tick).saturating_mul(self.drain).saturating_add(state.fraction).min(self.ceiling)
     }
 
     /// The half of [`take`](Kernel::take) that changes the state: the level

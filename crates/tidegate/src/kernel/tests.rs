@@ -1,5 +1,6 @@
 //! What every kernel has in common.
 
+mod bounds;
 mod corrections;
 
 use super::*;
@@ -139,4 +140,66 @@ fn five_methods_make_a_kernel() {
 #[test]
 fn what_is_used_is_what_does_not_remain_and_never_below_nothing() {
     assert_eq!([0, 2, 3, 7].map(|state| Plain.used(&state, Micros::ZERO)), [0, 0, 1, 5]);
+}
+
+/// The provided methods for what was spent already, and every charge that they make.
+#[derive(Default)]
+struct Charges {
+    left: u64,
+    made: std::sync::Mutex<Vec<u64>>,
+}
+
+impl Kernel for Charges {
+    type State = u64;
+
+    fn capacity(&self) -> u64 {
+        self.left
+    }
+
+    fn admit(&self, state: &u64, _: Micros, cost: u64) -> Admission {
+        let retry_after = Micros::new(1);
+        if state + cost <= self.left { Admission::PASS } else { Admission::Wait { retry_after } }
+    }
+
+    fn charge(&self, state: &mut u64, now: Micros, cost: u64) -> Reading {
+        self.made.lock().expect("no panic while it is locked").push(cost);
+        *state += cost;
+        self.read(state, now)
+    }
+
+    fn read(&self, state: &u64, _: Micros) -> Reading {
+        Reading { remaining: self.left - state, reset_after: Micros::ZERO }
+    }
+
+    fn encode(&self, _: &u64, _: &mut Vec<u8>) {}
+
+    fn decode(&self, _: &[u8]) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_report_charges_what_is_left_and_nothing_where_nothing_is() {
+    let cases: [(u64, u64, &[u64], u64); 6] =
+        [(0, 0, &[], 0), (0, 3, &[], 3), (1, 1, &[1], 0), (1, 3, &[1], 2), (5, 3, &[3], 0), (5, 0, &[], 0)];
+    for (left, cost, charges, unrecorded) in cases {
+        let kernel = Charges { left, ..Charges::default() };
+        assert_eq!(kernel.report(&mut 0, Micros::ZERO, cost), unrecorded, "{cost} of {left}");
+        assert_eq!(*kernel.made.lock().expect("no panic while it is locked"), charges, "{cost} of {left}");
+    }
+}
+
+#[test]
+fn what_a_kernel_cannot_take_back_stays_charged() {
+    let (kernel, mut state) = (Charges { left: 5, ..Charges::default() }, 4);
+    let charged = Charged { at: Micros::ZERO, cost: 4 };
+    let (verdict, _) = decide(&kernel, &mut state, Micros::ZERO, Verb::Settle(charged), 1);
+    assert_eq!((verdict.allowed, verdict.remaining, state), (true, 1, 4));
+    assert!(!decide(&kernel, &mut state, Micros::ZERO, Verb::Renew(charged), 0).0.allowed);
+}
+
+#[test]
+fn of_two_limits_the_report_that_recorded_less_is_told() {
+    let said = |unrecorded| Verdict { allowed: true, unrecorded, ..Verdict::default() };
+    assert_eq!([(3, 0), (0, 3), (2, 3)].map(|(one, other)| said(one).and(said(other)).0.unrecorded), [3; 3]);
 }

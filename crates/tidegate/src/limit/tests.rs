@@ -55,7 +55,7 @@ fn debt_is_bounded_by_what_can_be_counted_exactly() {
         assert!(limit.try_debt(bound).is_ok() && limit.try_debt(bound + 1).is_err(), "{words}");
         (limit, bound)
     };
-    for words in ["fixed 5/s", "fixed 5/s from-first", "sliding-log 5/s"] {
+    for words in ["fixed 5/s", "fixed 5/s from-first", "sliding-log 5/s", "1000/us", "sliding 1/us"] {
         assert_eq!(bound(words).1, MOST, "{words}");
     }
     // A bucket: every sum below 2^53, and drained within the longest horizon.
