@@ -195,3 +195,17 @@ fn what_the_caller_did_wrong_has_no_stand_in() {
     let reused = limiter.check(Request::new("alice").cost(2).id("a"));
     assert!(matches!(reused, Err(CheckError::IdReused { .. })), "{reused:?}");
 }
+
+#[test]
+fn no_mode_answers_for_the_correction_of_a_charge() {
+    let tokens = Rule::new("tokens", Limit::per_hour(100)).unit("tokens");
+    let limiter = limiter(Policy::new().limit("requests", Limit::per_hour(5)).rule(tokens), Some(FailureMode::Open));
+    let request = || Request::new("alice").amount("tokens", 9).id("r-1");
+    assert!(limiter.check(request()).is_ok_and(|decision| decision.is_degraded()));
+    // Of the requests only how things stand is asked, which a mode could say.
+    let spent = || crate::Amounts::new().amount("tokens", 4);
+    let corrections = [limiter.settle(request(), spent()), limiter.release(request()), limiter.renew(request())];
+    for correction in corrections {
+        assert!(matches!(correction, Err(CheckError::Store(_))), "{correction:?}");
+    }
+}

@@ -288,9 +288,10 @@ impl SharedState<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::kernel::BucketState;
+    use crate::kernel::{BucketState, Charged};
     use crate::limit::Limit;
     use crate::name::Name;
+    use crate::request::Key;
 
     fn meter() -> Meter {
         Meter::new(Name::literal("limit"), Limit::per_second(1))
@@ -317,6 +318,33 @@ mod tests {
         fn copied(&self, fingerprint: u64) -> u64 {
             self.lock(&meter(), fingerprint).copy(meter().kernel(), Micros::ZERO).bucket().at
         }
+    }
+
+    #[test]
+    fn without_room_nothing_is_recorded_and_no_report_is_refused() {
+        let store = MemoryStore::builder().max_keys(1).overflow(Overflow::Refuse).build().expect("valid settings");
+        let (limit, key) = (Meter::new(Name::literal("limit"), Limit::per_second(10)), Key::from("alice"));
+        let settle = Verb::Settle(Charged { at: Micros::ZERO, cost: 5 });
+        let cases = [
+            (Verb::Report, 4, 4, 6),
+            (Verb::Report, 25, 25, 0),
+            (settle, 3, 0, 7),
+            (settle, 5, 0, 5),
+            (settle, 8, 3, 2),
+            (settle, 25, 20, 0),
+        ];
+        for (verb, cost, unrecorded, remaining) in cases {
+            let check = Check::new(&limit, &key, verb, cost).expect("a check");
+            let said = store.without_room(check, Full { until: Micros::new(9) }, Micros::new(1));
+            assert_eq!(
+                (said.allowed, said.unrecorded, said.remaining),
+                (true, unrecorded, remaining),
+                "{verb:?} {cost}"
+            );
+        }
+        let charge = Check::new(&limit, &key, Verb::Charge, 1).expect("a check");
+        let said = store.without_room(charge, Full { until: Micros::new(9) }, Micros::new(1));
+        assert_eq!((said.allowed, said.unrecorded, said.retry_after), (false, 0, Micros::new(8)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::kernel::{Kernel, Log, LogState, Reading};
+use crate::kernel::{Charged, Kernel, Log, LogState, Reading};
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
@@ -219,4 +219,24 @@ fn the_clock_is_read_once_where_there_is_nothing_to_heal() {
         Verb::Charge,
     );
     assert_eq!(*readings.0.lock().expect("nobody panics") - before, 1);
+}
+
+#[test]
+fn the_clock_is_read_again_for_a_settlement_that_has_no_time_yet_and_for_nothing_else() {
+    let (readings, log) = (Readings::default(), meter("log", Limit::sliding_log(5, HOUR)));
+    let (store, key) = (store(readings.clone()), Key::from("alice"));
+    let (settle, renew) = (Verb::Settle(Charged { at: START, cost: 1 }), Verb::Renew(Charged { at: START, cost: 1 }));
+    let cases = [
+        (Verb::Charge, None, 1),
+        (renew, None, 1),
+        (settle, None, 2),
+        (Verb::Charge, Some(START), 0),
+        (settle, Some(START), 0),
+    ];
+    for (verb, at, read) in cases {
+        let before = *readings.0.lock().expect("no panic while it is locked");
+        let check = Check::new(&log, &key, verb, 1).expect("a small cost");
+        store.decide_together(&[check], &mut [Verdict::default()], at).expect("the memory store answers");
+        assert_eq!(*readings.0.lock().expect("no panic while it is locked") - before, read, "{verb:?} {at:?}");
+    }
 }
