@@ -4,6 +4,7 @@ use super::Survivor;
 
 /// Where a tick is a microsecond, or drains one unit of a level.
 const SHORTCUT: &str = "A shortcut: to divide by one is to do nothing.";
+const SAME: &str = "Where the two are equal, the smaller one is either.";
 
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
@@ -192,5 +193,54 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "state.entries.len().saturating_sub(1)",
         to: &["state.entries.len().wrapping_sub(1)"],
         why: "Of no entries none is below, and the least of the two is zero.",
+    },
+    Survivor {
+        file: "kernel.rs",
+        function: "Kernel::undo",
+        from: "the whole body",
+        to: &["{ () }"],
+        why: "It says the same: nothing is done.",
+    },
+    Survivor {
+        file: "kernel.rs",
+        function: "decide_healed",
+        from: "if verb == Verb::Charge && cost > 0 {",
+        to: &["if false {", "if verb == Verb::Charge && cost > 1 {"],
+        why: "A shortcut: to take is to admit and then to charge, which is what the way below does.",
+    },
+    Survivor {
+        file: "kernel.rs",
+        function: "decide_healed",
+        from: "let unrecorded = apply(kernel, state, now, verb, cost).unwrap_or(0);",
+        to: &["let unrecorded = apply(kernel, state, now, verb, cost).unwrap_or(1);"],
+        why: "A check that may write is carried out: there always is an answer.",
+    },
+    Survivor {
+        file: "kernel/bucket.rs",
+        function: "Bucket::debt_bound",
+        from: "drained < countable as u128",
+        to: &["drained <= countable as u128"],
+        why: SAME,
+    },
+    Survivor {
+        file: "limit.rs",
+        function: "Limit::max_debt",
+        from: "bound < self.capacity",
+        to: &["bound <= self.capacity"],
+        why: SAME,
+    },
+    Survivor {
+        file: "limit.rs",
+        function: "Limit::debt_bound",
+        from: "bound < Limit::MAX_COUNT",
+        to: &["bound <= Limit::MAX_COUNT"],
+        why: SAME,
+    },
+    Survivor {
+        file: "limit.rs",
+        function: "Limit::debt_bound",
+        from: "None => 0,",
+        to: &["None => 1,"],
+        why: "A limit that would take too long to drain is not built, so there is a bucket.",
     },
 ];

@@ -158,9 +158,7 @@ pub const SURVIVORS: &[Survivor] = &[
         file: "limiter/ask.rs",
         function: "id_of",
         from: "let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)?;",
-        to: &[
-            "let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(2) ^ one)?;",
-        ],
+        to: &["let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(2) ^ one)?;"],
         why: "Any rotation does that makes another number of another order.",
     },
     Survivor {
@@ -298,5 +296,47 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if length > 1 { start..start + length } else { 8..8 }",
         to: &["if length > 1 { start..start + length } else { 8..7 }"],
         why: "Both are empty, and of an empty one only the start matters.",
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::check",
+        from: "Some((limit, version)) if limit.attribute.is_none() => {",
+        to: &["Some((limit, version)) if false => {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::check",
+        from: "if !request.is_plain() {",
+        to: &["if true {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::allow",
+        from: "Some((limit, version)) if limit.attribute.is_none() => {",
+        to: &["Some((limit, version)) if false => {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::allow",
+        from: "if !request.is_plain() {",
+        to: &["if true {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Wish::change",
+        from: "None => (Verb::Refund, refund.unwrap_or(0) - spent),",
+        to: &["None => (Verb::Refund, refund.unwrap_or(1) - spent),"],
+        why: "Where more is given back than is spent, there is a refund.",
+    },
+    Survivor {
+        file: "request/amounts.rs",
+        function: "NamedAmounts::is_empty",
+        from: "the whole body",
+        to: &["{ true }"],
+        why: "A shortcut: the limit of the fast path counts the cost alone; without amounts there is nothing to drop.",
     },
 ];

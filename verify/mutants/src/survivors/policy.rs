@@ -220,4 +220,11 @@ pub const SURVIVORS: &[Survivor] = &[
         to: &["if false {"],
         why: "A shortcut: the children of the root are found among its letters as well.",
     },
+    Survivor {
+        file: "policy/compiled.rs",
+        function: "Compiled::applied",
+        from: "(if request.is_in_addition() { 0 } else { request.cost.min(1) * times }, false)",
+        to: &["(if request.is_in_addition() { 0 } else { request.cost.min(1) * times }, true)"],
+        why: "A permit is given back whatever the request says of it.",
+    },
 ];

@@ -533,4 +533,29 @@ pub const SURVIVORS: &[Survivor] = &[
         to: &["if true {"],
         why: OTHER_LINE,
     },
+    Survivor {
+        file: "store/memory/ids.rs",
+        function: "Answer::new",
+        from: "Answer { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }",
+        to: &[
+            "Answer { owner: 1, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }",
+            "Answer { owner: 0, number: 1, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }",
+            "Answer { owner: 0, number: 0, payload: 1, subjects, at, lasts, until, verdicts, charged, settled: None }",
+        ],
+        why: "An answer that is added gets its own, and of a settlement they are not read.",
+    },
+    Survivor {
+        file: "store/memory/ids.rs",
+        function: "MemoryStore::fingerprint_of_id",
+        from: "Verb::Refund => 2,",
+        to: &["Verb::Refund => 3,"],
+        why: "Any number does that is another for each verb.",
+    },
+    Survivor {
+        file: "store/memory/migration.rs",
+        function: "take_over",
+        from: "from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) <= to.at",
+        to: &["from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) < to.at"],
+        why: "A shortcut: of a state that is forgotten by now nothing moves.",
+    },
 ];
