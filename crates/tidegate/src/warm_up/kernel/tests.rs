@@ -369,3 +369,69 @@ fn a_state_that_no_climb_leads_to_has_nothing_left_and_overflows_nothing() {
     let words = [START, START, (1 << 53) - 1, 1, 0];
     assert_eq!(kernel.decode(&words.map(u64::to_le_bytes).concat()), None);
 }
+
+/// A state after a charge of 2, which is all that a new key gets.
+fn charged_two(kernel: &Warming, now: u64) -> (WarmingState, Charged) {
+    let mut state = WarmingState::default();
+    assert!(take(kernel, &mut state, now, 2));
+    (state, Charged { at: Micros::new(now), cost: 2 })
+}
+
+#[test]
+fn a_charge_is_corrected_whatever_the_algorithm() {
+    for words in ALGORITHMS {
+        let kernel = warming(words);
+        for (kept, remaining) in [(0, 2), (1, 1)] {
+            let (mut state, charged) = charged_two(&kernel, START);
+            kernel.undo(&mut state, Micros::new(START), charged, kept);
+            assert_eq!(kernel.read(&state, Micros::new(START)).remaining, remaining, "{words}, {kept} kept");
+        }
+    }
+}
+
+#[test]
+fn what_has_drained_of_a_charge_is_of_what_was_kept_first() {
+    let kernel = warming("12/s");
+    // In a quarter of a second half a unit has drained.
+    let now = Micros::new(START + 250_000);
+    for (kept, used) in [(0, 0), (1, 500_000)] {
+        let (mut state, charged) = charged_two(&kernel, START);
+        kernel.undo(&mut state, now, charged, kept);
+        assert_eq!(kernel.level(&state, now.get()), used, "{kept} kept");
+    }
+}
+
+#[test]
+fn a_charge_that_has_drained_gives_nothing_of_another_back() {
+    let kernel = warming("12/s");
+    // Of a key that is still known, and of one that was forgotten and is new again.
+    for seconds in [2, 300] {
+        let (mut state, charged) = charged_two(&kernel, START);
+        let now = START + seconds * 1_000_000;
+        assert!(take(&kernel, &mut state, now, 2));
+        let before = state.clone();
+        kernel.undo(&mut state, Micros::new(now), charged, 0);
+        assert_eq!(state, before, "after {seconds} s");
+    }
+}
+
+#[test]
+fn only_a_log_knows_whether_a_charge_is_still_there() {
+    for words in ALGORITHMS {
+        let kernel = warming(words);
+        let (state, charged) = charged_two(&kernel, START);
+        let is_there = |now, charged| kernel.is_there(&state, Micros::new(now), charged);
+        assert_eq!(is_there(START + 999_999, charged), words.contains("log"), "{words}");
+        assert!(!is_there(START + 1_000_000, charged), "{words}: it has expired");
+        assert!(!is_there(START, Charged { at: Micros::new(START + 1), ..charged }), "{words}: it is another");
+    }
+}
+
+#[test]
+fn a_state_is_ahead_of_a_clock_that_went_back() {
+    let kernel = warming("12/s");
+    let (state, _) = charged_two(&kernel, START);
+    let ahead = |now| kernel.ahead(&state, Micros::new(now)).get();
+    assert_eq!([START - 7, START, START + 7].map(ahead), [7, 0, 0]);
+    assert_eq!(kernel.ahead(&WarmingState::default(), Micros::new(START)), Micros::ZERO);
+}
