@@ -115,6 +115,7 @@ fn an_id_with_other_amounts_is_an_error_in_whichever_order_they_are_named() {
         order(3, 6),
         order(5, 3),
         Request::new("alice").amount("tokens", 3).id("a"),
+        Request::new("alice").amount("tokens", 3).amount("packets", 5).id("a"),
         order(3, 5).amount("calls", 1),
     ];
     for other in others {

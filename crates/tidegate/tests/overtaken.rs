@@ -108,6 +108,10 @@ fn a_charge_by_an_attribute_that_a_change_overtakes_is_made_by_the_new_policy_al
         assert!(!admits(&limiter, user(2)) && meddler.is_done());
         assert_eq!(left(&limiter), Some(11));
     }
+    let (limiter, meddler) = limiter(policy(10));
+    change(&meddler, &limiter, policy(20), move |limiter| assert!(limiter.allow(user(3))));
+    let decision = limiter.check(user(2)).expect("an answer");
+    assert_eq!((decision.capacity(), decision.remaining()), (Some(20), Some(15)));
 }
 
 #[test]
