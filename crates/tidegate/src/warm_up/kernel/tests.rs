@@ -435,3 +435,11 @@ fn a_state_is_ahead_of_a_clock_that_went_back() {
     assert_eq!([START - 7, START, START + 7].map(ahead), [7, 0, 0]);
     assert_eq!(kernel.ahead(&WarmingState::default(), Micros::new(START)), Micros::ZERO);
 }
+
+#[test]
+fn a_level_above_the_debt_records_nothing_more() {
+    let kernel = warming("12/s");
+    let mut state = WarmingState { born: START, last: START, use_: Use::Level(kernel.ceiling() + 1) };
+    let before = state.clone();
+    assert_eq!((kernel.report(&mut state, Micros::new(START), 3), state), (3, before));
+}
