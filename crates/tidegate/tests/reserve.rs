@@ -401,6 +401,7 @@ fn while_a_limit_warms_up_what_is_released_was_never_charged_or_more_is_refused(
         }
     }
     assert!(given_back > 90, "{given_back}");
+}
 
 /// A store that keeps what it was asked, and counts what it was to do in the background.
 struct Recording {
