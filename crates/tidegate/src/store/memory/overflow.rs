@@ -292,6 +292,7 @@ mod tests {
     use crate::limit::Limit;
     use crate::name::Name;
     use crate::request::Key;
+    use crate::time::ManualClock;
 
     fn meter() -> Meter {
         Meter::new(Name::literal("limit"), Limit::per_second(1))
@@ -322,7 +323,8 @@ mod tests {
 
     #[test]
     fn without_room_nothing_is_recorded_and_no_report_is_refused() {
-        let store = MemoryStore::builder().max_keys(1).overflow(Overflow::Refuse).build().expect("valid settings");
+        let builder = MemoryStore::builder().clock(ManualClock::default()).max_keys(1).overflow(Overflow::Refuse);
+        let store = builder.build().expect("valid settings");
         let (limit, key) = (Meter::new(Name::literal("limit"), Limit::per_second(10)), Key::from("alice"));
         let settle = Verb::Settle(Charged { at: Micros::ZERO, cost: 5 });
         let cases = [
