@@ -16,7 +16,8 @@
 --       mode, the genesis key last
 -- ARGV  for each key a letter for its kind, one for the verb, five doubles, a text:
 --         b VERB cost full drain tick reach, cost    bucket; in units x period; reach in ticks
---         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding
+--         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding;
+--                                                3 of the calendar: start and end for period and tick
 --         l VERB cost count period ceiling -     log
 --         c DONE forget forget length length length, states    what the client decided
 --         d DONE ..                              the same, of a log
@@ -42,7 +43,7 @@
 --
 -- Reply: words, with a space between them. The time in seconds and microseconds;
 -- 1 if all were carried out, 0 if not, 2 if a state of kind a, c or d was not
--- the expected one; then for each check 1 or 0 (does it pass?) and its state, as it
+-- the expected one, 3 and nothing more if a calendar's period is over or yet to come; then for each check 1 or 0 (does it pass?) and its state, as it
 -- was before or, for a log, as it is now; - if there was none.
 --
 -- Every number is an integer below 2^53, where doubles are exact, and so are

@@ -1,6 +1,13 @@
     -- Fixed window and sliding window counter: the state is when the latest
     -- window began, what was charged in it, and what in the one before.
     local count, period, size, style = n2, n3, n4, n5
+    local given -- where the window began, if it is a period of the calendar
+    if style == 3 then
+      if now < n3 or now >= n4 then
+        return seconds .. ' ' .. microseconds .. ' 3'
+      end
+      given, period, size = n3, n4 - n3, 1
+    end
     local tick = size == 1 and now or floor(now / size)
     local sliding, from_first = style == 2, style == 1
     local horizon = sliding and 2 * period or period
@@ -19,9 +26,9 @@
     end
     local stored = state and start
 
-    if since then
+    if since and (not given or since >= given) then
       local first = floor(since / size)
-      first = from_first and first or first - first % period
+      first = from_first and first or given or first - first % period
       if tick < first + horizon then
         if start == first then
           current = current > count and current or count
@@ -36,7 +43,7 @@
     if start > tick then
       local grace = -floor(-LEAST_GRACE / size)
       if start > tick + (horizon > grace and horizon or grace) then
-        start, current, previous = from_first and tick or tick - tick % period, count, 0
+        start, current, previous = from_first and tick or given or tick - tick % period, count, 0
         if verb == RESET or (verb ~= PEEK and cost > 0) then
           local healed = string.format('%d:%d:%d', start, current, previous)
           call('SET', key, healed, 'PX', -floor((now - (start + horizon) * size) / 1000) + kept_longer)
@@ -46,9 +53,9 @@
 
     -- The state brought up to now; a clock behind it finds it just begun.
     local elapsed = tick > start and tick - start or 0
-    if (current == 0 and previous == 0) or elapsed >= period then
+    if (current == 0 and previous == 0) or (given and start < given) or elapsed >= period then
       previous = sliding and elapsed < 2 * period and current or 0
-      start, current = from_first and tick or tick - tick % period, 0
+      start, current = from_first and tick or given or tick - tick % period, 0
       elapsed = tick - start
     end
 

@@ -17,7 +17,7 @@ use crate::counters::{Counters, Statistics};
 use crate::failure::{KINDS, Redirect, RedisFailure, Remedy};
 use crate::key::{SLOTS, slot};
 use crate::link::Link;
-use crate::script::{Call, Named, Reply};
+use crate::script::{Call, Named, Outcome, Reply};
 use crate::servers::{Servers, Topology};
 
 /// Sends calls to the servers.
@@ -243,7 +243,7 @@ impl Attempt<'_> {
     /// errors are tried again that say that nothing was done.
     async fn carry_out(&mut self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
         let (home, slot) = (&self.client.home, self.slot);
-        let mut named = Named::ByDigest;
+        let (mut named, mut believed) = (Named::ByDigest, call.believed);
         let mut pause = FIRST_PAUSE;
         // The node to ask next, if not the master; and whether the slot is still on its way there.
         let mut next: Option<(Arc<Link>, bool)> = None;
@@ -272,8 +272,14 @@ impl Attempt<'_> {
             };
             self.used = Some((Arc::clone(&link), generation));
             self.client.counters.sent();
-            let error = match send(&mut connection, call.command(named), asking).await {
-                Ok(value) => return Reply::read(&value),
+            let error = match send(&mut connection, call.command(named, believed), asking).await {
+                Ok(value) => match Reply::read(&value)? {
+                    Reply { outcome: Outcome::OtherPeriod, now, .. } => {
+                        (believed, next) = (now, Some((link, asking)));
+                        continue;
+                    }
+                    reply => return Ok(reply),
+                },
                 Err(error) => error,
             };
             self.last_word = Some(error.to_string());

@@ -106,7 +106,8 @@ impl Remote {
             let slot = self.client.slot(&turn.key);
             self.genesis[usize::from(slot)].get_or_init(|| genesis_key(&self.settings.prefix, slot)).clone()
         });
-        Call::new(turns, now, kept_longer_ms, genesis)
+        let believed = now.unwrap_or_else(|| self.clock().now().min(Micros::LATEST));
+        Call { believed, ..Call::new(turns, now, kept_longer_ms, genesis) }
     }
 }
 

@@ -96,6 +96,8 @@ pub struct Call<'a> {
     pub turns: Vec<Turn<'a>>,
     /// The time, if it is not the server's.
     pub now: Option<Micros>,
+    /// What the client takes for the server's time: it chooses the periods of calendars by it.
+    pub believed: Micros,
     /// How long a state is kept after it has become that of a fresh key.
     pub kept_longer_ms: u64,
     /// Where the server's history is kept, if it must be trusted to be whole.
@@ -169,13 +171,14 @@ pub enum Named {
 impl<'a> Call<'a> {
     /// A call that is carried out as often as it is sent.
     pub fn new(turns: Vec<Turn<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
-        Call { turns, now, kept_longer_ms, genesis, is_withheld: false, once: None, can_part: false }
+        let believed = now.unwrap_or_default();
+        Call { turns, now, believed, kept_longer_ms, genesis, is_withheld: false, once: None, can_part: false }
     }
 }
 
 impl Call<'_> {
-    /// The command to send.
-    pub fn command(&self, named: Named) -> Cmd {
+    /// The command to send to a server whose time is believed to be this.
+    pub fn command(&self, named: Named, believed: Micros) -> Cmd {
         let script = self.script();
         let mut command = match named {
             Named::ByDigest => redis::cmd("EVALSHA"),
@@ -185,7 +188,7 @@ impl Call<'_> {
             Named::ByDigest => command.arg(&script.digest),
             Named::InFull => command.arg(script.text),
         };
-        let (keys, arguments) = (self.keys(), self.arguments());
+        let (keys, arguments) = (self.keys(), self.arguments(believed));
         command.arg(keys.len()).arg(keys).arg(arguments);
         command
     }
@@ -205,8 +208,8 @@ impl Call<'_> {
         states.chain(once).chain(self.genesis.as_deref()).collect()
     }
 
-    fn arguments(&self) -> Vec<Vec<u8>> {
-        let mut arguments: Vec<Vec<u8>> = self.turns.iter().map(|turn| turn.task.packed()).collect();
+    fn arguments(&self, believed: Micros) -> Vec<Vec<u8>> {
+        let mut arguments: Vec<Vec<u8>> = self.turns.iter().map(|turn| turn.task.packed(believed)).collect();
         arguments.extend(self.once.iter().map(Once::packed));
         if self.genesis.is_some() {
             arguments.push(Vec::new());
@@ -249,12 +252,12 @@ fn pack(kind: u8, verb: u8, numbers: [f64; 5]) -> Vec<u8> {
 }
 
 impl Task<'_> {
-    fn packed(&self) -> Vec<u8> {
+    fn packed(&self, believed: Micros) -> Vec<u8> {
         match self {
-            Task::Decide { check, limit, verb } => pack_check(check, *limit, *verb),
+            Task::Decide { check, limit, verb } => pack_check(check, *limit, *verb, believed),
             Task::Undo { check, limit, at } => {
                 let charged = Charged { at: *at, cost: check.cost() };
-                pack_check(&check.with_cost(0), *limit, Verb::Settle(charged))
+                pack_check(&check.with_cost(0), *limit, Verb::Settle(charged), believed)
             }
             Task::Absent => pack(b'a', b'P', [0.0; 5]),
             Task::Swap { form, state, passes, after, healed, verdict } => {
@@ -279,7 +282,7 @@ impl Task<'_> {
     }
 }
 
-fn pack_check(check: &Check<'_>, limit: Limit, verb: Verb) -> Vec<u8> {
+fn pack_check(check: &Check<'_>, limit: Limit, verb: Verb, believed: Micros) -> Vec<u8> {
     let (kind, ceiling, unit, sent, numbers) = match limit.kernel() {
         LimitKernel::Bucket(bucket) => {
             // More than the ceiling cannot be reported.
@@ -288,14 +291,18 @@ fn pack_check(check: &Check<'_>, limit: Limit, verb: Verb) -> Vec<u8> {
             (b'b', bucket.ceiling(), bucket.scale(), sent, numbers)
         }
         LimitKernel::Window(window) => {
-            let style = match window.style() {
-                Style::FixedFromEpoch => 0,
-                Style::FixedFromFirst => 1,
-                Style::Sliding => 2,
+            let (period, tick) = (window.period_in_ticks(), window.tick());
+            let [period, tick, style] = match window.style() {
+                Style::FixedFromEpoch => [period, tick, 0],
+                Style::FixedFromFirst => [period, tick, 1],
+                Style::Sliding => [period, tick, 2],
+                Style::Calendar(_) => {
+                    let (start, end) = window.edges(believed);
+                    [start.get(), end.get(), 3]
+                }
             };
             let sent = Sent::new(check, verb, window.ceiling());
-            let numbers = [window.capacity(), window.period_in_ticks(), window.tick(), style];
-            (b'w', window.ceiling(), 1, sent, numbers)
+            (b'w', window.ceiling(), 1, sent, [window.capacity(), period, tick, style])
         }
         LimitKernel::Log(log) => {
             let sent = Sent::new(check, verb, log.ceiling());
@@ -333,6 +340,9 @@ pub enum Outcome {
     /// A state that the client had decided on, or that was to be absent, was
     /// another one by now.
     Overtaken,
+    /// The server's time is in another period of a calendar than the client took it to be:
+    /// nothing was done.
+    OtherPeriod,
 }
 
 #[derive(Debug)]
@@ -368,6 +378,7 @@ impl Reply {
             b"1" => Outcome::CarriedOut,
             b"0" => Outcome::Refused,
             b"2" => Outcome::Overtaken,
+            b"3" => Outcome::OtherPeriod,
             _ => return None,
         };
         let mut answers = Vec::new();
@@ -506,7 +517,9 @@ impl Reply {
     fn replay<K: Kernel>(&self, kernel: &K, mut state: K::State, verb: Verb, cost: u64) -> Verdict {
         match self.outcome {
             Outcome::CarriedOut => kernel::decide(kernel, &mut state, self.now, verb, cost).0,
-            Outcome::Refused | Outcome::Overtaken => kernel::withhold(kernel, &state, self.now, verb, cost),
+            Outcome::Refused | Outcome::Overtaken | Outcome::OtherPeriod => {
+                kernel::withhold(kernel, &state, self.now, verb, cost)
+            }
         }
     }
 

@@ -108,11 +108,11 @@ fn stored_window(window: &Window, bytes: &[u8]) -> Kept {
     let mut words = words(bytes);
     let mut next = || words.next().unwrap_or(0);
     let (start, current, previous) = (next(), next(), next());
-    let windows = match window.style() {
-        Style::FixedFromEpoch | Style::FixedFromFirst => 1,
-        Style::Sliding => 2,
+    let lasts = match window.style() {
+        Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => window.end_of(start),
+        Style::Sliding => window.end_of(start) + window.period_in_ticks(),
     };
-    let lasts = (start + windows * window.period_in_ticks()) * window.tick();
+    let lasts = lasts * window.tick();
     Kept { bytes: format!("{start}:{current}:{previous}").into_bytes(), forget_at: Micros::new(lasts) }
 }
 

@@ -18,7 +18,7 @@ use std::fmt;
 
 use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::Check;
-use tidegate::{AlgorithmKind, Key, Limit, Micros, Name};
+use tidegate::{AlgorithmKind, Calendar, Key, Limit, Micros, Name};
 
 use self::bucket::Bucket;
 use self::counter::Counter;
@@ -326,6 +326,7 @@ struct Terms {
     rate: Ratio,
     queues: bool,
     from_first: bool,
+    calendar: Option<Calendar>,
 }
 
 impl Terms {
@@ -343,6 +344,7 @@ impl Terms {
             rate: Ratio::new(count, period),
             queues: limit.algorithm() == AlgorithmKind::LeakyBucket,
             from_first: limit.starts_with_first_request(),
+            calendar: limit.resets_by(),
         }
     }
 

@@ -57,6 +57,24 @@ pub enum ConfigError {
         /// What stood there.
         found: String,
     },
+    /// A time zone that the IANA database does not have.
+    #[error(
+        "{zone:?} is no time zone: give one of the IANA database, such as UTC or Europe/Berlin, spelled as it is there"
+    )]
+    UnknownZone {
+        /// What was given.
+        zone: String,
+    },
+    /// Periods of the calendar that cannot begin there.
+    #[error("calendar periods of one {unit} cannot start from {anchor}: {hint}")]
+    Anchor {
+        /// The unit.
+        unit: &'static str,
+        /// What was given.
+        anchor: String,
+        /// What could be.
+        hint: &'static str,
+    },
     /// Two rules of one policy with the same name.
     #[error("two rules are named {name:?}: give each a name of its own")]
     DuplicateRule {

@@ -410,6 +410,8 @@
 
 mod algorithm;
 mod blocking;
+#[cfg_attr(not(feature = "calendar"), path = "no_calendar.rs")]
+mod calendar;
 mod decision;
 mod error;
 pub mod explain;
@@ -428,6 +430,8 @@ mod time;
 mod warm_up;
 
 pub use algorithm::AlgorithmKind;
+#[cfg(feature = "calendar")]
+pub use calendar::{Calendar, CalendarUnit, Weekday};
 pub use decision::{Balance, Decision};
 pub use error::ConfigError;
 pub use limit::Limit;

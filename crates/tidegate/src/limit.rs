@@ -11,6 +11,7 @@ mod words;
 use std::time::Duration;
 
 use crate::algorithm::AlgorithmKind;
+use crate::calendar::Calendar;
 use crate::error::ConfigError;
 use crate::kernel::{Bucket, LimitKernel, Log, Style, Window};
 use crate::time::Micros;
@@ -35,12 +36,22 @@ pub struct Limit {
     period: u64,
     /// What passes at once; the count itself for windows and logs.
     capacity: u64,
-    /// Only of a fixed window: it starts with its first request.
-    from_first: bool,
-    /// Only of a log: its entries are permits, which are given back.
-    in_flight: bool,
+    form: Form,
     /// What can be owed beyond the capacity, or [`ONE_CAPACITY`].
     debt: u64,
+}
+
+/// What an algorithm and its numbers leave open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Usual,
+    /// Of a fixed window: it starts with its first request.
+    FromFirst,
+    /// Of a fixed window: it is a period of the calendar. The limit's own period is as long as
+    /// one usually is at the longest.
+    Calendar(Calendar),
+    /// Of a log: its entries are permits, which are given back.
+    InFlight,
 }
 
 /// A debt that was not set. Not an `Option`, which would be twice as large in every
@@ -159,7 +170,7 @@ impl Limit {
     #[must_use]
     pub const fn in_flight(count: u64, expiry: Duration) -> Limit {
         let log = Limit::sliding_log(count, expiry);
-        Limit { in_flight: true, debt: 0, ..log }
+        Limit { form: Form::InFlight, debt: 0, ..log }
     }
 
     /// [`in_flight`](Limit::in_flight) for numbers that are not literals.
@@ -168,7 +179,27 @@ impl Limit {
     /// If a number is zero or out of bounds.
     pub fn try_in_flight(count: u64, expiry: Duration) -> Result<Limit, ConfigError> {
         let log = Limit::try_sliding_log(count, expiry)?;
-        Ok(Limit { in_flight: true, debt: 0, ..log })
+        Ok(Limit { form: Form::InFlight, debt: 0, ..log })
+    }
+
+    /// At most `count` in every period of the calendar: a fixed window whose edges are
+    /// those of a month, or a day, in a time zone.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[cfg(feature = "calendar")]
+    #[must_use]
+    pub const fn calendar(count: u64, calendar: Calendar) -> Limit {
+        valid(Limit::by_calendar(count, calendar))
+    }
+
+    /// [`calendar`](Limit::calendar) for a number that is not a literal.
+    ///
+    /// # Errors
+    /// If the number is zero or out of bounds.
+    #[cfg(feature = "calendar")]
+    pub fn try_calendar(count: u64, calendar: Calendar) -> Result<Limit, ConfigError> {
+        Ok(Limit::by_calendar(count, calendar)?)
     }
 
     /// [`per_second`](Limit::per_second) of a number that comes from elsewhere.
@@ -359,7 +390,8 @@ impl Limit {
         self.count
     }
 
-    /// In what time.
+    /// In what time; of a calendar limit, how long a period usually is at the
+    /// longest.
     #[must_use]
     pub const fn period(&self) -> Duration {
         Duration::from_micros(self.period)
@@ -375,13 +407,23 @@ impl Limit {
     /// Whether this is a fixed window that starts with its first request.
     #[must_use]
     pub const fn starts_with_first_request(&self) -> bool {
-        self.from_first
+        matches!(self.form, Form::FromFirst)
     }
 
     /// Whether this limits [requests in flight](Limit::in_flight).
     #[must_use]
     pub const fn is_in_flight(&self) -> bool {
-        self.in_flight
+        matches!(self.form, Form::InFlight)
+    }
+
+    /// Whose periods the limit counts by, of a [calendar limit](Limit::calendar).
+    #[cfg(feature = "calendar")]
+    #[must_use]
+    pub const fn resets_by(&self) -> Option<Calendar> {
+        match self.form {
+            Form::Calendar(calendar) => Some(calendar),
+            Form::Usual | Form::FromFirst | Form::InFlight => None,
+        }
     }
 
     /// The step in which this limit sees time: a microsecond, or a power of
@@ -421,10 +463,11 @@ impl Limit {
     /// The meaning of this limit.
     #[must_use]
     pub const fn kernel(&self) -> LimitKernel {
-        let style = match (self.algorithm, self.from_first) {
+        let style = match (self.algorithm, self.form) {
             (AlgorithmKind::SlidingCounter, _) => Style::Sliding,
-            (_, true) => Style::FixedFromFirst,
-            (_, false) => Style::FixedFromEpoch,
+            (_, Form::FromFirst) => Style::FixedFromFirst,
+            (_, Form::Calendar(calendar)) => Style::Calendar(calendar),
+            (_, Form::Usual | Form::InFlight) => Style::FixedFromEpoch,
         };
         match self.algorithm {
             AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => match self.bucket() {
@@ -453,8 +496,16 @@ impl Limit {
         if let Some(mistake) = out_of_bounds("period in microseconds", micros, longest) {
             return Err(mistake);
         }
-        let (period, capacity, from_first, in_flight) = (micros as u64, count, false, false);
-        Ok(Limit { algorithm, count, period, capacity, from_first, in_flight, debt: ONE_CAPACITY })
+        let (period, capacity, form) = (micros as u64, count, Form::Usual);
+        Ok(Limit { algorithm, count, period, capacity, form, debt: ONE_CAPACITY })
+    }
+
+    const fn by_calendar(count: u64, calendar: Calendar) -> Result<Limit, Mistake> {
+        let period = Duration::from_micros(calendar.nominal());
+        match Limit::checked(AlgorithmKind::FixedWindow, count, period) {
+            Ok(limit) => Ok(Limit { form: Form::Calendar(calendar), ..limit }),
+            Err(mistake) => Err(mistake),
+        }
     }
 
     const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Mistake> {
@@ -474,7 +525,7 @@ impl Limit {
 
     const fn with_debt(mut self, debt: u64) -> Result<Limit, Mistake> {
         // A permit is held or not: there is nothing to owe.
-        let bound = if self.in_flight { 0 } else { self.debt_bound() };
+        let bound = if self.is_in_flight() { 0 } else { self.debt_bound() };
         if debt > bound {
             return Err(Mistake::TooLarge { field: "debt", value: debt as u128, bound });
         }
@@ -503,7 +554,7 @@ impl Limit {
             AlgorithmKind::LeakyBucket => limit.with_capacity("queue", AlgorithmKind::LeakyBucket, capacity).ok()?,
             AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => limit,
         };
-        let limit = Limit { from_first: self.from_first, in_flight: self.in_flight, ..limit };
+        let limit = Limit { form: self.form, ..limit };
         match self.debt {
             ONE_CAPACITY => Some(limit),
             debt => limit.with_debt(debt.min(limit.debt_bound())).ok(),
@@ -515,7 +566,7 @@ impl Limit {
         if self.algorithm as u8 != instead as u8 {
             return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead });
         }
-        self.from_first = true;
+        self.form = Form::FromFirst;
         Ok(self)
     }
 }

@@ -45,7 +45,7 @@ enum Intent {
 }
 
 /// How often a custom kernel's state may be overtaken by others.
-const MOST_TRIES: u32 = 16;
+const MAX_TRIES: u32 = 16;
 
 impl Remote {
     pub(super) async fn decide_by_slot(
@@ -170,7 +170,7 @@ impl Remote {
         let reply = self.client.ask(&look).await?;
         let mut now = reply.now;
         let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             let beside: Vec<_> =
                 beside().zip(states.split_off(states.len().saturating_sub(beside().count()))).collect();
             let since =
@@ -199,7 +199,7 @@ impl Remote {
             }
             turns.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
             let mut call = self.call(turns);
-            call.now = Some(now);
+            (call.now, call.believed) = (Some(now), now);
             call.is_withheld = intent == Intent::Withhold;
             call.once = once.clone().map(|once| once.at(places.iter().map(|(place, _)| *place)));
             call.can_part = group.can_part();
@@ -228,7 +228,7 @@ impl Remote {
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
             return Ok(Decided { at: reply.now, carried_out, verdicts });
         }
-        Err(RedisFailure::Contended { tries: MOST_TRIES })
+        Err(RedisFailure::Contended { tries: MAX_TRIES })
     }
 
     /// Takes back what the groups were charged, all at once; their verdicts

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tidegate::store::Store;
-use tidegate::{AlgorithmKind, Limit, ManualClock};
+use tidegate::{AlgorithmKind, Limit, ManualClock, Micros};
 
-use super::{Bench, LIMITS, START};
+use super::{Bench, START, limits};
 use crate::random::Random;
 
 /// A charge that passed.
@@ -40,7 +40,7 @@ fn micros(duration: Duration) -> u64 {
 }
 
 fn limits_of(algorithms: &[AlgorithmKind]) -> impl Iterator<Item = Limit> {
-    LIMITS.into_iter().filter(|limit| algorithms.contains(&limit.algorithm()))
+    limits().into_iter().filter(|limit| algorithms.contains(&limit.algorithm()))
 }
 
 /// In every interval, a bucket admits at most its burst and what comes back
@@ -78,11 +78,15 @@ pub fn a_sliding_log_admits_at_most_its_count_in_every_window<S: Store>(make: &i
 pub fn a_fixed_window_admits_at_most_its_count_in_every_window<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
     for limit in limits_of(&[AlgorithmKind::FixedWindow]) {
         let period = micros(limit.period());
-        let (mut start, mut sum) = (0, 0);
+        let (mut start, mut end, mut sum) = (0, 0, 0);
         for one in traffic(&Bench::new(make), limit) {
-            if one.at >= start + period {
-                start = if limit.starts_with_first_request() { one.at } else { one.at - one.at % period };
-                sum = 0;
+            if one.at >= end {
+                start = match limit.resets_by() {
+                    Some(calendar) => calendar.period_of(Micros::new(one.at)).0.get(),
+                    None if limit.starts_with_first_request() => one.at,
+                    None => one.at - one.at % period,
+                };
+                (end, sum) = (start + period, 0);
             }
             sum += one.cost;
             assert!(sum <= limit.count(), "{limit}: {sum} passed in the window from {start}");

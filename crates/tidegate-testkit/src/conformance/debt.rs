@@ -4,11 +4,11 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::Store;
 use tidegate::{Key, ManualClock, Micros};
 
-use super::{Account, Bench, LIMITS};
+use super::{Account, Bench, limits};
 
 /// A report is never refused; what does not fit is owed, and the wait is exact.
 pub fn a_report_is_never_refused_and_debt_is_paid_in_time<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let over = limit.capacity() + limit.max_debt() / 2 + 1;
@@ -27,7 +27,7 @@ pub fn a_report_is_never_refused_and_debt_is_paid_in_time<S: Store>(make: &impl 
 
 /// A key owes no more than the limit says, and what is beyond that is told.
 pub fn debt_is_bounded_and_what_is_beyond_it_is_told<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS.into_iter().flat_map(|limit| [limit, limit.debt(0), limit.debt(3)]) {
+    for limit in limits().into_iter().flat_map(|limit| [limit, limit.debt(0), limit.debt(3)]) {
         let bench = Bench::new(make);
         let ceiling = limit.capacity() + limit.max_debt();
         let whole = bench.account(limit, "whole");
@@ -51,7 +51,7 @@ pub fn debt_is_bounded_and_what_is_beyond_it_is_told<S: Store>(make: &impl Fn() 
 
 /// A report that fits is a charge, and a refund gives it back.
 pub fn a_report_that_fits_is_a_charge<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let [reported, charged] = ["reported", "charged"].map(|key| bench.account(limit, key));
         for cost in [1, limit.capacity() - 1] {
@@ -71,7 +71,7 @@ pub fn a_report_that_fits_is_a_charge<S: Store>(make: &impl Fn() -> (S, ManualCl
 
 /// A check never makes debt, and a cost that can never pass stays an error.
 pub fn only_a_report_makes_debt<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         while account.charge(1).allowed {}

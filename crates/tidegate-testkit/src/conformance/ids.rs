@@ -6,7 +6,7 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, RequestId, Store, StoreError};
 use tidegate::{Key, ManualClock};
 
-use super::{Account, Bench, LIMITS};
+use super::{Account, Bench, limits};
 use crate::block_on::block_on;
 
 const ID: RequestId<'static> = RequestId::once("order-17", 1);
@@ -17,7 +17,7 @@ fn charge<'a, S: Store>(account: &'a Account<'_, S>, cost: u64, id: &'a RequestI
 
 /// The same id, and the same request, gets the same answer and takes nothing.
 pub fn a_request_with_an_id_is_charged_once<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let (alice, bob) = (bench.account(limit, "alice"), bench.account(limit, "bob"));
         let first = bench.decide(&[charge(&alice, 2, &ID)])[0];
@@ -60,7 +60,7 @@ pub fn a_request_with_an_id_is_charged_once<S: Store>(make: &impl Fn() -> (S, Ma
 
 /// A refusal charges nothing, so the request may be sent again.
 pub fn an_id_of_a_refused_request_may_be_tried_again<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         assert!(account.takes_all(), "{limit}");
@@ -75,7 +75,7 @@ pub fn an_id_of_a_refused_request_may_be_tried_again<S: Store>(make: &impl Fn() 
 
 /// An id stands for one request.
 pub fn an_id_for_another_request_is_an_error<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         assert!(bench.decide(&[charge(&account, 1, &ID)])[0].allowed, "{limit}");

@@ -8,14 +8,14 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Meter, Store};
 use tidegate::{CheckError, Key, Limit, Limiter, ManualClock, Micros, Name, Request};
 
-use super::{Bench, LIMITS, START};
+use super::{Bench, START, limits};
 use crate::block_on::block_on;
 use crate::random::Random;
 
 /// When its reset has passed, a used key answers every question as a new one
 /// does.
 pub fn a_key_whose_reset_has_passed_is_as_if_never_seen<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let (used, new) = (bench.account(limit, "used"), bench.account(limit, "new"));
         let mut random = Random::new(17);
@@ -36,7 +36,7 @@ pub fn a_key_whose_reset_has_passed_is_as_if_never_seen<S: Store>(make: &impl Fn
 /// A cost above the capacity is an error, never a refusal with a waiting
 /// time, and charges nothing.
 pub fn a_cost_above_the_capacity_is_an_error<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let (store, _clock) = make();
         let limiter = Limiter::with_store(limit, store).expect("one limit is a policy");
         let ask = |cost| block_on(limiter.check_async(Request::new("alice").cost(cost)));
@@ -89,7 +89,7 @@ pub fn different_keys_never_collide<S: Store>(make: &impl Fn() -> (S, ManualCloc
         Key::from(&longer),
         Key::from((&long, "")),
     ];
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         for key in &keys {
             assert!(bench.account(limit, key).takes_all(), "{limit}: {key:?} was charged for another key");
@@ -102,7 +102,7 @@ pub fn different_keys_never_collide<S: Store>(make: &impl Fn() -> (S, ManualCloc
 
 /// The same key and limit under two rules are two states.
 pub fn a_key_under_two_rules_is_two_keys<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         // Nor are a rule's name and a key ever joined.
         let alike = [
@@ -167,7 +167,7 @@ pub fn a_rule_under_two_limits_is_two_rules<S: Store>(make: &impl Fn() -> (S, Ma
         Limit::sliding_log(2, Duration::from_secs(1)),
         Limit::sliding_counter(2, Duration::from_secs(1)),
     ];
-    for limit in alike.into_iter().chain(LIMITS) {
+    for limit in alike.into_iter().chain(limits()) {
         assert!(bench.account(limit, "alice").takes_all(), "{limit} was charged for another limit");
     }
 }

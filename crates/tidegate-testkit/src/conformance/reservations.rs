@@ -6,7 +6,7 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Purpose, RequestId, Store, StoreError};
 use tidegate::{Key, Limit, ManualClock, Micros};
 
-use super::{Account, Bench, LIMITS, START};
+use super::{Account, Bench, LIMITS, START, limits};
 use crate::block_on::block_on;
 use crate::oracle::OracleStore;
 use crate::random::Random;
@@ -27,7 +27,7 @@ fn settle<S: Store>(account: &Account<'_, S>, cost: u64, id: &RequestId<'_>) -> 
 
 /// Settled at once, a key is as if only that had been charged.
 pub fn a_reservation_that_is_settled_is_as_if_only_that_was_charged<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         for actual in 0..=limit.capacity() + limit.max_debt() {
             let bench = Bench::new(make);
             let [settled, charged] = ["settled", "charged"].map(|key| bench.account(limit, key));
@@ -46,7 +46,7 @@ pub fn a_reservation_that_is_settled_is_as_if_only_that_was_charged<S: Store>(ma
 
 /// The second time it gets the same answer, and changes nothing.
 pub fn a_reservation_is_settled_once<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let reserved = reserve(&account, 3, &ID);
@@ -66,7 +66,7 @@ pub fn a_reservation_is_settled_once<S: Store>(make: &impl Fn() -> (S, ManualClo
 
 /// What is unknown is an error, and the id of another key is unknown.
 pub fn what_is_not_reserved_is_not_settled<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS.into_iter().chain([IN_FLIGHT]) {
+    for limit in limits().into_iter().chain([IN_FLIGHT]) {
         let bench = Bench::new(make);
         let [alice, bob] = ["alice", "bob"].map(|key| bench.account(limit, key));
         let is_refused = |account: &Account<'_, S>, verb: Verb, id: RequestId<'_>| {
@@ -113,7 +113,7 @@ pub fn permits_are_given_back_and_expire_and_are_renewed<S: Store>(make: &impl F
 /// A reservation that was made by a clock that had gone back is settled where it counts.
 pub fn a_reservation_made_by_a_clock_that_went_back_is_settled<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
     let coarse = Limit::sliding_counter(9_000_000_007, Duration::from_micros(399_990));
-    for limit in LIMITS.into_iter().chain([IN_FLIGHT, coarse]) {
+    for limit in limits().into_iter().chain([IN_FLIGHT, coarse]) {
         let bench = Bench::new(make);
         let [account, other] = [limit, LIMITS[0]].map(|limit| bench.account(limit, ("alice", limit.to_string())));
         // Beside another limit, whose time is that of the clock.
@@ -141,7 +141,7 @@ pub fn a_reservation_made_by_a_clock_that_went_back_is_settled<S: Store>(make: &
 
 /// A charge of which a part was given back is not renewed.
 pub fn what_is_not_there_as_a_whole_is_not_renewed<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS.into_iter().chain([IN_FLIGHT]) {
+    for limit in limits().into_iter().chain([IN_FLIGHT]) {
         let bench = Bench::new(make);
         let [whole, part] = ["whole", "part"].map(|key| bench.account(limit, key));
         [&whole, &part].into_iter().for_each(|account| assert!(reserve(account, 2, &ID).allowed, "{limit}"));
@@ -156,7 +156,7 @@ pub fn what_is_not_there_as_a_whole_is_not_renewed<S: Store>(make: &impl Fn() ->
 
 /// Of several limits all are corrected, each as it says, or only looked at.
 pub fn all_limits_of_a_reservation_are_settled_together<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let keys = ["kept", "settled", "added"].map(|what| Key::from(("alice", what)));
         let [kept, settled, added] = keys.map(|key| bench.account(limit, key));
@@ -210,7 +210,7 @@ fn compare<S: Store>(make: &impl Fn() -> (S, ManualClock), random: &mut Random) 
     let bench = Bench::new(make);
     let clock = ManualClock::at(Micros::new(START));
     let oracle = OracleStore::new(clock.clone());
-    let limits = [LIMITS.as_slice(), &[IN_FLIGHT]].concat();
+    let limits = [limits().as_slice(), &[IN_FLIGHT]].concat();
     let meters: Vec<Meter> = (0..3).map(|rule| Meter::new(format!("rule {rule}"), random.choose(&limits))).collect();
     let key = Key::from(("alice", "calls"));
     // Which limits each reservation has.

@@ -6,7 +6,7 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Limit, ManualClock};
 
-use super::{Account, Bench, LIMITS};
+use super::{Account, Bench, limits};
 use crate::block_on::block_on;
 
 /// One of each kind of state that a store may keep.
@@ -41,7 +41,7 @@ fn standings<S: Store>(accounts: &[Account<'_, S>]) -> Vec<Verdict> {
 
 /// A check that is refused changes nothing, now or later.
 pub fn a_refused_check_changes_nothing<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let (pushing, waiting) = (bench.account(limit, "pushing"), bench.account(limit, "waiting"));
         let refusal = pushing.exhaust();
@@ -111,7 +111,7 @@ pub fn a_peek_that_waits_does_not_block_the_others<S: Store>(make: &impl Fn() ->
 
 /// Two checks of one slice about the same state have no order, and no answer.
 pub fn one_state_twice_in_a_slice_is_an_error<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let checks = [account.check(Verb::Charge, 1), account.check(Verb::Charge, 1)];

@@ -3,12 +3,12 @@
 use tidegate::ManualClock;
 use tidegate::store::Store;
 
-use super::{Bench, LIMITS};
+use super::{Bench, limits};
 
 /// Threads that ask about one key at one instant are admitted as often as the
 /// limit allows one of them, and no less.
 pub fn threads_together_get_what_one_would<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let admitted: u64 = std::thread::scope(|scope| {

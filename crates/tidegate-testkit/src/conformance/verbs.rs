@@ -6,12 +6,12 @@ use tidegate::kernel::Verdict;
 use tidegate::store::Store;
 use tidegate::{Limit, ManualClock, Micros};
 
-use super::{Account, Bench, LIMITS};
+use super::{Account, Bench, limits};
 use crate::random::Random;
 
 /// Runs a test on accounts that have been used in random ways.
 fn with_used<S: Store>(make: &impl Fn() -> (S, ManualClock), test: impl Fn(Limit, &Account<'_, S>, &mut Random)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let mut random = Random::new(19);
@@ -80,7 +80,7 @@ pub fn a_refund_gives_no_more_than_was_taken<S: Store>(make: &impl Fn() -> (S, M
 
 /// After a reset, a key answers as a new one does.
 pub fn a_reset_forgets_everything<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let (used, new) = (bench.account(limit, "used"), bench.account(limit, "new"));
         used.exhaust();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::store::Store;
 use tidegate::{Limit, ManualClock, Micros};
 
-use super::{Bench, LIMITS, START};
+use super::{Bench, LIMITS, START, limits};
 use crate::random::Random;
 
 /// One that sees time in steps of ten microseconds, used up by one request.
@@ -14,7 +14,7 @@ const COARSE: Limit = Limit::per_day(999_983);
 /// A caller alone on its key that returns at `now + retry_after` is admitted;
 /// one microsecond earlier it is refused.
 pub fn refused_until_the_promised_instant<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS.into_iter().chain([COARSE]) {
+    for limit in limits().into_iter().chain([COARSE]) {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let mut random = Random::new(11);
@@ -44,7 +44,7 @@ pub fn refused_until_the_promised_instant<S: Store>(make: &impl Fn() -> (S, Manu
 /// A key that is refused stays so when the clock goes back, and is told to
 /// come at the same instant as before.
 pub fn time_going_back_grants_nothing<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         let refusal = account.exhaust();
@@ -91,7 +91,7 @@ pub fn a_clock_that_trembles_grants_nothing<S: Store>(make: &impl Fn() -> (S, Ma
 /// one: the key waits for one reset horizon at most.
 pub fn a_state_from_the_future_heals_within_one_horizon<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
     const FIFTY_YEARS: Duration = Duration::from_secs(50 * 365 * 86_400);
-    for limit in LIMITS.into_iter().chain([COARSE]) {
+    for limit in limits().into_iter().chain([COARSE]) {
         let bench = Bench::new(make);
         let (future, full) = (bench.account(limit, "future"), bench.account(limit, "full"));
         bench.set(START + FIFTY_YEARS.as_micros() as u64);

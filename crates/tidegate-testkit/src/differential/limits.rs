@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, Limit};
+use tidegate::{AlgorithmKind, Calendar, Limit};
 
 use crate::random::Random;
 
@@ -30,6 +30,9 @@ pub(super) fn limit(random: &mut Random, algorithms: &[AlgorithmKind]) -> Limit 
             true => (random.choose(&PRIMES[5..]), random.choose(&PERIODS[5..])),
             false => (count(random), period(random)),
         };
+        if algorithm == AlgorithmKind::FixedWindow && random.percent(30) {
+            return Limit::try_calendar(count, calendar(random)).expect("a count within bounds");
+        }
         let period = Duration::from_micros(period);
         let limit = Limit::try_new(algorithm, count, period).expect("count and period are within bounds");
         let limit = match algorithm {
@@ -47,6 +50,32 @@ pub(super) fn limit(random: &mut Random, algorithms: &[AlgorithmKind]) -> Limit 
             return limit;
         }
     }
+}
+
+/// Zones where clocks are changed by an hour, by half an hour, by two, at midnight, and never;
+/// and one that skipped a day.
+const ZONES: [&str; 8] = [
+    "UTC",
+    "Europe/Berlin",
+    "Australia/Lord_Howe",
+    "Antarctica/Troll",
+    "America/Havana",
+    "America/St_Johns",
+    "Asia/Kathmandu",
+    "Pacific/Apia",
+];
+
+fn calendar(random: &mut Random) -> Calendar {
+    let hour = random.choose(&["", " 00:00", " 02:00", " 23:00"]);
+    let words = match random.within(0..=5) {
+        0 => "hour".to_owned(),
+        1 => format!("day from{}", if hour.is_empty() { " 01:00" } else { hour }),
+        2 => format!("week from {}{hour}", random.choose(&["monday", "thursday", "sunday"])),
+        3 => format!("month from day {}{hour}", random.choose(&[1, 15, 29, 31])),
+        4 => format!("quarter from {}{hour}", random.choose(&["01-01", "02-29", "03-31"])),
+        _ => format!("year from {}{hour}", random.choose(&["01-01", "02-29", "07-01"])),
+    };
+    format!("{words} in {}", random.choose(&ZONES)).parse().expect("a calendar")
 }
 
 fn count(random: &mut Random) -> u64 {

@@ -1,5 +1,7 @@
 //! The fixed window: a count that is forgotten at the window's edge.
 
+use tidegate::{Calendar, Micros};
+
 use super::{Account, LEAST_GRACE, Moment, Undone};
 
 #[derive(Clone, Debug)]
@@ -16,19 +18,37 @@ impl Fixed {
 
     /// An empty window that the moment lies in.
     fn opened(at: Moment<'_>) -> Fixed {
-        let start = if at.terms.from_first { at.now } else { at.now - at.now % at.terms.period };
+        let start = match at.terms.calendar {
+            Some(calendar) => edges(calendar, at.now).0,
+            None if at.terms.from_first => at.now,
+            None => at.now - at.now % at.terms.period,
+        };
         Fixed { start, current: 0 }
+    }
+
+    fn end(&self, at: Moment<'_>) -> i128 {
+        match at.terms.calendar {
+            Some(calendar) => edges(calendar, self.start).1,
+            None => self.start + at.terms.period,
+        }
     }
 
     /// The window that counts. A clock before its start stands still.
     fn rolled(&self, at: Moment<'_>) -> Fixed {
-        if self.current == 0 || at.now >= self.start + at.terms.period { Fixed::opened(at) } else { self.clone() }
+        if self.current == 0 || at.now >= self.end(at) { Fixed::opened(at) } else { self.clone() }
     }
+}
+
+/// The period of a calendar that holds an instant.
+fn edges(calendar: Calendar, at: i128) -> (i128, i128) {
+    let (start, end) = calendar.period_of(Micros::new(u64::try_from(at).expect("an instant")));
+    (i128::from(start.get()), i128::from(end.get()))
 }
 
 impl Account for Fixed {
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
-        let grace = at.terms.period.max(LEAST_GRACE);
+        let now = Fixed::opened(at);
+        let grace = (now.end(at) - now.start).max(LEAST_GRACE);
         if self.current == 0 || self.start <= at.now + grace {
             return None;
         }
@@ -40,7 +60,7 @@ impl Account for Fixed {
     }
 
     fn retry_after(&self, at: Moment<'_>, _: i128) -> i128 {
-        self.rolled(at).start + at.terms.period - at.now
+        self.rolled(at).end(at) - at.now
     }
 
     fn charge(&mut self, at: Moment<'_>, cost: i128) {
@@ -77,7 +97,7 @@ impl Account for Fixed {
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {
         let window = self.rolled(at);
-        if window.current > 0 { window.start + at.terms.period - at.now } else { 0 }
+        if window.current > 0 { window.end(at) - at.now } else { 0 }
     }
 
     fn copy(&self) -> Box<dyn Account> {

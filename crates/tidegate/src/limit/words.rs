@@ -3,7 +3,8 @@
 //! ```text
 //! [algorithm] COUNT/[NUMBER]UNIT [burst N | queue N | from-first] [debt N]
 //! ```
-//! or, for requests in flight, `in-flight COUNT for [NUMBER]UNIT`.
+//! or, for requests in flight, `in-flight COUNT for [NUMBER]UNIT`; or, by the
+//! calendar, `COUNT/UNIT in ZONE [from ANCHOR] [debt N]`.
 //! The algorithm is `token-bucket` unless named. `per` and spaces may stand for
 //! the slash, and `k` and `M` for thousands and millions. Printing gives the
 //! shortest words that parse back to the same limit.
@@ -12,8 +13,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Limit, ONE_CAPACITY};
+use super::{Form, Limit, ONE_CAPACITY};
 use crate::algorithm::AlgorithmKind;
+use crate::calendar::Calendar;
 use crate::error::ConfigError;
 
 /// What an algorithm is called, the name to print first.
@@ -50,19 +52,20 @@ impl fmt::Display for AlgorithmKind {
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.in_flight {
-            write!(f, "{IN_FLIGHT} {} for ", self.count)?;
-        } else {
-            if self.algorithm != AlgorithmKind::TokenBucket {
-                write!(f, "{} ", self.algorithm)?;
+        match self.form {
+            Form::InFlight => write!(f, "{IN_FLIGHT} {} for ", self.count)?,
+            Form::Calendar(calendar) => write!(f, "{}/{calendar}", self.count)?,
+            Form::Usual | Form::FromFirst if self.algorithm == AlgorithmKind::TokenBucket => {
+                write!(f, "{}/", self.count)?;
             }
-            write!(f, "{}/", self.count)?;
+            Form::Usual | Form::FromFirst => write!(f, "{} {}/", self.algorithm, self.count)?,
         }
         // A microsecond divides every period, so there is always a unit.
-        for (unit, micros) in UNITS {
+        let is_calendar = matches!(self.form, Form::Calendar(_));
+        for (unit, micros) in UNITS.into_iter().filter(|_| !is_calendar) {
             if self.period % micros == 0 {
                 match self.period / micros {
-                    1 if !self.in_flight => f.write_str(unit[0])?,
+                    1 if !self.is_in_flight() => f.write_str(unit[0])?,
                     number => write!(f, "{number}{}", unit[0])?,
                 }
                 break;
@@ -71,14 +74,14 @@ impl fmt::Display for Limit {
         match self.algorithm {
             AlgorithmKind::TokenBucket if self.capacity != self.count => write!(f, " burst {}", self.capacity)?,
             AlgorithmKind::LeakyBucket if self.capacity != self.count => write!(f, " queue {}", self.capacity)?,
-            AlgorithmKind::FixedWindow if self.from_first => f.write_str(" from-first")?,
+            AlgorithmKind::FixedWindow if self.starts_with_first_request() => f.write_str(" from-first")?,
             AlgorithmKind::TokenBucket
             | AlgorithmKind::LeakyBucket
             | AlgorithmKind::FixedWindow
             | AlgorithmKind::SlidingLog
             | AlgorithmKind::SlidingCounter => {}
         }
-        if self.debt == ONE_CAPACITY || self.in_flight { Ok(()) } else { write!(f, " debt {}", self.debt) }
+        if self.debt == ONE_CAPACITY || self.is_in_flight() { Ok(()) } else { write!(f, " debt {}", self.debt) }
     }
 }
 
@@ -133,6 +136,8 @@ impl Limit {
     }
 }
 
+const A_RATE: &str = "a rate such as 100/min";
+
 struct Parser<'t> {
     text: &'t str,
     words: std::iter::Peekable<std::str::SplitWhitespace<'t>>,
@@ -142,6 +147,9 @@ impl<'t> Parser<'t> {
     fn limit(&mut self) -> Result<Limit, ConfigError> {
         if self.words.next_if_eq(&IN_FLIGHT).is_some() {
             return self.in_flight();
+        }
+        if self.words.clone().any(|word| word == "in") {
+            return self.calendar();
         }
         let algorithm = self.algorithm()?;
         let (count, period) = self.rate()?;
@@ -155,6 +163,11 @@ impl<'t> Parser<'t> {
             }
             word => (limit, word),
         };
+        self.ending(limit, word)
+    }
+
+    /// The limit, with a debt if that is the next word, and then the end.
+    fn ending(&mut self, limit: Limit, word: Option<&'t str>) -> Result<Limit, ConfigError> {
         let limit = match word {
             None => limit,
             Some("debt") => limit.try_debt(self.number("a number after debt", None)?)?,
@@ -181,6 +194,25 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// A rate by the calendar, which is a fixed window.
+    fn calendar(&mut self) -> Result<Limit, ConfigError> {
+        if let Some(word) = self.words.next_if(|word| word.starts_with(|first: char| first.is_ascii_alphabetic())) {
+            if !names(AlgorithmKind::FixedWindow).contains(&word) {
+                return Err(self.unreadable("fixed, or no algorithm, before a limit by the calendar", word));
+            }
+        }
+        let word = self.words.next().unwrap_or_default();
+        let Some((count, unit)) = word.split_once('/') else { return Err(self.unreadable(A_RATE, word)) };
+        let count = self.number(A_RATE, Some(count))?;
+        let mut words = vec![unit];
+        while let Some(word) = self.words.next_if(|word| *word != "debt") {
+            words.push(word);
+        }
+        let limit = Limit::by_calendar(count, words.join(" ").parse::<Calendar>()?)?;
+        let word = self.words.next();
+        self.ending(limit, word)
+    }
+
     fn algorithm(&mut self) -> Result<AlgorithmKind, ConfigError> {
         match self.words.peek().copied() {
             Some(word) if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
@@ -196,7 +228,6 @@ impl<'t> Parser<'t> {
     }
 
     fn rate(&mut self) -> Result<(u64, Duration), ConfigError> {
-        const A_RATE: &str = "a rate such as 100/min";
         let word = self.words.next().unwrap_or_default();
         let Some((count, period)) = word.split_once('/') else {
             return Err(self.unreadable(A_RATE, word));
@@ -212,7 +243,11 @@ impl<'t> Parser<'t> {
             number => self.number("a period such as 10s", Some(number))?,
         };
         let Some((_, micros)) = UNITS.iter().find(|(names, _)| names.contains(&unit)) else {
-            return Err(self.unreadable("a unit (us, ms, s, min, h, day, week)", unit));
+            let expected = match unit {
+                "month" | "quarter" | "year" => "a time zone as well, such as 1000/month in Europe/Berlin or in UTC",
+                _ => "a unit (us, ms, s, min, h, day, week)",
+            };
+            return Err(self.unreadable(expected, unit));
         };
         // Too long a period saturates, and is then refused with its bound.
         Ok(Duration::from_micros(number.saturating_mul(*micros)))

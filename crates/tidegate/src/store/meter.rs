@@ -230,7 +230,7 @@ impl Meter {
     pub fn horizon(&self) -> Micros {
         let horizon = match self.limit.map(|limit| limit.kernel()) {
             Some(LimitKernel::Bucket(bucket)) => bucket.horizon(),
-            Some(LimitKernel::Window(window)) => 2 * window.period(),
+            Some(LimitKernel::Window(window)) => window.horizon(),
             Some(LimitKernel::Log(log)) => log.period(),
             None => CUSTOM_HORIZON,
         };

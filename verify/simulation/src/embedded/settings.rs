@@ -64,7 +64,7 @@ pub(super) fn the_time_that_is_sent_is_the_time() {
             let check = account.check(Verb::Peek, 1);
             let task = Task::Decide { check, limit, verb: Verb::Peek };
             let turn = Turn { key: EmbeddedStore::key_of(&check), task };
-            let call = Call { now: Some(sent), ..account.store.call(vec![turn]) };
+            let call = Call { now: Some(sent), believed: sent, ..account.store.call(vec![turn]) };
             assert_eq!(account.store.run(&call).expect("a reply").now, sent, "{limit}");
         }
     }

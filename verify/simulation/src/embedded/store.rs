@@ -10,7 +10,7 @@ use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Clock, Limit, ManualClock, Micros};
 use tidegate_redis::RedisFailure;
 use tidegate_redis::internals::{
-    self, Call, Named, Once, Reply, Task, Turn, genesis_key, read_bucket, read_window, state_key,
+    self, Call, Named, Once, Outcome, Reply, Task, Turn, genesis_key, read_bucket, read_window, state_key,
 };
 
 use super::host;
@@ -76,8 +76,14 @@ impl EmbeddedStore {
     pub(super) fn run(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
         let mut keyspace = self.keyspace();
         keyspace.now = self.now();
-        let value = host::run(&call.command(Named::ByDigest), &mut keyspace).map_err(failure)?;
-        let reply = Reply::read(&value)?;
+        let ask = |believed, keyspace: &mut Keyspace| {
+            let value = host::run(&call.command(Named::ByDigest, believed), keyspace).map_err(failure)?;
+            Reply::read(&value)
+        };
+        let mut reply = ask(call.believed, &mut keyspace)?;
+        if reply.outcome == Outcome::OtherPeriod {
+            reply = ask(reply.now, &mut keyspace)?;
+        }
         for turn in &call.turns {
             if keyspace.was_written(&turn.key) {
                 examine(&keyspace, turn, call.kept_longer_ms);

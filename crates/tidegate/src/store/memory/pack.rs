@@ -62,7 +62,7 @@ impl Pack<1> for Window {
     fn pack(&self, state: &WindowState) -> [u64; 1] {
         match state.current {
             0 => [0],
-            current => [(state.start + self.period() - 1) << FRACTION_BITS | current],
+            current => [(self.forget_at(state).get() - 1) << FRACTION_BITS | current],
         }
     }
 
@@ -70,10 +70,7 @@ impl Pack<1> for Window {
     fn unpack(&self, [word]: [u64; 1]) -> WindowState {
         match word & FRACTION {
             0 => WindowState::default(),
-            current => {
-                let start = ((word >> FRACTION_BITS) + 1).saturating_sub(self.period());
-                WindowState { start, current, previous: 0 }
-            }
+            current => WindowState { start: self.start_of(word >> FRACTION_BITS), current, previous: 0 },
         }
     }
 }
@@ -88,13 +85,13 @@ impl Pack<3> for Window {
     /// bound.
     fn unpack(&self, [until, current, previous]: [u64; 3]) -> WindowState {
         let (current, previous) = (current.min(self.most()), previous.min(self.ceiling()));
-        let windows = match (self.style(), current, previous) {
+        let until = (until >> FRACTION_BITS) / self.tick();
+        let end = match (self.style(), current, previous) {
             (_, 0, 0) => return WindowState::default(),
-            (Style::Sliding, 1.., _) => 2,
-            (Style::Sliding, 0, _) | (Style::FixedFromEpoch | Style::FixedFromFirst, ..) => 1,
+            (Style::Sliding, 1.., _) => until.saturating_sub(self.period_in_ticks()),
+            _ => until,
         };
-        let start = (until >> FRACTION_BITS).saturating_sub(windows * self.period());
-        WindowState { start: start / self.tick(), current, previous }
+        WindowState { start: self.start_of(end.saturating_sub(1)), current, previous }
     }
 }
 
