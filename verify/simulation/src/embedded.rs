@@ -5,6 +5,7 @@
 //! believes, `tests/twin.rs` and `tests/conformance.rs` of `tidegate-redis` show.
 
 mod account;
+mod calendar;
 mod debt;
 mod expiry;
 mod heal;
@@ -44,6 +45,11 @@ const LIMITS: [Limit; 14] = [
     Limit::sliding_counter(7, Duration::from_micros(8_999_993)),
     Limit::sliding_counter(1_000_003, Duration::from_secs(86_400)),
 ];
+
+/// The same, and one by the calendar.
+fn limits() -> Vec<Limit> {
+    LIMITS.into_iter().chain(["5/hour in UTC".parse().expect("a limit")]).collect()
+}
 
 /// An instant of no importance, in 2023.
 const START: u64 = 1_700_000_003_123_457;

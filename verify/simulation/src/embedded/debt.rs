@@ -6,7 +6,7 @@ use tidegate_testkit::{Ask, Oracle, Random};
 
 use super::account::Account;
 use super::store::Settings;
-use super::{LIMITS, START};
+use super::{START, limits};
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: false };
 
@@ -18,7 +18,7 @@ fn what_is_owed_is_what_the_oracle_says() {
 /// So many times with each limit, and with one of which a unit is the least level there is.
 pub(super) fn play(seeds: u64) {
     let finest: Limit = "3/us burst 5".parse().expect("a limit");
-    for limit in LIMITS.into_iter().chain([finest]).flat_map(|limit| [limit, limit.debt(2)]) {
+    for limit in limits().into_iter().chain([finest]).flat_map(|limit| [limit, limit.debt(2)]) {
         for seed in 0..seeds {
             owe(limit, &mut Random::new(seed));
         }

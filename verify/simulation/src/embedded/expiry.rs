@@ -11,7 +11,7 @@ use tidegate_testkit::{Ask, Oracle, Random};
 use super::account::Account;
 use super::keyspace::Answer;
 use super::store::Settings;
-use super::{LIMITS, START};
+use super::{START, limits};
 
 /// The least that a server takes beside a state that matters no longer.
 const KEPT_LONGER_MS: u64 = 1;
@@ -23,7 +23,7 @@ fn a_state_is_kept_as_long_as_it_matters_and_no_longer() {
 
 /// So many decisions on each limit.
 pub(super) fn play(decisions: u64) {
-    for limit in LIMITS {
+    for limit in limits() {
         let account = Account::new(limit, BY_SERVER_TIME);
         let mut random = Random::new(limit.capacity());
         let (mut oracle, mut now, mut reset_after) = (Oracle::new(), START, 0);
@@ -114,7 +114,7 @@ pub(super) fn a_log_in_use_expires_and_forgets_in_time() {
 
 #[test]
 pub(super) fn what_is_given_back_in_full_leaves_nothing() {
-    for limit in LIMITS.into_iter().filter(|limit| !matches!(limit.kernel(), LimitKernel::Bucket(_))) {
+    for limit in limits().into_iter().filter(|limit| !matches!(limit.kernel(), LimitKernel::Bucket(_))) {
         let account = Account::new(limit, BY_SERVER_TIME);
         account.charge(START, 3);
         account.ask(START, Verb::Refund, 3);

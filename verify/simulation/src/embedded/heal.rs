@@ -8,7 +8,7 @@ use tidegate_testkit::{Ask, Oracle};
 
 use super::account::Account;
 use super::store::Settings;
-use super::{LIMITS, START};
+use super::{START, limits};
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: false };
 
@@ -21,7 +21,7 @@ const QUICK_AND_COARSE_WINDOW: Limit = Limit::sliding_counter(9_000_000_007, Dur
 
 #[test]
 pub(super) fn a_state_heals_from_the_same_microsecond_on_as_by_the_oracle() {
-    for limit in LIMITS.into_iter().chain([QUICK_AND_COARSE, QUICK_AND_COARSE_WINDOW]) {
+    for limit in limits().into_iter().chain([QUICK_AND_COARSE, QUICK_AND_COARSE_WINDOW]) {
         let (horizon, tick) = match limit.kernel() {
             LimitKernel::Bucket(bucket) => (bucket.full().div_ceil(bucket.drain()) * bucket.tick(), bucket.tick()),
             LimitKernel::Window(window) => (2 * window.period_in_ticks() * window.tick(), window.tick()),

@@ -20,7 +20,7 @@ use tidegate_redis::internals::{Length, PARTS, assemble};
 
 use self::lua::Mistake;
 use self::survivors::{SURVIVORS, Survivor};
-use super::{compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
+use super::{calendar, compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
 
 /// What a mutant has to pass: about a second for one that passes it all.
 fn quick() -> Vec<(&'static str, fn())> {
@@ -33,6 +33,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("the bounds of states", swap::a_state_at_its_bound_is_one_and_beyond_it_none),
         ("what no limit wrote", swap::what_no_limit_wrote_is_an_error),
         ("usual settings", settings::what_is_not_sent_is_as_usual),
+        ("periods", calendar::a_period_that_is_not_the_servers_is_refused_and_nothing_is_done),
         ("the time", settings::the_time_that_is_sent_is_the_time),
         ("what is withheld", settings::what_is_withheld_is_decided_and_not_carried_out),
         ("an id", once::an_id_is_known_for_its_time_with_and_without_a_history),
@@ -42,7 +43,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("a log at the epoch", debt::a_log_that_is_given_back_at_the_epoch_is_as_if_never_used),
         ("strict mode gives nothing back", strict::nothing_is_given_back_while_a_history_is_new),
         ("a clock set back", strict::a_clock_that_is_set_back_locks_nobody_out),
-        ("strict mode", || strict::play(3)),
+        ("strict mode", || strict::play(4)),
         ("expiry", || expiry::play(300)),
         ("a new history", strict::a_state_ahead_of_a_new_history_grants_nothing),
         ("what was decided by", once::a_reply_is_known_by_its_limits),

@@ -11,7 +11,7 @@ use tidegate_testkit::block_on;
 
 use super::account::Account;
 use super::store::Settings;
-use super::{LIMITS, START};
+use super::{LIMITS, START, limits};
 
 const ID: RequestId<'static> = RequestId::once("order-17", 1);
 /// For how long the embedded store knows an id.
@@ -19,7 +19,7 @@ const KNOWN_FOR: u64 = 300_000_000;
 
 #[test]
 pub(super) fn an_id_is_known_for_its_time_with_and_without_a_history() {
-    for limit in LIMITS {
+    for limit in limits() {
         for strict in [false, true] {
             let settings = Settings { kept_longer_ms: 1_000, strict, by_server_time: false, expires: true };
             let account = Account::new(limit, settings);
@@ -50,7 +50,7 @@ pub(super) fn an_id_is_known_for_its_time_with_and_without_a_history() {
 /// shortest memory is one.
 #[test]
 pub(super) fn a_reply_is_known_by_its_limits() {
-    for limit in LIMITS {
+    for limit in limits() {
         let settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
         let account = Account::new(limit, settings);
         account.set(START);

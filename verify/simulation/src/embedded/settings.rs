@@ -7,7 +7,7 @@ use tidegate_testkit::Random;
 
 use super::account::Account;
 use super::store::{EmbeddedStore, Settings};
-use super::{LIMITS, START};
+use super::{START, limits};
 
 const SENT: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
 
@@ -16,7 +16,7 @@ const NOT_SENT: Settings = Settings { by_server_time: true, ..SENT };
 
 #[test]
 pub(super) fn what_is_not_sent_is_as_usual() {
-    for limit in LIMITS {
+    for limit in limits() {
         let accounts = [SENT, NOT_SENT].map(|settings| Account::new(limit, settings));
         let agree = |what: &str, ask: &dyn Fn(&Account) -> tidegate::kernel::Verdict| {
             let [sent, not_sent] = accounts.each_ref().map(|account| (ask(account), account.kept_until()));
@@ -37,7 +37,7 @@ pub(super) fn what_is_not_sent_is_as_usual() {
 
 #[test]
 pub(super) fn what_is_withheld_is_decided_and_not_carried_out() {
-    for limit in LIMITS {
+    for limit in limits() {
         let account = Account::new(limit, SENT);
         account.charge(START, limit.capacity() - 1);
         let before = account.peek(START, 0);
@@ -57,7 +57,7 @@ pub(super) fn what_is_withheld_is_decided_and_not_carried_out() {
 
 #[test]
 pub(super) fn the_time_that_is_sent_is_the_time() {
-    for limit in LIMITS {
+    for limit in limits() {
         let account = Account::new(limit, SENT);
         account.set(START);
         for sent in [0, 1, START - 1, START + 1].map(Micros::new) {

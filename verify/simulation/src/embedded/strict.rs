@@ -6,7 +6,7 @@ use tidegate_testkit::Random;
 
 use super::account::Account;
 use super::store::Settings;
-use super::{LIMITS, START};
+use super::{START, limits};
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: true, by_server_time: false, expires: false };
 
@@ -55,15 +55,16 @@ fn a_new_history_uses_every_limit_up_and_then_it_recovers() {
 
 /// So many times with each limit.
 pub(super) fn play(seeds: u64) {
-    for limit in LIMITS {
+    for limit in limits() {
         for seed in 0..seeds {
             let mut random = Random::new(seed);
             let strict = Account::new(limit, SETTINGS);
             let period = limit.period().as_micros() as u64;
-            let first = match seed % 3 {
+            let first = match seed % 4 {
                 0 => random.magnitude(1..=period),
-                // The last microsecond of a window.
+                // The last microsecond of a window, and the first.
                 1 => START.next_multiple_of(period) - 1,
+                3 => START.next_multiple_of(period),
                 _ => START + random.magnitude(1..=period),
             };
             all_charged_at(limit, &strict, first, &mut random);
@@ -85,7 +86,7 @@ pub(super) fn play(seeds: u64) {
 /// counts as it is, and as if everything had been charged when the history began.
 #[test]
 pub(super) fn a_state_ahead_of_a_new_history_grants_nothing() {
-    for limit in LIMITS {
+    for limit in limits() {
         let period = limit.period().as_micros() as u64;
         let since = START.next_multiple_of(period) + period / 2;
         for ahead in [0, 1, period / 4, period / 2 + 1, period, 2 * period] {
@@ -115,7 +116,7 @@ pub(super) fn a_state_ahead_of_a_new_history_grants_nothing() {
 
 #[test]
 pub(super) fn nothing_is_given_back_while_a_history_is_new() {
-    for limit in LIMITS {
+    for limit in limits() {
         let strict = Account::new(limit, SETTINGS);
         strict.charge(START, 1);
         for verb in [Verb::Refund, Verb::Reset] {
@@ -132,7 +133,7 @@ pub(super) fn nothing_is_given_back_while_a_history_is_new() {
 #[test]
 pub(super) fn a_clock_that_is_set_back_locks_nobody_out() {
     const HOUR: u64 = 3_600_000_000;
-    for limit in LIMITS {
+    for limit in limits() {
         let strict = Account::new(limit, SETTINGS);
         strict.charge(START, 1);
         let mut random = Random::new(limit.capacity());

@@ -8,7 +8,7 @@ use tidegate_testkit::Random;
 
 use super::account::Account;
 use super::store::Settings;
-use super::{LIMITS, START};
+use super::{START, limits};
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: false };
 
@@ -121,7 +121,7 @@ fn a_charge_undone_was_never_there_or_more_is_refused() {
 
 /// So many charges to each limit.
 pub(super) fn play(seeds: u64) {
-    for limit in LIMITS {
+    for limit in limits() {
         for seed in 0..seeds {
             undo_one(limit, seed);
         }
@@ -180,7 +180,7 @@ pub(super) fn a_bucket_gives_back_what_has_not_drained() {
 
 #[test]
 pub(super) fn an_undo_by_a_clock_that_went_back_tells_how_things_stand() {
-    for limit in LIMITS {
+    for limit in limits() {
         let period = limit.period().as_micros() as u64;
         let mut pair = Pair::new(limit, START);
         pair.charge_both(1);
@@ -214,7 +214,7 @@ pub(super) fn a_log_loses_the_entry_that_is_undone() {
 /// Windows after windows: what is undone is taken from the one it was charged to, while that matters.
 #[test]
 pub(super) fn an_undo_takes_only_from_its_own_window() {
-    for limit in LIMITS.into_iter().filter(|limit| matches!(limit.kernel(), LimitKernel::Window(_))) {
+    for limit in limits().into_iter().filter(|limit| matches!(limit.kernel(), LimitKernel::Window(_))) {
         let period = limit.period().as_micros() as u64;
         for windows in 0..4 {
             // The last microsecond of a window.
