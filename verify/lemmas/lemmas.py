@@ -15,6 +15,7 @@ SUBJECTS = [
     "bucket",
     "coarse",
     "fixed_window",
+    "calendar",
     "sliding_counter",
     "log",
     "debt",

@@ -13,7 +13,7 @@ use tidegate_testkit::{Random, block_on};
 const START: u64 = 1_700_000_000_000_000;
 
 /// Limits of all kinds that a few requests use up, some alike but for a number.
-const LIMITS: [&str; 14] = [
+const LIMITS: [&str; 16] = [
     "5/s",
     "9/s",
     "7/3s burst 4",
@@ -23,6 +23,8 @@ const LIMITS: [&str; 14] = [
     "fixed 8/s",
     "fixed 6/2s from-first",
     "fixed 9/2s from-first",
+    "5/hour in Asia/Kolkata",
+    "9/day in Europe/Berlin from 06:00",
     "sliding 5/s",
     "sliding 9/s",
     "sliding-log 5/s",

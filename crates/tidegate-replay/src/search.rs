@@ -228,6 +228,9 @@ impl Gap {
 
 /// The same shape with another count.
 pub(crate) fn scaled(limit: Limit, count: u64) -> Option<Limit> {
+    if let Some(calendar) = limit.resets_by() {
+        return Limit::try_calendar(count, calendar).ok();
+    }
     let scaled = Limit::try_new(limit.algorithm(), count, limit.period()).ok()?;
     let capacity = (u128::from(limit.capacity()) * u128::from(count)).div_ceil(u128::from(limit.count()));
     let capacity = u64::try_from(capacity).ok()?;

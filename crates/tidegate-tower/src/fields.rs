@@ -225,7 +225,7 @@ impl Standing<'_> {
     fn old_policy(&self) -> Option<HeaderValue> {
         let mut line = Line::new();
         line.number(self.capacity());
-        if let Some(limit) = self.decision.limit().filter(|limit| !limit.is_in_flight()) {
+        if let Some(limit) = self.decision.limit().filter(|limit| !limit.is_in_flight() && !limit.is_by_calendar()) {
             line.text(";w=").number(window(&limit));
         }
         line.to_header()
@@ -306,6 +306,8 @@ pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u
         Some(limit) if limit.is_in_flight() => {
             line.text(";qu=\"concurrent-requests\"");
         }
+        // Periods of the calendar differ in length.
+        Some(limit) if limit.is_by_calendar() => {}
         Some(limit) => {
             line.text(";w=").number(window(&limit));
         }

@@ -168,24 +168,26 @@ impl Calendar {
 
     /// [`period_of`](Calendar::period_of) in numbers. Each thread remembers the latest of
     /// some calendars.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn edges(self, at: u64) -> (u64, u64) {
         RECENT.with(|recent| {
-            let place = &recent[self.place()];
+            let calendar = self.number_of_its_own();
+            let place = &recent[(calendar.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize];
             let known = place.get();
-            if known.calendar == Some(self) && known.start <= at && at < known.end {
+            if known.calendar == calendar && known.start <= at && at < known.end {
                 return (known.start, known.end);
             }
             let (start, end) = self.computed(at);
-            place.set(Edges { calendar: Some(self), start, end });
+            place.set(Edges { calendar, start, end });
             (start, end)
         })
     }
 
+    /// Never zero: days count from one.
     #[inline]
-    fn place(self) -> usize {
-        let anchor = usize::from(self.month) ^ usize::from(self.day) ^ usize::from(self.hour) ^ self.unit as usize;
-        (usize::from(self.zone.0) ^ anchor << 2) % REMEMBERED
+    fn number_of_its_own(self) -> u64 {
+        let [low, high] = self.zone.0.to_le_bytes();
+        u64::from_le_bytes([self.unit as u8, self.month, self.day, self.hour, low, high, 0, 0])
     }
 
     #[cold]
@@ -286,17 +288,18 @@ fn longest(month: u8) -> u8 {
 /// The latest period of a calendar that a thread was asked for.
 #[derive(Clone, Copy)]
 struct Edges {
-    calendar: Option<Calendar>,
+    /// Its number, or zero.
+    calendar: u64,
     start: u64,
     end: u64,
 }
 
-/// Calendars of which a thread remembers a period.
-const REMEMBERED: usize = 64;
+/// Calendars of which a thread remembers a period: as many as six bits tell apart.
+const REMEMBERED: usize = 1 << 6;
 
 thread_local! {
     static RECENT: [Cell<Edges>; REMEMBERED] =
-        const { [const { Cell::new(Edges { calendar: None, start: 0, end: 0 }) }; REMEMBERED] };
+        const { [const { Cell::new(Edges { calendar: 0, start: 0, end: 0 }) }; REMEMBERED] };
 }
 
 /// A time zone, by its place among those of the database.

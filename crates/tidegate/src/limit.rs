@@ -416,6 +416,22 @@ impl Limit {
         matches!(self.form, Form::InFlight)
     }
 
+    /// Whether its windows are periods of the calendar, which differ in length.
+    #[must_use]
+    pub const fn is_by_calendar(&self) -> bool {
+        matches!(self.form, Form::Calendar(_))
+    }
+
+    /// When the period that holds an instant is over, as clocks in the limit's time zone show it:
+    /// of a limit by the calendar.
+    #[must_use]
+    pub fn resets_on(&self, at: Micros) -> Option<String> {
+        match self.form {
+            Form::Calendar(calendar) => Some(calendar.show(Micros::new(calendar.edges(at.get()).1))),
+            Form::Usual | Form::FromFirst | Form::InFlight => None,
+        }
+    }
+
     /// Whose periods the limit counts by, of a [calendar limit](Limit::calendar).
     #[cfg(feature = "calendar")]
     #[must_use]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::ConfigError;
+use crate::time::Micros;
 
 /// None exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +12,10 @@ pub enum Calendar {}
 
 impl Calendar {
     pub(crate) const fn nominal(self) -> u64 {
+        match self {}
+    }
+
+    pub(crate) fn show(self, _at: Micros) -> String {
         match self {}
     }
 

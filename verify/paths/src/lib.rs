@@ -24,8 +24,14 @@ const SHORT: Limit = Limit::per_second(1_000_000_000).burst(10_000_000);
 /// Makes a path, which is then run with the numbers of its turns.
 pub type Path = fn() -> Box<dyn FnMut(usize)>;
 
+/// One limit, one key.
+fn hot(words: &str) -> Box<dyn FnMut(usize)> {
+    let limiter = filled(words.parse().expect("a limit"), "alice");
+    Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+}
+
 /// All paths by their names.
-pub const PATHS: [(&str, Path); 35] = [
+pub const PATHS: [(&str, Path); 37] = [
     ("allow-short", || {
         let limiter = filled(SHORT, "alice");
         Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
@@ -127,6 +133,8 @@ pub const PATHS: [(&str, Path); 35] = [
     ("limits-16", || limits(&["a"; 16])),
     ("bucket-and-sliding", || limits(&["a", "sliding 1000000000/h"])),
     ("bucket-log-and-fixed", || limits(&["a", "sliding-log 100000/1ms", "fixed 100000000/h"])),
+    ("fixed-window", || hot("fixed 1000000000/30day")),
+    ("calendar-month", || hot("1000000000/month in Europe/Berlin")),
     ("rule-by-user", || {
         let limiter = Limiter::new(Rule::new("users", LIMIT).key(["user"]));
         assert!(limiter.allow(Request::user("alice")));

@@ -7,8 +7,6 @@
 //! since the epoch, unless a fixed window starts with its first request, or is a
 //! period of the calendar. Those differ in length: a window has its length with it.
 
-use std::cmp::Ordering;
-
 use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
 use crate::calendar::Calendar;
 use crate::time::Micros;
@@ -221,19 +219,14 @@ impl Window {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn view(&self, state: &WindowState, tick: u64) -> View {
         let WindowState { start, current, previous } = *state;
         let unused = current == 0 && previous == 0;
         // A clock that is behind the window's start finds it just begun.
         let age = tick.saturating_sub(start);
-        if let Style::Calendar(_) = self.style {
-            let (first, end) = self.window_at(tick);
-            return match (unused, start.cmp(&first)) {
-                (true, _) | (false, Ordering::Less) => View { start: first, end, current: 0, previous: 0, elapsed: 0 },
-                (false, Ordering::Equal) => View { start, end, current, previous, elapsed: age },
-                (false, Ordering::Greater) => View { start, end: self.end_of(start), current, previous, elapsed: age },
-            };
+        if let Style::Calendar(calendar) = self.style {
+            return calendar_view(calendar, state, tick);
         }
         if !unused && age < self.period {
             return View { start, end: start + self.period, current, previous, elapsed: age };
@@ -306,6 +299,48 @@ impl Window {
         }
     }
 
+    #[inline]
+    fn admission(&self, view: &View, now: Micros, cost: u64) -> Admission {
+        let fits = match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.current + cost <= self.count,
+            Style::Sliding => self.weight(view, cost) < (self.count + 1) * self.period,
+        };
+        if fits {
+            return Admission::PASS;
+        }
+        let first_tick = match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.end,
+            Style::Sliding => self.first_tick_with_room(view, cost),
+        };
+        Admission::Wait { retry_after: self.until(first_tick, now) }
+    }
+
+    /// Charges what the view was seen to have room for, and reads it then.
+    #[inline]
+    fn charged(&self, state: &mut WindowState, view: View, now: Micros, cost: u64) -> Reading {
+        let view = View { current: view.current + cost, ..view };
+        *state = WindowState { start: view.start, current: view.current, previous: view.previous };
+        self.reading(&view, now)
+    }
+
+    #[inline]
+    fn reading(&self, view: &View, now: Micros) -> Reading {
+        let remaining = match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => {
+                self.count.saturating_sub(view.current)
+            }
+            Style::Sliding => ((self.count + 1) * self.period - 1).saturating_sub(self.weight(view, 0)) / self.period,
+        };
+        Reading { remaining, reset_after: Micros::new(self.reset_at(view) * self.tick).saturating_since(now) }
+    }
+
+    /// The full window, if the one that was charged lies too far ahead of a tick.
+    #[cold]
+    fn heal_ahead(&self, state: &WindowState, tick: u64) -> Option<WindowState> {
+        let (start, _) = self.window_at(tick);
+        (state.start > tick + self.grace(tick)).then_some(WindowState { start, current: self.count, previous: 0 })
+    }
+
     fn grace(&self, tick: u64) -> u64 {
         let horizon = match self.style {
             Style::Sliding => 2 * self.period,
@@ -319,6 +354,19 @@ impl Window {
     }
 }
 
+/// A period that the clock is behind of has just begun, as any window. Out of line, so that
+/// views of other windows stay small.
+#[inline(never)]
+fn calendar_view(calendar: Calendar, state: &WindowState, tick: u64) -> View {
+    let WindowState { start, current, .. } = *state;
+    let (first, end) = calendar.edges(tick);
+    if current == 0 || start < first {
+        return View { start: first, end, current: 0, previous: 0, elapsed: 0 };
+    }
+    let end = if start < end { end } else { calendar.edges(start).1 };
+    View { start, end, current, previous: 0, elapsed: 0 }
+}
+
 impl Kernel for Window {
     type State = WindowState;
 
@@ -329,26 +377,22 @@ impl Kernel for Window {
 
     #[inline]
     fn admit(&self, state: &WindowState, now: Micros, cost: u64) -> Admission {
-        let view = self.view(state, self.ticks(now));
-        let fits = match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.current + cost <= self.count,
-            Style::Sliding => self.weight(&view, cost) < (self.count + 1) * self.period,
-        };
-        if fits {
-            return Admission::PASS;
-        }
-        let first_tick = match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.end,
-            Style::Sliding => self.first_tick_with_room(&view, cost),
-        };
-        Admission::Wait { retry_after: self.until(first_tick, now) }
+        self.admission(&self.view(state, self.ticks(now)), now, cost)
     }
 
     #[inline]
     fn charge(&self, state: &mut WindowState, now: Micros, cost: u64) -> Reading {
-        let View { start, current, previous, .. } = self.view(state, self.ticks(now));
-        *state = WindowState { start, current: current + cost, previous };
-        self.read(state, now)
+        let view = self.view(state, self.ticks(now));
+        self.charged(state, view, now, cost)
+    }
+
+    #[inline(always)]
+    fn take(&self, state: &mut WindowState, now: Micros, cost: u64) -> (Admission, Reading) {
+        let view = self.view(state, self.ticks(now));
+        match self.admission(&view, now, cost) {
+            refused @ Admission::Wait { .. } => (refused, self.reading(&view, now)),
+            passed @ Admission::Pass { .. } => (passed, self.charged(state, view, now, cost)),
+        }
     }
 
     fn report(&self, state: &mut WindowState, now: Micros, cost: u64) -> u64 {
@@ -385,14 +429,7 @@ impl Kernel for Window {
 
     #[inline]
     fn read(&self, state: &WindowState, now: Micros) -> Reading {
-        let view = self.view(state, self.ticks(now));
-        let remaining = match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => {
-                self.count.saturating_sub(view.current)
-            }
-            Style::Sliding => ((self.count + 1) * self.period - 1).saturating_sub(self.weight(&view, 0)) / self.period,
-        };
-        Reading { remaining, reset_after: Micros::new(self.reset_at(&view) * self.tick).saturating_since(now) }
+        self.reading(&self.view(state, self.ticks(now)), now)
     }
 
     fn used(&self, state: &WindowState, now: Micros) -> u64 {
@@ -417,13 +454,10 @@ impl Kernel for Window {
         Micros::new(forgotten * self.tick)
     }
 
-    #[inline]
+    #[inline(always)]
     fn heal(&self, state: &WindowState, now: Micros) -> Option<WindowState> {
         let tick = self.ticks(now);
-        if state.start <= tick || state.start <= tick + self.grace(tick) {
-            return None;
-        }
-        Some(WindowState { start: self.window_at(tick).0, current: self.count, previous: 0 })
+        if state.start <= tick { None } else { self.heal_ahead(state, tick) }
     }
 
     fn encode(&self, state: &WindowState, bytes: &mut Vec<u8>) {

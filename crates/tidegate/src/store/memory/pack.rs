@@ -7,6 +7,7 @@
 use super::table::FRACTION_BITS;
 use crate::kernel::{Bucket, BucketState, Kernel, Style, Window, WindowState};
 use crate::store::{MeterKernel, MeterState};
+use crate::time::Micros;
 
 /// A kernel whose state fits into `STATE` words.
 pub(super) trait Pack<const STATE: usize>: Kernel {
@@ -77,14 +78,20 @@ impl Pack<1> for Window {
 
 impl Pack<3> for Window {
     fn pack(&self, state: &WindowState) -> [u64; 3] {
-        [self.forget_at(state).get() << FRACTION_BITS, state.current, state.previous]
+        // A period of the calendar has no last one that counts, but not the length of every other.
+        let third = if let Style::Calendar(_) = self.style() { state.start } else { state.previous };
+        [self.forget_at(state).get() << FRACTION_BITS, state.current, third]
     }
 
     /// The start follows from when the state is to be forgotten. The words may
     /// be those of a forged snapshot: whatever they are, no count is above the
     /// bound.
-    fn unpack(&self, [until, current, previous]: [u64; 3]) -> WindowState {
-        let (current, previous) = (current.min(self.most()), previous.min(self.ceiling()));
+    fn unpack(&self, [until, current, third]: [u64; 3]) -> WindowState {
+        let (current, previous) = (current.min(self.most()), third.min(self.ceiling()));
+        if let Style::Calendar(_) = self.style() {
+            let start = if current == 0 { 0 } else { third.min(Micros::LATEST.get()) };
+            return WindowState { start, current, previous: 0 };
+        }
         let until = (until >> FRACTION_BITS) / self.tick();
         let end = match (self.style(), current, previous) {
             (_, 0, 0) => return WindowState::default(),
@@ -126,7 +133,6 @@ mod tests {
     use crate::limit::Limit;
     use crate::name::Name;
     use crate::store::Meter;
-    use crate::time::Micros;
 
     /// A bucket whose tick drains so much; the period is prime to each of them.
     fn bucket(drain: u64) -> Bucket {
