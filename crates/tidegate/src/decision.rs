@@ -56,6 +56,12 @@ impl Decision {
         Decision { rule, limit, capacity, verdict }
     }
 
+    /// The same limit with another verdict.
+    #[inline(always)]
+    pub(crate) fn saying(&self, verdict: Verdict) -> Decision {
+        Decision { rule: self.rule.clone(), limit: self.limit, capacity: self.capacity, verdict }
+    }
+
     /// No rule has anything to say.
     pub(crate) fn unlimited() -> Decision {
         let verdict = Verdict { allowed: true, remaining: u64::MAX, ..Verdict::default() };

@@ -18,14 +18,28 @@ use smol_str::SmolStr;
 /// let rules = [Rule::new(LOGIN, Limit::per_minute(5)), Rule::new(format!("tenant-{}", 7), Limit::per_second(100))];
 /// assert_eq!(rules.map(|rule| rule.name().to_string()), ["login", "tenant-7"]);
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(SmolStr);
+
+impl Clone for Name {
+    // The copy of a text in place is inlined, the count of a shared one is not: together they are
+    // compiled to a copy in parts that overlap, and the processor waits for each of them.
+    #[inline(always)]
+    fn clone(&self) -> Name {
+        if self.0.is_heap_allocated() { self.shared() } else { Name(self.0.clone()) }
+    }
+}
 
 impl Name {
     /// A name from a literal.
     #[must_use]
     pub const fn literal(name: &'static str) -> Name {
         Name(SmolStr::new_static(name))
+    }
+
+    #[inline(never)]
+    fn shared(&self) -> Name {
+        Name(self.0.clone())
     }
 
     /// The text.

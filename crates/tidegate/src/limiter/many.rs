@@ -23,6 +23,8 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
+    /// Inlined, so that most requests are never in memory as a whole.
+    #[inline(always)]
     fn push(&mut self, request: Request<'a>) {
         let Request { key, cost, attributes, .. } = request;
         if !matches!(attributes, Attributes::None) {
@@ -64,22 +66,27 @@ impl<S: ImmediateStore> Limiter<S> {
         &self,
         requests: impl IntoIterator<Item = R>,
     ) -> Result<Vec<Decision>, CheckError> {
-        let mut requests = requests.into_iter().map(Into::into);
+        let mut requests = requests.into_iter();
         let current = self.inner.policies.current();
         let only = current.only().filter(|meter| !self.inner.store.answers_for(meter));
-        let Some(meter) = only else { return self.check_one_by_one(&requests.collect::<Vec<_>>()) };
+        let Some(meter) = only else {
+            return self.check_one_by_one(&requests.map(Into::into).collect::<Vec<_>>());
+        };
         let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
+            let request: Request<'a> = request.into();
             if !request.is_plain() || request.is_in_addition() || request.without.skips {
                 let before = (0..asked.keys.len()).map(|index| asked.request(index));
-                return self.check_one_by_one(&before.chain([request]).chain(requests).collect::<Vec<_>>());
+                return self
+                    .check_one_by_one(&before.chain([request]).chain(requests.map(Into::into)).collect::<Vec<_>>());
             }
-            Check::new(meter, &request.key, Verb::Charge, request.cost)?;
             asked.push(request);
         }
+        asked.keys.iter().try_for_each(|(key, cost)| Check::new(meter, key, Verb::Charge, *cost).map(drop))?;
         let mut decisions = Vec::with_capacity(asked.keys.len());
-        let mut checks = Vec::with_capacity(asked.keys.len().min(BATCH));
+        let mut checks: SmallVec<[Check<'_>; BATCH]> = SmallVec::new();
         let mut verdicts = [Verdict::default(); BATCH];
+        let told = meter.decision(Verdict::default());
         for keys in asked.keys.chunks(BATCH) {
             checks.clear();
             for (key, cost) in keys {
@@ -88,15 +95,15 @@ impl<S: ImmediateStore> Limiter<S> {
             let verdicts = &mut verdicts[..checks.len()];
             let at = self.store().decide_each_now(&checks, verdicts)?;
             self.inner.policies.settle(&current, self.store().clock());
+            let first = decisions.len();
+            decisions.extend(verdicts.iter().map(|verdict| told.saying(*verdict)));
             let is_current = self.inner.policies.is_current(&current);
-            for (check, verdict) in checks.iter().zip(verdicts) {
-                if is_current || !verdict.allowed {
-                    let decision = check.decision(*verdict);
-                    self.tell_of_one(check, &decision, at);
-                    decisions.push(decision);
+            for ((check, decision), index) in checks.iter().zip(&mut decisions[first..]).zip(first..) {
+                if is_current || !decision.is_allowed() {
+                    self.tell_of_one(check, decision, at);
                 } else {
                     self.give_back_now(*check);
-                    decisions.push(self.ask_now(Verb::Charge, &asked.request(decisions.len()))?);
+                    *decision = self.ask_now(Verb::Charge, &asked.request(index))?;
                 }
             }
         }
@@ -113,10 +120,11 @@ impl<S: ImmediateStore> Limiter<S> {
     /// assert_eq!(limiter.allow_many(["alice", "bob", "alice"]), [true, true, false]);
     /// ```
     pub fn allow_many<'a, R: Into<Request<'a>>>(&self, requests: impl IntoIterator<Item = R>) -> Vec<bool> {
-        let requests = requests.into_iter().map(Into::into);
+        let requests = requests.into_iter();
         let mut admitted = Vec::with_capacity(requests.size_hint().0);
         let mut batch: Vec<(Key<'a>, u64)> = Vec::with_capacity(BATCH);
         for request in requests {
+            let request: Request<'a> = request.into();
             // The key and the cost are all that a batch keeps of a request.
             let is_bare = matches!(request.attributes, Attributes::None) && !request.is_in_addition();
             if is_bare && !request.without.skips && request.is_plain() {
