@@ -277,19 +277,17 @@ impl<S: ImmediateStore> Limiter<S> {
         // As in `allow`, the request need not be in memory on the fast path.
         match self.inner.policies.fast().get() {
             Some((limit, version)) if limit.attribute.is_none() => {
-                let mut request = request.into();
+                let request = request.into();
                 if !request.is_plain() {
                     return self.check_moved(None, request);
                 }
-                // The key alone is lent, so that nothing else of the request need be dropped.
-                let key = std::mem::replace(&mut request.key, Key::from(()));
-                let check = Check::new(&limit.meter, &key, Verb::Charge, request.cost)?;
+                let check = Check::new(&limit.meter, &request.key, Verb::Charge, request.cost)?;
                 let mut verdict = Verdict::default();
                 self.store().decide_one_now(check, &mut verdict)?;
                 if !verdict.allowed || self.inner.policies.fast().is(version) {
                     return Ok(check.decision(verdict));
                 }
-                self.check_moved(Some(limit), Request { key, ..request })
+                self.check_moved(Some(limit), request)
             }
             Some(_) | None => self.decide_now(Verb::Charge, &request.into()),
         }

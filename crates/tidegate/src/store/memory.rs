@@ -327,7 +327,7 @@ impl ImmediateStore for MemoryStore {
         Ok(verdicts.iter().all(|verdict| verdict.allowed))
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide_one_now(&self, check: Check<'_>, verdict: &mut Verdict) -> Result<Micros, StoreError> {
         if check.id().is_some() {
             return self.decide_once(&[check], std::slice::from_mut(verdict));
