@@ -36,6 +36,20 @@ type Few<T> = SmallVec<[T; 4]>;
 
 impl<S: Store> Limiter<S> {
     pub(super) async fn ask(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+        let fast = self.inner.policies.fast();
+        // Where there is one limit, the protocol is one check and a look at the version.
+        if let Some((limit, key, version)) = fast.of(request) {
+            let check = Check::new(&limit.meter, key.as_ref().unwrap_or(&request.key), verb, request.cost)?;
+            let mut verdicts = [Verdict::default()];
+            self.store().decide(&[check], &mut verdicts).await?;
+            let is_charge = verb == Verb::Charge;
+            if fast.is(version) || verb.is_final() || (is_charge && !verdicts[0].allowed) {
+                return Ok(check.decision(verdicts[0]));
+            }
+            if is_charge {
+                let _ = self.store().decide(&[check.as_refund()], &mut verdicts).await;
+            }
+        }
         only(self.ask_all(&[(verb, request)], Policies::current_for_long).await?)
     }
 
