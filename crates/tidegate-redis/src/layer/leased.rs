@@ -94,10 +94,11 @@ impl<S: Store> Store for Leased<S> {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let lender = &self.lender;
         lender.give_back_former(checks).await;
-        if checks.iter().any(|check| check.id().is_some()) || !lender.leases.concern(checks) {
+        let has_id = checks.iter().any(|check| check.id().is_some());
+        let borrowers = if has_id { Vec::new() } else { lender.borrowers(checks)? };
+        if borrowers.iter().all(Option::is_none) {
             return lender.store.decide(checks, verdicts).await;
         }
-        let borrowers = lender.borrowers(checks)?;
         let now = self.clock().now();
         if lender.answer(checks, &borrowers, verdicts, now) {
             lender.answered.fetch_add(1, Ordering::Relaxed);
