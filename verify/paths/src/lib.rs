@@ -4,11 +4,18 @@
 //! counts with `instructions.txt`; `cargo xtask bench` measures their times beside
 //! each other.
 
+use std::future::Future;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::{CheckError, Condition, Decision, Limit, Limiter, Policy, Request, Rule};
+use tidegate::{CheckError, Condition, Decision, Limit, Limiter, MemoryStore, Policy, Request, Rule};
+use tidegate_redis::Lease;
+use tidegate_redis::layer::{Leased, Leases};
+use tokio::runtime::{Builder, Runtime};
 
 /// How often a path is run at most.
 pub const TIMES: usize = 4_096;
@@ -31,7 +38,7 @@ fn hot(words: &str) -> Box<dyn FnMut(usize)> {
 }
 
 /// All paths by their names.
-pub const PATHS: [(&str, Path); 37] = [
+pub const PATHS: [(&str, Path); 38] = [
     ("allow-short", || {
         let limiter = filled(SHORT, "alice");
         Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
@@ -122,6 +129,17 @@ pub const PATHS: [(&str, Path); 37] = [
             }
         })
     }),
+    ("check-leased", || {
+        let (limiter, runtime) = leased();
+        (0..3).for_each(|_| assert!(is_allowed(&runtime.block_on(limiter.check_async("alice")))));
+        let mut context = Context::from_waker(Waker::noop());
+        Box::new(move |_| {
+            let answer = pin!(limiter.check_async(black_box("alice"))).poll(&mut context);
+            assert!(matches!(&answer, Poll::Ready(decision) if is_allowed(decision)));
+            // It lives for as long as the path.
+            black_box(&runtime);
+        })
+    }),
     ("three-direct", || {
         let limiters = [(); 3].map(|()| filled(LIMIT, "alice"));
         Box::new(move |_| assert!(limiters.iter().all(|limiter| limiter.allow(black_box("alice")))))
@@ -202,6 +220,16 @@ fn filled<'a>(limit: Limit, key: impl Into<Request<'a>>) -> Limiter {
 
 fn is_allowed(decision: &Result<Decision, CheckError>) -> bool {
     black_box(decision).as_ref().is_ok_and(Decision::is_allowed)
+}
+
+/// A limiter that borrows more than a path takes, and the runtime that gives it back.
+fn leased() -> (Limiter<Leased<Arc<MemoryStore>>>, Runtime) {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime");
+    let lease = Lease { chunk: 1_000_000_000, ttl: Duration::from_secs(3_600) };
+    let leases = Arc::new(Leases::new([("leased".to_owned(), lease)], Duration::from_secs(60)));
+    let store = Leased::new(Arc::default(), leases, runtime.handle().clone());
+    let limiter = Limiter::with_store(Policy::new().limit("leased", LIMIT), store).expect("a valid policy");
+    (limiter, runtime)
 }
 
 /// As many limits on one key: of these words, or so large that nothing is refused.
