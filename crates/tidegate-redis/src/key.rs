@@ -169,10 +169,14 @@ mod tests {
         }
         let rules = ["", "a", "b", ":", "a:", "100/min", "200/min", "%"];
         let limits = [Limit::per_minute(100), Limit::per_minute(200)];
-        let mut names = HashSet::new();
+        let (mut names, mut local) = (HashSet::new(), HashSet::new());
         for key in &keys {
             for (rule, limit) in rules.into_iter().flat_map(|rule| limits.map(|limit| (rule, limit))) {
                 assert!(names.insert(name_of(rule, limit, key)), "{key:?} {rule} {limit}");
+                assert!(
+                    local.insert(local_key(&Meter::new(Name::literal(rule), limit), key)),
+                    "{key:?} {rule} {limit}"
+                );
             }
         }
     }
