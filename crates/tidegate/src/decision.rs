@@ -22,6 +22,8 @@ pub struct Decision {
     rule: Name,
     limit: Option<Limit>,
     capacity: u64,
+    /// Units that the class of the request leaves to others.
+    floor: u64,
     verdict: Verdict,
 }
 
@@ -52,8 +54,8 @@ impl Deref for Balance {
 
 impl Decision {
     #[inline]
-    pub(crate) fn new(rule: Name, limit: Option<Limit>, capacity: u64, verdict: Verdict) -> Decision {
-        Decision { rule, limit, capacity, verdict }
+    pub(crate) fn new(rule: Name, limit: Option<Limit>, capacity: u64, floor: u64, verdict: Verdict) -> Decision {
+        Decision { rule, limit, capacity, floor, verdict }
     }
 
     /// The same limit with another verdict.
@@ -65,20 +67,20 @@ impl Decision {
     /// No rule has anything to say.
     pub(crate) fn unlimited() -> Decision {
         let verdict = Verdict { allowed: true, remaining: u64::MAX, ..Verdict::default() };
-        Decision { rule: Name::literal("unlimited"), limit: None, capacity: u64::MAX, verdict }
+        Decision { rule: Name::literal("unlimited"), limit: None, capacity: u64::MAX, floor: 0, verdict }
     }
 
     /// A rule lets nothing pass, however long one waits.
     pub(crate) fn blocked(rule: Name) -> Decision {
         let verdict = Verdict { retry_after: Micros::MAX, reset_after: Micros::MAX, ..Verdict::default() };
-        Decision { rule, limit: None, capacity: 0, verdict }
+        Decision { rule, limit: None, capacity: 0, floor: 0, verdict }
     }
 
     /// See [`Verdict::field_by_field`].
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Decision {
-        let Decision { rule, limit, capacity, verdict } = self;
-        Decision { rule, limit, capacity, verdict: verdict.field_by_field() }
+        let Decision { rule, limit, capacity, floor, verdict } = self;
+        Decision { rule, limit, capacity, floor, verdict: verdict.field_by_field() }
     }
 
     /// Whether the request may pass.
@@ -96,8 +98,8 @@ impl Decision {
         self.limit
     }
 
-    /// The most that could ever be admitted at once under the binding limit; none
-    /// if no rule limits the request.
+    /// The most that could ever be admitted at once under the binding limit, of a class that
+    /// leaves nothing to others; none if no rule limits the request.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> Option<u64> {
@@ -112,6 +114,14 @@ impl Decision {
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
         self.limited(self.verdict.remaining)
+    }
+
+    /// How many units of the binding limit the [class](crate::Priority) of the request leaves
+    /// to others: it is admitted while more than that is left.
+    #[must_use]
+    #[inline]
+    pub fn floor(&self) -> u64 {
+        self.floor
     }
 
     fn limited(&self, number: u64) -> Option<u64> {
@@ -239,7 +249,7 @@ mod tests {
     use super::*;
 
     fn decision(rule: &'static str, verdict: Verdict) -> Decision {
-        Decision::new(Name::literal(rule), None, 10, verdict)
+        Decision::new(Name::literal(rule), None, 10, 0, verdict)
     }
 
     fn allowed(remaining: u64, delay: u64) -> Verdict {

@@ -106,6 +106,27 @@ pub enum ConfigError {
         /// The text.
         text: String,
     },
+    /// Words that are no floor.
+    #[error("cannot read {text:?} as a floor: expected a share below 100%, such as 20%, or a number of units")]
+    UnreadableFloor {
+        /// The text.
+        text: String,
+    },
+    /// A class of requests that could take nothing of a limit.
+    #[error(
+        "rule {rule:?}: the floor of class {class:?}, {floor}, leaves it nothing of {limit}: lower the floor, raise the \
+         limit, or block the class by an override"
+    )]
+    FloorTooHigh {
+        /// The rule.
+        rule: Name,
+        /// The limit, in words.
+        limit: String,
+        /// The class.
+        class: String,
+        /// Its floor, in words.
+        floor: String,
+    },
     /// More attributes in one policy than can be numbered.
     #[error("a policy cannot ask for more than {bound} different attributes")]
     TooManyAttributes {

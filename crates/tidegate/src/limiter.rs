@@ -234,13 +234,18 @@ impl<S: Store> Limiter<S> {
         let inner = &*self.inner;
         let current = inner.policies.current_for_long();
         let mut rules = Vec::new();
-        for Draft { rule, shadow, say, chosen_by } in current.policy.drafts(&request)? {
+        for Draft { rule, shadow, say, chosen_by, class } in current.policy.drafts(&request)? {
+            let mut below_floor = false;
             let say = match say {
                 Err(say) => say,
                 Ok(applied) => match applied.check(Verb::Peek) {
                     Err(_) => applied.unsatisfiable(),
                     Ok(check) => {
                         let answer = self.answer(check).await?;
+                        if answer.floor() > 0 && !answer.is_allowed() {
+                            let whole = check.meter().clone().with_floor(0);
+                            below_floor = self.answer(check.by(&whole)).await?.is_allowed();
+                        }
                         // What costs nothing passes a limit of which nothing is left, and none that is in debt.
                         let free = match answer.remaining() {
                             Some(0) => Some(self.answer(check.with_cost(0)).await?),
@@ -251,7 +256,7 @@ impl<S: Store> Limiter<S> {
                     }
                 },
             };
-            rules.push(RuleExplanation { rule, say, chosen_by, shadow, binds: false });
+            rules.push(RuleExplanation { rule, say, chosen_by, class, below_floor, shadow, binds: false });
         }
         let blocked_by = current.policy.resolve(&request).blocked_by;
         Ok(Explanation::new(blocked_by, rules))

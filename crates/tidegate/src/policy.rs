@@ -10,6 +10,7 @@ mod history;
 mod index;
 mod network;
 mod pieces;
+mod priority;
 mod rule;
 mod trie;
 mod values;
@@ -20,6 +21,7 @@ pub(crate) use explain::Draft;
 pub use explain::{Explanation, RuleExplanation, Say};
 pub(crate) use history::History;
 pub use network::Network;
+pub use priority::{Floor, Priority};
 pub use rule::{KeyAttribute, Missing, Rule, Setting};
 
 use std::collections::BTreeSet;

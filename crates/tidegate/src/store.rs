@@ -63,7 +63,8 @@ impl<'a> Check<'a> {
     pub fn new(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Result<Check<'a>, CheckError> {
         let capacity = meter.largest_cost();
         if cost > capacity && matches!(verb, Verb::Charge | Verb::Peek | Verb::Reset) {
-            return Err(CheckError::Unsatisfiable { cost, capacity, rule: meter.name().clone() });
+            let (rule, floor) = (meter.name().clone(), meter.floor());
+            return Err(CheckError::Unsatisfiable { cost, capacity, rule, floor });
         }
         Ok(Check::capped(meter, key, verb, cost))
     }
@@ -71,8 +72,12 @@ impl<'a> Check<'a> {
     /// A check of this cost, or of the meter's largest unless it may make debt.
     #[inline]
     pub(crate) fn capped(meter: &'a Meter, key: &'a Key<'a>, verb: Verb, cost: u64) -> Check<'a> {
-        let makes_debt = matches!(verb, Verb::Report | Verb::Settle(_));
-        let cost = if makes_debt { cost } else { cost.min(meter.largest_cost()) };
+        let cost = match verb {
+            Verb::Report | Verb::Settle(_) => cost,
+            Verb::Charge | Verb::Peek | Verb::Reset => cost.min(meter.largest_cost()),
+            // What was charged may be more than the class of this request could take.
+            Verb::Refund | Verb::Renew(_) => cost.min(meter.largest_of_all()),
+        };
         Check { meter, key, verb, cost, former: &[], id: None }
     }
 
@@ -197,6 +202,14 @@ impl<'a> Check<'a> {
         Check { cost, ..*self }
     }
 
+    /// The same check by a meter of the same states.
+    pub(crate) fn by<'b>(&self, meter: &'b Meter) -> Check<'b>
+    where
+        'a: 'b,
+    {
+        Check { meter, ..*self }
+    }
+
     /// The same question, without taking anything.
     #[must_use]
     pub fn as_peek(&self) -> Check<'a> {
@@ -230,7 +243,8 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
 pub enum CheckError {
     /// The cost is above what the limit could ever let pass at once.
     #[error(
-        "a cost of {cost} can never fit the limit of {capacity} of rule {rule:?}: split the request or raise the limit"
+        "a cost of {cost} can never fit the limit of {capacity}{} of rule {rule:?}: split the request or raise the limit",
+        kept_back(*floor)
     )]
     Unsatisfiable {
         /// What was asked for.
@@ -239,6 +253,8 @@ pub enum CheckError {
         capacity: u64,
         /// Whose limit it is.
         rule: Name,
+        /// What the class of the request leaves to others beside that.
+        floor: u64,
     },
     /// The request lacks an attribute that makes the key of a rule.
     #[error(
@@ -282,6 +298,11 @@ pub enum CheckError {
     /// The store could not decide.
     #[error("the store gave no answer")]
     Store(#[source] StoreError),
+}
+
+/// What a class of requests leaves to others, in words.
+fn kept_back(floor: u64) -> String {
+    if floor == 0 { String::new() } else { format!(", beside {floor} kept back from its class,") }
 }
 
 impl From<StoreError> for CheckError {

@@ -46,7 +46,8 @@ impl Limit {
             // A stand-in counts by a share of the limit.
             AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if !decision.is_degraded() => {
                 // Units that are still to come after the next one.
-                let later = self.capacity().saturating_sub(decision.verdict.remaining).saturating_sub(1);
+                let left = decision.verdict.remaining.saturating_add(decision.floor);
+                let later = self.capacity().saturating_sub(left).saturating_sub(1);
                 // In the steps in which the limit sees time: between two of them nothing comes.
                 let step = self.resolution().as_micros();
                 let steps = u128::from(later) * self.period().as_micros().div_ceil(step) / u128::from(self.count());
@@ -173,7 +174,7 @@ mod tests {
     fn of_a_stand_in_only_the_whole_is_known() {
         let verdict =
             Verdict { allowed: true, remaining: 1, reset_after: Micros::new(8_000_000), ..Verdict::default() };
-        let decision = |degraded| Decision::new(Name::literal("rule"), None, 5, Verdict { degraded, ..verdict });
+        let decision = |degraded| Decision::new(Name::literal("rule"), None, 5, 0, Verdict { degraded, ..verdict });
         let limit = limit("30/min burst 5");
         assert_eq!(limit.more_after(&decision(false)), Duration::from_secs(2));
         assert_eq!(limit.more_after(&decision(true)), Duration::from_secs(8));

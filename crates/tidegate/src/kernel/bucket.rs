@@ -18,6 +18,8 @@ pub struct Bucket {
     scale: u64,
     /// The level of a full bucket: burst x scale.
     full: u64,
+    /// The level up to which a charge is admitted: full, less what is kept back.
+    admits: u64,
     /// The highest level of a bucket in debt.
     ceiling: u64,
     /// Ticks in which a full bucket drains, rounded up.
@@ -58,7 +60,7 @@ impl Bucket {
                 if horizon as u128 * tick as u128 > LONGEST_HORIZON as u128 {
                     return None;
                 }
-                return Some(Bucket { drain, scale, full, ceiling: full, horizon, tick, queues });
+                return Some(Bucket { drain, scale, full, admits: full, ceiling: full, horizon, tick, queues });
             }
             tick *= 10;
         }
@@ -68,6 +70,13 @@ impl Bucket {
     /// [`debt_bound`](Bucket::debt_bound).
     pub(crate) const fn with_debt(self, debt: u64) -> Bucket {
         Bucket { ceiling: self.full + debt * self.scale, ..self }
+    }
+
+    /// The same bucket for a class of requests that leaves so many units, at most all, to
+    /// others: its charges are admitted while more than that is left.
+    #[must_use]
+    pub const fn with_floor(self, units: u64) -> Bucket {
+        Bucket { admits: self.full.saturating_sub(units.saturating_mul(self.scale)), ..self }
     }
 
     /// The most units that can be owed with every sum exact, and drained away in
@@ -179,7 +188,7 @@ impl Bucket {
             self.level(state, tick)?
         };
         let filled = level + cost * self.scale;
-        if filled > self.full {
+        if filled > self.admits {
             return None;
         }
         self.set_level(state, filled, tick);
@@ -202,7 +211,7 @@ impl Bucket {
                 let pass = Admission::Pass { delay: self.delay(level - added, tick, now) };
                 (pass, self.reading(state, filled, now))
             }
-            None => (self.wait(state, added, now), self.reading(state, self.level(state, tick), now)),
+            None => (self.wait(state, self.admits - added, now), self.reading(state, self.level(state, tick), now)),
         }
     }
 
@@ -233,13 +242,13 @@ impl Bucket {
     }
 
     #[inline(always)]
-    fn wait(&self, state: &BucketState, added: u64, now: Micros) -> Admission {
-        Admission::Wait { retry_after: self.until(self.first_tick_with_room(state, added), now) }
+    fn wait(&self, state: &BucketState, room: u64, now: Micros) -> Admission {
+        Admission::Wait { retry_after: self.until(self.first_tick_at(state, room), now) }
     }
 
     #[inline(always)]
     fn reading(&self, state: &BucketState, level: Option<u64>, now: Micros) -> Reading {
-        let remaining = level.map_or(0, |level| (self.full - level) / self.scale);
+        let remaining = level.map_or(0, |level| self.admits.saturating_sub(level) / self.scale);
         Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
     }
 
@@ -277,10 +286,8 @@ impl Bucket {
         self.horizon * self.tick
     }
 
-    /// The first tick at which `state` leaves room for `added`, given that it
-    /// leaves none now.
-    fn first_tick_with_room(&self, state: &BucketState, added: u64) -> u64 {
-        let room = self.full - added;
+    /// The first tick at which the level is `room` or less, given that it is more now.
+    fn first_tick_at(&self, state: &BucketState, room: u64) -> u64 {
         if self.drain == 1 {
             state.at - room
         } else if room >= state.fraction {
@@ -297,16 +304,17 @@ impl Kernel for Bucket {
 
     #[inline(always)]
     fn capacity(&self) -> u64 {
-        self.full / self.scale
+        self.admits / self.scale
     }
 
     #[inline(always)]
     fn admit(&self, state: &BucketState, now: Micros, cost: u64) -> Admission {
         let tick = self.ticks(now);
-        let added = cost * self.scale;
+        // What costs nothing takes nothing of what is kept back.
+        let room = if cost == 0 { self.full } else { self.admits - cost * self.scale };
         match self.level(state, tick) {
-            Some(level) if level + added <= self.full => Admission::Pass { delay: self.delay(level, tick, now) },
-            Some(_) | None => self.wait(state, added, now),
+            Some(level) if level <= room => Admission::Pass { delay: self.delay(level, tick, now) },
+            Some(_) | None => self.wait(state, room, now),
         }
     }
 
@@ -354,6 +362,11 @@ impl Kernel for Bucket {
     #[inline(always)]
     fn read(&self, state: &BucketState, now: Micros) -> Reading {
         self.reading(state, self.level(state, self.ticks(now)), now)
+    }
+
+    /// Of the whole bucket, whatever is kept back.
+    fn used(&self, state: &BucketState, now: Micros) -> u64 {
+        self.level(state, self.ticks(now)).unwrap_or(self.full).div_ceil(self.scale)
     }
 
     #[inline(always)]

@@ -15,6 +15,8 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     count: u64,
+    /// Up to how much a charge is admitted: the count, less what is kept back.
+    admits: u64,
     /// The most that a window can have counted, debt included.
     ceiling: u64,
     /// The period in ticks.
@@ -79,13 +81,20 @@ impl Window {
                 tick *= 10;
             }
         }
-        Window { count, ceiling: count, period: period.div_ceil(tick), tick, style, any_count: false }
+        Window { count, admits: count, ceiling: count, period: period.div_ceil(tick), tick, style, any_count: false }
     }
 
     /// The same windows, of which as many units more can be owed: at most
     /// [`debt_bound`](Window::debt_bound).
     pub(crate) const fn with_debt(self, debt: u64) -> Window {
         Window { ceiling: self.count + debt, ..self }
+    }
+
+    /// The same windows for a class of requests that leaves so many units, at most all, to
+    /// others: its charges are admitted while more than that is left.
+    #[must_use]
+    pub const fn with_floor(self, units: u64) -> Window {
+        Window { admits: self.count.saturating_sub(units), ..self }
     }
 
     /// The most units that two windows of a sliding counter can owe, each, with
@@ -154,7 +163,7 @@ impl Window {
 
     /// The same windows with another limit, of at most this one's.
     pub(crate) const fn with_count(self, count: u64) -> Window {
-        Window { count, ..self }
+        Window { count, admits: count, ..self }
     }
 
     /// The period in microseconds, as it is kept.
@@ -277,14 +286,23 @@ impl Window {
         start + self.period - (units * self.period - 1) / previous
     }
 
-    /// The first tick at which the sliding counter has room for `cost`, given
+    /// The first tick at which the sliding counter has room for `cost` below `admits`, given
     /// that it has none in this view.
-    fn first_tick_with_room(&self, view: &View, cost: u64) -> u64 {
-        if view.current + cost <= self.count {
-            self.falls_below(view.start, view.previous, self.count - view.current - cost + 1)
+    fn first_tick_with_room(&self, view: &View, cost: u64, admits: u64) -> u64 {
+        if view.current + cost <= admits {
+            self.falls_below(view.start, view.previous, admits - view.current - cost + 1)
         } else {
             // In the next window, where this one is the previous.
-            self.falls_below(view.start + self.period, view.current, self.count - cost + 1)
+            self.falls_below(view.start + self.period, view.current, admits - cost + 1)
+        }
+    }
+
+    /// What is left of the first `admits` units.
+    #[inline]
+    fn remaining(&self, view: &View, admits: u64) -> u64 {
+        match self.style {
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => admits.saturating_sub(view.current),
+            Style::Sliding => ((admits + 1) * self.period - 1).saturating_sub(self.weight(view, 0)) / self.period,
         }
     }
 
@@ -301,16 +319,18 @@ impl Window {
 
     #[inline]
     fn admission(&self, view: &View, now: Micros, cost: u64) -> Admission {
+        // What costs nothing takes nothing of what is kept back.
+        let admits = if cost == 0 { self.count } else { self.admits };
         let fits = match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.current + cost <= self.count,
-            Style::Sliding => self.weight(view, cost) < (self.count + 1) * self.period,
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.current + cost <= admits,
+            Style::Sliding => self.weight(view, cost) < (admits + 1) * self.period,
         };
         if fits {
             return Admission::PASS;
         }
         let first_tick = match self.style {
             Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.end,
-            Style::Sliding => self.first_tick_with_room(view, cost),
+            Style::Sliding => self.first_tick_with_room(view, cost, admits),
         };
         Admission::Wait { retry_after: self.until(first_tick, now) }
     }
@@ -325,12 +345,7 @@ impl Window {
 
     #[inline]
     fn reading(&self, view: &View, now: Micros) -> Reading {
-        let remaining = match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => {
-                self.count.saturating_sub(view.current)
-            }
-            Style::Sliding => ((self.count + 1) * self.period - 1).saturating_sub(self.weight(view, 0)) / self.period,
-        };
+        let remaining = self.remaining(view, self.admits);
         Reading { remaining, reset_after: Micros::new(self.reset_at(view) * self.tick).saturating_since(now) }
     }
 
@@ -372,7 +387,7 @@ impl Kernel for Window {
 
     #[inline]
     fn capacity(&self) -> u64 {
-        self.count
+        self.admits
     }
 
     #[inline]
@@ -433,11 +448,10 @@ impl Kernel for Window {
     }
 
     fn used(&self, state: &WindowState, now: Micros) -> u64 {
+        let view = self.view(state, self.ticks(now));
         match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => {
-                self.view(state, self.ticks(now)).current
-            }
-            Style::Sliding => self.count - self.read(state, now).remaining,
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.current,
+            Style::Sliding => self.count - self.remaining(&view, self.count),
         }
     }
 

@@ -95,7 +95,9 @@ impl<S> Fallback<S> {
             *verdict = Verdict { allowed: !refuses, degraded: true, ..Verdict::default() };
             match (refuses, mode) {
                 (true, _) => verdict.retry_after = FailureMode::RETRY_AFTER,
-                (false, FailureMode::Open) => verdict.remaining = check.meter().capacity(),
+                (false, FailureMode::Open) => {
+                    verdict.remaining = check.meter().capacity().saturating_sub(check.meter().floor())
+                }
                 (false, FailureMode::Closed | FailureMode::Local { .. }) => {}
             }
         }

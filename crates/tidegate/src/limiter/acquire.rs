@@ -1,7 +1,8 @@
-//! Waiting until admitted: first come, first served, for each key.
+//! Waiting until admitted: first come, first served, for each key and class.
 //!
-//! Whoever waits stands in the queue of their key; only the first in the
-//! queue asks the store. A waiter who leaves, admitted or not, wakes the
+//! Whoever waits stands in the queue of their key, and of their class if a rule has
+//! [any](crate::Priority): a class that has to wait does not hold up one that need not. Only the
+//! first in the queue asks the store. A waiter who leaves, admitted or not, wakes the
 //! next. Nothing is charged before it is admitted, so a waiter who is dropped
 //! leaves nothing behind.
 
@@ -11,6 +12,8 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::Limiter;
 use crate::blocking;
@@ -44,7 +47,7 @@ pub enum AcquireError {
 
 impl<S: Store> Limiter<S> {
     /// Waits until the request is admitted, in the order of arrival for each
-    /// key, for at most `timeout`. Requests without a key of their own wait
+    /// key and [class](crate::Priority), for at most `timeout`. Requests without a key of their own wait
     /// for those that meet the same limits.
     ///
     /// Whoever is first in line asks when it was told to, or sooner if this
@@ -73,7 +76,7 @@ impl<S: Store> Limiter<S> {
             let clock = self.store().clock();
             let deadline = clock.now().saturating_add(Micros::from_duration(timeout));
             let timed_out = || AcquireError::Timeout { timeout };
-            let ticket = self.inner.waiters.join(self.queue_of(&request))?;
+            let ticket = self.inner.waiters.join(self.queue_of(&request), self.class_of(&request))?;
             if !ticket.comes_up_before(deadline, clock).await {
                 return Err(timed_out());
             }
@@ -81,14 +84,15 @@ impl<S: Store> Limiter<S> {
                 // Read before asking: at worst we come back a little early and
                 // ask again, never late.
                 let asked = clock.now();
-                // On the heap, where it is only while the store is asked.
-                let decision = Box::pin(self.ask(Verb::Charge, &request)).await?;
-                if decision.is_allowed() {
-                    return Ok(decision);
-                }
-                let next_try = asked.saturating_add(decision.wait());
+                // On the heap, where it is only while the store is asked. A decision that is kept
+                // while the caller sleeps would be part of every waiter.
+                let next_try = match Box::pin(self.ask(Verb::Charge, &request)).await? {
+                    decision if decision.is_allowed() => return Ok(decision),
+                    decision if decision.is_blocked() => return Err(timed_out()),
+                    decision => asked.saturating_add(decision.wait()),
+                };
                 // The answer itself may have taken longer than there was patience.
-                if decision.is_blocked() || next_try.max(clock.now()) > deadline {
+                if next_try.max(clock.now()) > deadline {
                     return Err(timed_out());
                 }
                 ticket.sleep_until(next_try, clock).await;
@@ -110,7 +114,18 @@ impl<S: Store> Limiter<S> {
         waiters.queue_of(&limits)
     }
 
-    /// Has whoever is first in the queue of a request ask again, before the
+    /// The class of a request, by all rules that apply to it.
+    fn class_of(&self, request: &Request<'_>) -> u64 {
+        let current = self.inner.policies.current();
+        if !current.policy.has_classes() {
+            return 0;
+        }
+        let resolution = current.policy.resolve(request);
+        let floors: Vec<u64> = resolution.enforced.iter().map(|applied| applied.meter.floor()).collect();
+        self.inner.waiters.queue_of(&floors)
+    }
+
+    /// Has whoever is first in the queues of a request's key ask again, before the
     /// time that it was told: there may be more.
     pub(super) fn wake_first(&self, request: &Request<'_>) {
         if self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0 {
@@ -169,7 +184,7 @@ impl Wake for Alarm {
 /// Everyone who waits, by key.
 #[derive(Debug)]
 pub(super) struct Waiters {
-    shards: Box<[Mutex<HashMap<u64, Queue>>]>,
+    shards: Box<[Mutex<HashMap<u64, Queues>>]>,
     hasher: RandomState,
     tickets: AtomicU64,
     places: Arc<Places>,
@@ -189,7 +204,14 @@ impl Places {
     }
 }
 
-type Queue = VecDeque<Waiter>;
+/// The queues of a key, one for each class that waits: mostly one.
+type Queues = SmallVec<[Queue; 1]>;
+
+#[derive(Debug)]
+struct Queue {
+    class: u64,
+    waiters: VecDeque<Waiter>,
+}
 
 #[derive(Debug)]
 struct Waiter {
@@ -219,25 +241,26 @@ impl Waiters {
         self.hasher.hash_one(key)
     }
 
-    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Queue>> {
+    fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Queues>> {
         lock(&self.shards[key as usize % SHARDS])
     }
 
     fn wake_first(&self, key: u64) {
-        let waker = self.shard(key).get_mut(&key).and_then(told_of_more);
-        waker.into_iter().for_each(Waker::wake);
+        let wakers: SmallVec<[Waker; 1]> =
+            self.shard(key).get_mut(&key).into_iter().flatten().filter_map(told_of_more).collect();
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Has all who are first in their queues ask again.
     pub(super) fn wake_all_first(&self) {
         for shard in &self.shards {
-            let wakers: Vec<Waker> = lock(shard).values_mut().filter_map(told_of_more).collect();
+            let wakers: Vec<Waker> = lock(shard).values_mut().flatten().filter_map(told_of_more).collect();
             wakers.into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Takes a place at the end of the key's queue.
-    fn join(&self, key: u64) -> Result<Ticket<'_>, AcquireError> {
+    /// Takes a place at the end of the queue of a key and a class.
+    fn join(&self, key: u64, class: u64) -> Result<Ticket<'_>, AcquireError> {
         let Places { max, taken } = &*self.places;
         if taken.fetch_add(1, Ordering::Relaxed) >= *max {
             taken.fetch_sub(1, Ordering::Relaxed);
@@ -249,7 +272,11 @@ impl Waiters {
             // Drawn under the lock, so that a queue is sorted by number.
             let number = self.tickets.fetch_add(1, Ordering::Relaxed);
             let waiter = Waiter { ticket: number, waker: None, may_be_more: false };
-            shard.entry(ticket.key).or_default().push_back(waiter);
+            let queues = shard.entry(ticket.key).or_default();
+            match queues.iter_mut().find(|queue| queue.class == class) {
+                Some(queue) => queue.waiters.push_back(waiter),
+                None => queues.push(Queue { class, waiters: VecDeque::from([waiter]) }),
+            }
             number
         };
         Ok(ticket)
@@ -258,7 +285,7 @@ impl Waiters {
 
 /// Notes it for the first in a queue, who is to be woken.
 fn told_of_more(queue: &mut Queue) -> Option<Waker> {
-    let first = queue.front_mut()?;
+    let first = queue.waiters.front_mut()?;
     first.may_be_more = true;
     first.waker.take()
 }
@@ -272,11 +299,17 @@ struct Ticket<'w> {
 }
 
 impl Ticket<'_> {
-    fn shard(&self) -> MutexGuard<'_, HashMap<u64, Queue>> {
+    fn shard(&self) -> MutexGuard<'_, HashMap<u64, Queues>> {
         self.waiters.shard(self.key)
     }
 
-    fn place_in(&self, queue: &Queue) -> Result<usize, usize> {
+    /// Its own queue among those of the key.
+    fn queue<'q>(&self, shard: &'q mut HashMap<u64, Queues>) -> Option<&'q mut VecDeque<Waiter>> {
+        let mut queues = shard.get_mut(&self.key)?.iter_mut().map(|queue| &mut queue.waiters);
+        queues.find(|queue| self.place_in(queue).is_ok())
+    }
+
+    fn place_in(&self, queue: &VecDeque<Waiter>) -> Result<usize, usize> {
         queue.binary_search_by_key(&self.number, |waiter| waiter.ticket)
     }
 
@@ -284,7 +317,7 @@ impl Ticket<'_> {
     /// it is.
     fn is_first(&self, waker: &Waker) -> bool {
         let mut shard = self.shard();
-        let Some(queue) = shard.get_mut(&self.key) else { return true };
+        let Some(queue) = self.queue(&mut shard) else { return true };
         if queue.front().is_none_or(|first| first.ticket == self.number) {
             return true;
         }
@@ -298,7 +331,7 @@ impl Ticket<'_> {
     /// wait; if not, `waker` is woken when it does.
     fn may_be_more(&self, waker: &Waker) -> bool {
         let mut shard = self.shard();
-        let queue = shard.get_mut(&self.key);
+        let queue = self.queue(&mut shard);
         let own = queue.and_then(|queue| self.place_in(queue).ok().and_then(|place| queue.get_mut(place)));
         own.is_some_and(|own| {
             own.waker = Some(waker.clone());
@@ -343,14 +376,18 @@ impl Drop for Ticket<'_> {
         self.waiters.places.taken.fetch_sub(1, Ordering::Relaxed);
         let next = {
             let mut shard = self.shard();
-            let Some(queue) = shard.get_mut(&self.key) else { return };
+            let Some(queue) = self.queue(&mut shard) else { return };
             let place = self.place_in(queue);
             if let Ok(place) = place {
                 queue.remove(place);
             }
             let next = queue.front_mut().filter(|_| place == Ok(0)).and_then(|first| first.waker.take());
             if queue.is_empty() {
-                shard.remove(&self.key);
+                if let Some(queues) = shard.get_mut(&self.key).filter(|queues| queues.len() > 1) {
+                    queues.retain(|queue| !queue.waiters.is_empty());
+                } else {
+                    shard.remove(&self.key);
+                }
             }
             next
         };
@@ -372,22 +409,22 @@ mod tests {
         let waiting = || waiters.places.taken.load(Ordering::Relaxed);
         let queues = || waiters.shards.iter().map(|shard| lock(shard).len()).sum::<usize>();
         let all: Vec<Ticket<'_>> =
-            ["a", "b", "a"].iter().map(|key| waiters.join(waiters.queue_of(key)).expect("there is room")).collect();
+            ["a", "b", "a"].iter().map(|key| waiters.join(waiters.queue_of(key), 0).expect("there is room")).collect();
         assert_eq!((waiting(), queues()), (3, 2));
         drop(all);
         // So many that no shard is without.
         let keys = if cfg!(miri) { 2 } else { 2_000_u64 };
-        drop((0..keys).map(|key| waiters.join(waiters.queue_of(&key)).expect("there is room")).collect::<Vec<_>>());
+        drop((0..keys).map(|key| waiters.join(waiters.queue_of(&key), 0).expect("there is room")).collect::<Vec<_>>());
         assert_eq!((waiting(), queues()), (0, 0));
         waiters.places.taken.store(MAX - 1, Ordering::Relaxed);
-        let last = waiters.join(waiters.queue_of(&"a")).expect("there is room for one");
+        let last = waiters.join(waiters.queue_of(&"a"), 0).expect("there is room for one");
         for _ in 0..2 {
-            let refused = waiters.join(waiters.queue_of(&"b"));
+            let refused = waiters.join(waiters.queue_of(&"b"), 0);
             assert!(matches!(refused, Err(AcquireError::TooManyWaiters { bound: MAX })));
         }
         assert_eq!((waiting(), queues()), (MAX, 1));
         drop(last);
-        assert!(waiters.join(waiters.queue_of(&"b")).is_ok());
+        assert!(waiters.join(waiters.queue_of(&"b"), 0).is_ok());
     }
 
     #[test]
@@ -404,10 +441,10 @@ mod tests {
         let limiter = |limit: &str| Limiter::builder(limit.parse::<crate::Limit>().expect("a limit"));
         let first = limiter("1/h").max_waiters(1).max_log_entries(5).build().expect("a valid policy");
         let second = limiter("2/h").within_bounds_of(&first).build().expect("a valid policy");
-        let place = first.inner.waiters.join(1).expect("there is room for one");
-        assert!(matches!(second.inner.waiters.join(1), Err(AcquireError::TooManyWaiters { bound: 1 })));
+        let place = first.inner.waiters.join(1, 0).expect("there is room for one");
+        assert!(matches!(second.inner.waiters.join(1, 0), Err(AcquireError::TooManyWaiters { bound: 1 })));
         drop(place);
-        assert!(second.inner.waiters.join(1).is_ok());
+        assert!(second.inner.waiters.join(1, 0).is_ok());
         assert!(limiter("sliding-log 5/h").within_bounds_of(&first).build().is_ok());
         assert!(limiter("sliding-log 6/h").within_bounds_of(&first).build().is_err());
     }
@@ -450,12 +487,12 @@ mod schedules {
         loom::model(|| {
             let waiters = Arc::new(Waiters::new(Places::new(2)));
             let key = Key::from("alice");
-            let first = waiters.join(waiters.queue_of(&key)).expect("there is room");
+            let first = waiters.join(waiters.queue_of(&key), 0).expect("there is room");
             let next =
                 thread::spawn({
                     let waiters = Arc::clone(&waiters);
                     move || {
-                        let ticket = waiters.join(waiters.queue_of(&Key::from("alice"))).expect("there is room");
+                        let ticket = waiters.join(waiters.queue_of(&Key::from("alice")), 0).expect("there is room");
                         block_on(poll_fn(|context| {
                             if ticket.is_first(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
                         }));

@@ -17,9 +17,8 @@ use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::{Event, ReservationEvent};
 use crate::policy::{Applied, Resolution};
-use crate::request::Request;
-use crate::request::{Purpose, RequestId};
-use crate::store::{Check, CheckError, ImmediateStore, Store, StoreError};
+use crate::request::{Key, Purpose, Request, RequestId};
+use crate::store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
 use crate::time::Micros;
 
 /// A request, and what is asked of its limits.
@@ -204,6 +203,9 @@ struct Round<'a, 'p, 'r> {
     resolved: &'a [Resolution<'p, 'r>],
     /// Requests that cannot be admitted together with those before them.
     errors: SmallVec<[Option<CheckError>; 1]>,
+    /// Of limits that requests of several classes ask about one key, the meter of the class
+    /// that leaves most to others: it decides for all of them.
+    strictest: HashMap<(u64, &'a Key<'r>), &'p Meter>,
     /// What each limit of each request says, in their order.
     said: Few<Verdict>,
     /// What the store was asked last.
@@ -231,8 +233,9 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         id: Option<&'a RequestId<'a>>,
     ) -> Round<'a, 'p, 'r> {
         let (checks, verdicts, said) = (Few::new(), Few::new(), Few::new());
-        let errors = asked.iter().map(|_| None).collect();
-        let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: false };
+        let (errors, strictest) = (asked.iter().map(|_| None).collect(), HashMap::new());
+        let mut round =
+            Round { asked, resolved, errors, strictest, said, checks, verdicts, id: None, is_carried_out: false };
         if asked.len() > 1 {
             round.add_up();
         }
@@ -253,18 +256,32 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
 
     /// Finds charges that no limit could ever admit together, or beside what is reported.
     fn add_up(&mut self) {
+        let mut strictest = HashMap::new();
+        for (index, Applied { meter, key, .. }) in self.limits() {
+            if meter.floor() > 0 && matches!(self.asked[index].0, Verb::Charge | Verb::Peek) {
+                let known: &mut &'p Meter = strictest.entry((meter.identity(), key)).or_insert(meter);
+                *known = if meter.floor() > known.floor() { meter } else { known };
+            }
+        }
+        self.strictest = strictest;
         let mut costs: HashMap<_, u64> = HashMap::new();
         let mut errors: SmallVec<[(usize, CheckError); 1]> = SmallVec::new();
         for verb in [Verb::Report, Verb::Charge] {
             for (index, applied) in self.limits().filter(|(index, _)| self.asked[*index].0 == verb) {
                 let cost = costs.entry((applied.meter.identity(), &applied.key)).or_default();
                 *cost = cost.saturating_add(applied.cost);
-                if let Err(error) = Check::new(applied.meter, &applied.key, verb, *cost) {
+                if let Err(error) = Check::new(self.meter_of(applied), &applied.key, verb, *cost) {
                     errors.push((index, error));
                 }
             }
         }
         errors.into_iter().for_each(|(index, error)| self.errors[index] = Some(error));
+    }
+
+    /// The meter by which a limit is asked.
+    fn meter_of(&self, applied: &'a Applied<'p, 'r>) -> &'p Meter {
+        let strictest = self.strictest.get(&(applied.meter.identity(), &applied.key));
+        strictest.copied().unwrap_or(applied.meter)
     }
 
     /// Asks the store, and says when it decided if there was anything to ask.
@@ -305,14 +322,14 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
             let place = *known.entry((applied.meter.identity(), &applied.key)).or_insert(checks.len());
             if place == wishes.len() {
                 wishes.push(Wish::default());
-                checks.push(applied.check_of(verb, cost));
+                checks.push(applied.check_by(self.meter_of(applied), verb, cost));
             }
             let wish = &mut wishes[place];
             if !wish.add(verb, cost) {
                 return Err(StoreError::SameStateTwice { rule: applied.meter.name().clone() });
             }
             let (verb, cost) = wish.comes_to(ask);
-            checks[place] = applied.check_of(verb, cost);
+            checks[place] = applied.check_by(self.meter_of(applied), verb, cost);
             places.push(Some(place));
         }
         if let Some(id) = self.id.filter(|_| ask != Ask::Peeks) {

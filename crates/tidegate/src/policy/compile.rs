@@ -12,6 +12,7 @@ use super::compiled_rule::{ByValue, CompiledKey, CompiledRule, Effect, Effects, 
 use super::condition::Condition;
 use super::history::{FormerRule, Formers, History, Place};
 use super::index::Index;
+use super::priority::Classes;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
 use super::values::{Attribute, Attributes};
 use crate::error::ConfigError;
@@ -150,12 +151,28 @@ impl<'l> Maker<'l> {
             cost: rule.cost.clone(),
             clamps: rule.clamps,
             mode: rule.mode,
+            classes: None,
             simple: None,
         };
+        let compiled = CompiledRule { classes: self.classes(rule, &compiled)?, ..compiled };
         let compiled = CompiledRule { simple: compiled.simplified(), ..compiled };
         let former = self.former(rule, &compiled)?;
         self.former.push(former);
         Ok(compiled)
+    }
+
+    /// The classes of a rule, with a meter for each and every limit.
+    fn classes(&mut self, rule: &Rule, compiled: &CompiledRule) -> Result<Option<Box<Classes>>, ConfigError> {
+        let Some(priority) = &rule.priority else { return Ok(None) };
+        let mut classes = Classes::new(priority, self.attribute(&priority.attribute)?);
+        for limit in compiled.effects().filter_map(Effect::meter) {
+            if !classes.knows(limit) {
+                let meters = priority.meters(&self.meters[limit])?;
+                classes.add(limit, self.meters.len(), &meters);
+                self.meters.extend(meters);
+            }
+        }
+        Ok(Some(Box::new(classes)))
     }
 
     /// What the rule limited before, if anything of it matters.

@@ -115,8 +115,13 @@ impl Applied<'_, '_> {
     }
 
     /// A check of this cost, or of as much as the limit could ever admit.
-    pub(crate) fn check_of(&self, verb: Verb, cost: u64) -> Check<'_> {
-        Check::capped(self.meter, &self.key, verb, cost).with_former(&self.former)
+    fn check_of(&self, verb: Verb, cost: u64) -> Check<'_> {
+        self.check_by(self.meter, verb, cost)
+    }
+
+    /// The same by a meter of the same states.
+    pub(crate) fn check_by<'c>(&'c self, meter: &'c Meter, verb: Verb, cost: u64) -> Check<'c> {
+        Check::capped(meter, &self.key, verb, cost).with_former(&self.former)
     }
 }
 
@@ -232,6 +237,11 @@ impl Compiled {
         Some(Direct { limits, has_attributes, has_former })
     }
 
+    /// Whether a rule keeps something back from some classes of requests.
+    pub(crate) fn has_classes(&self) -> bool {
+        self.rules.iter().any(|rule| rule.classes.is_some())
+    }
+
     /// Whether there is a rule of this name.
     pub(crate) fn has_rule(&self, name: &str) -> bool {
         self.number_of(name).is_some()
@@ -333,7 +343,8 @@ impl Compiled {
         values: &Values<'r>,
     ) -> Applied<'p, 'r> {
         let rule = &self.rules[number];
-        let limited = &self.meters[meter];
+        let class = rule.classes.as_ref().and_then(|classes| classes.of(meter, values));
+        let limited = &self.meters[class.map_or(meter, |(_, of_class)| of_class)];
         let (cost, is_told) = match &rule.cost {
             _ if request.extent == Extent::Nothing => (0, true),
             // One permit for each request, which it has already if this is in addition.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::condition::{Condition, address};
 use super::index::Index;
 use super::network::first_bits;
+use super::priority::Classes;
 use super::rule::{KeyAttribute, Missing, Mode, RuleCost, Value};
 use super::values::{Attribute, Values};
 use crate::name::Name;
@@ -28,6 +29,7 @@ pub(super) struct CompiledRule {
     pub(super) cost: RuleCost,
     pub(super) clamps: bool,
     pub(super) mode: Mode,
+    pub(super) classes: Option<Box<Classes>>,
     /// The limit of every request that has the key, if nothing else is to be looked at.
     pub(super) simple: Option<Simple>,
 }
@@ -156,6 +158,9 @@ impl CompiledRule {
     /// What there is to know of the rule, if it is that simple.
     pub(super) fn simplified(&self) -> Option<Simple> {
         let meter = self.standard.meter().filter(|_| !self.has_specials() && self.mode == Mode::Enforced)?;
+        if self.classes.is_some() {
+            return None;
+        }
         let key = match self.key.as_deref() {
             None => None,
             Some([CompiledKey { first_of, how }]) if !how.ignores_case && !how.is_address => match **first_of {
@@ -182,6 +187,12 @@ impl CompiledRule {
 
     pub(super) fn effect(&self, values: &Values<'_>) -> Effect {
         self.special(values).map_or(self.standard, |special| special.effect)
+    }
+
+    /// The class of a request, and its floor, in words.
+    pub(super) fn class_of(&self, values: &Values<'_>) -> Option<String> {
+        let (classes, limit) = (self.classes.as_ref()?, self.effect(values).meter()?);
+        classes.of(limit, values).map(|(class, _)| classes.words(class))
     }
 
     /// What applies in place of the rule's own setting.

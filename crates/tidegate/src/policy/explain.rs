@@ -35,6 +35,11 @@ pub struct RuleExplanation {
     /// Which tier or override chose the limit, in words such as
     /// `by plan = "pro"; tiers count apart`. None if it is the rule's own.
     pub chosen_by: Option<String>,
+    /// The class of the request and its floor, in words such as `low (50%)`. None if the rule
+    /// has no [classes](crate::Priority).
+    pub class: Option<String>,
+    /// Whether only the floor of its class refuses the request: the whole limit would admit it.
+    pub below_floor: bool,
     /// Whether it only watches.
     pub shadow: bool,
     /// Whether it is the rule that the decision speaks of.
@@ -99,6 +104,7 @@ pub(crate) struct Draft<'p, 'r> {
     pub(crate) shadow: bool,
     pub(crate) say: Result<Applied<'p, 'r>, Say>,
     pub(crate) chosen_by: Option<String>,
+    pub(crate) class: Option<String>,
 }
 
 impl Compiled {
@@ -132,7 +138,8 @@ impl Compiled {
             };
             let is_chosen = matches!(say, Ok(_) | Err(Say::Unlimited | Say::Blocked));
             let chosen_by = if is_chosen { self.chosen_by(rule, &values) } else { None };
-            drafts.push(Draft { rule: rule.name.clone(), shadow: rule.mode == Mode::Shadow, say, chosen_by });
+            let class = say.as_ref().ok().and_then(|_| rule.class_of(&values));
+            drafts.push(Draft { rule: rule.name.clone(), shadow: rule.mode == Mode::Shadow, say, chosen_by, class });
         }
         Ok(drafts)
     }
@@ -213,6 +220,13 @@ impl Explanation {
     }
 }
 
+impl RuleExplanation {
+    /// The floor below which it was refused, in words.
+    fn refused_below(&self) -> Option<String> {
+        self.class.as_ref().filter(|_| self.below_floor).map(|class| format!("below the floor of {class}"))
+    }
+}
+
 impl Say {
     /// Whether a check says this by an error.
     fn is_error(&self) -> bool {
@@ -235,12 +249,23 @@ impl fmt::Display for Explanation {
                 None => writeln!(f, "refused for good by {:?}", decision.rule())?,
             },
             (false, false) => {
-                writeln!(f, "refused by {:?}: again in {:?}", decision.rule(), decision.wait().to_duration())?;
+                let below = self.rules.iter().find(|rule| rule.binds).and_then(RuleExplanation::refused_below);
+                let (by, wait) = (decision.rule(), decision.wait().to_duration());
+                match below {
+                    Some(floor) => writeln!(f, "refused: {floor} by {by:?}, again in {wait:?}")?,
+                    None => writeln!(f, "refused by {by:?}: again in {wait:?}")?,
+                }
             }
         }
-        for RuleExplanation { rule, say, chosen_by, shadow, binds } in &self.rules {
+        for explained in &self.rules {
+            let RuleExplanation { rule, say, chosen_by, class, shadow, binds, .. } = explained;
             let shadow = if *shadow { " (shadow)" } else { "" };
-            write!(f, "  {rule}{shadow}: {say}")?;
+            write!(f, "  {rule}{shadow}: ")?;
+            match (explained.refused_below(), class) {
+                (Some(floor), _) => write!(f, "refused: {floor}; {say}")?,
+                (None, Some(class)) => write!(f, "{say} (class {class})")?,
+                (None, None) => write!(f, "{say}")?,
+            }
             if let Some(words) = chosen_by {
                 write!(f, " ({words})")?;
             }

@@ -1,6 +1,7 @@
 //! A rule: to which requests a limit applies, and whose it is.
 
 use super::condition::Condition;
+use super::priority::Priority;
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::store::{FailureMode, Meter};
@@ -40,6 +41,7 @@ pub struct Rule {
     pub(super) candidate: Option<Limit>,
     pub(super) on_failure: Option<FailureMode>,
     pub(super) warm_up: Option<WarmUp>,
+    pub(super) priority: Option<Priority>,
 }
 
 /// What applies to a request: a limit, or one of its two extremes.
@@ -247,6 +249,7 @@ impl Rule {
             candidate: None,
             on_failure: None,
             warm_up: None,
+            priority: None,
         }
     }
 
@@ -392,6 +395,13 @@ impl Rule {
         self
     }
 
+    /// Keeps a share of every limit of this rule, those of tiers and overrides too, back from
+    /// some classes of requests: see [`Priority`]. A candidate limit has the same classes.
+    pub fn priority(mut self, priority: Priority) -> Rule {
+        self.priority = Some(priority);
+        self
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Name {
@@ -464,7 +474,8 @@ impl Rule {
         let key = self.key_attributes().unwrap_or_default().iter().flat_map(|attribute| &attribute.names);
         let conditions = self.conditions.iter().map(|(attribute, _)| attribute.as_str());
         let settings = self.overrides.iter().chain(&self.tiers).map(|setting| setting.attribute.as_str());
-        conditions.chain(key.map(String::as_str)).chain(settings)
+        let class = self.priority.iter().map(|priority| priority.attribute.as_str());
+        conditions.chain(key.map(String::as_str)).chain(settings).chain(class)
     }
 
     /// A meter as it is used by this rule.

@@ -8,11 +8,18 @@ use crate::kernel::{Admission, Charged, Kernel, Reading};
 use crate::time::Micros;
 
 /// A kernel that keeps its state as an [`AnyState`].
-pub(crate) type HeapKernel = Arc<dyn Kernel<State = AnyState>>;
+pub(crate) type HeapKernel = Arc<dyn AnyKernel>;
+
+/// A kernel of any type.
+pub(crate) trait AnyKernel: Kernel<State = AnyState> {
+    /// The same kernel, on the same states, for a class of requests that leaves so many
+    /// units to others.
+    fn with_floor(&self, units: u64) -> HeapKernel;
+}
 
 /// Hides the type of a kernel's state.
 pub(crate) fn erase(kernel: impl Kernel) -> HeapKernel {
-    Arc::new(Erased(kernel))
+    Arc::new(Erased { kernel: Arc::new(kernel), floor: 0 })
 }
 
 /// A state of whatever type.
@@ -62,69 +69,88 @@ impl AnyState {
     }
 }
 
-struct Erased<K>(K);
+struct Erased<K> {
+    kernel: Arc<K>,
+    /// Units that are left to others.
+    floor: u64,
+}
+
+impl<K: Kernel> AnyKernel for Erased<K> {
+    fn with_floor(&self, units: u64) -> HeapKernel {
+        Arc::new(Erased { kernel: Arc::clone(&self.kernel), floor: units })
+    }
+}
+
+impl<K: Kernel> Erased<K> {
+    fn above_floor(&self, reading: Reading) -> Reading {
+        Reading { remaining: reading.remaining.saturating_sub(self.floor), ..reading }
+    }
+}
 
 impl<K: Kernel> Kernel for Erased<K> {
     type State = AnyState;
 
     fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.kernel.capacity().saturating_sub(self.floor)
     }
 
     fn admit(&self, state: &AnyState, now: Micros, cost: u64) -> Admission {
-        state.peek(&self.0, |state| self.0.admit(state, now, cost))
+        // There is room for the cost above the floor if there is for both. What costs nothing
+        // takes nothing of what is kept back.
+        let needed = if cost == 0 { 0 } else { cost + self.floor };
+        state.peek(&*self.kernel, |state| self.kernel.admit(state, now, needed))
     }
 
     fn charge(&self, state: &mut AnyState, now: Micros, cost: u64) -> Reading {
-        self.0.charge(state.get(&self.0), now, cost)
+        self.above_floor(self.kernel.charge(state.get(&*self.kernel), now, cost))
     }
 
     fn report(&self, state: &mut AnyState, now: Micros, cost: u64) -> u64 {
-        self.0.report(state.get(&self.0), now, cost)
+        self.kernel.report(state.get(&*self.kernel), now, cost)
     }
 
     fn refund(&self, state: &mut AnyState, now: Micros, cost: u64) {
-        self.0.refund(state.get(&self.0), now, cost);
+        self.kernel.refund(state.get(&*self.kernel), now, cost);
     }
 
     fn undo(&self, state: &mut AnyState, now: Micros, charged: Charged, kept: u64) {
-        self.0.undo(state.get(&self.0), now, charged, kept);
+        self.kernel.undo(state.get(&*self.kernel), now, charged, kept);
     }
 
     fn is_there(&self, state: &AnyState, now: Micros, charged: Charged) -> bool {
-        state.peek(&self.0, |state| self.0.is_there(state, now, charged))
+        state.peek(&*self.kernel, |state| self.kernel.is_there(state, now, charged))
     }
 
     fn ahead(&self, state: &AnyState, now: Micros) -> Micros {
-        state.peek(&self.0, |state| self.0.ahead(state, now))
+        state.peek(&*self.kernel, |state| self.kernel.ahead(state, now))
     }
 
     fn read(&self, state: &AnyState, now: Micros) -> Reading {
-        state.peek(&self.0, |state| self.0.read(state, now))
+        self.above_floor(state.peek(&*self.kernel, |state| self.kernel.read(state, now)))
     }
 
     fn used(&self, state: &AnyState, now: Micros) -> u64 {
-        state.peek(&self.0, |state| self.0.used(state, now))
+        state.peek(&*self.kernel, |state| self.kernel.used(state, now))
     }
 
     fn forget_at(&self, state: &AnyState) -> Micros {
-        state.peek(&self.0, |state| self.0.forget_at(state))
+        state.peek(&*self.kernel, |state| self.kernel.forget_at(state))
     }
 
     fn heal(&self, state: &AnyState, now: Micros) -> Option<AnyState> {
-        state.peek(&self.0, |state| self.0.heal(state, now)).map(|full| AnyState::Known(Box::new(full)))
+        state.peek(&*self.kernel, |state| self.kernel.heal(state, now)).map(|full| AnyState::Known(Box::new(full)))
     }
 
     fn encode(&self, state: &AnyState, bytes: &mut Vec<u8>) {
-        state.peek(&self.0, |state| self.0.encode(state, bytes));
+        state.peek(&*self.kernel, |state| self.kernel.encode(state, bytes));
     }
 
     fn decode(&self, bytes: &[u8]) -> Option<AnyState> {
-        self.0.decode(bytes).map(|state| AnyState::Known(Box::new(state)))
+        self.kernel.decode(bytes).map(|state| AnyState::Known(Box::new(state)))
     }
 
     fn copy(&self, state: &AnyState, now: Micros) -> AnyState {
-        AnyState::Known(Box::new(state.peek(&self.0, |state| self.0.copy(state, now))))
+        AnyState::Known(Box::new(state.peek(&*self.kernel, |state| self.kernel.copy(state, now))))
     }
 }
 

@@ -39,6 +39,10 @@ pub struct Meter {
     limit: Option<Limit>,
     warm_up: Option<WarmUp>,
     kernel: MeterKernel,
+    /// Units that are left to others.
+    floor: u64,
+    /// The kernel of the whole limit, if some of it is left to others.
+    whole: Option<Box<MeterKernel>>,
     /// Whether a state is one word, and nothing else is to be looked at.
     is_simple: bool,
 }
@@ -91,7 +95,49 @@ impl Meter {
         let identity = identity(&name, &meaning);
         let is_simple = kernel.is_narrow();
         let (largest_cost, on_failure, warm_up) = (kernel.capacity(), None, None);
-        Meter { name, capacity, largest_cost, meaning, identity, on_failure, limit, warm_up, kernel, is_simple }
+        Meter {
+            name,
+            capacity,
+            largest_cost,
+            meaning,
+            identity,
+            on_failure,
+            limit,
+            warm_up,
+            kernel,
+            floor: 0,
+            whole: None,
+            is_simple,
+        }
+    }
+
+    /// The same limit, on the same states, for a class of requests that leaves so many units
+    /// to others: its charges are admitted while more than that is left, and
+    /// [`remaining`](Verdict::remaining) is what the class may still take. Of all units or more,
+    /// nothing is ever admitted. A check that costs nothing is not held back, and neither is
+    /// one that reports, refunds, settles, renews or resets.
+    ///
+    /// Of a limit that new keys have to climb to, the same share is left at every step, rounded
+    /// up. Of a custom kernel, a charge is admitted if the kernel would admit the cost and the
+    /// floor together.
+    #[must_use]
+    pub fn with_floor(mut self, units: u64) -> Meter {
+        let whole = self.whole.take().map_or(self.kernel, |whole| *whole);
+        let warming = self.limit.zip(self.warm_up).and_then(|(limit, warm_up)| Warming::new(limit, warm_up));
+        self.kernel = match warming {
+            Some(warming) => MeterKernel::Heap(erase(warming.with_floor(units))),
+            None => whole.with_floor(units),
+        };
+        self.largest_cost = self.kernel.capacity();
+        self.floor = units;
+        self.whole = (units > 0).then(|| Box::new(whole));
+        self
+    }
+
+    /// The same meter with another kernel for the whole limit.
+    fn with_kernel(self, kernel: MeterKernel) -> Meter {
+        let floor = self.floor;
+        Meter { kernel, whole: None, ..self }.with_floor(floor)
     }
 
     /// The same limit, to which new keys have to climb. A limit of no more
@@ -104,12 +150,11 @@ impl Meter {
     #[must_use]
     pub fn warming_up(mut self, warm_up: WarmUp) -> Meter {
         if let Some(warming) = self.limit.and_then(|limit| Warming::new(limit, warm_up)) {
-            self.largest_cost = warming.capacity();
-            self.kernel = MeterKernel::Heap(erase(warming));
             self.warm_up = Some(warm_up);
             self.is_simple = false;
             self.meaning = format!("{} warming up from {warm_up}", self.meaning).into();
             self.identity = identity(&self.name, &self.meaning);
+            self = self.with_kernel(MeterKernel::Heap(erase(warming)));
         }
         self
     }
@@ -122,10 +167,11 @@ impl Meter {
     pub fn by_period(mut self) -> Meter {
         if let (MeterKernel::Window(window), Some(limit)) = (&self.kernel, self.limit) {
             if limit.algorithm() == AlgorithmKind::FixedWindow {
-                self.kernel = MeterKernel::Window(window.of_any_count());
+                let window = window.with_floor(0).of_any_count();
                 self.is_simple = false;
                 self.meaning = self.meaning.replacen(&limit.count().to_string(), "any", 1).into();
                 self.identity = identity(&self.name, &self.meaning);
+                self = self.with_kernel(MeterKernel::Window(window));
             }
         }
         self
@@ -136,9 +182,13 @@ impl Meter {
     pub(crate) fn share(&self, processes: NonZeroU32) -> Meter {
         let Some(limit) = self.limit else { return self.clone() };
         let share = Meter::new(&self.name, limit.share(processes));
-        match &self.kernel {
+        let share = match &self.kernel {
             MeterKernel::Window(window) if window.is_of_any_count() => share.by_period(),
             MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => share,
+        };
+        match self.floor {
+            0 => share,
+            floor => share.with_floor(floor.div_ceil(processes.get().into())),
         }
     }
 
@@ -153,7 +203,7 @@ impl Meter {
     /// A verdict on this limit, as a decision.
     #[inline]
     pub(crate) fn decision(&self, verdict: Verdict) -> Decision {
-        Decision::new(self.name.clone(), self.limit(), self.capacity, verdict)
+        Decision::new(self.name.clone(), self.limit(), self.capacity, self.floor, verdict)
     }
 
     /// The name that decisions carry.
@@ -163,7 +213,8 @@ impl Meter {
         &self.name
     }
 
-    /// What can pass at once, of a key that has used nothing.
+    /// What can pass at once, of a key that has used nothing: by the whole limit, whatever is
+    /// left to others.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> u64 {
@@ -171,11 +222,30 @@ impl Meter {
     }
 
     /// The largest cost that can pass at once, of any key: less than the
-    /// capacity if new keys have to warm up.
+    /// capacity if new keys have to warm up, or if some of it is [left to
+    /// others](Meter::with_floor).
     #[must_use]
     #[inline]
     pub fn largest_cost(&self) -> u64 {
         self.largest_cost
+    }
+
+    /// How many units the class of requests that this meter is for leaves to others.
+    #[must_use]
+    #[inline]
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// The largest cost that can pass at once of any class.
+    pub(crate) fn largest_of_all(&self) -> u64 {
+        self.whole.as_ref().map_or(self.largest_cost, |whole| whole.capacity())
+    }
+
+    /// The kernel of the whole limit, whatever is left to others: what moves from one limit to
+    /// another does not depend on the class of a request.
+    pub(crate) fn whole_kernel(&self) -> &MeterKernel {
+        self.whole.as_deref().unwrap_or(&self.kernel)
     }
 
     /// The limit whose kernel decides; none for a custom kernel, and for a
@@ -269,11 +339,11 @@ impl Meter {
 /// The same limit under the same name, or the very same custom kernel.
 impl PartialEq for Meter {
     fn eq(&self, other: &Meter) -> bool {
-        let same_kernel = match (&self.kernel, &other.kernel) {
+        let same_kernel = match (self.whole_kernel(), other.whole_kernel()) {
             (MeterKernel::Heap(own), MeterKernel::Heap(other)) if self.limit.is_none() => Arc::ptr_eq(own, other),
             (_, _) => self.limit == other.limit,
         };
-        same_kernel && self.is_same_as(other) && self.on_failure == other.on_failure
+        same_kernel && self.is_same_as(other) && (self.on_failure, self.floor) == (other.on_failure, other.floor)
     }
 }
 
@@ -285,6 +355,9 @@ impl fmt::Debug for Meter {
             Some(limit) => shown.field("limit", &limit.to_string()),
             None => shown.field("kernel", &"custom"),
         };
+        if self.floor > 0 {
+            shown.field("floor", &self.floor);
+        }
         shown.finish()
     }
 }

@@ -67,6 +67,16 @@ impl MeterKernel {
 }
 
 impl MeterKernel {
+    /// The same kernel, on the same states, for a class of requests that leaves so many
+    /// units to others.
+    pub(super) fn with_floor(&self, units: u64) -> MeterKernel {
+        match self {
+            MeterKernel::Bucket(kernel) => MeterKernel::Bucket(kernel.with_floor(units)),
+            MeterKernel::Window(kernel) => MeterKernel::Window(kernel.with_floor(units)),
+            MeterKernel::Heap(kernel) => MeterKernel::Heap(kernel.with_floor(units)),
+        }
+    }
+
     /// The same state once more, to the last entry: for a look at what another limit takes over.
     pub(crate) fn duplicate(&self, state: &MeterState) -> MeterState {
         let mut bytes = Vec::new();

@@ -38,7 +38,7 @@ pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &
         (_, _) => false,
     };
     if !is_done {
-        take_over_units(to.kernel(), state, now, from.kernel(), used);
+        take_over_units(to.whole_kernel(), state, now, from.whole_kernel(), used);
     }
 }
 

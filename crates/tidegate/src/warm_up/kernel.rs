@@ -26,6 +26,8 @@ const STEPS: u64 = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Warming {
     limit: Limit,
+    /// Units of the whole limit that are left to others; of each step as large a share.
+    floor: u64,
     start: u64,
     /// The length of a step, in microseconds.
     step: u64,
@@ -72,6 +74,8 @@ enum Use {
 struct Step {
     count: u64,
     capacity: u64,
+    /// Units that are left to others, rounded up.
+    floor: u64,
     /// The first microsecond that is no longer part of it.
     end: u64,
 }
@@ -85,7 +89,13 @@ impl Warming {
             LimitKernel::Log(log) => Base::Log(log),
         };
         let (start, over) = (warm_up.start(), warm_up.over().get());
-        (start < limit.count()).then(|| Warming { limit, start, step: over.div_ceil(STEPS), over, base })
+        (start < limit.count()).then(|| Warming { limit, floor: 0, start, step: over.div_ceil(STEPS), over, base })
+    }
+
+    /// The same kernel, on the same states, for a class of requests that leaves so many
+    /// units to others.
+    pub(crate) fn with_floor(self, units: u64) -> Warming {
+        Warming { floor: units.min(self.limit.capacity()), ..self }
     }
 
     fn period(&self) -> u128 {
@@ -104,8 +114,10 @@ impl Warming {
         let whole = self.limit.capacity();
         let share = u128::from(whole) * u128::from(count) / u128::from(self.limit.count());
         let capacity = u64::try_from(share).unwrap_or(whole).max(1);
+        let floor = (u128::from(capacity) * u128::from(self.floor)).div_ceil(u128::from(whole));
+        let floor = u64::try_from(floor).unwrap_or(capacity);
         let end = if number < STEPS { born + (number + 1) * self.step } else { u64::MAX };
-        Step { count, capacity, end }
+        Step { count, capacity, floor, end }
     }
 
     /// The state as of `now`: none if its time is over; and its time, which
@@ -152,6 +164,8 @@ impl Warming {
     fn admit_at(&self, state: &WarmingState, time: u64, cost: u64) -> Admission {
         let step = self.step_at(state.born, time);
         let now = Micros::new(time);
+        // What costs nothing takes nothing of what is kept back.
+        let cost = if cost == 0 { 0 } else { cost + step.floor };
         match (self.base, &state.use_) {
             (Base::Window(window), Use::Window(used)) => window.with_count(step.count).admit(used, now, cost),
             (Base::Log(log), Use::Log(used)) => log.with_count(step.count).admit(used, now, cost),
@@ -172,7 +186,7 @@ impl Warming {
     fn remaining(&self, state: &WarmingState, time: u64) -> u64 {
         let step = self.step_at(state.born, time);
         let now = Micros::new(time);
-        match (self.base, &state.use_) {
+        let left = match (self.base, &state.use_) {
             (Base::Window(window), Use::Window(used)) => window.with_count(step.count).read(used, now).remaining,
             (Base::Log(log), Use::Log(used)) => log.with_count(step.count).read(used, now).remaining,
             (Base::Bucket { .. }, Use::Level(_)) => {
@@ -180,7 +194,8 @@ impl Warming {
                 u64::try_from(room / self.period()).unwrap_or(step.capacity)
             }
             (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => step.capacity,
-        }
+        };
+        left.saturating_sub(step.floor)
     }
 
     fn take_back(&self, state: &mut WarmingState, now: Micros, taken: Taken) {
@@ -245,7 +260,8 @@ impl Kernel for Warming {
     /// Of a new key: more could not pass at once, and would have to wait for
     /// a climb that never begins.
     fn capacity(&self) -> u64 {
-        self.step_at(0, 0).capacity
+        let Step { capacity, floor, .. } = self.step_at(0, 0);
+        capacity - floor
     }
 
     fn admit(&self, state: &WarmingState, now: Micros, cost: u64) -> Admission {

@@ -64,10 +64,11 @@ impl MemoryStore {
             Verb::Charge | Verb::Peek | Verb::Refund | Verb::Reset | Verb::Renew(_) => None,
         };
         let allowed = unrecorded.is_some() || self.overflow == Overflow::Allow;
+        let left = check.meter().capacity().saturating_sub(check.meter().floor());
         let wait = full.until.saturating_since(now).max(Micros::new(1));
         Verdict {
             allowed,
-            remaining: if allowed { check.meter().capacity().saturating_sub(check.cost()) } else { 0 },
+            remaining: if allowed { left.saturating_sub(check.cost()) } else { 0 },
             retry_after: if allowed { Micros::ZERO } else { wait },
             reset_after: if allowed { Micros::ZERO } else { wait },
             delay: Micros::ZERO,

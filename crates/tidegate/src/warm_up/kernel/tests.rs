@@ -135,7 +135,7 @@ fn a_step_ends_where_the_next_one_begins() {
     let kernel = Warming::new("12/s burst 3".parse().expect("a limit"), warm_up).expect("something to climb");
     let steps: Vec<(u64, u64, u64)> = [0, 1, 2, 9, 10, 11, 18, 19, 20, 21]
         .map(|age| kernel.step_at(START, START + age))
-        .map(|Step { count, capacity, end }| (count, capacity, end.checked_sub(START).filter(|end| *end < 99)))
+        .map(|Step { count, capacity, end, .. }| (count, capacity, end.checked_sub(START).filter(|end| *end < 99)))
         .map(|(count, capacity, end)| (count, capacity, end.unwrap_or(0)))
         .to_vec();
     // A share of less than one is one.
