@@ -42,7 +42,7 @@
     end
     local moves = false
     if verb == CHARGE or verb == PEEK then
-      passes = level + cost <= full
+      passes = level + cost + kept_back <= full
       if verb == CHARGE and cost > 0 then
         moves, level = true, level + cost
       end
@@ -89,7 +89,8 @@
       local same_cell = state and cell == stored - stored % horizon
       if same_cell and drain == 1 then
         -- Mostly it moves by the cost, which is at hand as text.
-        write, value = 'INCRBY', at - stored == cost and verb == CHARGE and string.sub(spec, 43) or at - stored
+        local is_text = at - stored == cost and verb == CHARGE and kept_back == 0
+        write, value = 'INCRBY', is_text and string.sub(spec, 43) or at - stored
       else
         write, value = 'SET', string.format(fraction > 0 and '%d:%d' or '%d', at, fraction)
         lasts = not same_cell and (cell + 2 * horizon) * size

@@ -28,7 +28,8 @@
 --       and to withhold: to carry nothing out, whatever passes; and for how many
 --       milliseconds to remember the id of the request, and what is done under it;
 --       see once.lua.
--- Verbs: C charge, P peek, R refund, X reset, D report what is spent, into debt: up to
+-- Verbs: C charge, P peek; c and p the same for a class of requests that leaves something to
+-- others: how much is the text, in the unit of the cost. R refund, X reset, D report what is spent, into debt: up to
 -- the ceiling, which is its text for a bucket and a window, and the last number that a
 -- log answers is what is not recorded. U undoes a charge, as far as it is still there:
 -- its text is when that counts as made, a colon, and what is kept of it beside the cost.

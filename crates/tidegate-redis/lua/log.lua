@@ -18,7 +18,7 @@ local function integer(text)
 end
 
 local log
-function log(key, verb, cost, count, period, ceiling, undone)
+function log(key, verb, cost, count, period, ceiling, undone, kept_back)
   local length = call('LLEN', key)
   local entries = length > 0 and (length - 1) / 2 or 0
   local only -- the time of the only entry, of all the count, if it stands in for the list
@@ -94,9 +94,9 @@ function log(key, verb, cost, count, period, ceiling, undone)
   end
   local passes, unchanged = true, nil
   if verb == CHARGE or verb == PEEK then
-    passes = used + cost <= count
+    local excess = used + cost + kept_back - count
+    passes = excess <= 0
     if not passes then
-      local excess = used + cost - count
       local freeing = first(expired, function(entry) return (sum(entry) - before) % SUMS >= excess end)
       unchanged = answer(newest, used, at(freeing) + period)
     end
@@ -188,7 +188,7 @@ function log(key, verb, cost, count, period, ceiling, undone)
       push('RPUSH', kept)
     end
     if verb == RENEW then
-      local _, _, charge = log(key, CHARGE, cost, count, period, ceiling)
+      local _, _, charge = log(key, CHARGE, cost, count, period, ceiling, nil, 0)
       return charge()
     end
     return answer(last_at, used - taken, 0)

@@ -15,6 +15,10 @@ for index = 1, slice do
   local kind, verb, cost, n2, n3, n4, n5 = unpack_numbers('<BBddddd', spec)
   write, value, lasts = nil, nil, nil
 --[[long]] moment = nil
+  local kept_back = 0
+  if verb > 96 then -- a small letter
+    verb, kept_back = verb - 32, tonumber(string.sub(spec, 43))
+  end
   local undone, kept
   if verb == UNDO then
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
@@ -41,7 +45,7 @@ for index = 1, slice do
   elseif kind == 119 then -- w
 --[[window]]
 --[[long]] elseif kind == 108 then -- l
---[[long]]   passes, state, value = log(key, verb, cost, n2, n3, n4, undone)
+--[[long]]   passes, state, value = log(key, verb, cost, n2, n3, n4, undone, kept_back)
 --[[long]]   write = value and 'CALL'
 --[[long]] elseif kind == 97 then -- a
 --[[long]]   passes, state = call('EXISTS', key) == 0, nil

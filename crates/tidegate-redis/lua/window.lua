@@ -62,9 +62,9 @@
     local moves = false
     if verb == CHARGE or verb == PEEK then
       if sliding then
-        passes = previous * (period - elapsed) + (current + cost) * period < (count + 1) * period
+        passes = previous * (period - elapsed) + (current + cost) * period < (count - kept_back + 1) * period
       else
-        passes = current + cost <= count
+        passes = current + cost + kept_back <= count
       end
       if verb == CHARGE and cost > 0 then
         moves, current = true, current + cost

@@ -474,11 +474,16 @@ impl Reply {
         limit: Limit,
         verb: Verb,
     ) -> Option<Verdict> {
+        let (cost, floor) = (check.cost(), check.meter().floor());
         match limit.kernel() {
-            LimitKernel::Bucket(bucket) => Some(self.replay(&bucket, read_bucket(&bucket, state)?, verb, check.cost())),
-            LimitKernel::Window(window) => Some(self.replay(&window, read_window(&window, state)?, verb, check.cost())),
+            LimitKernel::Bucket(bucket) => {
+                Some(self.replay(&bucket.with_floor(floor), read_bucket(&bucket, state)?, verb, cost))
+            }
+            LimitKernel::Window(window) => {
+                Some(self.replay(&window.with_floor(floor), read_window(&window, state)?, verb, cost))
+            }
             LimitKernel::Log(log) => {
-                let verdict = self.read_log(&log, state, passes)?;
+                let verdict = self.read_log(&log, floor, state, passes)?;
                 let [newest, _, unrecorded] = numbers(state?)?;
                 let is_carried_out = self.outcome == Outcome::CarriedOut && kernel::may_write(verb, check.cost());
                 let makes_debt = match verb {
@@ -499,10 +504,15 @@ impl Reply {
 
     fn undone(&self, answer: &Answer, check: &Check<'_>, limit: Limit, at: Micros) -> Option<Verdict> {
         let (charged, state) = (Charged { at, cost: check.cost() }, answer.state.as_deref());
+        let floor = check.meter().floor();
         Some(match limit.kernel() {
-            LimitKernel::Bucket(bucket) => self.taken_back(&bucket, read_bucket(&bucket, state)?, charged),
-            LimitKernel::Window(window) => self.taken_back(&window, read_window(&window, state)?, charged),
-            LimitKernel::Log(log) => self.read_log(&log, state, answer.passes)?,
+            LimitKernel::Bucket(bucket) => {
+                self.taken_back(&bucket.with_floor(floor), read_bucket(&bucket, state)?, charged)
+            }
+            LimitKernel::Window(window) => {
+                self.taken_back(&window.with_floor(floor), read_window(&window, state)?, charged)
+            }
+            LimitKernel::Log(log) => self.read_log(&log, floor, state, answer.passes)?,
         })
     }
 
@@ -525,12 +535,12 @@ impl Reply {
 
     /// A log is too long to be sent: the script says when its newest entry
     /// was, what is used, and when enough of it will have expired.
-    fn read_log(&self, log: &kernel::Log, state: Option<&[u8]>, passes: bool) -> Option<Verdict> {
+    fn read_log(&self, log: &kernel::Log, floor: u64, state: Option<&[u8]>, passes: bool) -> Option<Verdict> {
         let [newest, used, frees] = numbers(state?)?;
         let reset_at = if newest == 0 && used == 0 { 0 } else { newest.checked_add(log.period())? };
         Some(Verdict {
             allowed: passes,
-            remaining: log.capacity().saturating_sub(used),
+            remaining: log.capacity().saturating_sub(used).saturating_sub(floor),
             retry_after: if passes { Micros::ZERO } else { Micros::new(frees).saturating_since(self.now) },
             reset_after: Micros::new(reset_at).saturating_since(self.now),
             ..Verdict::default()

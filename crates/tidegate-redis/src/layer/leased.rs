@@ -25,8 +25,8 @@ use crate::runtime::run;
 /// A store of which this process borrows units, to answer by itself while they
 /// last; see [`Lease`] for what that costs in exactness.
 ///
-/// A request with an id, one that meets no rule with a lease, and one for a key
-/// that is not asked for often, is decided by the store.
+/// A request with an id, one that meets no rule with a lease, one of a class that leaves
+/// something to others, and one for a key that is not asked for often, is decided by the store.
 pub struct Leased<S> {
     lender: Arc<Lender<S>>,
 }
@@ -130,6 +130,12 @@ async fn give_back_in_time<S: Store>(lender: Weak<Lender<S>>, shortest: Duration
     }
 }
 
+/// Whether units on lease are for a request: only the store knows whether more is left of a
+/// limit than its class leaves to others.
+fn can_borrow(check: &Check<'_>) -> bool {
+    check.meter().floor() == 0
+}
+
 /// Units that were taken for a request that is not decided yet: put back
 /// unless they are kept, also if the caller is gone before the decision.
 struct Taken<'l> {
@@ -183,14 +189,15 @@ impl<S: Store> Lender<S> {
         now: Micros,
     ) -> bool {
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
-            let verdict = borrower.as_ref().and_then(|Borrower { name, .. }| match check.verb() {
-                Verb::Charge if check.cost() > 0 => match self.ledger.take(name, check.cost(), now) {
-                    Taking::Taken(verdict) => Some(verdict),
-                    Taking::Short(_) | Taking::None => None,
-                },
-                Verb::Peek => self.ledger.peek(name, check.cost(), now),
-                Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
-            });
+            let verdict =
+                borrower.as_ref().filter(|_| can_borrow(check)).and_then(|Borrower { name, .. }| match check.verb() {
+                    Verb::Charge if check.cost() > 0 => match self.ledger.take(name, check.cost(), now) {
+                        Taking::Taken(verdict) => Some(verdict),
+                        Taking::Short(_) | Taking::None => None,
+                    },
+                    Verb::Peek => self.ledger.peek(name, check.cost(), now),
+                    Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
+                });
             let Some(verdict) = verdict else {
                 for (check, borrower) in checks[..index].iter().zip(borrowers.iter().flatten()) {
                     if check.verb() == Verb::Charge {
@@ -218,7 +225,8 @@ impl<S: Store> Lender<S> {
         let mut now = self.now();
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
             let takes = |borrower: &&Borrower| {
-                !refused && check.verb() == Verb::Charge && check.cost() > 0 && self.borrows(borrower)
+                let is_charge = check.verb() == Verb::Charge && check.cost() > 0;
+                !refused && is_charge && can_borrow(check) && self.borrows(borrower)
             };
             let Some(borrower) = borrower.as_ref().filter(takes) else {
                 if let Some(borrower) = borrower.as_ref().filter(|_| check.verb() == Verb::Reset) {
@@ -264,7 +272,8 @@ impl<S: Store> Lender<S> {
     /// What to ask the store, and how much there is beside what it says: for a
     /// peek, units that are held here are left.
     fn beside_held<'a>(&self, check: Check<'a>, borrower: Option<&Borrower>) -> (Check<'a>, u64) {
-        let Some(borrower) = borrower.filter(|_| check.verb() == Verb::Peek) else { return (check, 0) };
+        let is_peek = check.verb() == Verb::Peek && can_borrow(&check);
+        let Some(borrower) = borrower.filter(|_| is_peek) else { return (check, 0) };
         let held = self.ledger.held(&borrower.name, self.now());
         let rest = Check::new(check.meter(), check.key(), Verb::Peek, check.cost().saturating_sub(held));
         rest.map_or((check, 0), |rest| (rest.with_former(check.former()), held))

@@ -135,6 +135,8 @@ impl Refusals {
             name.extend(check.cost().to_le_bytes());
             // Windows of several counts may have one state.
             name.extend(check.meter().capacity().to_le_bytes());
+            // And so have classes of requests with several floors.
+            name.extend(check.meter().floor().to_le_bytes());
         }
         Some(Question { name: name.into(), asked: now, given_back: self.given_back.count(checks) })
     }

@@ -74,7 +74,7 @@ impl<'a> Member<'a> {
     /// a state was charged since, so no charge passes before all of it would
     /// have come back.
     fn used_up(&self, since: Micros, now: Micros, verb: Verb) -> Option<Encoded> {
-        let (meter, cost) = (self.check.meter(), self.check.cost());
+        let (meter, cost) = (self.check.meter().clone().with_floor(0), self.check.cost());
         let until = match meter.warm_up() {
             Some(_) => since.saturating_add(meter.horizon()),
             None => meter.decide_encoded(&[], since, Verb::Charge, meter.largest_cost())?.after?.forget_at,

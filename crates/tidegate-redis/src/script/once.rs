@@ -31,7 +31,8 @@ impl Once {
         let check = checks.first()?;
         let id = check.id()?;
         // The same in every process, and no caller's choice.
-        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ check.subject();
+        let of = |check: &Check<'_>| check.subject() ^ check.meter().floor().rotate_left(32);
+        let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ of(check);
         let limits = checks.iter().fold(0, mix);
         let known_for = remembered_for(id, checks, known_for);
         let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS);

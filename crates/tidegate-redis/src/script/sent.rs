@@ -18,6 +18,8 @@ pub(super) struct Sent {
 pub(super) enum Note {
     None,
     Cost,
+    /// What is left to others.
+    Floor(u64),
     Ceiling,
     /// When a charge was made, and what is kept of it.
     Charge(Charged, u64),
@@ -31,10 +33,13 @@ impl Sent {
     /// No more is sent than could matter: numbers that a script counts exactly.
     pub(super) fn new(check: &Check<'_>, verb: Verb, ceiling: u64) -> Sent {
         let cost = check.cost();
+        let floor = if cost > 0 { check.meter().floor() } else { 0 };
         let (letter, cost, text) = match verb {
+            Verb::Charge if floor > 0 => (b'c', cost, Note::Floor(floor)),
             Verb::Charge => (b'C', cost, Note::Cost),
             // Beside corrections, it only says how things stand.
             Verb::Peek if check.is_correction() => (b'U', 0, Note::None),
+            Verb::Peek if floor > 0 => (b'p', cost, Note::Floor(floor)),
             Verb::Peek => (b'P', cost, Note::Cost),
             Verb::Refund => (b'R', cost, Note::Cost),
             Verb::Reset => (b'X', cost, Note::Cost),
@@ -62,6 +67,7 @@ impl Sent {
         match self.text {
             Note::None => String::new(),
             Note::Cost => self.cost.saturating_mul(unit).to_string(),
+            Note::Floor(floor) => floor.saturating_mul(unit).to_string(),
             Note::Ceiling => ceiling.to_string(),
             Note::Charge(charged, kept) => format!("{}:{}", charged.at.get(), kept.saturating_mul(unit)),
             Note::Time(at) => at.get().to_string(),
