@@ -2,10 +2,12 @@
 //!
 //! The comments on these fields are the help that an editor shows.
 
+mod priority;
 mod words;
 
 use std::fmt;
 
+pub use priority::PriorityFile;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeMap;
@@ -80,6 +82,11 @@ pub struct RuleFile {
     /// units per period to all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Words<WarmUp>>,
+    /// Classes of requests by an attribute, and how much of the limit each leaves to others,
+    /// such as { attribute = "priority", low = "50%", critical = "0%" }. Other values, and
+    /// requests without the attribute, are of the class that leaves most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<PriorityFile>,
     /// Who answers when the store cannot: "open", "closed", or
     /// { local = 4 } for a quarter of the limit in each of four processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

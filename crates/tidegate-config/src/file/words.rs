@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tidegate::{Limit, Network, Setting, WarmUp};
+use tidegate::{Floor, Limit, Network, Setting, WarmUp};
 
 use crate::suggest;
 
@@ -74,6 +74,20 @@ impl InWords for WarmUp {
     const EXAMPLES: &'static [&'static str] = &["10 over 5min"];
 
     fn from_words(text: &str) -> Result<WarmUp, String> {
+        text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
+    }
+
+    fn to_words(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl InWords for Floor {
+    const WHAT: &'static str =
+        "how much is left to others: a share below 100%, such as \"20%\", or units, such as \"200\"";
+    const EXAMPLES: &'static [&'static str] = &["20%", "200"];
+
+    fn from_words(text: &str) -> Result<Floor, String> {
         text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
     }
 

@@ -194,6 +194,7 @@ impl<'p> Builder<'p, '_> {
         path: &[&str],
     ) {
         self.check_cost(rule, limit, (node, source), path);
+        self.check_floors((name, rule), limit, (node, source), path);
         let (Some(limit), Some(bound)) = (limit, self.max_log_entries) else { return };
         if let (Err(error), Some(node)) = (limit.check_log_entries(name, bound), node.at(path)) {
             self.mistakes.add(Mistake::at(source, &node.span, Problem::Policy(error)));
@@ -202,8 +203,7 @@ impl<'p> Builder<'p, '_> {
 
     fn check_cost(&mut self, rule: &RuleFile, limit: Option<Limit>, (node, source): (&Node, &Source), path: &[&str]) {
         let (Some(cost), Some(limit), Estimate::Error) = (least_cost(rule), limit, rule.estimate) else { return };
-        let meter = Meter::new(Name::literal("limit"), limit);
-        let largest = rule.warm_up.map_or(meter.clone(), |warm_up| meter.warming_up(warm_up.0)).largest_cost();
+        let largest = meter_of(rule, Name::literal("limit"), limit).largest_cost();
         if cost <= largest || self.mistakes.is_full() {
             return;
         }
@@ -215,6 +215,50 @@ impl<'p> Builder<'p, '_> {
             };
             self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
         }
+    }
+
+    /// Every class can take something of the limit, and the least request fits above its floor.
+    fn check_floors(
+        &mut self,
+        (name, rule): (&str, &RuleFile),
+        limit: Option<Limit>,
+        (node, source): (&Node, &Source),
+        path: &[&str],
+    ) {
+        let (Some(limit), Some(priority), Some(node)) = (limit, &rule.priority, node.at(path)) else { return };
+        let whole = meter_of(rule, Name::literal("limit"), limit);
+        let cost = least_cost(rule).filter(|cost| rule.estimate == Estimate::Error && *cost <= whole.largest_cost());
+        for (class, floor) in &priority.classes {
+            let largest = whole.clone().with_floor(floor.0.of(whole.capacity())).largest_cost();
+            let problem = if largest == 0 {
+                let (class, floor) = (class.clone(), floor.0.to_string());
+                Problem::Policy(ConfigError::FloorTooHigh {
+                    rule: Name::from(name),
+                    limit: limit.to_string(),
+                    class,
+                    floor,
+                })
+            } else if cost.is_some_and(|cost| cost > largest) {
+                let cost = cost.unwrap_or_default();
+                let message =
+                    format!("a cost of {cost} can never pass for class {class:?}, which may take {largest} at once");
+                Problem::Invalid { message }
+            } else {
+                continue;
+            };
+            if !self.mistakes.is_full() {
+                self.mistakes.add(Mistake::at(source, &node.span, problem));
+            }
+        }
+    }
+}
+
+/// A limit as a rule has it.
+fn meter_of(rule: &RuleFile, name: Name, limit: Limit) -> Meter {
+    let meter = Meter::new(name, limit);
+    match rule.warm_up {
+        Some(warm_up) => meter.warming_up(warm_up.0),
+        None => meter,
     }
 }
 
@@ -300,6 +344,9 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
     }
     if let Some(warm_up) = file.warm_up {
         rule = rule.warm_up(warm_up.0);
+    }
+    if let Some(priority) = &file.priority {
+        rule = rule.priority(priority.into());
     }
     match file.on_failure {
         None => rule,

@@ -141,6 +141,7 @@ fn mentions(part: &Part) -> Vec<Mention<'_>> {
             }
         }
         all.extend(rule.r#match.into_iter().map(|(name, _)| elsewhere(name)));
+        all.extend(rule.priority.iter().map(|priority| elsewhere(&priority.attribute)));
         all.extend(rule.overrides.into_iter().chain(&rule.tiers).map(|(name, _)| elsewhere(name)));
     }
     all.extend(part.overrides().flat_map(|(overrides, _)| overrides).map(|(name, _)| elsewhere(name)));
