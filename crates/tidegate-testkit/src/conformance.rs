@@ -7,6 +7,7 @@
 
 mod bounds;
 mod debt;
+mod floors;
 mod ids;
 mod keys;
 mod reservations;
@@ -24,6 +25,7 @@ use tidegate::{Key, Limit, ManualClock, Micros, Name};
 
 pub use self::bounds::*;
 pub use self::debt::*;
+pub use self::floors::*;
 pub use self::ids::*;
 pub use self::keys::*;
 pub use self::reservations::*;
@@ -91,6 +93,11 @@ macro_rules! conformance {
                 debt_is_bounded_and_what_is_beyond_it_is_told
                 a_report_that_fits_is_a_charge
                 only_a_report_makes_debt
+                no_class_takes_below_its_floor
+                a_class_without_a_floor_is_as_if_there_were_none
+                a_class_is_refused_until_the_promised_instant
+                what_costs_nothing_and_what_is_given_back_or_reported_is_not_held_back
+                a_class_that_is_refused_refuses_its_slice
                 a_request_with_an_id_is_charged_once
                 an_id_of_a_refused_request_may_be_tried_again
                 an_id_for_another_request_is_an_error

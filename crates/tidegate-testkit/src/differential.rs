@@ -166,6 +166,8 @@ struct Question {
     subject: usize,
     verb: Verb,
     cost: u64,
+    /// What its class leaves to others.
+    floor: u64,
 }
 
 /// What was once asked about a subject: enough to ask it again alone.
@@ -240,7 +242,7 @@ impl<'a, S: Store> Scenario<'a, S> {
         let random = &mut self.random;
         let first = |(index, subject): (usize, &Subject)| {
             let cost = random.magnitude(1..=subject.limit.capacity());
-            Question { subject: index, verb: traffic::verb(random, subject), cost }
+            Question { subject: index, verb: traffic::verb(random, subject), cost, floor: 0 }
         };
         let questions: Vec<Question> = self.subjects.iter().enumerate().map(first).collect();
         let together = self.random.within(1..=4) as usize;
@@ -248,8 +250,8 @@ impl<'a, S: Store> Scenario<'a, S> {
             self.compare(questions, tally)?;
         }
         for subject in 0..self.subjects.len() {
-            self.compare(&[Question { subject, verb: Verb::Reset, cost: 0 }], tally)?;
-            self.compare(&[Question { subject, verb: Verb::Charge, cost: 1 }], tally)?;
+            self.compare(&[Question { subject, verb: Verb::Reset, cost: 0, floor: 0 }], tally)?;
+            self.compare(&[Question { subject, verb: Verb::Charge, cost: 1, floor: 0 }], tally)?;
         }
         Ok(())
     }
@@ -267,7 +269,10 @@ impl<'a, S: Store> Scenario<'a, S> {
         }
         let question = |subject: usize| {
             let verb = traffic::verb(random, &self.subjects[subject]);
-            Question { subject, verb, cost: self.subjects[subject].cost(random, verb, mood) }
+            let (cost, floor) = (self.subjects[subject].cost(random, verb, mood), self.subjects[subject].floor(random));
+            let above = self.subjects[subject].limit.capacity() - floor;
+            let cost = if matches!(verb, Verb::Charge | Verb::Peek) { cost.min(above) } else { cost };
+            Question { subject, verb, cost, floor }
         };
         asked.into_iter().map(question).collect()
     }
@@ -291,11 +296,14 @@ impl<'a, S: Store> Scenario<'a, S> {
     fn ask(&mut self, questions: &[Question], now: Micros, tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
         let Setting { meters, keys } = self.setting;
         let subjects = &self.subjects;
-        let check = |question: &Question| {
-            let Subject { meter, key, .. } = subjects[question.subject];
-            Check::new(&meters[meter], &keys[key], question.verb, question.cost).expect("no cost is above the capacity")
-        };
-        let checks: Vec<Check<'_>> = questions.iter().map(check).collect();
+        let meter = |question: &Question| meters[subjects[question.subject].meter].clone().with_floor(question.floor);
+        let of_classes: Vec<Meter> = questions.iter().map(meter).collect();
+        let pairs = questions.iter().zip(&of_classes);
+        let checks = pairs.map(|(Question { subject, verb, cost, .. }, meter)| {
+            let key = &keys[subjects[*subject].key];
+            Check::new(meter, key, *verb, *cost).expect("no cost is above the capacity")
+        });
+        let checks: Vec<Check<'_>> = checks.collect();
         let asks: Vec<Ask<'_>> = checks.iter().filter_map(Ask::of).collect();
         tally.healed += asks.iter().filter(|ask| self.oracle.heals(ask, now)).count() as u64;
         tally.decisions += questions.len() as u64;
@@ -351,7 +359,7 @@ impl<'a, S: Store> Scenario<'a, S> {
     fn is_from_the_future(&self, question: Question) -> bool {
         let Subject { meter, key, limit, .. } = self.subjects[question.subject];
         let (rule, key) = (self.setting.meters[meter].name(), &self.setting.keys[key]);
-        let Question { verb, cost, .. } = question;
-        self.oracle.heals(&Ask { rule, limit, key, verb, cost }, self.now)
+        let Question { verb, cost, floor, .. } = question;
+        self.oracle.heals(&Ask { rule, limit, key, verb, cost, floor }, self.now)
     }
 }

@@ -40,7 +40,7 @@ const LEAST_GRACE: i128 = 1_000_000;
 ///
 /// let mut oracle = Oracle::new();
 /// let (rule, key) = (Name::literal("api"), Key::from("alice"));
-/// let ask = Ask { rule: &rule, limit: Limit::per_second(1), key: &key, verb: Verb::Charge, cost: 1 };
+/// let ask = Ask { rule: &rule, limit: Limit::per_second(1), key: &key, verb: Verb::Charge, cost: 1, floor: 0 };
 /// assert!(oracle.decide(&[ask], Micros::new(0))[0].allowed);
 /// assert_eq!(oracle.decide(&[ask], Micros::new(1))[0].retry_after, Micros::new(999_999));
 /// ```
@@ -62,6 +62,8 @@ pub struct Ask<'a> {
     pub verb: Verb,
     /// Of how much: at most the limit's capacity, unless it is a report.
     pub cost: u64,
+    /// How much its class leaves to others.
+    pub floor: u64,
 }
 
 impl<'a> Ask<'a> {
@@ -69,7 +71,13 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn of(check: &Check<'a>) -> Option<Ask<'a>> {
         let (meter, key) = (check.meter(), check.key());
-        Some(Ask { rule: meter.name(), limit: meter.limit()?, key, verb: check.verb(), cost: check.cost() })
+        let (verb, cost, floor) = (check.verb(), check.cost(), meter.floor());
+        Some(Ask { rule: meter.name(), limit: meter.limit()?, key, verb, cost, floor })
+    }
+
+    /// What must be left for it to pass: its cost above the floor, or nothing if it takes nothing.
+    fn needs(&self) -> i128 {
+        if self.cost == 0 { 0 } else { i128::from(self.cost) + i128::from(self.floor) }
     }
 
     /// Whether it can change a state at all.
@@ -114,9 +122,13 @@ impl Oracle {
     /// What the limit would answer, before anything is carried out.
     fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Turn<'a> {
         let rule = self.rules.entry((ask.rule.clone(), ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
-        let (at, cost) = (rule.terms.at(now), i128::from(ask.cost));
-        let makes_debt = matches!(ask.verb, Verb::Report | Verb::Settle(_));
-        assert!(makes_debt || cost <= rule.terms.capacity, "a check's cost is at most the capacity");
+        let at = rule.terms.at(now);
+        let cost = match ask.verb {
+            Verb::Charge | Verb::Peek => ask.needs(),
+            Verb::Report | Verb::Settle(_) => 0,
+            Verb::Refund | Verb::Reset | Verb::Renew(_) => i128::from(ask.cost),
+        };
+        assert!(cost <= rule.terms.capacity, "a check's cost is at most the capacity above its floor");
         let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
         let known = known.unwrap_or_else(|| rule.terms.fresh());
         let (account, is_changed) = match known.heal(at) {
@@ -179,7 +191,7 @@ impl Oracle {
         let at = rule.terms.at(now);
         let verdict = Verdict {
             allowed,
-            remaining: whole(account.remaining(at)),
+            remaining: whole((account.remaining(at) - i128::from(ask.floor)).max(0)),
             retry_after: micros(retry_after),
             reset_after: micros(account.reset_after(at)),
             delay: micros(delay),
@@ -224,7 +236,7 @@ struct Turn<'a> {
 impl Turn<'_> {
     /// The waiting time of a refusal, proven to be the least one.
     fn tried_retry_after(&self, at: Moment<'_>) -> i128 {
-        let cost = i128::from(self.ask.cost);
+        let cost = self.ask.needs();
         let wait = self.account.retry_after(at, cost);
         let passes_after = |wait: i128| self.account.admits(Moment { now: at.now + wait, ..at }, cost);
         assert!(wait > 0 && passes_after(wait), "{:?} does not pass after {wait}", self.account);

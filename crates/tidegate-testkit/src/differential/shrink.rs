@@ -7,7 +7,7 @@ use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Check, Meter, Store};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};
 
-use super::{Event, Reproduction};
+use super::{Event, Question, Reproduction};
 use crate::block_on::block_on;
 use crate::oracle::{Ask, Oracle};
 use crate::trace::{Action, Answer, Step, Trace};
@@ -54,7 +54,8 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
         let (store, clock) = (self.make)();
         self.right_answers(events).position(|(event, right)| {
             let mut verdict = [Verdict::default()];
-            let check = Check::new(&self.meter, self.key, event.question.verb, event.question.cost);
+            let meter = self.meter.clone().with_floor(event.question.floor);
+            let check = Check::new(&meter, self.key, event.question.verb, event.question.cost);
             let check = check.expect("it has been asked before");
             clock.set(event.now);
             block_on(store.decide(&[check], &mut verdict)).is_err() || verdict[0] != right
@@ -66,8 +67,8 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
         let mut oracle = Oracle::new();
         let (rule, limit, key) = (self.meter.name(), self.limit, self.key);
         events.iter().map(move |event| {
-            let (verb, cost) = (event.question.verb, event.question.cost);
-            (event, oracle.decide(&[Ask { rule, limit, key, verb, cost }], event.now)[0])
+            let Question { verb, cost, floor, .. } = event.question;
+            (event, oracle.decide(&[Ask { rule, limit, key, verb, cost, floor }], event.now)[0])
         })
     }
 

@@ -40,6 +40,19 @@ impl Subject {
         (self.last, self.last_cost, self.heard_at) = (verdict, cost, now.get());
     }
 
+    /// What a class leaves to others: mostly nothing, or some share of the limit.
+    pub(super) fn floor(&self, random: &mut Random) -> u64 {
+        let capacity = self.limit.capacity();
+        match random.within(0..=9) {
+            0..6 => 0,
+            6 => capacity.div_ceil(5),
+            7 => capacity.div_ceil(2),
+            8 => random.magnitude(1..=capacity),
+            _ => random.within(0..=capacity),
+        }
+        .min(capacity - 1)
+    }
+
     /// When the last refusal, if it was one, said to come again.
     fn promised_at(&self) -> u64 {
         self.heard_at + self.last.retry_after.get()
