@@ -19,6 +19,7 @@ SUBJECTS = [
     "sliding_counter",
     "log",
     "debt",
+    "floors",
     "settle",
     "settle_windows",
     "forgetting",
