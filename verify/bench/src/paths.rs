@@ -7,7 +7,7 @@ use crate::report::{Goal, Table};
 use crate::session::Session;
 
 /// What a path may take at most, in multiples of another.
-const GOALS: [(&str, &str, f64); 21] = [
+const GOALS: [(&str, &str, f64); 23] = [
     ("changed-settled", "allow-short", 1.1),
     ("changed-migrating", "allow-hot", 4.0),
     ("limits-2", "allow-hot", 2.5),
@@ -18,6 +18,8 @@ const GOALS: [(&str, &str, f64); 21] = [
     ("bucket-and-sliding", "limits-2", 2.0),
     ("bucket-log-and-fixed", "limits-3", 2.0),
     ("rule-by-user", "allow-hot", 2.0),
+    ("floor-hot", "allow-hot", 1.05),
+    ("rule-by-class", "rule-by-tier", 1.05),
     ("rules-3-of-1000", "three-direct", 2.5),
     ("globs-10000", "globs-10", 3.0),
     ("calendar-month", "fixed-window", 1.2),

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::{CheckError, Condition, Decision, Limit, Limiter, MemoryStore, Policy, Request, Rule};
+use tidegate::store::Meter;
+use tidegate::{CheckError, Condition, Decision, Floor, Limit, Limiter, MemoryStore, Policy, Priority, Request, Rule};
 use tidegate_redis::Lease;
 use tidegate_redis::layer::{Leased, Leases};
 use tokio::runtime::{Builder, Runtime};
@@ -38,7 +39,7 @@ fn hot(words: &str) -> Box<dyn FnMut(usize)> {
 }
 
 /// All paths by their names.
-pub const PATHS: [(&str, Path); 38] = [
+pub const PATHS: [(&str, Path); 41] = [
     ("allow-short", || {
         let limiter = filled(SHORT, "alice");
         Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
@@ -164,6 +165,21 @@ pub const PATHS: [(&str, Path); 38] = [
         assert!(limiter.allow(request()));
         Box::new(move |_| assert!(limiter.allow(request())))
     }),
+    ("floor-hot", || {
+        let limiter = Limiter::new(Meter::new("floor", LIMIT).with_floor(LIMIT.capacity() / 5));
+        assert!(limiter.allow("alice"));
+        Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
+    }),
+    ("rule-by-tier", || {
+        by_attribute(|rule| {
+            rule.tier("class", "high", SHORT).tier("class", "normal", LIMIT).tier("class", "low", SHORT)
+        })
+    }),
+    ("rule-by-class", || {
+        let priority = Priority::by("class").class("high", Floor::NONE).class("normal", Floor::Percent(20));
+        let priority = priority.class("low", Floor::Percent(50));
+        by_attribute(|rule| rule.priority(priority))
+    }),
     ("rules-3-of-1000", || {
         let mut policy = Policy::new().rule(Rule::new("all", LIMIT).key(["user"]));
         for number in 1..1_000 {
@@ -216,6 +232,14 @@ fn filled<'a>(limit: Limit, key: impl Into<Request<'a>>) -> Limiter {
     let limiter = Limiter::new(limit);
     assert!(limiter.allow(key));
     limiter
+}
+
+/// A rule that an attribute of the request matters to.
+fn by_attribute(with: impl FnOnce(Rule) -> Rule) -> Box<dyn FnMut(usize)> {
+    let limiter = Limiter::new(with(Rule::new("users", LIMIT).key(["user"])));
+    let request = || Request::user(black_box("alice")).with("class", "normal");
+    assert!(limiter.allow(request()));
+    Box::new(move |_| assert!(limiter.allow(request())))
 }
 
 fn is_allowed(decision: &Result<Decision, CheckError>) -> bool {

@@ -343,8 +343,10 @@ impl Compiled {
         values: &Values<'r>,
     ) -> Applied<'p, 'r> {
         let rule = &self.rules[number];
-        let class = rule.classes.as_ref().and_then(|classes| classes.of(meter, values));
-        let limited = &self.meters[class.map_or(meter, |(_, of_class)| of_class)];
+        let limited = match &rule.classes {
+            None => &self.meters[meter],
+            Some(classes) => &self.meters[classes.meter_of(meter, values)],
+        };
         let (cost, is_told) = match &rule.cost {
             _ if request.extent == Extent::Nothing => (0, true),
             // One permit for each request, which it has already if this is in addition.

@@ -172,6 +172,13 @@ impl Classes {
         }
     }
 
+    /// The number of the meter by which a request is limited. Out of the way of rules without
+    /// classes.
+    #[inline(never)]
+    pub(super) fn meter_of(&self, limit: usize, values: &Values<'_>) -> usize {
+        self.of(limit, values).map_or(limit, |(_, meter)| meter)
+    }
+
     /// The class of a request under a limit, and the number of its meter.
     pub(super) fn of(&self, limit: usize, values: &Values<'_>) -> Option<(usize, usize)> {
         let (first, lowest) = *self.limits.get(&limit)?;
