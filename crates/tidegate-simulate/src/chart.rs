@@ -44,7 +44,7 @@ impl fmt::Display for Chart<'_> {
         writeln!(f, "One block is {block_is}: █ admitted, ░ refused{leaving}. A column is {column}.")?;
         let axis = axis(offered.bins().len(), offered.width());
         for outcome in &report.outcomes {
-            let admitted = outcome.flow.series.bars();
+            let (admitted, came) = (outcome.flow.series.bars(), report.offered_of(outcome).series.bars());
             let [passed, offers] = [outcome.flow.passed, outcome.offered].map(|count| number(count.requests));
             writeln!(f, "\n{}: {passed} of {offers} admitted, up to {}", label(outcome), peak(outcome))?;
             for row in (1..=HEIGHT).rev() {
@@ -53,7 +53,7 @@ impl fmt::Display for Chart<'_> {
                     row if row <= blocks(offered.admitted, block) => '░',
                     _ => ' ',
                 };
-                line(f, admitted.bins().iter().zip(offered.bins()).map(mark))?;
+                line(f, admitted.bins().iter().zip(came.bins()).map(mark))?;
             }
             writeln!(f, "{axis}")?;
             if outcome.delays() {

@@ -55,7 +55,7 @@ pub use measure::{Count, Flow, WorstWindow};
 pub use picture::Picture;
 #[cfg(feature = "png")]
 pub use picture::PngError;
-pub use report::{Outcome, Report, name};
+pub use report::{Class, Outcome, Report, name};
 pub use scenario::{Scenario, ScenarioError, every_algorithm, with_algorithm};
 pub use series::{Bin, Series};
 pub use simulation::{Answer, Simulation};

@@ -249,7 +249,7 @@ impl Picture {
     /// What was admitted, and on top of it what was refused; below the line,
     /// what leaves later than it came.
     fn bars(&mut self, report: &Report, outcome: &Outcome, scale: &Scale, floor: u32) {
-        let (offered, admitted) = (report.offered.series.bars(), outcome.flow.series.bars());
+        let (offered, admitted) = (report.offered_of(outcome).series.bars(), outcome.flow.series.bars());
         let width = offered.width().get();
         let most_leaving = admitted.bins().iter().map(|bin| bin.leaving).max().unwrap_or(0).max(1);
         self.text(Ink::Text, (LEFT - 8, floor - BARS + 9), Anchor::End, short(scale.tallest));

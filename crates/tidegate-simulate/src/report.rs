@@ -1,6 +1,6 @@
 //! What a simulation has shown.
 
-use tidegate::{AlgorithmKind, Limit, Micros};
+use tidegate::{AlgorithmKind, Floor, Limit, Micros};
 
 use crate::measure::{Count, Flow};
 use crate::series::Bin;
@@ -17,15 +17,27 @@ pub struct Report {
     pub length: Micros,
     /// What came, measured by the first limit's rate and period.
     pub offered: Flow,
-    /// What became of it under each limit, in their order.
+    /// What became of it under each limit, in their order; where the traffic has several
+    /// [classes](Traffic::classes), of each of them.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What became of the traffic under one limit.
+/// What came of one class of the traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// What it leaves to others.
+    pub floor: Floor,
+    /// What came, measured by the first limit's rate and period.
+    pub offered: Flow,
+}
+
+/// What became of the traffic, or of one class of it, under one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The limit.
     pub limit: Limit,
+    /// The class, if there are several.
+    pub class: Option<Class>,
     /// What it admitted.
     pub flow: Flow,
     /// What came.
@@ -33,6 +45,11 @@ pub struct Outcome {
 }
 
 impl Report {
+    /// What came of which an outcome tells: the whole traffic, or a class of it.
+    pub(crate) fn offered_of<'r>(&'r self, outcome: &'r Outcome) -> &'r Flow {
+        outcome.class.as_ref().map_or(&self.offered, |class| &class.offered)
+    }
+
     /// Whether requests leave at other times than they come, under any limit.
     #[must_use]
     pub fn delays(&self) -> bool {

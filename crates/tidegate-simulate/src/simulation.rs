@@ -13,11 +13,11 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::{Limit, Micros};
+use tidegate::{Floor, Limit, Micros};
 
 use self::lane::Lane;
 use crate::measure::Measure;
-use crate::report::{Outcome, Report};
+use crate::report::{Class, Outcome, Report};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::series::Grid;
 use crate::traffic::{Arrival, Arrivals};
@@ -51,7 +51,11 @@ pub struct Simulation {
     in_flight: BinaryHeap<Reverse<InFlight>>,
     verdicts: Vec<Verdict>,
     offered: Measure,
-    measures: Vec<Measure>,
+    classes: Vec<Floor>,
+    /// What came of each class, if there are several.
+    offered_by: Vec<Measure>,
+    /// Of each limit, for each class.
+    measures: Vec<Vec<Measure>>,
     now: Micros,
 }
 
@@ -81,9 +85,11 @@ impl Scenario {
         if self.length == Micros::ZERO || self.length.to_duration() > Scenario::LONGEST {
             return Err(ScenarioError::Length);
         }
-        let cost = self.traffic.largest_cost();
-        if let Some(limit) = self.limits.iter().find(|limit| limit.capacity() < charged(limit, cost)) {
-            return Err(ScenarioError::Unsatisfiable { cost, limit: *limit });
+        for (cost, floor) in self.traffic.costs() {
+            let above = |limit: &&Limit| limit.capacity().saturating_sub(floor.of(limit.capacity()));
+            if let Some(limit) = self.limits.iter().find(|limit| above(limit) < charged(limit, cost)) {
+                return Err(ScenarioError::Unsatisfiable { cost, limit: *limit });
+            }
         }
         let requests = self.traffic.in_flight();
         if requests > Scenario::MOST_IN_FLIGHT {
@@ -119,6 +125,8 @@ impl Simulation {
         let grid = Grid::new(scenario.length, scenario.limits[0].period());
         let measure = |limit: &Limit| Measure::new(*limit, clients, grid);
         let mut arrivals = scenario.traffic.arrivals(scenario.seed);
+        let classes = scenario.traffic.classes();
+        let by_class = |limit: &Limit| classes.iter().map(|_| measure(limit)).collect::<Vec<_>>();
         Simulation {
             upcoming: arrivals.next(),
             arrivals,
@@ -126,7 +134,9 @@ impl Simulation {
             in_flight: BinaryHeap::new(),
             verdicts: vec![Verdict::default(); scenario.limits.len()],
             offered: measure(&scenario.limits[0]),
-            measures: scenario.limits.iter().map(measure).collect(),
+            offered_by: if classes.len() > 1 { by_class(&scenario.limits[0]) } else { Vec::new() },
+            measures: scenario.limits.iter().map(by_class).collect(),
+            classes,
             now: Micros::ZERO,
             scenario,
         }
@@ -151,13 +161,18 @@ impl Simulation {
         self.upcoming = self.arrivals.next();
         self.now = arrival.at;
         self.offered.admit(arrival, Micros::ZERO);
+        let class = arrival.class as usize;
+        if let Some(offered) = self.offered_by.get_mut(class) {
+            offered.admit(arrival, Micros::ZERO);
+        }
         let mut admitted = 0;
         let lanes = self.lanes.iter_mut().zip(&mut self.verdicts).zip(&mut self.measures);
         for (number, ((lane, verdict), measure)) in lanes.enumerate() {
-            let cost = charged(&self.scenario.limits[number], arrival.cost);
-            *verdict = lane.decide(arrival.client, arrival.at, (Verb::Charge, cost));
+            let limit = &self.scenario.limits[number];
+            let (cost, floor) = (charged(limit, arrival.cost), self.classes[class].of(limit.capacity()));
+            *verdict = lane.decide(arrival.client, arrival.at, (Verb::Charge, cost), floor);
             if verdict.allowed {
-                measure.admit(arrival, verdict.delay);
+                measure[class].admit(arrival, verdict.delay);
                 admitted |= 1 << number;
             }
         }
@@ -173,16 +188,20 @@ impl Simulation {
         while let Some(next) = self.in_flight.peek_mut().filter(|next| next.0.ends <= time) {
             let Reverse(InFlight { ends, arrival, admitted }) = PeekMut::pop(next);
             let Arrival { at, client, cost, actual, .. } = arrival;
+            let class = arrival.class as usize;
             self.offered.end(client, ends);
+            if let Some(offered) = self.offered_by.get_mut(class) {
+                offered.end(client, ends);
+            }
             let lanes = self.lanes.iter_mut().zip(&mut self.measures).zip(&self.scenario.limits);
             for (_, ((lane, measure), limit)) in (0..).zip(lanes).filter(|(number, _)| admitted >> number & 1 == 1) {
                 let actual = if limit.is_in_flight() { 0 } else { actual };
                 let charged = Charged { at, cost: charged(limit, cost) };
-                let left = lane.decide(client, ends, (Verb::Peek, 1)).remaining;
-                lane.decide(client, ends, (Verb::Settle(charged), actual));
-                measure.end(client, ends);
+                let left = lane.decide(client, ends, (Verb::Peek, 1), 0).remaining;
+                lane.decide(client, ends, (Verb::Settle(charged), actual), 0);
+                measure[class].end(client, ends);
                 if actual.saturating_sub(charged.cost) > left {
-                    measure.owe(lane.decide(client, ends, (Verb::Peek, 1)).retry_after);
+                    measure[class].owe(lane.decide(client, ends, (Verb::Peek, 1), 0).retry_after);
                 }
             }
         }
@@ -209,17 +228,24 @@ impl Simulation {
     /// What there is to say so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        let outcome = |(measure, limit): (&Measure, &Limit)| Outcome {
-            limit: *limit,
-            flow: measure.flow(self.now),
-            offered: self.offered.count(),
+        let of_limit = |(measures, limit): (&Vec<Measure>, &Limit)| {
+            let outcome = |(number, measure): (usize, &Measure)| Outcome {
+                limit: *limit,
+                class: self
+                    .offered_by
+                    .get(number)
+                    .map(|offered| Class { floor: self.classes[number], offered: offered.flow(self.now) }),
+                flow: measure.flow(self.now),
+                offered: self.offered_by.get(number).unwrap_or(&self.offered).count(),
+            };
+            measures.iter().enumerate().map(outcome).collect::<Vec<_>>()
         };
         Report {
             traffic: self.scenario.traffic.clone(),
             seed: self.scenario.seed,
             length: self.scenario.length,
             offered: self.offered.flow(self.now),
-            outcomes: self.measures.iter().zip(&self.scenario.limits).map(outcome).collect(),
+            outcomes: self.measures.iter().zip(&self.scenario.limits).flat_map(of_limit).collect(),
         }
     }
 }

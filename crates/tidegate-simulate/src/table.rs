@@ -107,12 +107,13 @@ pub(crate) fn peak(outcome: &Outcome) -> String {
     format!("{} in {kind}", number(outcome.peak()))
 }
 
-/// What an outcome is called: the algorithm, and the numbers of its limit.
+/// What an outcome is called: the algorithm, the numbers of its limit, and the class if there are several.
 pub(crate) fn label(outcome: &Outcome) -> String {
     let words = outcome.limit.to_string();
     // The algorithm's word comes first, if it is said at all.
     let numbers = words.find(|first: char| first.is_ascii_digit()).map_or(&*words, |at| &words[at..]);
-    format!("{} {numbers}", outcome.name())
+    let class = outcome.class.as_ref().map_or_else(String::new, |class| format!(", floor {}", class.floor));
+    format!("{} {numbers}{class}", outcome.name())
 }
 
 /// By how much the worst window was above what the limit says.

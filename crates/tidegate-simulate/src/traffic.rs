@@ -8,7 +8,7 @@ mod words;
 
 use std::fmt;
 
-use tidegate::Micros;
+use tidegate::{Floor, Micros};
 
 pub use arrivals::{Arrival, Arrivals};
 pub use words::TrafficError;
@@ -37,7 +37,7 @@ use crate::words::Rate;
 /// | `on-off 100/s 5s on 10s off` | evenly for a while, then nothing for a while |
 /// | `diurnal 10/s to 100/s` | by chance, from the lower rate at midnight to the higher at noon and back; `every 1h` if a day is that long |
 ///
-/// Each can end in `from 10s`, `until 2min`, `cost 3`, `lasting 2s`, `actual 5`. A `+` joins what
+/// Each can end in `from 10s`, `until 2min`, `cost 3`, `floor 50%`, `lasting 2s`, `actual 5`. A `+` joins what
 /// one client sends; a `;` sets clients apart, who may have names, or a number:
 ///
 /// ```text
@@ -50,6 +50,12 @@ use crate::words::Rate;
 ///
 /// ```text
 /// poisson 2/s cost 400 actual 100..900 lasting 1s..5s
+/// ```
+/// Requests with a floor are a class that leaves so much of the limit to others, as by
+/// [`tidegate::Priority`]. Where there are several floors, each has outcomes of its own:
+///
+/// ```text
+/// poisson 30/s floor 50% + poisson 5/s
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
@@ -88,6 +94,8 @@ struct Part {
     from: u64,
     until: Option<u64>,
     cost: u64,
+    /// What it leaves to others.
+    floor: Floor,
     /// How long a request takes, in microseconds.
     lasting: Option<Spread>,
     /// What it costs in the end: only of one that lasts.
@@ -168,6 +176,23 @@ impl Traffic {
     #[must_use]
     pub fn largest_cost(&self) -> u64 {
         self.parts().map(|part| part.cost).max().unwrap_or(1)
+    }
+
+    /// What its classes leave to others, in the order of the words; one, if all do alike.
+    #[must_use]
+    pub fn classes(&self) -> Vec<Floor> {
+        let mut classes: Vec<Floor> = Vec::new();
+        for part in self.parts() {
+            if !classes.contains(&part.floor) {
+                classes.push(part.floor);
+            }
+        }
+        classes
+    }
+
+    /// The largest cost of a request, and what must be left for it beside that.
+    pub(crate) fn costs(&self) -> impl Iterator<Item = (u64, Floor)> {
+        self.parts().map(|part| (part.cost, part.floor))
     }
 
     /// About how many requests are in flight at once, at most, if all are admitted.

@@ -234,6 +234,7 @@ fn lesson(report: &Report) -> String {
   tidegate simulate --svg picture.svg                               # or --png, --json, --csv
   tidegate simulate --limit '100/min burst 20' --traffic 'poisson 2/s' --for 10min
   tidegate simulate --limit 600/min --traffic 'alice: diurnal 1/s to 20/s every 1h' --traffic '5 clients: 2/s'
+  tidegate simulate --limit '10/s burst 20' --traffic 'poisson 12/s floor 50% + poisson 2/s'  # classes, by their floors
   tidegate simulate --limit 10/s --limit '10/s burst 1' --algorithm token-bucket --traffic 'bursts 30 every 5s'
   tidegate simulate --help
 "
@@ -254,6 +255,9 @@ fn outcome_as_json(outcome: &Outcome, traffic: &Traffic) -> Value {
     let (refused, worst) = (outcome.refused(), outcome.flow.worst_window);
     value["limit"] = outcome.limit.to_string().into();
     value["algorithm"] = outcome.limit.algorithm().to_string().into();
+    if let Some(class) = &outcome.class {
+        value["floor"] = class.floor.to_string().into();
+    }
     value["refused"] = json!({ "requests": refused.requests, "units": refused.units });
     value["worst_window"]["client"] = traffic.name(worst.client).into();
     value["longest_delay_us"] = outcome.flow.longest_delay.get().into();
@@ -284,7 +288,10 @@ fn as_csv(report: &Report) -> String {
     let offered = report.offered.series.bars();
     let admitted: Vec<Series> = report.outcomes.iter().map(|outcome| outcome.flow.series.bars()).collect();
     let mut csv = String::from("from_us,offered");
-    report.outcomes.iter().for_each(|outcome| csv += &format!(",{}", outcome.limit));
+    report.outcomes.iter().for_each(|outcome| {
+        let class = outcome.class.as_ref().map_or_else(String::new, |class| format!(" floor {}", class.floor));
+        csv += &format!(",{}{class}", outcome.limit);
+    });
     csv += "\n";
     for (index, bin) in offered.bins().iter().enumerate() {
         csv += &format!("{},{}", index as u64 * offered.width().get(), bin.admitted);

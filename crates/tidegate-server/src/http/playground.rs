@@ -14,7 +14,7 @@ use futures_util::stream::unfold;
 use http::{Request, Response};
 use serde::{Deserialize, Serialize};
 use tidegate::{Limit, Micros};
-use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, name, read_time};
+use tidegate_simulate::{Scenario, ScenarioError, Simulation, Traffic, every_algorithm, name, read_time};
 use tokio::sync::mpsc;
 
 use super::body;
@@ -140,6 +140,9 @@ fn read(body: &[u8]) -> Result<Simulation, Problem> {
     }
     let limit: Limit = limit.parse()?;
     let traffic: Traffic = traffic.parse()?;
+    if let classes @ 2.. = traffic.classes().len() {
+        return Err(ScenarioError::SeveralClasses { classes }.into());
+    }
     let length = read_time(&duration).filter(|length| (Micros::new(1)..=LONGEST).contains(length));
     let length = length.ok_or(Problem::PlayTime { found: duration, longest: "7d" })?;
     let scenario = Scenario::new(traffic).limits(every_algorithm(limit)?).seed(seed);

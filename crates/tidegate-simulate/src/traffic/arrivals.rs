@@ -23,6 +23,8 @@ pub struct Arrival {
     pub lasts: Option<Micros>,
     /// What it has cost when it ends.
     pub actual: u64,
+    /// What it leaves to others: its number in [`Traffic::classes`].
+    pub class: u32,
 }
 
 /// The requests of a [`Traffic`] in order of time.
@@ -37,10 +39,14 @@ impl Arrivals {
     pub(super) fn new(traffic: &Traffic, seed: u64) -> Arrivals {
         let clients = traffic.groups.iter().flat_map(|group| (0..group.who.count()).map(|_| &group.parts));
         let parts = (0..).zip(clients).flat_map(|(client, parts)| parts.iter().map(move |part| (client, *part)));
-        let mut sources: Vec<Source> = (0..)
-            .zip(parts)
-            .map(|(index, (client, part))| Source::new(client, part, [index, !index].map(|own| Random::new(seed, own))))
-            .collect();
+        let classes = traffic.classes();
+        let class =
+            |part: &Part| (0..).zip(&classes).find(|(_, floor)| **floor == part.floor).map_or(0, |(class, _)| class);
+        let source = |(index, (client, part)): (u32, (u32, Part))| Source {
+            class: class(&part),
+            ..Source::new(client, part, [index, !index].map(|own| Random::new(seed, own)))
+        };
+        let mut sources: Vec<Source> = (0..).zip(parts).map(source).collect();
         let first = sources.iter_mut().zip(0..).filter_map(|(source, index)| Some(Reverse((source.next()?, index))));
         let next = first.collect();
         Arrivals { sources, next }
@@ -61,7 +67,7 @@ impl Iterator for Arrivals {
         let lasts = source.part.lasting.map(|lasting| Micros::new(source.sizes.within(lasting.least, lasting.most)));
         let cost = source.part.cost;
         let actual = source.part.actual.map_or(cost, |actual| source.sizes.within(actual.least, actual.most));
-        Some(Arrival { at: Micros::new(at), client: source.client, cost, lasts, actual })
+        Some(Arrival { at: Micros::new(at), client: source.client, cost, lasts, actual, class: source.class })
     }
 }
 
@@ -69,6 +75,7 @@ impl Iterator for Arrivals {
 #[derive(Clone, Debug)]
 struct Source {
     client: u32,
+    class: u32,
     part: Part,
     random: Random,
     /// How large requests are: apart, so that it does not change when they come.
@@ -85,7 +92,7 @@ struct Source {
 
 impl Source {
     fn new(client: u32, part: Part, [random, sizes]: [Random; 2]) -> Source {
-        Source { client, part, random, sizes, sent: 0, elapsed: 0, last: 0, day: None }
+        Source { client, class: 0, part, random, sizes, sent: 0, elapsed: 0, last: 0, day: None }
     }
 
     /// When the next request comes, if there is one.

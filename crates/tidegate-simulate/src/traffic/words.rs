@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tidegate::Micros;
+use tidegate::{Floor, Micros};
 
 use super::{Group, Part, Shape, Spread, Traffic, Who};
 use crate::words::{Rate, print_time, read_time};
@@ -111,12 +111,17 @@ struct Reader<'t> {
 impl<'t> Reader<'t> {
     fn part(mut self) -> Result<Part, TrafficError> {
         let shape = self.shape()?;
-        let mut part = Part { shape, from: 0, until: None, cost: 1, lasting: None, actual: None };
+        let mut part = Part { shape, from: 0, until: None, cost: 1, floor: Floor::NONE, lasting: None, actual: None };
         while let Some(word) = self.words.next() {
             match (word, &mut part.shape) {
                 ("from", _) => part.from = self.time("a time after from, such as 10s")?,
                 ("until", _) => part.until = Some(self.time("a time after until, such as 2min")?),
                 ("cost", _) => part.cost = self.cost()?,
+                ("floor", _) => {
+                    let word = self.words.next().unwrap_or_default();
+                    let expected = "a share of the limit below 100%, such as 20%, or units of it";
+                    part.floor = word.parse().map_err(|_| self.unreadable(expected, word))?;
+                }
                 ("lasting", _) => {
                     let read = |word: &str| read_time(word).map(Micros::get);
                     part.lasting = Some(self.spread("a time after lasting, such as 2s or 1s..5s", read)?);
@@ -129,10 +134,10 @@ impl<'t> Reader<'t> {
                 ("every", Shape::Diurnal { every, .. }) => *every = self.time("a time after every")?,
                 (other, shape) => {
                     let expected = match shape {
-                        Shape::Bursts { .. } => "within, from, until, cost, lasting, actual or the end",
-                        Shape::Diurnal { .. } => "every, from, until, cost, lasting, actual or the end",
+                        Shape::Bursts { .. } => "within, from, until, cost, floor, lasting, actual or the end",
+                        Shape::Diurnal { .. } => "every, from, until, cost, floor, lasting, actual or the end",
                         Shape::Constant(_) | Shape::Poisson(_) | Shape::OnOff { .. } => {
-                            "from, until, cost, lasting, actual or the end"
+                            "from, until, cost, floor, lasting, actual or the end"
                         }
                     };
                     return Err(self.unreadable(expected, other));
@@ -298,6 +303,9 @@ fn print_part(part: &Part, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if part.cost != 1 {
         write!(f, " cost {}", part.cost)?;
     }
+    if part.floor != Floor::NONE {
+        write!(f, " floor {}", part.floor)?;
+    }
     if let Some(actual) = part.actual {
         write!(f, " actual {}", print_spread(actual, |cost| cost.to_string()))?;
     }
@@ -328,6 +336,7 @@ mod tests {
             "on-off 100/s 5s on 10s off",
             "poisson 2/s cost 400 actual 0..900 lasting 1s..5s",
             "constant 2/s lasting 250ms",
+            "poisson 30/s floor 50% + bursts 5 every 1s cost 2 floor 200",
             "diurnal 10/s to 100/s",
             "alice: diurnal 10/s to 100/s every 1h + bursts 5 every 10s; 20 clients: constant 1/s; poisson 2/s",
         ] {
@@ -347,7 +356,7 @@ mod tests {
             ("poisson 0/s", "a rate such as"),
             ("poisson 2/us", "at most 1000000/s"),
             ("1000001/s", "at most 1000000/s"),
-            ("poisson 5/s now", "from, until, cost, lasting, actual or the end, found \"now\""),
+            ("poisson 5/s now", "from, until, cost, floor, lasting, actual or the end, found \"now\""),
             ("5/s within 1s", "found \"within\""),
             ("bursts many every 1s", "how many come in a burst"),
             ("bursts 5 each 1s", "every, and how often"),
@@ -356,6 +365,7 @@ mod tests {
             ("diurnal 5/s to 2/s", "write diurnal 2/s to 5/s"),
             ("5/s from 2s until 1s", "never comes"),
             ("5/s cost 0", "a cost from 1 to 1000000"),
+            ("5/s floor 100%", "a share of the limit below 100%, such as 20%, or units of it, found \"100%\""),
             ("5/s cost 1000001", "a cost from 1 to 1000000, found \"1000001\""),
             ("5/s lasting 0s", "a time after lasting, such as 2s or 1s..5s, found \"0s\""),
             ("5/s lasting 5s..1s", "found \"5s..1s\""),
