@@ -215,7 +215,8 @@
 //! [`set_policy`](Limiter::set_policy) puts other limits in force, at once and while checks go on. What was used stays used, rounded
 //! against the caller, whichever algorithms the two limits are. A limit that is lowered and raised again forgives nothing.
 //!
-//! Two more things can be asked of a limit. A [warm-up](Rule::warm_up) lets it climb for new keys. An [id](Request::id) names a
+//! More can be asked of a limit. A [warm-up](Rule::warm_up) lets it climb for new keys. A [priority](Rule::priority) keeps a share
+//! of it back from some classes of requests, for more important ones. An [id](Request::id) names a
 //! request, so that it is charged once however often it is sent.
 //!
 //! # Keys

@@ -30,6 +30,7 @@ Any of it may end in: from 10s, until 2min, cost 3. Joined by +, it is of one cl
 Clients may have a name (\"alice: 5/s\") or a number (\"20 clients: 5/s\").
 Requests that last are reservations, charged when they come and settled when they end:
   poisson 5/s lasting 1s..5s                        by chance; or lasting 2s
+  poisson 5/s floor 50%                             a class that leaves half of the limit to others
   poisson 5/s cost 400 actual 100..900 lasting 2s   cost is an estimate then
 
 Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8, sliding-counter 10/s,
