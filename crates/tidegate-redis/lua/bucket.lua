@@ -40,6 +40,7 @@
     if at >= tick then
       level = at - tick > horizon and EXACT or (at - tick) * drain + fraction
     end
+--[[long]] used_before = level
     local moves = false
     if verb == CHARGE or verb == PEEK then
       passes = level + cost + kept_back <= full
@@ -96,3 +97,4 @@
         lasts = not same_cell and (cell + 2 * horizon) * size
       end
     end
+--[[long]] used_after = at < tick and 0 or at - tick > horizon and EXACT or (at - tick) * drain + fraction

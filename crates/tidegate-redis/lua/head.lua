@@ -22,6 +22,9 @@
 --         c DONE forget forget length length length, states    what the client decided
 --         d DONE ..                              the same, of a log
 --         a -                                    to be absent: a limit that was succeeded
+--[[long]] --         m VERB turn lasts from to unmarks, thresholds    what a turn before it
+--[[long]] --                                                crosses: C by the script, Y as the
+--[[long]] --                                                client says; see tell.lua
 --       then, where they are not the usual ones, the settings: the time in
 --       microseconds (below zero for the server's own), the milliseconds for
 --       which a state is kept after it has become fresh, whether (1) to be strict,

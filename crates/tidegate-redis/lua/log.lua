@@ -9,6 +9,10 @@
 -- so an entry is found by halving; dropping the oldest leaves such a list.
 local SUMS = EXACT / 2
 
+-- What is used before the latest check, and after it if it is carried out: of a log in units,
+-- of a bucket and a window in parts of them. For thresholds.
+local used_before, used_after
+
 local function integer(text)
   local number = tonumber(text)
   if number and number >= 0 and number < EXACT and number % 1 == 0 then
@@ -88,6 +92,7 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
   local expired = first(0, function(entry) return at(entry) + period > time end) - 1
   local before = entries > 0 and sum(expired) or 0
   local used = entries > 0 and (sum(entries) - before) % SUMS or 0
+  used_before, used_after = used, used
 
   local function answer(last, left, frees)
     return string.format('%d:%d:%d', last, left, frees)
@@ -119,6 +124,7 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
         return true, answer(newest, used, asked)
       end
     end
+    used_after = used + cost
     return passes, unchanged, function()
       if only then
         call('DEL', key)
@@ -151,6 +157,10 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
     if verb == RENEW and size < cost then
       return false, unchanged
     end
+  end
+  if verb ~= RENEW and not only then
+    local taken = size and size < cost and size or cost
+    used_after = taken < used and used - taken or 0
   end
   return true, unchanged, not only and function()
     if verb == REFUND then

@@ -24,6 +24,7 @@ for index = 1, slice do
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
   end
 --[[long]] local charge = once and charge_of(index)
+--[[long]] used_before, used_after = 0, 0
 --[[long]] local actual
 --[[long]] if verb == SETTLE then
 --[[long]]   local ceiling, unit
@@ -40,6 +41,7 @@ for index = 1, slice do
 --[[long]]     cost, undone, actual = charge[1], charge[2], charge[1]
 --[[long]]   end
 --[[long]] end
+--[[long]] local gives_back = verb == RESET or (verb == REFUND or verb == UNDO) and cost > 0
   if kind == 98 then -- b
 --[[bucket]]
   elseif kind == 119 then -- w
@@ -52,6 +54,14 @@ for index = 1, slice do
 --[[long]]   if not passes then
 --[[long]]     outcome = ' 2'
 --[[long]]   end
+--[[long]] elseif kind == 109 then -- m
+--[[long]]   local of, lasts_for, text = plans[cost], n2, string.sub(spec, 43)
+--[[long]]   local from, to, unmarks = n3, n4, n5 == 1
+--[[long]]   if verb == CHARGE then
+--[[long]]     from, to, unmarks = of.used_before, of.used_after, of.gives_back
+--[[long]]   end
+--[[long]]   passes, state, write = true, nil, 'CALL'
+--[[long]]   value = function() return tell(key, text, lasts_for, from, to, unmarks) end
 --[[long]] else -- c, d
 --[[long]]   local is_known
 --[[long]]   passes, state, value, withhold, is_known = custom(key, kind == 100, spec, verb, cost, n2, n3, n4, n5)
@@ -70,6 +80,8 @@ for index = 1, slice do
   if plans then
     plans[index] = { passes, state, write, value, lasts }
 --[[long]]   plans[index].withhold, withhold = withhold, nil
+--[[long]]   plans[index].used_before, plans[index].used_after = used_before, verb == RESET and 0 or used_after
+--[[long]]   plans[index].gives_back = gives_back
   end
 end
 

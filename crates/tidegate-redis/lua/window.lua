@@ -59,6 +59,7 @@
       elapsed = tick - start
     end
 
+--[[long]] used_before = sliding and previous * (period - elapsed) + current * period or current
     local moves = false
     if verb == CHARGE or verb == PEEK then
       if sliding then
@@ -96,6 +97,7 @@
       end
       current, previous = current - from_current, previous - from_previous
     end
+--[[long]] used_after = sliding and previous * (period - elapsed) + current * period or current
     if moves and passes then
 --[[long]] moment = start * size
       if current == 0 and previous == 0 then

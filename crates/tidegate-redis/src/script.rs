@@ -6,6 +6,7 @@
 
 mod once;
 mod sent;
+mod told;
 
 use std::sync::LazyLock;
 
@@ -21,6 +22,7 @@ use crate::state::{Form, numbers, read_bucket, read_window};
 pub use once::Once;
 pub(crate) use once::charges;
 use sent::{Note, Sent};
+pub use told::Tell;
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
 /// everything. For those who want to read or load them beforehand.
@@ -55,23 +57,24 @@ impl Text {
 }
 
 /// What the scripts are made of, by file.
-pub const PARTS: [(&str, &str); 7] = [
+pub const PARTS: [(&str, &str); 8] = [
     ("head.lua", include_str!("../lua/head.lua")),
     ("bucket.lua", include_str!("../lua/bucket.lua")),
     ("window.lua", include_str!("../lua/window.lua")),
     ("once.lua", include_str!("../lua/once.lua")),
     ("log.lua", include_str!("../lua/log.lua")),
     ("custom.lua", include_str!("../lua/custom.lua")),
+    ("tell.lua", include_str!("../lua/tell.lua")),
     ("slice.lua", include_str!("../lua/slice.lua")),
 ];
 
 /// Puts the parts together. A mark stands for a kernel, and others before what
 /// belongs to one of the scripts only.
 pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
-    let [head, bucket, window, once, log, custom, slice] = *parts;
+    let [head, bucket, window, once, log, custom, tell, slice] = *parts;
     let (own, other, more) = match length {
         Length::Short => ("--[[short]]", "--[[long]]", &[][..]),
-        Length::Long => ("--[[long]]", "--[[short]]", &[once, log, custom][..]),
+        Length::Long => ("--[[long]]", "--[[short]]", &[once, log, custom, tell][..]),
     };
     let mut text = String::new();
     let lines = [&[head], more, &[slice]].concat().into_iter().flat_map(str::lines);
@@ -157,6 +160,8 @@ pub enum Task<'a> {
     },
     /// To be absent, or nothing is carried out.
     Absent,
+    /// To be told which thresholds another turn crossed, and to remember that.
+    Tell(Tell<'a>),
 }
 
 /// How the script is named in a command.
@@ -197,7 +202,7 @@ impl Call<'_> {
     fn script(&self) -> &'static Text {
         let long = self.turns.iter().any(|turn| match &turn.task {
             Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
-            Task::Swap { .. } | Task::Absent => true,
+            Task::Swap { .. } | Task::Absent | Task::Tell(_) => true,
         });
         if long || self.once.is_some() { &LONG } else { &SHORT }
     }
@@ -260,6 +265,7 @@ impl Task<'_> {
                 pack_check(&check.with_cost(0), *limit, Verb::Settle(charged), believed)
             }
             Task::Absent => pack(b'a', b'P', [0.0; 5]),
+            Task::Tell(tell) => tell.packed(),
             Task::Swap { form, state, passes, after, healed, verdict } => {
                 let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
                 let bytes = |kept: &Option<Kept>| kept.as_ref().map_or_else(Vec::new, |kept| kept.bytes.clone());
@@ -420,7 +426,9 @@ impl Reply {
     /// # Errors
     /// If the reply has no state of the limit, or the kernel decides otherwise than the script.
     pub fn verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
-        Ok(Verdict { repeated: self.repeats.is_some(), ..self.first_verdict(turn, task)? })
+        let verdict = self.first_verdict(turn, task)?;
+        let crossed = if self.is_repeated() { 0 } else { verdict.crossed };
+        Ok(Verdict { repeated: self.is_repeated(), crossed, ..verdict })
     }
 
     fn first_verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
@@ -441,7 +449,7 @@ impl Reply {
                 self.decided(answer.state.as_deref(), answer.passes, check, *limit, *verb)
             }
             (None, Task::Undo { check, limit, at }) => self.undone(answer, check, *limit, *at),
-            (None, Task::Swap { .. } | Task::Absent) => None,
+            (None, Task::Swap { .. } | Task::Absent | Task::Tell(_)) => None,
         };
         let verdict = read.ok_or(foreign)?;
         if verdict.allowed == answer.passes { Ok(verdict) } else { Err(RedisFailure::Disagreement) }
@@ -474,13 +482,13 @@ impl Reply {
         limit: Limit,
         verb: Verb,
     ) -> Option<Verdict> {
-        let (cost, floor) = (check.cost(), check.meter().floor());
+        let floor = check.meter().floor();
         match limit.kernel() {
             LimitKernel::Bucket(bucket) => {
-                Some(self.replay(&bucket.with_floor(floor), read_bucket(&bucket, state)?, verb, cost))
+                Some(self.replay(&bucket.with_floor(floor), read_bucket(&bucket, state)?, verb, check))
             }
             LimitKernel::Window(window) => {
-                Some(self.replay(&window.with_floor(floor), read_window(&window, state)?, verb, cost))
+                Some(self.replay(&window.with_floor(floor), read_window(&window, state)?, verb, check))
             }
             LimitKernel::Log(log) => {
                 let verdict = self.read_log(&log, floor, state, passes)?;
@@ -493,7 +501,10 @@ impl Reply {
                 };
                 let unrecorded = unrecorded.saturating_add(Sent::unsent(check, verb, log.ceiling()));
                 let charges = is_carried_out && verb.can_refuse();
+                let used = log.capacity().saturating_sub(verdict.remaining);
+                let is_charge = charges && verb == Verb::Charge;
                 Some(Verdict {
+                    crossed: if is_charge { check.meter().crossed(used.saturating_sub(check.cost()), used) } else { 0 },
                     unrecorded: if is_carried_out && makes_debt { unrecorded } else { 0 },
                     ahead: if charges { Micros::new(newest).saturating_since(self.now) } else { Micros::ZERO },
                     ..verdict
@@ -524,9 +535,19 @@ impl Reply {
         if verdict.allowed { verdict } else { kernel::withhold(kernel, &state, self.now, Verb::Refund, charged.cost) }
     }
 
-    fn replay<K: Kernel>(&self, kernel: &K, mut state: K::State, verb: Verb, cost: u64) -> Verdict {
+    fn replay<K: Kernel>(&self, kernel: &K, mut state: K::State, verb: Verb, check: &Check<'_>) -> Verdict {
+        let (meter, cost) = (check.meter(), check.cost());
         match self.outcome {
-            Outcome::CarriedOut => kernel::decide(kernel, &mut state, self.now, verb, cost).0,
+            Outcome::CarriedOut if meter.thresholds().is_empty() => {
+                kernel::decide(kernel, &mut state, self.now, verb, cost).0
+            }
+            Outcome::CarriedOut => {
+                let healed = kernel.heal(&state, self.now);
+                let before = kernel.used(healed.as_ref().unwrap_or(&state), self.now);
+                let (verdict, changed) = kernel::decide(kernel, &mut state, self.now, verb, cost);
+                let crossed = if changed { meter.crossed(before, kernel.used(&state, self.now)) } else { 0 };
+                Verdict { crossed, ..verdict }
+            }
             Outcome::Refused | Outcome::Overtaken | Outcome::OtherPeriod => {
                 kernel::withhold(kernel, &state, self.now, verb, cost)
             }

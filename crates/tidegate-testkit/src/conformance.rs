@@ -12,6 +12,7 @@ mod ids;
 mod keys;
 mod reservations;
 mod slices;
+mod thresholds;
 mod threads;
 mod verbs;
 mod waits;
@@ -30,6 +31,7 @@ pub use self::ids::*;
 pub use self::keys::*;
 pub use self::reservations::*;
 pub use self::slices::*;
+pub use self::thresholds::*;
 pub use self::threads::*;
 pub use self::verbs::*;
 pub use self::waits::*;
@@ -109,6 +111,11 @@ macro_rules! conformance {
                 what_is_not_there_as_a_whole_is_not_renewed
                 all_limits_of_a_reservation_are_settled_together
                 every_correction_is_that_of_the_oracle
+                each_threshold_is_told_once_in_a_period
+                a_threshold_can_be_told_again_after_a_refund
+                what_charges_nothing_crosses_nothing
+                every_crossing_is_that_of_the_oracle
+                threads_together_cross_each_threshold_once
                 threads_together_get_what_one_would
                 every_recorded_trace_is_answered
                 every_verdict_is_that_of_the_oracle

@@ -360,6 +360,6 @@ impl<'a, S: Store> Scenario<'a, S> {
         let Subject { meter, key, limit, .. } = self.subjects[question.subject];
         let (rule, key) = (self.setting.meters[meter].name(), &self.setting.keys[key]);
         let Question { verb, cost, floor, .. } = question;
-        self.oracle.heals(&Ask { rule, limit, key, verb, cost, floor }, self.now)
+        self.oracle.heals(&Ask { rule, limit, key, verb, cost, floor, notify: &[] }, self.now)
     }
 }

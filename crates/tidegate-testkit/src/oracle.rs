@@ -12,6 +12,7 @@ mod fixed;
 mod log;
 mod ratio;
 mod store;
+mod thresholds;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,6 +27,7 @@ use self::fixed::Fixed;
 use self::log::Log;
 use self::ratio::Ratio;
 pub use self::store::{CustomKernel, OracleStore};
+use self::thresholds::Told;
 
 /// The least slack, in microseconds, before a state counts as one from the
 /// future.
@@ -40,7 +42,8 @@ const LEAST_GRACE: i128 = 1_000_000;
 ///
 /// let mut oracle = Oracle::new();
 /// let (rule, key) = (Name::literal("api"), Key::from("alice"));
-/// let ask = Ask { rule: &rule, limit: Limit::per_second(1), key: &key, verb: Verb::Charge, cost: 1, floor: 0 };
+/// let (limit, verb) = (Limit::per_second(1), Verb::Charge);
+/// let ask = Ask { rule: &rule, limit, key: &key, verb, cost: 1, floor: 0, notify: &[] };
 /// assert!(oracle.decide(&[ask], Micros::new(0))[0].allowed);
 /// assert_eq!(oracle.decide(&[ask], Micros::new(1))[0].retry_after, Micros::new(999_999));
 /// ```
@@ -64,6 +67,8 @@ pub struct Ask<'a> {
     pub cost: u64,
     /// How much its class leaves to others.
     pub floor: u64,
+    /// The shares of the limit, in percent, of which crossings are told; in ascending order.
+    pub notify: &'a [u8],
 }
 
 impl<'a> Ask<'a> {
@@ -72,7 +77,8 @@ impl<'a> Ask<'a> {
     pub fn of(check: &Check<'a>) -> Option<Ask<'a>> {
         let (meter, key) = (check.meter(), check.key());
         let (verb, cost, floor) = (check.verb(), check.cost(), meter.floor());
-        Some(Ask { rule: meter.name(), limit: meter.limit()?, key, verb, cost, floor })
+        let (limit, notify) = (meter.limit()?, meter.thresholds().percents());
+        Some(Ask { rule: meter.name(), limit, key, verb, cost, floor, notify })
     }
 
     /// What must be left for it to pass: its cost above the floor, or nothing if it takes nothing.
@@ -105,7 +111,7 @@ impl Oracle {
         let mut turns: Vec<Turn<'_>> = asks.iter().map(|ask| self.look(*ask, now)).collect();
         let refuses = |turn: &Turn<'_>| matches!(turn.ask.verb, Verb::Charge | Verb::Renew(_)) && !turn.allowed;
         if !turns.iter().any(refuses) {
-            turns.iter_mut().for_each(|turn| self.carry_out(turn, now));
+            turns.iter_mut().for_each(|turn| self.carry_out_and_tell(turn, now));
         }
         turns.into_iter().map(|turn| self.conclude(turn, now)).collect()
     }
@@ -136,7 +142,7 @@ impl Oracle {
             None => (known, false),
         };
         let (delay, retry_after, unrecorded, ahead) = (0, 0, 0, 0);
-        let mut turn = Turn { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead };
+        let mut turn = Turn { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
         if let Verb::Renew(charged @ Charged { cost: 1.., .. }) = ask.verb {
             turn.allowed = turn.account.holds(at, instant(charged.at), i128::from(charged.cost));
         }
@@ -149,6 +155,19 @@ impl Oracle {
             }
         }
         turn
+    }
+
+    /// Carries a turn out, and finds out which thresholds it crossed.
+    fn carry_out_and_tell(&mut self, turn: &mut Turn<'_>, now: Micros) {
+        let name = (turn.ask.rule.clone(), turn.ask.limit);
+        let left = |oracle: &Oracle, turn: &Turn<'_>| turn.account.remaining(oracle.rules[&name].terms.at(now));
+        let before = left(self, turn);
+        self.carry_out(turn, now);
+        if turn.ask.writes() {
+            let after = left(self, turn);
+            let rule = self.rules.get_mut(&name).expect("it was looked at a moment ago");
+            turn.crossed = rule.told.tell(&rule.terms, &turn.ask, [before, after], instant(now));
+        }
     }
 
     fn carry_out(&self, turn: &mut Turn<'_>, now: Micros) {
@@ -186,7 +205,7 @@ impl Oracle {
 
     /// Keeps what has changed, and says how things stand.
     fn conclude(&mut self, turn: Turn<'_>, now: Micros) -> Verdict {
-        let Turn { ask, account, is_changed, allowed, delay, retry_after, unrecorded, ahead } = turn;
+        let Turn { ask, account, is_changed, allowed, delay, retry_after, unrecorded, ahead, crossed } = turn;
         let rule = self.rules.get_mut(&(ask.rule.clone(), ask.limit)).expect("it was looked at a moment ago");
         let at = rule.terms.at(now);
         let verdict = Verdict {
@@ -199,6 +218,7 @@ impl Oracle {
             repeated: false,
             unrecorded: whole(unrecorded),
             ahead: micros(ahead),
+            crossed,
         };
         if is_changed {
             rule.accounts.insert(label(ask.key), account);
@@ -212,11 +232,12 @@ impl Oracle {
 struct Rule {
     terms: Terms,
     accounts: HashMap<Vec<u8>, Box<dyn Account>>,
+    told: Told,
 }
 
 impl Rule {
     fn new(limit: &Limit) -> Rule {
-        Rule { terms: Terms::of(limit), accounts: HashMap::new() }
+        Rule { terms: Terms::of(limit), accounts: HashMap::new(), told: Told::default() }
     }
 }
 
@@ -231,6 +252,7 @@ struct Turn<'a> {
     retry_after: i128,
     unrecorded: i128,
     ahead: i128,
+    crossed: u8,
 }
 
 impl Turn<'_> {
@@ -334,6 +356,7 @@ struct Terms {
     tick: i128,
     /// In ticks, rounded up.
     period: i128,
+    period_in_micros: i128,
     /// Units per tick.
     rate: Ratio,
     queues: bool,
@@ -353,6 +376,7 @@ impl Terms {
             ceiling: i128::from(limit.capacity()) + i128::from(limit.max_debt()),
             tick,
             period,
+            period_in_micros: micros(limit.period()),
             rate: Ratio::new(count, period),
             queues: limit.algorithm() == AlgorithmKind::LeakyBucket,
             from_first: limit.starts_with_first_request(),

@@ -61,7 +61,7 @@ impl Decision {
     /// The same limit with another verdict.
     #[inline(always)]
     pub(crate) fn saying(&self, verdict: Verdict) -> Decision {
-        Decision { rule: self.rule.clone(), limit: self.limit, capacity: self.capacity, verdict }
+        Decision { rule: self.rule.clone(), limit: self.limit, capacity: self.capacity, floor: self.floor, verdict }
     }
 
     /// No rule has anything to say.

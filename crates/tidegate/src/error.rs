@@ -127,6 +127,12 @@ pub enum ConfigError {
         /// Its floor, in words.
         floor: String,
     },
+    /// A threshold was given more than once.
+    #[error("a threshold of {percent}% is given twice: give each once")]
+    DuplicateThreshold {
+        /// The threshold.
+        percent: u8,
+    },
     /// More attributes in one policy than can be numbered.
     #[error("a policy cannot ask for more than {bound} different attributes")]
     TooManyAttributes {

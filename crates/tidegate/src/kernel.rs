@@ -279,6 +279,9 @@ pub struct Verdict {
     /// By how much the state's own time is ahead of the clock's, of a charge that was made:
     /// it counts as made then.
     pub ahead: Micros,
+    /// Which [thresholds](crate::store::Thresholds) of the meter this check crossed, a bit for
+    /// each from the lowest on.
+    pub crossed: u8,
 }
 
 impl Verdict {
@@ -288,8 +291,8 @@ impl Verdict {
     #[inline(always)]
     pub(crate) fn field_by_field(self) -> Verdict {
         let Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, .. } = self;
-        let Verdict { unrecorded, ahead, .. } = self;
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded, ahead }
+        let Verdict { unrecorded, ahead, crossed, .. } = self;
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded, ahead, crossed }
     }
 
     /// What this verdict and `other` say together, and whether `other` binds: both must
@@ -324,8 +327,8 @@ impl Verdict {
             Admission::Wait { retry_after } => (false, Micros::ZERO, retry_after),
         };
         let Reading { remaining, reset_after } = reading;
-        let (degraded, repeated, unrecorded, ahead) = (false, false, 0, Micros::ZERO);
-        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded, ahead }
+        let (degraded, repeated, unrecorded, ahead, crossed) = (false, false, 0, Micros::ZERO, 0);
+        Verdict { allowed, remaining, retry_after, reset_after, delay, degraded, repeated, unrecorded, ahead, crossed }
     }
 }
 

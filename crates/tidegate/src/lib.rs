@@ -438,7 +438,7 @@ pub use error::ConfigError;
 pub use limit::Limit;
 pub use limiter::{AcquireError, Limiter, LimiterBuilder, Reservation, ReserveError};
 pub use name::Name;
-pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep};
+pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep, ThresholdEvent};
 pub use policy::{Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, Priority, Rule, Setting};
 pub use request::{Amounts, Key, KeyPart, Request};
 pub use store::memory::{MemoryStore, Overflow};

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::decision::Decision;
-use crate::kernel::Verb;
+use crate::kernel::{Verb, Verdict};
 use crate::name::Name;
 use crate::request::{Extent, Key, Request};
+use crate::store::Check;
 use crate::time::Micros;
 
 /// Is told of every decision, after it is made and outside every lock.
@@ -25,6 +26,38 @@ pub trait Observer: Send + Sync + 'static {
     fn missing(&self, rule: &Name, attribute: &str) {
         let _ = (rule, attribute);
     }
+
+    /// A charge crossed a threshold of its rule: told once for each key, threshold and
+    /// period, after the decision. Of several that one charge crosses, the lowest is told
+    /// first.
+    fn crossed(&self, event: &ThresholdEvent<'_>) {
+        let _ = event;
+    }
+}
+
+/// A threshold that a charge crossed.
+///
+/// It can be crossed again in the next period, and when a refund has left less in use. A
+/// charge whose answer is lost tells nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ThresholdEvent<'a> {
+    /// The rule.
+    pub rule: &'a Name,
+    /// Whose limit.
+    pub key: &'a Key<'a>,
+    /// The threshold, in percent of the capacity.
+    pub percent: u8,
+    /// What was in use after the charge, in units.
+    pub used: u64,
+    /// What can be used at once.
+    pub capacity: u64,
+    /// How long until the key is as if never used, if it is not charged again.
+    pub reset_after: Duration,
+    /// The store's time when it decided.
+    pub at: Micros,
+    /// Whether the rule only watches.
+    pub shadow: bool,
 }
 
 /// A decision, who asked for it, and when.
@@ -112,6 +145,31 @@ impl Observers {
         }
     }
 
+    /// Tells which thresholds a check crossed, if any.
+    #[inline]
+    pub(crate) fn tell_crossed(&self, check: &Check<'_>, verdict: &Verdict, at: Micros, shadow: bool) {
+        if verdict.crossed != 0 && !verdict.repeated {
+            self.tell_each_crossed(check, verdict, at, shadow);
+        }
+    }
+
+    #[cold]
+    fn tell_each_crossed(&self, check: &Check<'_>, verdict: &Verdict, at: Micros, shadow: bool) {
+        let (meter, key) = (check.meter(), check.key());
+        let (rule, capacity, reset_after) = (meter.name(), meter.capacity(), verdict.reset_after.to_duration());
+        for (index, (percent, units)) in meter.threshold_units().enumerate() {
+            if verdict.crossed & 1 << index == 0 {
+                continue;
+            }
+            // Units on lease are in use, and left.
+            let used = capacity.saturating_sub(verdict.remaining).max(units);
+            let event = ThresholdEvent { rule, key, percent, used, capacity, reset_after, at, shadow };
+            for observer in &self.0 {
+                let _ = catch_unwind(AssertUnwindSafe(|| observer.crossed(&event)));
+            }
+        }
+    }
+
     #[cold]
     pub(crate) fn tell_missing(&self, rule: &Name, attribute: &str) {
         for observer in &self.0 {
@@ -133,6 +191,10 @@ impl<O: Observer> Observer for Arc<O> {
 
     fn missing(&self, rule: &Name, attribute: &str) {
         O::missing(self, rule, attribute);
+    }
+
+    fn crossed(&self, event: &ThresholdEvent<'_>) {
+        O::crossed(self, event);
     }
 }
 

@@ -16,6 +16,7 @@ pub mod memory;
 mod meter;
 mod meter_kernel;
 mod migration;
+mod thresholds;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,6 +31,7 @@ pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use migration::Former;
 pub(crate) use migration::{give_back, take_over};
+pub use thresholds::{MAX_THRESHOLDS, Thresholds, is_marked, unmarks};
 
 use crate::blocking;
 use crate::decision::Decision;
@@ -402,7 +404,10 @@ pub enum StoreError {
 ///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.
 ///   A refund begins with what did not fit ([`Meter::give_back_encoded`]).
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
-///   by field. `conformance!` of `tidegate-testkit` checks it.
+///   by field, and which thresholds of its meter a check [crossed](Meter::crossed): each
+///   once, and where it [needs marks](Meter::needs_marks) not again while the mark is [in
+///   force](is_marked); a check that [gives back](unmarks) removes the marks of those above
+///   what is used then. `conformance!` of `tidegate-testkit` checks it.
 pub trait Store: Send + Sync + 'static {
     /// Decides all of `checks`, or charges none of them.
     fn decide(

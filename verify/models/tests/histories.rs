@@ -95,7 +95,8 @@ impl Right {
                 }
                 Question::Limit(_) => unreachable!("the oracle knows one limit"),
             };
-            let ask = Ask { rule: &Name::literal("rule"), limit: self.limit, key: &key, verb, cost, floor: 0 };
+            let rule = &Name::literal("rule");
+            let ask = Ask { rule, limit: self.limit, key: &key, verb, cost, floor: 0, notify: &[] };
             let verdict = oracle.decide(&[ask], now)[0];
             answer = (verdict.allowed, verdict.remaining);
         }

@@ -340,15 +340,17 @@ impl<S: Store> Lender<S> {
         }
         let now = self.now();
         let until = now.saturating_add(Micros::from_duration(lease.ttl));
+        // What the loan crossed is told once, with this request.
+        let crossed = std::mem::take(&mut verdict.crossed);
         let grant = Grant { units, cost, chunk: lease.chunk, verdict, at: now, until };
         match self.ledger.grant(name, &loan, grant) {
-            Granted::Taken(verdict) => Ok((verdict, at)),
+            Granted::Taken(verdict) => Ok((Verdict { crossed, ..verdict }, at)),
             Granted::Short => {
                 let rest = self.ask(subject, Verb::Charge, cost - units).await;
                 if !matches!(&rest, Ok((verdict, _)) if verdict.allowed) {
                     self.ledger.put_back(name, units, lease.chunk);
                 }
-                rest
+                rest.map(|(verdict, at)| (Verdict { crossed: crossed | verdict.crossed, ..verdict }, at))
             }
             // Reset meanwhile: the units are gone, and so is what they were charged to.
             Granted::Refused => self.ask(subject, Verb::Charge, cost).await,

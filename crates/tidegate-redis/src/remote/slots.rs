@@ -19,12 +19,15 @@ use tidegate::store::{Check, Encoded, Purpose};
 use super::Remote;
 use super::swap::{Member, began, unchanged};
 use crate::failure::RedisFailure;
-use crate::script::{Once, Outcome, Task, Turn, charges};
+use crate::script::{Once, Outcome, Task, Tell, Turn, charges};
 use crate::state::Form;
 
 /// The checks of a slice that one call decides; at least one.
 struct Group<'a> {
     members: Vec<Member<'a>>,
+    /// Whether to look which thresholds were told: not while a slot moves, as the state and the
+    /// marks may be on different servers. A threshold may then be told again.
+    by_marks: bool,
 }
 
 /// What came of a group.
@@ -84,7 +87,7 @@ impl Remote {
             let decided = match self.decide_group(&group, intent).await {
                 Ok(decided) => decided,
                 Err(RedisFailure::OnTheWay) if group.can_part() => {
-                    let (charges, others): (Vec<_>, Vec<_>) = group.into_singles().partition(Group::charges);
+                    let (charges, others): (Vec<_>, Vec<_>) = group.into_singles(false).partition(Group::charges);
                     charges.into_iter().chain(others).rev().for_each(|single| groups.push_front(single));
                     continue;
                 }
@@ -115,7 +118,7 @@ impl Remote {
             let kind = (slot, if is_one { 0 } else { rank(member.check.verb()) });
             match groups.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, group)) => group.members.push(member),
-                None => groups.push((kind, Group { members: vec![member] })),
+                None => groups.push((kind, Group { members: vec![member], by_marks: true })),
             }
         }
         groups.sort_by_key(|((_, rank), _)| *rank);
@@ -137,6 +140,8 @@ impl Remote {
         // What was used of limits that these replaced is moved first, by the client.
         let former = group.members.iter().flat_map(|member| &member.former);
         turns.extend(former.map(|former| Turn { key: former.key.clone(), task: Task::Absent }));
+        let members = group.members.iter().enumerate();
+        turns.extend(members.filter_map(|(place, member)| self.tell(group, member, place, intent)));
         let mut call = self.call(turns);
         call.is_withheld = intent == Intent::Withhold;
         (call.once, call.can_part) = (self.once(group), group.can_part());
@@ -148,8 +153,15 @@ impl Remote {
             return Ok(group.passed_before(reply.now));
         }
         let turns = || call.turns.iter().take(group.members.len()).enumerate();
-        let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task)).collect::<Result<Vec<_>, _>>()?;
+        let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task));
+        let verdicts = call.told(&reply, verdicts.collect::<Result<Vec<_>, _>>()?, |place| place);
         Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, verdicts })
+    }
+
+    /// A turn that says which thresholds a member crosses, if that takes one.
+    fn tell<'a>(&self, group: &Group<'_>, member: &Member<'a>, place: usize, intent: Intent) -> Option<Turn<'a>> {
+        let is_told = group.by_marks && intent != Intent::Withhold;
+        Tell::turn(&member.check, place, &self.settings.prefix, &member.key).filter(|_| is_told)
     }
 
     /// A group of which the client decides some checks: those of custom
@@ -183,21 +195,27 @@ impl Remote {
             let mut turns = Vec::with_capacity(group.members.len());
             // Where each check stands among the turns, and what the client says of it.
             let mut places = Vec::with_capacity(group.members.len());
+            let mut told = Vec::new();
             for member in &group.members {
                 let (place, check) = (turns.len(), &member.check);
+                let tell = self.tell(group, member, place, intent);
                 let encoded = if member.is_swapped() {
                     let states = states.drain(..member.states().count()).collect();
                     let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
-                    let (encoded, decided) = member.decide(states, now, verb(&member.check, intent), since)?;
+                    let verb = verb(&member.check, intent);
+                    let (encoded, decided) = member.decide(states, now, verb, since)?;
                     turns.extend(decided);
+                    told.extend(tell.map(|turn| turn.decided(&encoded, verb, member.check.cost())));
                     Some(encoded)
                 } else {
                     turns.extend(decide(check, intent).map(|task| Turn { key: member.key.clone(), task }));
+                    told.extend(tell);
                     None
                 };
                 places.push((place, encoded));
             }
             turns.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
+            turns.extend(told);
             let mut call = self.call(turns);
             (call.now, call.believed) = (Some(now), now);
             call.is_withheld = intent == Intent::Withhold;
@@ -215,6 +233,7 @@ impl Remote {
                 continue;
             }
             let carried_out = reply.outcome == Outcome::CarriedOut;
+            let stands: Vec<usize> = places.iter().map(|(place, _)| *place).collect();
             let verdicts = places.into_iter().zip(&group.members).enumerate();
             let verdicts = verdicts.map(|(index, ((place, encoded), member))| match encoded {
                 _ if reply.is_repeated() => {
@@ -226,6 +245,7 @@ impl Remote {
                 None => reply.verdict(place, &call.turns[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
+            let verdicts = call.told(&reply, verdicts, |place| stands.binary_search(&place).unwrap_or(usize::MAX));
             return Ok(Decided { at: reply.now, carried_out, verdicts });
         }
         Err(RedisFailure::Contended { tries: MAX_TRIES })
@@ -235,11 +255,18 @@ impl Remote {
     /// become what they would have been without.
     async fn undo(&self, charged: Vec<(Group<'_>, Decided)>, verdicts: &mut [Verdict]) {
         let singles = charged.into_iter().flat_map(|(group, decided)| {
-            let charged_at = decided.verdicts.into_iter().map(move |verdict| decided.at.saturating_add(verdict.ahead));
-            group.into_singles().zip(charged_at)
+            let charged = decided.verdicts.into_iter();
+            let charged = charged.map(move |verdict| (decided.at.saturating_add(verdict.ahead), verdict.crossed));
+            let by_marks = group.by_marks;
+            group.into_singles(by_marks).zip(charged)
         });
-        let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, at)| async move {
-            let undone = self.undo_single(&single, at).await;
+        let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, (at, crossed))| async move {
+            let mut undone = self.undo_single(&single, at).await;
+            // Of what it crossed, that is told which other charges have reached since.
+            for (verdict, member) in undone.iter_mut().flatten().zip(&single.members) {
+                let meter = member.check.meter();
+                verdict.crossed = crossed & meter.reached(meter.capacity().saturating_sub(verdict.remaining));
+            }
             (single, undone)
         });
         for (single, undone) in join_all(undoing).await {
@@ -260,9 +287,10 @@ impl Remote {
         if turns.is_empty() {
             return self.swap_group(single, Intent::TakeBack).await.map(|decided| decided.verdicts);
         }
-        let call = self.call(turns);
+        let told = single.members.iter().filter_map(|member| self.tell(single, member, 0, Intent::TakeBack));
+        let call = self.call(turns.into_iter().chain(told).collect());
         let reply = self.client.ask(&call).await?;
-        call.turns.iter().enumerate().map(|(index, turn)| reply.verdict(index, &turn.task)).collect()
+        Ok(vec![reply.verdict(0, &call.turns[0].task)?])
     }
 }
 
@@ -291,8 +319,8 @@ fn verb(check: &Check<'_>, intent: Intent) -> Verb {
 
 impl<'a> Group<'a> {
     /// Each check for itself.
-    fn into_singles(self) -> impl Iterator<Item = Group<'a>> {
-        self.members.into_iter().map(|member| Group { members: vec![member] })
+    fn into_singles(self, by_marks: bool) -> impl Iterator<Item = Group<'a>> {
+        self.members.into_iter().map(move |member| Group { members: vec![member], by_marks })
     }
 
     /// What came of a request that passed by other limits than these.
@@ -305,7 +333,8 @@ impl<'a> Group<'a> {
     /// Whether its checks can be decided one by one. A request with an id is
     /// carried out once, and so at once.
     fn can_part(&self) -> bool {
-        self.members.len() > 1 && self.members.iter().all(|member| member.check.id().is_none())
+        let has_marks = self.by_marks && self.members.iter().any(|member| member.check.meter().needs_marks());
+        (self.members.len() > 1 || has_marks) && self.members.iter().all(|member| member.check.id().is_none())
     }
 
     fn can_refuse(&self) -> bool {

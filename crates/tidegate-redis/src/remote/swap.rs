@@ -86,7 +86,7 @@ impl<'a> Member<'a> {
         let allowed = cost == 0;
         let retry_after = if allowed { Micros::ZERO } else { wait };
         let verdict = Verdict { allowed, retry_after, reset_after: wait, ..Verdict::default() };
-        Some(Encoded { verdict, after: None, withheld: verdict, healed: None })
+        Some(Encoded { verdict, after: None, withheld: verdict, healed: None, used: [0, 0] })
     }
 
     /// What comes of the check, and a turn for each state.

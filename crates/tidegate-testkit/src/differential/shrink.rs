@@ -68,7 +68,7 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
         let (rule, limit, key) = (self.meter.name(), self.limit, self.key);
         events.iter().map(move |event| {
             let Question { verb, cost, floor, .. } = event.question;
-            (event, oracle.decide(&[Ask { rule, limit, key, verb, cost, floor }], event.now)[0])
+            (event, oracle.decide(&[Ask { rule, limit, key, verb, cost, floor, notify: &[] }], event.now)[0])
         })
     }
 

@@ -84,7 +84,7 @@ impl OracleStore {
             let is_same = settled.subjects == subjects;
             for (index, verdict) in verdicts.iter_mut().enumerate() {
                 let given = if is_same { settled.verdicts[index] } else { passed };
-                *verdict = Verdict { repeated: true, ..given };
+                *verdict = Verdict { repeated: true, crossed: 0, ..given };
             }
             return Ok(settled.at);
         }
@@ -136,7 +136,7 @@ impl Store for OracleStore {
                 Err(StoreError::IdReused { id: id.text.to_owned() })
             }
             Entry::Occupied(known) => {
-                let given = known.get().verdicts.iter().map(|given| Verdict { repeated: true, ..*given });
+                let given = known.get().verdicts.iter().map(|given| Verdict { repeated: true, crossed: 0, ..*given });
                 verdicts.iter_mut().zip(given).for_each(|(verdict, given)| *verdict = given);
                 Ok(known.get().at)
             }

@@ -74,12 +74,18 @@ impl<S: Store> Limiter<S> {
             let mut round = Round::new(asked, &resolved[..], id.as_ref());
             let decided = round.decide(&inner.store).await?;
             if round.matters() && !inner.policies.is_current(&current) {
-                round.give_back(&inner.store).await;
+                // What others have reached since is theirs to know, though this charge is no more.
+                for (check, verdict, at) in round.give_back(&inner.store).await {
+                    inner.observers.tell_crossed(&check, &verdict, at, false);
+                }
                 continue;
             }
             inner.policies.settle(&current, inner.store.clock());
             let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
-            let errors = round.into_errors();
+            let (errors, crossed) = round.into_outcome();
+            for (check, verdict) in crossed {
+                inner.observers.tell_crossed(&check, &verdict, decided.unwrap_or(Micros::ZERO), false);
+            }
             for (index, (verb, request)) in asked.iter().enumerate() {
                 let resolution = &resolved[index];
                 let is_heard = !inner.observers.is_empty() || !resolution.shadows.is_empty();
@@ -156,6 +162,9 @@ impl<S: Store> Limiter<S> {
             }
             let mut verdicts = [Verdict::default()];
             let decided = self.store().decide(&[check], &mut verdicts).await;
+            if let Ok(at) = decided {
+                self.inner.observers.tell_crossed(&check, &verdicts[0], at, true);
+            }
             // Observers hear of what a shadow would have said, and a correction is no answer.
             if let (Ok(at), false) = (decided, check.is_correction()) {
                 let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
@@ -362,19 +371,30 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
 
     /// Gives back what was charged. If it cannot be given back, it was charged
     /// in vain: against the caller.
-    async fn give_back(&self, store: &impl Store) {
+    ///
+    /// Says which thresholds it crossed that other charges have reached meanwhile.
+    async fn give_back(&self, store: &impl Store) -> Few<(Check<'a>, Verdict, Micros)> {
         // A fallback has charged nothing in the store.
         let is_charged = |(check, verdict): &(&Check<'a>, &Verdict)| check.verb() == Verb::Charge && !verdict.degraded;
         let charged = self.checks.iter().zip(&self.verdicts).filter(is_charged);
         let refunds: Few<Check<'_>> = charged.map(|(check, _)| check.as_refund()).collect();
-        if !refunds.is_empty() {
-            let mut verdicts: Few<Verdict> = smallvec![Verdict::default(); refunds.len()];
-            let _ = store.decide(&refunds, &mut verdicts).await;
+        if refunds.is_empty() {
+            return Few::new();
         }
+        let mut verdicts: Few<Verdict> = smallvec![Verdict::default(); refunds.len()];
+        let Ok(at) = store.decide(&refunds, &mut verdicts).await else { return Few::new() };
+        let charged = self.checks.iter().zip(&self.verdicts).filter(is_charged);
+        let still = charged.zip(verdicts).map(|((check, charged), left)| {
+            let used = check.meter().capacity().saturating_sub(left.remaining);
+            (*check, Verdict { crossed: charged.crossed & check.meter().reached(used), ..left }, at)
+        });
+        still.filter(|(_, verdict, _)| verdict.crossed != 0).collect()
     }
 
-    fn into_errors(self) -> SmallVec<[Option<CheckError>; 1]> {
-        self.errors
+    /// The errors, and the checks that crossed a threshold.
+    fn into_outcome(self) -> (SmallVec<[Option<CheckError>; 1]>, Few<(Check<'a>, Verdict)>) {
+        let asked = self.checks.into_iter().zip(self.verdicts);
+        (self.errors, asked.filter(|(_, verdict)| verdict.crossed != 0).collect())
     }
 
     /// The decision of each request, by the limit that binds; none where there

@@ -101,6 +101,7 @@ impl<S: ImmediateStore> Limiter<S> {
             for ((check, decision), index) in checks.iter().zip(&mut decisions[first..]).zip(first..) {
                 if is_current || !decision.is_allowed() {
                     self.tell_of_one(check, decision, at);
+                    self.inner.observers.tell_crossed(check, &decision.verdict(), at, false);
                 } else {
                     self.give_back_now(*check);
                     *decision = self.ask_now(Verb::Charge, &asked.request(index))?;

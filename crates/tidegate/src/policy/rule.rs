@@ -2,9 +2,10 @@
 
 use super::condition::Condition;
 use super::priority::Priority;
+use crate::error::ConfigError;
 use crate::limit::Limit;
 use crate::name::Name;
-use crate::store::{FailureMode, Meter};
+use crate::store::{FailureMode, Meter, Thresholds};
 use crate::warm_up::WarmUp;
 
 /// One limit, the requests that it applies to, and what makes their keys.
@@ -42,6 +43,7 @@ pub struct Rule {
     pub(super) on_failure: Option<FailureMode>,
     pub(super) warm_up: Option<WarmUp>,
     pub(super) priority: Option<Priority>,
+    pub(super) thresholds: Thresholds,
 }
 
 /// What applies to a request: a limit, or one of its two extremes.
@@ -250,6 +252,7 @@ impl Rule {
             on_failure: None,
             warm_up: None,
             priority: None,
+            thresholds: Thresholds::default(),
         }
     }
 
@@ -402,6 +405,44 @@ impl Rule {
         self
     }
 
+    /// Has observers told when a charge crosses these percentages of the limit: once for
+    /// each key, threshold and period; see [`Observer::crossed`](crate::Observer::crossed).
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tidegate::{Event, Limit, Limiter, Observer, Rule, ThresholdEvent};
+    ///
+    /// #[derive(Default)]
+    /// struct Told(Mutex<Vec<u8>>);
+    ///
+    /// impl Observer for Told {
+    ///     fn observe(&self, _: &Event<'_>) {}
+    ///     fn crossed(&self, event: &ThresholdEvent<'_>) {
+    ///         self.0.lock().unwrap().push(event.percent);
+    ///     }
+    /// }
+    ///
+    /// let told = Arc::new(Told::default());
+    /// let rule = Rule::new("api", Limit::per_hour(10)).notify([50, 80, 100])?;
+    /// let limiter = Limiter::builder(rule).observer(told.clone()).build()?;
+    /// (0..12).for_each(|_| _ = limiter.allow("alice"));
+    /// assert_eq!(*told.0.lock().unwrap(), [50, 80, 100]);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If one is zero, above 100 or given twice, or if there are more than eight.
+    pub fn notify(mut self, percents: impl IntoIterator<Item = u8>) -> Result<Rule, ConfigError> {
+        self.thresholds = Thresholds::new(percents)?;
+        Ok(self)
+    }
+
+    /// At which shares of its limits observers are told.
+    #[must_use]
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Name {
@@ -488,6 +529,8 @@ impl Rule {
             RuleKey::Request => meter,
             RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.names)),
         };
+        let thresholds = if self.thresholds.is_empty() { meter.thresholds().clone() } else { self.thresholds.clone() };
+        let meter = meter.notify(thresholds);
         match self.on_failure {
             Some(mode) => meter.on_failure(mode),
             None => meter,

@@ -20,6 +20,8 @@ pub struct Encoded {
     pub withheld: Verdict,
     /// What to write then, if anything: a state from the future is healed.
     pub healed: Option<Kept>,
+    /// What is used before the check is carried out, and after it.
+    pub used: [u64; 2],
 }
 
 /// A state as bytes, and how long it matters.
@@ -42,10 +44,13 @@ impl Meter {
         let withheld = kernel::withhold(kernel, &before, now, verb, cost);
         let healed = kernel.heal(&before, now).filter(|_| kernel::may_write(verb, cost));
         let healed = healed.map(|full| self.keep(&full));
+        let used_before = kernel.used(kernel.heal(&before, now).as_ref().unwrap_or(&before), now);
         let mut after = before;
-        let (verdict, changed) = kernel::decide(kernel, &mut after, now, verb, cost);
+        let (mut verdict, changed) = kernel::decide(kernel, &mut after, now, verb, cost);
+        let used = [used_before, if changed { kernel.used(&after, now) } else { used_before }];
+        verdict.crossed = self.crossed(used[0], used[1]);
         let after = changed.then(|| if verb == Verb::Reset { Kept::default() } else { self.keep(&after) });
-        Some(Encoded { verdict, after, withheld, healed })
+        Some(Encoded { verdict, after, withheld, healed, used })
     }
 
     /// Moves what was used of a limit that this one succeeds, by states kept as

@@ -11,6 +11,7 @@ mod ids;
 mod labels;
 mod line_lock;
 mod lines;
+mod marks;
 mod migration;
 mod overflow;
 mod pack;
@@ -34,6 +35,7 @@ use smallvec::{SmallVec, smallvec};
 use self::heap::Heap;
 use self::ids::{DEFAULT_IDS_FOR, Ids};
 use self::labels::Label;
+use self::marks::Marks;
 pub use self::overflow::Overflow;
 use self::overflow::Shared;
 use self::seeds::Seeds;
@@ -89,6 +91,7 @@ pub struct MemoryStore {
     overflowed: AtomicU64,
     ids: OnceLock<Box<Ids>>,
     ids_for: Duration,
+    marks: OnceLock<Box<Marks>>,
 }
 
 /// Settings of a [`MemoryStore`].
@@ -166,6 +169,7 @@ impl Builder {
             overflowed: AtomicU64::new(0),
             ids: OnceLock::new(),
             ids_for,
+            marks: OnceLock::new(),
         })
     }
 }

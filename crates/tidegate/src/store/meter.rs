@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::erased::erase;
 use super::failure_mode::FailureMode;
 use super::meter_kernel::MeterKernel;
+use super::thresholds::Thresholds;
 use crate::algorithm::AlgorithmKind;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -43,6 +44,7 @@ pub struct Meter {
     floor: u64,
     /// The kernel of the whole limit, if some of it is left to others.
     whole: Option<Box<MeterKernel>>,
+    thresholds: Thresholds,
     /// Whether a state is one word, and nothing else is to be looked at.
     is_simple: bool,
 }
@@ -107,6 +109,7 @@ impl Meter {
             kernel,
             floor: 0,
             whole: None,
+            thresholds: Thresholds::default(),
             is_simple,
         }
     }
@@ -198,6 +201,22 @@ impl Meter {
     pub fn on_failure(mut self, mode: FailureMode) -> Meter {
         self.on_failure = Some(mode);
         self
+    }
+
+    /// The same limit, whose verdicts say which of these thresholds were crossed. The
+    /// states stay the same.
+    #[must_use]
+    pub fn notify(mut self, thresholds: Thresholds) -> Meter {
+        self.is_simple &= thresholds.is_empty();
+        self.thresholds = thresholds;
+        self
+    }
+
+    /// At which shares of the limit observers are told.
+    #[must_use]
+    #[inline(always)]
+    pub fn thresholds(&self) -> &Thresholds {
+        &self.thresholds
     }
 
     /// A verdict on this limit, as a decision.
@@ -343,7 +362,9 @@ impl PartialEq for Meter {
             (MeterKernel::Heap(own), MeterKernel::Heap(other)) if self.limit.is_none() => Arc::ptr_eq(own, other),
             (_, _) => self.limit == other.limit,
         };
-        same_kernel && self.is_same_as(other) && (self.on_failure, self.floor) == (other.on_failure, other.floor)
+        let settings = |meter: &Meter| (meter.on_failure, meter.floor);
+        let same_settings = settings(self) == settings(other) && self.thresholds == other.thresholds;
+        same_kernel && self.is_same_as(other) && same_settings
     }
 }
 

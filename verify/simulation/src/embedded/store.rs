@@ -10,7 +10,7 @@ use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Clock, Limit, ManualClock, Micros};
 use tidegate_redis::RedisFailure;
 use tidegate_redis::internals::{
-    self, Call, Named, Once, Outcome, Reply, Task, Turn, genesis_key, read_bucket, read_window, state_key,
+    self, Call, Named, Once, Outcome, Reply, Task, Tell, Turn, genesis_key, read_bucket, read_window, state_key,
 };
 
 use super::host;
@@ -62,7 +62,9 @@ impl EmbeddedStore {
     pub(super) fn undo(&self, check: Check<'_>, charged_at: Micros) -> Result<Verdict, RedisFailure> {
         let limit = check.meter().limit().expect("a limit of ours");
         let task = Task::Undo { check, limit, at: charged_at };
-        let call = self.call(vec![Turn { key: Self::key_of(&check), task }]);
+        let key = Self::key_of(&check);
+        let told = Tell::turn(&check, 0, PREFIX, &key);
+        let call = self.call([Turn { key, task }].into_iter().chain(told).collect());
         self.run(&call)?.verdict(0, &call.turns[0].task)
     }
 
@@ -102,6 +104,10 @@ impl EmbeddedStore {
             let limit = check.meter().limit().expect("a limit of ours");
             turns.push(Turn { key, task: Task::Decide { check: *check, limit, verb: check.verb() } });
         }
+        let told = checks.iter().enumerate();
+        let told = told.filter_map(|(place, check)| Tell::turn(check, place, PREFIX, &turns[place].key));
+        let told: Vec<Turn<'_>> = told.collect();
+        turns.extend(told);
         let mut call = self.call(turns);
         call.once = Once::of(checks, PREFIX, Duration::from_secs(300));
         let reply = match (self.run(&call), checks.first().and_then(Check::id)) {
@@ -117,9 +123,8 @@ impl EmbeddedStore {
             verdicts.fill(Verdict { allowed: true, repeated: true, ..Verdict::default() });
             return Ok(reply.now);
         }
-        for (index, (turn, verdict)) in call.turns.iter().zip(verdicts).enumerate() {
-            *verdict = reply.verdict(index, &turn.task)?;
-        }
+        let decided = (0..checks.len()).map(|index| reply.verdict(index, &call.turns[index].task));
+        verdicts.copy_from_slice(&call.told(&reply, decided.collect::<Result<_, _>>()?, |place| place));
         Ok(reply.now)
     }
 
@@ -152,7 +157,7 @@ fn failure(error: String) -> RedisFailure {
 fn examine(keyspace: &Keyspace, turn: &Turn<'_>, kept_longer_ms: u64) {
     let limit = match &turn.task {
         Task::Decide { limit, .. } | Task::Undo { limit, .. } => *limit,
-        Task::Swap { .. } | Task::Absent => return,
+        Task::Swap { .. } | Task::Absent | Task::Tell(_) => return,
     };
     let name = String::from_utf8_lossy(&turn.key);
     let Some(kept_until) = keyspace.kept_until(&turn.key) else { panic!("{name}: kept for ever") };

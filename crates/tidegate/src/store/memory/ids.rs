@@ -74,7 +74,7 @@ impl Answer {
             // Of limits that were changed since, only that it passed is known.
             let given = self.verdicts.get(index).filter(|_| same_limits);
             let given = given.copied().unwrap_or(Verdict { allowed: true, ..Verdict::default() });
-            *verdict = Verdict { repeated: true, ..given };
+            *verdict = Verdict { repeated: true, crossed: 0, ..given };
         }
     }
 }

@@ -76,6 +76,7 @@ impl MemoryStore {
             repeated: false,
             unrecorded: unrecorded.unwrap_or(0),
             ahead: Micros::ZERO,
+            crossed: 0,
         }
     }
 

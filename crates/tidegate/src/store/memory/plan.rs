@@ -187,7 +187,9 @@ impl MemoryStore {
     /// Charges all or none. If that is not simple, nothing has changed: the time, if
     /// the clock was read.
     pub(super) fn charge_all(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, Option<Micros>> {
-        let is_one_of = |check: &Check<'_>| check.is_charge() && !check.meter().is_custom();
+        let is_one_of = |check: &Check<'_>| {
+            check.is_charge() && !check.meter().is_custom() && check.meter().thresholds().is_empty()
+        };
         if !checks.iter().all(is_one_of) {
             return Err(None);
         }

@@ -74,13 +74,15 @@ impl MemoryStore {
         }
         let kernel = turn.check.meter().kernel();
         let (verb, cost) = (turn.check.verb(), turn.check.cost());
+        let used = self.used_before(turn);
         let applied = if all_pass { kernel::apply(kernel, &mut turn.state, turn.at, verb, cost) } else { None };
+        let crossed = used.filter(|_| applied.is_some()).map_or(0, |before| self.crossed(turn, before, now));
         turn.changed |= applied.is_some();
         let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
         let charges = applied.is_some() && verb.can_refuse();
         let ahead = if charges { kernel.ahead(&turn.state, turn.at) } else { Micros::ZERO };
         let unrecorded = applied.unwrap_or(0);
-        let verdict = Verdict { unrecorded, ahead, ..Verdict::new(turn.admission, reading) };
+        let verdict = Verdict { unrecorded, ahead, crossed, ..Verdict::new(turn.admission, reading) };
         super::seen_from(now, turn.at, verdict)
     }
 

@@ -215,7 +215,7 @@ impl MemoryStore {
     }
 
     fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
-        if has_former(&check) {
+        if has_former(&check) || !check.meter().thresholds().is_empty() {
             // In a batch, whose time it is.
             let mut verdict = Verdict::default();
             let _ = self.decide_together(&[check], std::slice::from_mut(&mut verdict), Some(now));

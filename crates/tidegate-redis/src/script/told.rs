@@ -1,0 +1,102 @@
+//! Thresholds that a check crosses, where what was told has to be remembered.
+//!
+//! The script decides that with the charge: a turn after the others says which check it
+//! is about, and where the marks are. In a fixed window there is nothing to remember, and
+//! the reply to the check is enough.
+
+use tidegate::kernel::{self, LimitKernel, Style, Verb, Verdict};
+use tidegate::store::{Check, Encoded, Meter, unmarks};
+
+use super::{Call, Outcome, Reply, Task, Turn, double, pack};
+use crate::key::told_key;
+use crate::state::numbers;
+
+/// A turn that says which thresholds another one crossed.
+#[derive(Clone, Debug)]
+pub struct Tell<'a> {
+    /// The place of the turn that it is about, in the call.
+    pub of: usize,
+    /// Its limit.
+    pub meter: &'a Meter,
+    /// What is used before and after, and whether that gives back, if the client decided.
+    pub decided: Option<([u64; 2], bool)>,
+}
+
+impl<'a> Tell<'a> {
+    /// The turn for a check that may cross thresholds, or leave them to be crossed again.
+    pub fn turn(check: &Check<'a>, of: usize, prefix: &str, state_key: &[u8]) -> Option<Turn<'a>> {
+        let writes = check.is_correction() || kernel::may_write(check.verb(), check.cost());
+        let meter = check.meter();
+        if !writes || !meter.needs_marks() {
+            return None;
+        }
+        let task = Task::Tell(Tell { of, meter, decided: None });
+        Some(Turn { key: told_key(prefix, state_key), task })
+    }
+
+    pub(super) fn packed(&self) -> Vec<u8> {
+        let (verb, [from, to], unmarks) = match self.decided {
+            None => (b'C', [0, 0], false),
+            Some((used, unmarks)) => (b'Y', used, unmarks),
+        };
+        let unmarks = if unmarks { 1.0 } else { 0.0 };
+        let lasts = double(self.meter.mark_lasts().get());
+        let numbers = [double(self.of as u64 + 1), lasts, double(from), double(to), unmarks];
+        let mut packed = pack(b'm', verb, numbers);
+        let words: Vec<String> = self
+            .meter
+            .threshold_units()
+            .map(|(percent, units)| format!("{percent}:{}", self.most_below(units)))
+            .collect();
+        packed.extend(words.join(" ").into_bytes());
+        packed
+    }
+
+    /// The most use that is below so many units, in what the script counts.
+    fn most_below(&self, units: u64) -> u64 {
+        let limit = self.meter.limit().filter(|_| self.decided.is_none());
+        match limit.map(|limit| limit.kernel()) {
+            // Use is rounded up in a bucket, and down in a sliding counter.
+            Some(LimitKernel::Bucket(bucket)) => (units - 1) * bucket.scale(),
+            Some(LimitKernel::Window(window)) if window.style() == Style::Sliding => {
+                units * window.period_in_ticks() - 1
+            }
+            Some(LimitKernel::Window(_) | LimitKernel::Log(_)) | None => units - 1,
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// The same, about a check that the client decided.
+    #[must_use]
+    pub(crate) fn decided(mut self, encoded: &Encoded, verb: Verb, cost: u64) -> Turn<'a> {
+        if let Task::Tell(tell) = &mut self.task {
+            tell.decided = Some((encoded.used, unmarks(verb, cost)));
+        }
+        self
+    }
+}
+
+impl Call<'_> {
+    /// The verdicts, with what the turns that tell say of them. `which` says which verdict is
+    /// that of the turn at a place.
+    pub fn told(&self, reply: &Reply, mut verdicts: Vec<Verdict>, which: impl Fn(usize) -> usize) -> Vec<Verdict> {
+        for (index, turn) in self.turns.iter().enumerate() {
+            if let Task::Tell(Tell { of, .. }) = turn.task
+                && let Some(verdict) = verdicts.get_mut(which(of))
+            {
+                verdict.crossed = reply.crossed(index);
+            }
+        }
+        verdicts
+    }
+}
+
+impl Reply {
+    /// The thresholds that the turn at this place says were crossed.
+    pub fn crossed(&self, turn: usize) -> u8 {
+        let is_new = self.outcome == Outcome::CarriedOut && !self.is_repeated();
+        let told = numbers(self.state(turn)).filter(|_| is_new);
+        told.map_or(0, |[bits]| u8::try_from(bits).unwrap_or(u8::MAX))
+    }
+}
