@@ -2,6 +2,7 @@
 //!
 //! The comments on these fields are the help that an editor shows.
 
+mod notify;
 mod priority;
 mod words;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use tidegate::{Condition, KeyAttribute, Limit, Missing, Network, Setting, WarmUp};
+pub(crate) use notify::Notify;
 pub use words::Words;
 
 /// A policy, or a part of one that others include.
@@ -87,6 +89,10 @@ pub struct RuleFile {
     /// requests without the attribute, are of the class that leaves most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<PriorityFile>,
+    /// At which shares of the limit observers are told, such as ["50%", "80%", "100%"]: once
+    /// for each key, threshold and period.
+    #[serde(default, skip_serializing_if = "Notify::is_empty")]
+    pub notify: Notify,
     /// Who answers when the store cannot: "open", "closed", or
     /// { local = 4 } for a quarter of the limit in each of four processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

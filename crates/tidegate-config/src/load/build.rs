@@ -348,6 +348,7 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
     if let Some(priority) = &file.priority {
         rule = rule.priority(priority.into());
     }
+    rule = rule.with_thresholds(file.notify.0.clone());
     match file.on_failure {
         None => rule,
         Some(OnFailure::Open) => rule.on_failure(FailureMode::Open),

@@ -432,9 +432,14 @@ impl Rule {
     ///
     /// # Errors
     /// If one is zero, above 100 or given twice, or if there are more than eight.
-    pub fn notify(mut self, percents: impl IntoIterator<Item = u8>) -> Result<Rule, ConfigError> {
-        self.thresholds = Thresholds::new(percents)?;
-        Ok(self)
+    pub fn notify(self, percents: impl IntoIterator<Item = u8>) -> Result<Rule, ConfigError> {
+        Ok(self.with_thresholds(Thresholds::new(percents)?))
+    }
+
+    /// [`notify`](Rule::notify), by thresholds that are made already.
+    pub fn with_thresholds(mut self, thresholds: Thresholds) -> Rule {
+        self.thresholds = thresholds;
+        self
     }
 
     /// At which shares of its limits observers are told.
