@@ -14,6 +14,7 @@ import { Latency } from "./views/latency.ts";
 import { Playground } from "./views/playground.ts";
 import { PolicyView } from "./views/policy.ts";
 import { Refusals } from "./views/refusals.ts";
+import { Crossings } from "./views/crossings.ts";
 import { Reservations } from "./views/reservations.ts";
 import { Rules } from "./views/rules.ts";
 import { Status } from "./views/status.ts";
@@ -29,6 +30,7 @@ const history = new History();
 const status = new Status();
 const [flow, latency, store, rules, top] = [new Flow(), new Latency(), new Store(), new Rules(), new Top()];
 const reservations = new Reservations();
+const crossings = new Crossings();
 const access = new Access(() => feed.start());
 const unauthorized = () => access.ask("The server does not know this token.");
 const refusals = new Refusals(unauthorized);
@@ -42,7 +44,7 @@ byId("overview").append(
     "div",
     { class: "board" },
     h("div", { class: "column" }, flow.element, rules.element, refusals.element),
-    h("div", { class: "column" }, latency.element, store.element, top.element, reservations.element),
+    h("div", { class: "column" }, latency.element, store.element, top.element, reservations.element, crossings.element),
   ),
 );
 byId("policy").append(policy.element);
@@ -78,6 +80,7 @@ function onPicture(picture: Picture): void {
   rules.show(picture, history);
   top.show(picture);
   reservations.show(picture);
+  crossings.show(picture);
   refusals.show(picture);
   policy.show(picture);
   byId("version").textContent = picture.version;

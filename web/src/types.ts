@@ -12,6 +12,7 @@ export interface Picture {
   rules: RulePicture[];
   latency: LatencyPicture[];
   reservations: ReservationsPicture;
+  crossings: CrossingPicture[];
   top_refused: TopRefused[];
   recent_refusals: RefusalPicture[];
 }
@@ -77,6 +78,17 @@ export interface HeldPicture {
   cost: number;
   since_us: number;
   expires_us: number;
+}
+
+export interface CrossingPicture {
+  at_us: number;
+  rule: string;
+  key: string;
+  threshold: number;
+  used: number;
+  limit: number;
+  resets_at_us: number;
+  shadow: boolean;
 }
 
 export interface TopRefused {

@@ -43,6 +43,8 @@ mod buffered;
 mod handshakes;
 mod policy;
 mod refused;
+
+mod crossings;
 mod settings;
 mod store;
 mod tls;
@@ -60,6 +62,7 @@ mod metrics;
 mod inline;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod webhook;
 
 mod app;
 mod opening;
@@ -103,3 +106,4 @@ pub use settings::{HeaderStyle, LogFormat, OnFailure, Secret, Settings, StoreCho
 pub use snapshot::StatesError;
 pub use store::{AnyStore, Health};
 pub use tls::TlsError;
+pub use webhook::{SecretError, TargetError, WebhookError};

@@ -21,7 +21,7 @@ use prometheus_client::registry::{Metric, Registry};
 use serde::{Deserialize, Serialize};
 use tidegate::kernel::Verb;
 use tidegate::store::Store;
-use tidegate::{CheckError, Event, Name, Observer, ReservationStep};
+use tidegate::{CheckError, Event, Name, Observer, ReservationStep, ThresholdEvent};
 use tidegate_redis::RedisStore;
 use tracing::warn;
 
@@ -30,6 +30,7 @@ pub(crate) use self::histogram::Reading;
 pub(crate) use self::scrape::Format;
 use self::scrape::Renderings;
 use crate::budget::reason;
+use crate::crossings::Crossings;
 use crate::held::Reservations;
 use crate::inline_store::InlineStore;
 use crate::protocol::Protocol;
@@ -49,6 +50,12 @@ struct ByRule {
 struct ByOutcome {
     rule: String,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByThreshold {
+    rule: String,
+    threshold: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -81,6 +88,10 @@ pub struct Metrics {
     pub(crate) keys: Arc<KeyCount>,
     /// The reservations that are open.
     pub(crate) held: Arc<Reservations>,
+    /// The thresholds that were crossed.
+    pub(crate) crossings: Crossings,
+    thresholds: Family<ByThreshold, Counter>,
+    webhook: Family<ByReason, Counter>,
     decisions: Family<ByOutcome, Counter>,
     shadow_decisions: Family<ByOutcome, Counter>,
     degraded: Family<ByRule, Counter>,
@@ -200,6 +211,11 @@ impl Default for Metrics {
         let unrecorded = register(to, "unrecorded_units", "Reported units beyond the bound of debt, not recorded");
         let steps = register(to, "reservations", "Reservations that were made, renewed, settled and released");
         let missing = register(to, "missing_attributes", "Requests that lacked a key attribute of the rule");
+        let thresholds = register(to, "thresholds", "Thresholds that charges crossed");
+        let webhook = register(to, "webhook_attempts", "Attempts to deliver an event, by what came of it");
+        let crossings = Crossings::default();
+        let help = "Events for which the webhook had no room, or that it no longer wanted";
+        to.register("webhook_dropped", help, crossings.dropped.clone());
         let errors = register(to, "errors", "Requests without a decision, by reason");
         let latency: Family<ByProtocol, Histogram> =
             register(to, "request_duration_seconds", "From a request to its answer");
@@ -233,6 +249,9 @@ impl Default for Metrics {
             renderings: Renderings::default(),
             keys: Arc::default(),
             held: Arc::default(),
+            crossings,
+            thresholds,
+            webhook,
             decisions,
             shadow_decisions,
             degraded,
@@ -330,6 +349,11 @@ impl Metrics {
     /// Counts requests that are shed for a reason.
     pub(crate) fn shed(&self, reason: &'static str) -> Counter {
         self.shed.get_or_create_owned(&ByReason { reason })
+    }
+
+    /// An attempt to deliver an event.
+    pub(crate) fn webhook(&self, reason: &'static str) {
+        self.webhook.get_or_create(&ByReason { reason }).inc();
     }
 
     /// Shows how many bytes are buffered.
@@ -466,6 +490,15 @@ impl Observer for Metrics {
         if self.rule(rule).missing.inc() == 0 {
             warn!(%rule, attribute, "a request lacks a key attribute of the rule; further ones are only counted");
         }
+    }
+
+    fn crossed(&self, event: &ThresholdEvent<'_>) {
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let has_room = known.len() < MAX_RULES || known.contains_key(event.rule);
+        drop(known);
+        let rule = if has_room { event.rule } else { &OTHER_RULES }.to_string();
+        self.thresholds.get_or_create(&ByThreshold { rule, threshold: format!("{}%", event.percent) }).inc();
+        self.crossings.add(event);
     }
 }
 

@@ -27,11 +27,12 @@ use crate::otlp;
 use crate::policy::CurrentPolicy;
 use crate::protocol::Protocol;
 use crate::resp::{self, Resp};
-use crate::settings::Settings;
+use crate::settings::{Secret, Settings};
 use crate::snapshot::{Kept, StatesError};
 use crate::store::AnyStore;
 use crate::tls::{Protocols, Tls, TlsError, TlsFiles};
 use crate::watch::Watches;
+use crate::webhook::{Webhook, WebhookError};
 use crate::workers::Workers;
 
 /// Why a server did not start.
@@ -59,8 +60,8 @@ pub enum StartError {
     /// The states of the last run cannot be read.
     #[error(transparent)]
     States(#[from] StatesError),
-    /// The file of the admin API's token cannot be read.
-    #[error("cannot read the token in {}", path.display())]
+    /// A file with a token or a secret cannot be read.
+    #[error("cannot read the token or secret in {}", path.display())]
     Token {
         /// Which.
         path: PathBuf,
@@ -87,6 +88,9 @@ pub enum StartError {
     /// The system has no threads to serve with.
     #[error("cannot start the threads that serve")]
     Threads(#[source] io::Error),
+    /// Events cannot be sent.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     /// Metrics cannot be sent.
     #[cfg(feature = "otlp")]
     #[error(transparent)]
@@ -115,6 +119,7 @@ pub struct Server {
     resp: Vec<Address>,
     grpc: Vec<Address>,
     watches: Watches,
+    webhook: Option<Webhook>,
     #[cfg(feature = "otlp")]
     exporter: Option<otlp::Exporter>,
 }
@@ -136,10 +141,10 @@ impl Server {
     /// As [`open`](Server::open).
     pub async fn start(mut settings: Settings, store: impl Into<AnyStore>) -> Result<Server, StartError> {
         if let Some(path) = &settings.admin_token_file {
-            let token = tidegate_config::read_file(path).map_err(io::Error::from);
-            let token = token.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
-            let token = token.map_err(|source| StartError::Token { path: path.clone(), source })?;
-            settings.admin_token = Some(token.trim().into());
+            settings.admin_token = Some(secret(path)?);
+        }
+        if let Some(path) = &settings.webhook_secret_file {
+            settings.webhook_secret = Some(secret(path)?);
         }
         is_guarded(&settings)?;
         let tokens = settings.tokens.as_deref().map_or_else(|| Ok(TokensFile::default()), document::load)?;
@@ -156,6 +161,7 @@ impl Server {
         let mut server = Server {
             #[cfg(feature = "otlp")]
             exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
+            webhook: Webhook::start(&app.settings, &app.metrics).await?,
             app,
             kept,
             http: Vec::new(),
@@ -241,7 +247,6 @@ impl Server {
 
     /// Leaves: says so, waits for the grace if anybody ever came, closes, and waits for those who
     /// have begun. Says whether all have finished in time.
-    #[cfg_attr(not(feature = "otlp"), allow(unused_mut))]
     pub async fn drain(mut self) -> bool {
         let settings = &self.app.settings;
         info!("leaving");
@@ -262,6 +267,9 @@ impl Server {
             error!("the states are lost: what was written before is as it was");
         }
         self.app.audit.flush().await;
+        if let Some(webhook) = self.webhook.take() {
+            webhook.finish().await;
+        }
         // Last: a collector may not answer, and whoever wants the end may not wait for that.
         #[cfg(feature = "otlp")]
         if let Some(exporter) = self.exporter.take() {
@@ -286,6 +294,14 @@ fn kept(settings: &Settings, store: &AnyStore, inline: &InlineStore) -> Kept {
         }
         _ => Kept::default(),
     }
+}
+
+/// What a file says that has a token or a secret in it.
+fn secret(path: &Path) -> Result<Secret, StartError> {
+    let text = tidegate_config::read_file(path).map_err(io::Error::from);
+    let text = text.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.map_err(|source| StartError::Token { path: path.to_owned(), source })?;
+    Ok(text.trim().into())
 }
 
 /// The first TCP address of some.

@@ -239,6 +239,22 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_NO_ADMIN")]
     pub no_admin: bool,
 
+    /// Send an event to this URL when a charge crosses a threshold of its rule; signed as Standard Webhooks says
+    #[arg(long, env = "TIDEGATE_WEBHOOK", value_name = "URL")]
+    pub webhook: Option<String>,
+
+    /// The secret that signs events: whsec_ and 24 to 64 bytes in base64
+    #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET", value_name = "SECRET", hide_env_values = true)]
+    pub webhook_secret: Option<Secret>,
+
+    /// A file with the secret that signs events: not seen in lists of processes
+    #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE", conflicts_with = "webhook_secret")]
+    pub webhook_secret_file: Option<PathBuf>,
+
+    /// Let the webhook be on a loopback or private address
+    #[arg(long, env = "TIDEGATE_WEBHOOK_ALLOW_PRIVATE")]
+    pub webhook_allow_private: bool,
+
     /// Send metrics to the collector at this URL, by OTLP over gRPC
     #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP", value_name = "URL")]

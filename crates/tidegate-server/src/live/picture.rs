@@ -9,6 +9,7 @@ use tidegate::{Key, KeyAttribute, Micros, Name, Policy, Request, Rule};
 use tidegate_redis::RedisStore;
 
 use crate::app::App;
+use crate::crossings::Crossing;
 use crate::held::Held;
 use crate::inline::INLINE_RULE;
 use crate::json::{MAX_TEXT, micros};
@@ -39,6 +40,9 @@ pub(crate) struct Picture {
     pub(crate) rules: Vec<RulePicture>,
     pub(crate) latency: Vec<LatencyPicture>,
     pub(crate) reservations: ReservationsPicture,
+    /// The thresholds that were crossed last, the latest first.
+    #[serde(default)]
+    pub(crate) crossings: Vec<CrossingPicture>,
     pub(crate) top_refused: Vec<TopRefused>,
     /// The latest refusal of each key, the latest first.
     pub(crate) recent_refusals: Vec<RefusalPicture>,
@@ -129,6 +133,23 @@ pub(crate) struct HeldPicture {
     pub(crate) expires_us: u64,
 }
 
+/// A threshold that a charge crossed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CrossingPicture {
+    pub(crate) at_us: u64,
+    pub(crate) rule: String,
+    pub(crate) key: String,
+    /// In percent of the limit.
+    pub(crate) threshold: u8,
+    pub(crate) used: u64,
+    /// The most that can pass at once.
+    pub(crate) limit: u64,
+    /// When the key is as if never used, unless it is charged again.
+    pub(crate) resets_at_us: u64,
+    /// Whether the rule only watches.
+    pub(crate) shadow: bool,
+}
+
 /// A key that is refused often.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TopRefused {
@@ -191,6 +212,7 @@ impl Picture {
             rules: rules(&policy, app.metrics.rules()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
             reservations: reservations(app, now),
+            crossings: app.metrics.crossings.recent().iter().map(of_crossing).collect(),
             top_refused: top_refused(app, TOP),
             recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, app, &policy)).collect(),
         }
@@ -296,6 +318,19 @@ fn reservations(app: &App, now: Micros) -> ReservationsPicture {
     };
     let seen = app.metrics.held.seen(now, TOP);
     ReservationsPicture { open: seen.open, expired: seen.expired, oldest: seen.oldest.iter().map(held).collect() }
+}
+
+fn of_crossing(crossing: &Crossing) -> CrossingPicture {
+    CrossingPicture {
+        at_us: crossing.at.get(),
+        rule: crossing.rule.as_str().into(),
+        key: refused::shown(&crossing.key),
+        threshold: crossing.percent,
+        used: crossing.used,
+        limit: crossing.capacity,
+        resets_at_us: crossing.resets_at.get(),
+        shadow: crossing.shadow,
+    }
 }
 
 /// The keys that are refused most.
