@@ -496,7 +496,7 @@ impl Observer for Metrics {
         let known = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         let has_room = known.len() < MAX_RULES || known.contains_key(event.rule);
         drop(known);
-        let rule = if has_room { event.rule } else { &OTHER_RULES }.to_string();
+        let rule = if has_room { event.rule.to_string() } else { OTHER_RULES.to_string() };
         self.thresholds.get_or_create(&ByThreshold { rule, threshold: format!("{}%", event.percent) }).inc();
         self.crossings.add(event);
     }

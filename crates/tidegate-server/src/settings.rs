@@ -432,6 +432,7 @@ mod tests {
         let settings = Settings {
             admin_token: Some("s3cret-token".into()),
             resp_password: Some("s3cret-password".into()),
+            webhook_secret: Some("s3cret-hook".into()),
             #[cfg(feature = "otlp")]
             otlp_header: vec!["authorization=s3cret-header".into()],
             store: "redis://user:s3cret@word@redis:6379/1".parse().unwrap_or(StoreChoice::Memory),

@@ -151,7 +151,7 @@ async fn a_receiver_that_is_gone_is_sent_no_more() {
 }
 
 #[tokio::test]
-async fn one_key_that_fails_holds_back_no_other_and_a_shutdown_says_what_is_left() {
+async fn one_key_that_fails_holds_back_no_other() {
     let mut queue = Queue::default();
     let message = |line: u8, number: u32| Message {
         id: String::new(),
