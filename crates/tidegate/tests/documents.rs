@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 19] = [
+const DOCUMENTS: [&str; 20] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -32,6 +32,7 @@ const DOCUMENTS: [&str; 19] = [
     "docs/commands.md",
     "docs/compare.md",
     "docs/evidence.md",
+    "docs/notify.md",
     "docs/replay.md",
     "verify/README.md",
     "verify/bench/README.md",

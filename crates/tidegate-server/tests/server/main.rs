@@ -27,5 +27,6 @@ mod same_as_library;
 mod scrapes;
 mod simulate;
 mod stores;
+mod thresholds;
 mod top;
 mod transports;
