@@ -8,6 +8,7 @@ mod words;
 
 use std::fmt;
 
+pub(crate) use notify::Notify;
 pub use priority::PriorityFile;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
@@ -16,7 +17,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use tidegate::{Condition, KeyAttribute, Limit, Missing, Network, Setting, WarmUp};
-pub(crate) use notify::Notify;
 pub use words::Words;
 
 /// A policy, or a part of one that others include.

@@ -85,9 +85,9 @@ fn run(processes: usize, charges: usize) {
             }
         }
     }
-    let once = ["bucket", "counter", "window"].into_iter().flat_map(|rule| {
-        ["100%", "50%", "80%"].map(|percent| (format!("{rule} {percent}"), 1))
-    });
+    let once = ["bucket", "counter", "window"]
+        .into_iter()
+        .flat_map(|rule| ["100%", "50%", "80%"].map(|percent| (format!("{rule} {percent}"), 1)));
     assert_eq!(told, once.collect());
 }
 

@@ -142,7 +142,8 @@ impl Oracle {
             None => (known, false),
         };
         let (delay, retry_after, unrecorded, ahead) = (0, 0, 0, 0);
-        let mut turn = Turn { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
+        let mut turn =
+            Turn { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
         if let Verb::Renew(charged @ Charged { cost: 1.., .. }) = ask.verb {
             turn.allowed = turn.account.holds(at, instant(charged.at), i128::from(charged.cost));
         }

@@ -450,5 +450,6 @@ pub use warm_up::WarmUp;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/algorithms.md")]
+#[doc = include_str!("../../../docs/notify.md")]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Documents;

@@ -9,6 +9,7 @@
 //! beside this one. Its stability promise is weaker than that of the crate's
 //! root: a minor version may change it.
 
+mod crossed;
 mod encoded;
 mod erased;
 mod failure_mode;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::request::{Purpose, RequestId};
+pub use crossed::{is_marked, unmarks};
 pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use failure_mode::FailureMode;
@@ -31,7 +33,7 @@ pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use migration::Former;
 pub(crate) use migration::{give_back, take_over};
-pub use thresholds::{MAX_THRESHOLDS, Thresholds, is_marked, unmarks};
+pub use thresholds::{MAX_THRESHOLDS, Thresholds};
 
 use crate::blocking;
 use crate::decision::Decision;

@@ -141,7 +141,9 @@ mod tests {
 
     #[test]
     fn a_secret_is_random_bytes_in_base64_and_never_repeated() {
-        for wrong in [None, Some("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), Some("whsec_"), Some("whsec_c2hvcnQ="), Some("whsec_!")] {
+        for wrong in
+            [None, Some("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), Some("whsec_"), Some("whsec_c2hvcnQ="), Some("whsec_!")]
+        {
             let message = Signer::new(wrong).map(drop).unwrap_err().to_string();
             assert!(message.contains("--webhook-secret-file") && !message.contains("c2hvcnQ"), "{wrong:?}");
         }

@@ -77,7 +77,9 @@ impl Target {
             Ok(_) => {}
             Err(Refused::NotPublic(address)) => return Err(TargetError::NotPublic { address }),
             // It is looked up again for each attempt.
-            Err(Refused::Unknown(error)) => warn!(%error, host = target.host, "the host of the webhook is not known yet"),
+            Err(Refused::Unknown(error)) => {
+                warn!(%error, host = target.host, "the host of the webhook is not known yet")
+            }
         }
         Ok(target)
     }
@@ -217,11 +219,40 @@ mod tests {
             assert!(is_public(public.parse().unwrap()), "{public}");
         }
         let private = [
-            "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.0.1", "169.254.169.254",
-            "100.64.0.1", "100.127.255.255", "0.0.0.0", "0.1.2.3", "192.0.0.8", "198.18.0.1", "198.19.0.1", "224.0.0.1",
-            "239.255.255.255", "240.0.0.1", "255.255.255.255", "203.0.113.1", "::", "::1", "::ffff:127.0.0.1",
-            "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "fe80::1", "fec0::1", "fc00::1", "fd12::1",
-            "ff02::1", "64:ff9b::a00:1", "2002:a00:1::1", "2001:0:a00:1::1", "2001:db8::1",
+            "127.0.0.1",
+            "127.8.8.8",
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.0.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "100.127.255.255",
+            "0.0.0.0",
+            "0.1.2.3",
+            "192.0.0.8",
+            "198.18.0.1",
+            "198.19.0.1",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "203.0.113.1",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "fe80::1",
+            "fec0::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::1",
+            "2001:0:a00:1::1",
+            "2001:db8::1",
         ];
         for private in private {
             assert!(!is_public(private.parse().unwrap()), "{private}");
@@ -231,9 +262,13 @@ mod tests {
     #[tokio::test]
     async fn a_url_that_may_not_be_called_is_refused() {
         let open = async |url: &'static str, allows| Target::open(url, allows).await.map(drop);
-        for wrong in ["", "nothing", "ftp://example.com/", "https://user:s3cret@example.com/", "http:///path", "/path"] {
+        for wrong in ["", "nothing", "ftp://example.com/", "https://user:s3cret@example.com/", "http:///path", "/path"]
+        {
             let error = open(wrong, true).await.unwrap_err();
-            assert!(matches!(error, TargetError::Url { .. }) && !error.to_string().contains("s3cret"), "{wrong}: {error}");
+            assert!(
+                matches!(error, TargetError::Url { .. }) && !error.to_string().contains("s3cret"),
+                "{wrong}: {error}"
+            );
         }
         for private in ["http://127.0.0.1:9/a", "http://[::1]/", "http://[::ffff:10.0.0.1]/", "http://localhost:1/"] {
             assert!(matches!(open(private, false).await, Err(TargetError::NotPublic { .. })), "{private}");

@@ -186,3 +186,33 @@ fn pauses_grow_to_a_bound_with_some_chance() {
         assert!((whole / 2..=whole).contains(&pause), "{attempts}: {pause}");
     }
 }
+
+/// What a decision costs with a webhook that fails half of the time, and without one, in turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "a measurement: it asserts nothing"]
+async fn decisions_beside_a_failing_webhook() {
+    const CHARGES: u64 = 200_000;
+    let (url, _) = receive(|number| if number.is_multiple_of(2) { 500 } else { 200 }).await;
+    let mut took = [Vec::new(), Vec::new()];
+    for round in 0..20 {
+        let metrics = Arc::new(Metrics::default());
+        let webhook = if round % 2 == 0 {
+            None
+        } else {
+            let target = Target::open(&url, true).await.expect("a target");
+            Some(Webhook::run(target, Signer::new(Some(SECRET)).expect("a secret"), PAUSES, &metrics))
+        };
+        let rule = Rule::new("api", Limit::per_hour(1_000)).notify([50, 80, 100]).expect("thresholds");
+        let limiter = Limiter::builder(rule).observer(Arc::clone(&metrics)).build().expect("a policy");
+        let began = std::time::Instant::now();
+        for number in 0..CHARGES {
+            let _ = limiter.check(number % 200);
+        }
+        took[round % 2].push(began.elapsed().as_nanos() as u64 / CHARGES);
+        drop(webhook);
+    }
+    for (what, mut took) in ["without", "with"].into_iter().zip(took) {
+        took.sort_unstable();
+        println!("{what} a webhook: {} ns a decision at least, {} in the middle", took[0], took[took.len() / 2]);
+    }
+}

@@ -68,7 +68,10 @@ fn a_threshold_is_sent_counted_and_shown_once() {
         assert_eq!(event["type"], "threshold.crossed");
         assert!(event["timestamp"].is_string() && data["resets_at"].is_string(), "{event}");
         assert_eq!((&data["rule"], &data["key"]), (&"api".into(), &"alice".into()), "{event}");
-        assert_eq!((&data["threshold"], &data["used"], &data["capacity"]), (&threshold.into(), &used.into(), &4.into()));
+        assert_eq!(
+            (&data["threshold"], &data["used"], &data["capacity"]),
+            (&threshold.into(), &used.into(), &4.into())
+        );
     }
     let metrics = curl(&[&server.url("/metrics")]).body;
     for threshold in ["50%", "100%"] {
