@@ -9,7 +9,7 @@ mod words;
 use std::fmt;
 
 pub(crate) use notify::Notify;
-pub use priority::PriorityFile;
+pub(crate) use priority::PriorityFile;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeMap;

@@ -84,7 +84,7 @@ pub fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
 }
 
 /// Where is remembered which thresholds of a state were told: beside it.
-pub fn told_key(prefix: &str, state: &[u8]) -> Vec<u8> {
+pub(crate) fn told_key(prefix: &str, state: &[u8]) -> Vec<u8> {
     let tag = prefix.len() + state[prefix.len()..].iter().position(|byte| *byte == b'}').map_or(0, |end| end + 1);
     // No key goes on like this.
     [&state[..tag], b"%told", &state[tag..]].concat()

@@ -21,8 +21,8 @@ fn each_class_is_a_lane_and_the_floor_is_there_for_the_others() {
         assert!(low.refused().requests > low.offered.requests / 2, "{}", low.name());
         assert_eq!(low.offered.requests + bursts.offered.requests, report.offered.passed.requests);
     }
-    let [table, chart, picture] =
-        [report.table().to_string(), report.chart().to_string(), report.picture().to_svg()].map(|shown| {
+    let [table, chart, picture] = [report.table().to_string(), report.chart().to_string(), report.picture().to_svg()]
+        .map(|shown| {
             let lanes = ["token bucket 10/s, floor 50%", "token bucket 10/s, floor 0"];
             lanes.map(|lane| shown.matches(lane).count() > 0)
         });

@@ -28,6 +28,7 @@ use crate::policy::{Draft, Explanation, Policy, RuleExplanation};
 use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
+use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
 ///
@@ -241,18 +242,18 @@ impl<S: Store> Limiter<S> {
                 Ok(applied) => match applied.check(Verb::Peek) {
                     Err(_) => applied.unsatisfiable(),
                     Ok(check) => {
-                        let answer = self.answer(check).await?;
+                        let (answer, at) = self.answer(check).await?;
                         if answer.floor() > 0 && !answer.is_allowed() {
                             let whole = check.meter().clone().with_floor(0);
-                            below_floor = self.answer(check.by(&whole)).await?.is_allowed();
+                            below_floor = self.answer(check.by(&whole)).await?.0.is_allowed();
                         }
                         // What costs nothing passes a limit of which nothing is left, and none that is in debt.
                         let free = match answer.remaining() {
-                            Some(0) => Some(self.answer(check.with_cost(0)).await?),
+                            Some(0) => Some(self.answer(check.with_cost(0)).await?.0),
                             Some(_) | None => None,
                         };
                         let debt = free.filter(|free| !free.is_allowed()).map(|free| free.wait().to_duration());
-                        applied.answers(answer, debt)
+                        applied.answers(answer, debt, at)
                     }
                 },
             };
@@ -262,11 +263,11 @@ impl<S: Store> Limiter<S> {
         Ok(Explanation::new(blocked_by, rules))
     }
 
-    /// What one limit says.
-    async fn answer(&self, check: Check<'_>) -> Result<Decision, CheckError> {
+    /// What one limit says, and when.
+    async fn answer(&self, check: Check<'_>) -> Result<(Decision, Micros), CheckError> {
         let mut verdicts = [Verdict::default()];
-        self.inner.store.decide(&[check], &mut verdicts).await?;
-        Ok(check.decision(verdicts[0]))
+        let at = self.inner.store.decide(&[check], &mut verdicts).await?;
+        Ok((check.decision(verdicts[0]), at))
     }
 }
 

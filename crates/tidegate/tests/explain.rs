@@ -191,3 +191,17 @@ fn what_was_reported_beyond_a_limit_is_told_as_debt() {
     let in_debt = explained(&limiter, Request::new("alice"));
     assert!(in_debt.contains("refuses a cost of 1, again in 31s; in debt, which is paid in 30s"), "{in_debt}");
 }
+
+#[test]
+fn the_end_of_a_period_of_the_calendar_is_told_in_its_time_zone() {
+    let quota: Limit = "2/month in Europe/Berlin from day 31".parse().expect("a limit");
+    let limiter = limiter(Policy::new().limit("quota", quota));
+    let allowed = explained(&limiter, Request::new("alice"));
+    assert!(
+        allowed.contains("allows a cost of 1, 2 left; resets on 31 January 1970, 00:00 Europe/Berlin"),
+        "{allowed}"
+    );
+    assert!(limiter.allow(Request::new("alice").cost(2)));
+    let refused = explained(&limiter, Request::new("alice"));
+    assert!(refused.contains("again in 2588400s; resets on 31 January 1970"), "{refused}");
+}

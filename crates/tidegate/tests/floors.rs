@@ -207,7 +207,7 @@ fn refunds_reports_and_reservations_are_not_held_back() {
     limiter.reset(by("low")).expect("an answer");
     let reservation = limiter.reserve(by("low").cost(4)).expect("it fits above the floor");
     assert!(limiter.reserve(by("low").cost(2)).is_err());
-    reservation.settle(7).expect("settled");
+    let _ = reservation.settle(7).expect("settled");
     assert_eq!(left(&limiter, by("critical")), 3, "what was spent is charged below the floor");
     let again = by("low").id("once");
     assert!(!limiter.allow(again.clone()));

@@ -187,6 +187,9 @@ struct ExplainedRule {
     /// How long it takes to pay what was reported beyond the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     debt_us: Option<u64>,
+    /// When the period of a calendar limit is over, in its time zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resets_on: Option<String>,
 }
 
 pub(super) fn explanation(explanation: &Explanation) -> Reply {
@@ -197,6 +200,7 @@ pub(super) fn explanation(explanation: &Explanation) -> Reply {
 fn explained(explanation: &RuleExplanation) -> ExplainedRule {
     let RuleExplanation { rule, say, shadow, binds, .. } = explanation;
     let (mut key, mut cost, mut limit, mut answer, mut debt_us) = (None, None, None, None, None);
+    let mut resets_on = None;
     let says = match say {
         Say::DoesNotMatch { .. } => "does-not-match",
         Say::NoKey { .. } => "no-key",
@@ -208,9 +212,10 @@ fn explained(explanation: &RuleExplanation) -> ExplainedRule {
             (cost, limit) = (Some(*asked), Some(words.clone()));
             "unsatisfiable"
         }
-        Say::Answers { key: whose, cost: asked, limit: words, answer: decision, debt } => {
+        Say::Answers { key: whose, cost: asked, limit: words, answer: decision, debt, resets_on: on } => {
             (key, cost, limit) = (Some(whose.clone()), Some(*asked), Some(words.clone()));
             (answer, debt_us) = (Some(Answer::from(&**decision)), debt.map(micros));
+            resets_on = on.clone();
             if decision.is_allowed() { "allows" } else { "refuses" }
         }
         // The library may learn to say more.
@@ -226,6 +231,7 @@ fn explained(explanation: &RuleExplanation) -> ExplainedRule {
         limit,
         answer,
         debt_us,
+        resets_on,
     }
 }
 

@@ -291,3 +291,15 @@ fn a_limit_on_requests_in_flight_is_a_quota_of_concurrent_requests_without_a_win
         assert_eq!(told("in-flight 10 for 60s", 1, Duration::ZERO, style)["ratelimit-policy"], "10");
     }
 }
+
+#[test]
+fn a_limit_by_the_calendar_is_a_quota_whose_windows_differ_in_length() {
+    let words = "10/month in Europe/Berlin";
+    let headers = told(words, 1, Duration::ZERO, HeaderStyle::Draft10);
+    assert_eq!(headers["ratelimit-policy"], r#""api";q=10"#);
+    // From the epoch to the first of February in Berlin.
+    assert_eq!(headers["ratelimit"], r#""api";r=9;t=2674800"#);
+    for style in [HeaderStyle::Draft6, HeaderStyle::Draft7] {
+        assert_eq!(told(words, 1, Duration::ZERO, style)["ratelimit-policy"], "10");
+    }
+}

@@ -11,6 +11,7 @@ use crate::decision::Decision;
 use crate::name::Name;
 use crate::request::{Part, Request};
 use crate::store::CheckError;
+use crate::time::Micros;
 
 /// What every rule of a policy says of a request, without charging anything.
 #[derive(Clone, Debug)]
@@ -95,6 +96,8 @@ pub enum Say {
         /// How long it takes to pay what was [reported](crate::Limiter::report) beyond
         /// the limit, if anything was: until then nothing passes.
         debt: Option<Duration>,
+        /// When its period is over, of a limit [by the calendar](crate::Limit::resets_on).
+        resets_on: Option<String>,
     },
 }
 
@@ -188,9 +191,10 @@ fn text(value: Part<'_>) -> String {
 }
 
 impl Applied<'_, '_> {
-    pub(crate) fn answers(&self, answer: Decision, debt: Option<Duration>) -> Say {
+    pub(crate) fn answers(&self, answer: Decision, debt: Option<Duration>, at: Micros) -> Say {
         let (key, limit) = (self.key.to_string(), self.meter.meaning().to_owned());
-        Say::Answers { key, cost: self.cost, limit, answer: Box::new(answer), debt }
+        let resets_on = self.meter.limit().and_then(|limit| limit.resets_on(at));
+        Say::Answers { key, cost: self.cost, limit, answer: Box::new(answer), debt, resets_on }
     }
 
     pub(crate) fn unsatisfiable(&self) -> Say {
@@ -292,12 +296,18 @@ impl fmt::Display for Say {
             Say::Unlimited => f.write_str("sets no limit here"),
             Say::Blocked => f.write_str("lets nothing pass"),
             Say::Unsatisfiable { cost, limit } => write!(f, "{limit} can never let a cost of {cost} pass"),
-            Say::Answers { key, cost, limit, answer, .. } if answer.is_allowed() => {
-                write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.verdict().remaining)
-            }
-            Say::Answers { key, cost, limit, answer, debt } => {
-                write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {:?}", answer.wait().to_duration())?;
-                debt.map_or(Ok(()), |debt| write!(f, "; in debt, which is paid in {debt:?}"))
+            Say::Answers { key, cost, limit, answer, debt, resets_on } => {
+                let wait = answer.wait().to_duration();
+                match answer.is_allowed() {
+                    true => {
+                        write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.verdict().remaining)
+                    }
+                    false => write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {wait:?}"),
+                }?;
+                if let Some(debt) = debt.filter(|_| !answer.is_allowed()) {
+                    write!(f, "; in debt, which is paid in {debt:?}")?;
+                }
+                resets_on.as_ref().map_or(Ok(()), |instant| write!(f, "; resets on {instant}"))
             }
         }
     }
