@@ -122,13 +122,13 @@ impl FromStr for Calendar {
         match anchors {
             None => Ok(calendar),
             Some(anchors) if anchors.is_empty() => Err(unreadable("an anchor after from", "")),
-            Some(anchors) => calendar.from_words(&anchors),
+            Some(anchors) => calendar.anchored_by(&anchors),
         }
     }
 }
 
 impl Calendar {
-    fn from_words(self, anchors: &[&str]) -> Result<Calendar, ConfigError> {
+    fn anchored_by(self, anchors: &[&str]) -> Result<Calendar, ConfigError> {
         let number = |digits: &str| digits.parse::<u8>().ok().filter(|_| digits.len() <= 2);
         let (unit, hint) = (self.unit.name(), self.unit.hint());
         let unknown = || ConfigError::Anchor { unit, anchor: anchors.join(" "), hint };
