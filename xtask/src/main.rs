@@ -2,6 +2,7 @@
 
 mod attack;
 mod built;
+mod calendar;
 mod chaos;
 mod ci;
 mod compare;
@@ -48,6 +49,8 @@ cargo xtask TASK
   sanitize  the library's tests under ThreadSanitizer and AddressSanitizer, on nightly: [thread|address]
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
   proof     the lemmas about the arithmetic, by Z3, each also with a planted mistake: [SUBJECT] [-v]
+  calendar  periods of random calendars by the library, by Python and by PostgreSQL: [COUNT], a million unless told;
+            --write records the first tenth for the tests
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         "miri" => ci::miri(),
         "sanitize" => sanitize::all(&rest),
         "fuzz" => fuzz::run(&rest),
+        "calendar" => calendar::compare(&rest),
         "lua" => lua::lint(),
         "proof" => proof::lemmas(&rest),
         "defects" => defects::all(&rest),

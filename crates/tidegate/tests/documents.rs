@@ -36,6 +36,7 @@ const DOCUMENTS: [&str; 20] = [
     "docs/replay.md",
     "verify/README.md",
     "verify/bench/README.md",
+    "verify/calendar/README.md",
     "verify/chaos/README.md",
     "verify/fuzz/README.md",
     "verify/lemmas/README.md",
