@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 20] = [
+const DOCUMENTS: [&str; 19] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -36,7 +36,6 @@ const DOCUMENTS: [&str; 20] = [
     "docs/replay.md",
     "verify/README.md",
     "verify/bench/README.md",
-    "verify/calendar/README.md",
     "verify/chaos/README.md",
     "verify/fuzz/README.md",
     "verify/lemmas/README.md",
