@@ -288,8 +288,8 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "bucket.lua",
-        from: "write, value = 'INCRBY', at - stored == cost and verb == CHARGE and string.sub(spec, 43) or at - stored",
-        to: "write, value = 'INCRBY', at + stored == cost and verb == CHARGE and string.sub(spec, 43) or at - stored",
+        from: "local is_text = at - stored == cost and verb == CHARGE and kept_back == 0",
+        to: "local is_text = at + stored == cost and verb == CHARGE and kept_back == 0",
         why: "A shortcut: the difference is the same number, made into text again.",
     },
     Survivor {
@@ -387,5 +387,23 @@ pub(super) const SURVIVORS: &[Survivor] = &[
         from: "--[[long]] if once then",
         to: "--[[long]] if true then",
         why: "A shortcut: without an id nothing is made of it.",
+    },
+    Survivor {
+        file: "slice.lua",
+        from: "if verb > 96 then -- a small letter",
+        to: "if verb >= 96 then -- a small letter",
+        why: "Capital letters end at 90, and of the small ones only c (99) and p (112) are sent.",
+    },
+    Survivor {
+        file: "slice.lua",
+        from: "if verb > 96 then -- a small letter",
+        to: "if verb > 97 then -- a small letter",
+        why: "Capital letters end at 90, and of the small ones only c (99) and p (112) are sent.",
+    },
+    Survivor {
+        file: "slice.lua",
+        from: "if verb > 96 then -- a small letter",
+        to: "if verb > 95 then -- a small letter",
+        why: "Capital letters end at 90, and of the small ones only c (99) and p (112) are sent.",
     },
 ];
