@@ -18,6 +18,7 @@ mod store;
 mod strict;
 mod sums;
 mod swap;
+mod told;
 mod undo;
 
 use std::time::Duration;

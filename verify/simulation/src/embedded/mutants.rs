@@ -20,7 +20,7 @@ use tidegate_redis::internals::{Length, PARTS, assemble};
 
 use self::lua::Mistake;
 use self::survivors::{SURVIVORS, Survivor};
-use super::{calendar, compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, undo};
+use super::{calendar, compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, told, undo};
 
 /// What a mutant has to pass: about a second for one that passes it all.
 fn quick() -> Vec<(&'static str, fn())> {
@@ -32,6 +32,8 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("a limit that was succeeded", swap::a_limit_that_was_succeeded_must_be_gone),
         ("the bounds of states", swap::a_state_at_its_bound_is_one_and_beyond_it_none),
         ("what no limit wrote", swap::what_no_limit_wrote_is_an_error),
+        ("marks", told::marks_are_kept_for_a_period_and_removed_when_less_is_used),
+        ("what a client crossed", told::what_the_client_decided_is_told_once),
         ("usual settings", settings::what_is_not_sent_is_as_usual),
         ("periods", calendar::a_period_that_is_not_the_servers_is_refused_and_nothing_is_done),
         ("the time", settings::the_time_that_is_sent_is_the_time),
