@@ -88,7 +88,7 @@ impl Webhook {
     /// Begins, if the settings name a URL.
     pub(crate) async fn start(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Option<Webhook>, WebhookError> {
         let Some(url) = &settings.webhook else { return Ok(None) };
-        let signer = Signer::new(settings.webhook_secret.as_ref().map(|secret| secret.expose()))?;
+        let signer = Signer::new(settings.webhook_secret.as_ref().map(crate::settings::Secret::expose))?;
         let target = Target::open(url, settings.webhook_allow_private).await?;
         Ok(Some(Webhook::run(target, signer, PAUSES, metrics)))
     }

@@ -114,18 +114,16 @@ pub enum ConfigError {
     },
     /// A class of requests that could take nothing of a limit.
     #[error(
-        "rule {rule:?}: the floor of class {class:?}, {floor}, leaves it nothing of {limit}: lower the floor, raise the \
-         limit, or block the class by an override"
+        "rule {rule:?}: the floor of class {class} leaves it nothing of {limit}: lower the floor, raise the limit, or \
+         block the class by an override"
     )]
     FloorTooHigh {
         /// The rule.
-        rule: Name,
+        rule: Box<str>,
         /// The limit, in words.
-        limit: String,
-        /// The class.
-        class: String,
-        /// Its floor, in words.
-        floor: String,
+        limit: Box<str>,
+        /// The class and its floor, in words such as `low (100%)`.
+        class: Box<str>,
     },
     /// A threshold was given more than once.
     #[error("a threshold of {percent}% is given twice: give each once")]

@@ -231,13 +231,9 @@ impl<'p> Builder<'p, '_> {
         for (class, floor) in &priority.classes {
             let largest = whole.clone().with_floor(floor.0.of(whole.capacity())).largest_cost();
             let problem = if largest == 0 {
-                let (class, floor) = (class.clone(), floor.0.to_string());
-                Problem::Policy(ConfigError::FloorTooHigh {
-                    rule: Name::from(name),
-                    limit: limit.to_string(),
-                    class,
-                    floor,
-                })
+                let (rule, limit) = (name.into(), limit.to_string().into());
+                let class = format!("{class} ({})", floor.0).into();
+                Problem::Policy(ConfigError::FloorTooHigh { rule, limit, class })
             } else if cost.is_some_and(|cost| cost > largest) {
                 let cost = cost.unwrap_or_default();
                 let message =

@@ -78,7 +78,7 @@ impl Target {
             Err(Refused::NotPublic(address)) => return Err(TargetError::NotPublic { address }),
             // It is looked up again for each attempt.
             Err(Refused::Unknown(error)) => {
-                warn!(%error, host = target.host, "the host of the webhook is not known yet")
+                warn!(%error, host = target.host, "the host of the webhook is not known yet");
             }
         }
         Ok(target)

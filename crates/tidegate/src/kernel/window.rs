@@ -56,6 +56,7 @@ pub struct WindowState {
 }
 
 /// A state brought up to a tick, which it never lies behind of.
+#[derive(Clone, Copy)]
 struct View {
     start: u64,
     end: u64,

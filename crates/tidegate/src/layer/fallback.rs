@@ -96,7 +96,7 @@ impl<S> Fallback<S> {
             match (refuses, mode) {
                 (true, _) => verdict.retry_after = FailureMode::RETRY_AFTER,
                 (false, FailureMode::Open) => {
-                    verdict.remaining = check.meter().capacity().saturating_sub(check.meter().floor())
+                    verdict.remaining = check.meter().capacity().saturating_sub(check.meter().floor());
                 }
                 (false, FailureMode::Closed | FailureMode::Local { .. }) => {}
             }

@@ -32,6 +32,8 @@ type Resolved<'p, 'r> = SmallVec<[Resolution<'p, 'r>; 1]>;
 
 /// What there is one of for each limit: mostly few.
 type Few<T> = SmallVec<[T; 4]>;
+/// Of each request, the error that it is.
+type Errors = SmallVec<[Option<CheckError>; 1]>;
 
 impl<S: Store> Limiter<S> {
     pub(super) async fn ask(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
@@ -211,7 +213,7 @@ struct Round<'a, 'p, 'r> {
     asked: &'a [Asked<'a, 'a>],
     resolved: &'a [Resolution<'p, 'r>],
     /// Requests that cannot be admitted together with those before them.
-    errors: SmallVec<[Option<CheckError>; 1]>,
+    errors: Errors,
     /// Of limits that requests of several classes ask about one key, the meter of the class
     /// that leaves most to others: it decides for all of them.
     strictest: HashMap<(u64, &'a Key<'r>), &'p Meter>,
@@ -385,14 +387,15 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         let Ok(at) = store.decide(&refunds, &mut verdicts).await else { return Few::new() };
         let charged = self.checks.iter().zip(&self.verdicts).filter(is_charged);
         let still = charged.zip(verdicts).map(|((check, charged), left)| {
-            let used = check.meter().capacity().saturating_sub(left.remaining);
+            let kept = left.remaining.saturating_add(check.meter().floor());
+            let used = check.meter().capacity().saturating_sub(kept);
             (*check, Verdict { crossed: charged.crossed & check.meter().reached(used), ..left }, at)
         });
         still.filter(|(_, verdict, _)| verdict.crossed != 0).collect()
     }
 
     /// The errors, and the checks that crossed a threshold.
-    fn into_outcome(self) -> (SmallVec<[Option<CheckError>; 1]>, Few<(Check<'a>, Verdict)>) {
+    fn into_outcome(self) -> (Errors, Few<(Check<'a>, Verdict)>) {
         let asked = self.checks.into_iter().zip(self.verdicts);
         (self.errors, asked.filter(|(_, verdict)| verdict.crossed != 0).collect())
     }

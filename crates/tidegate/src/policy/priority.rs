@@ -132,8 +132,8 @@ impl Priority {
             if meter.largest_cost() > 0 {
                 return Ok(meter);
             }
-            let (rule, limit) = (whole.name().clone(), whole.meaning().to_owned());
-            Err(ConfigError::FloorTooHigh { rule, limit, class: class.to_owned(), floor: floor.to_string() })
+            let (rule, limit) = (whole.name().as_str().into(), whole.meaning().into());
+            Err(ConfigError::FloorTooHigh { rule, limit, class: format!("{class} ({floor})").into() })
         };
         self.classes().map(meter).collect()
     }
