@@ -42,8 +42,8 @@ pub(super) fn marks_are_kept_for_a_period_and_removed_when_less_is_used() {
     let mark = |percent: u64, told: u64| format!(" {percent}:{}", START + told + 10 * SECOND);
     assert_eq!(ask(0, Verb::Peek, 4), (0, String::new(), None));
     assert_eq!(ask(0, Verb::Charge, 1), (1, mark(5, 0), Some(11 * SECOND)));
-    assert_eq!(ask(1, Verb::Charge, 1), (2, mark(5, 0) + &mark(50, 1), Some(11 * SECOND + 1_000)));
-    assert_eq!(ask(2, Verb::Refund, 1), (0, mark(5, 0), Some(11 * SECOND)));
+    assert_eq!(ask(1, Verb::Charge, 1), (2, mark(5, 0) + &mark(50, 1), Some(11 * SECOND + 1)));
+    assert_eq!(ask(2, Verb::Refund, 1), (0, mark(5, 0), Some(11 * SECOND + 2)));
     assert_eq!(ask(3, Verb::Reset, 0), (0, String::new(), None));
     assert_eq!(ask(4, Verb::Charge, 4).0, 7);
     assert_eq!(ask(5 + 10 * SECOND, Verb::Charge, 4).0, 7, "in the next period");
