@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 19] = [
+const DOCUMENTS: [&str; 20] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",

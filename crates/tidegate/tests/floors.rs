@@ -186,7 +186,7 @@ fn requests_decided_together_leave_what_the_strictest_of_them_leaves() {
     let (limiter, _) = limiter(rule("10/h"));
     let together = |requests: &[Request<'_>]| {
         let decisions = limiter.check_all(requests).expect("answers");
-        decisions.iter().all(|decision| decision.is_allowed())
+        decisions.iter().all(tidegate::Decision::is_allowed)
     };
     assert!(together(&[by("critical").cost(2), by("low").cost(3)]));
     assert!(!together(&[by("critical"), by("low")]), "the low one would take below its floor");

@@ -98,7 +98,7 @@ fn requests_that_share_a_check_and_batches_tell_each_crossing_once() {
     assert_eq!(told.take(), ["api alice 50% 2/4"]);
     limiter.check_many(["bob"; 5]).expect("an answer");
     assert_eq!(told.take(), ["api bob 50% 2/4", "api bob 100% 4/4"]);
-    limiter.report(Request::new("carol").cost(9)).expect("an answer");
+    let _ = limiter.report(Request::new("carol").cost(9)).expect("an answer");
     assert_eq!(told.take(), ["api carol 50% 4/4", "api carol 100% 4/4"]);
 }
 

@@ -7,6 +7,8 @@
 //! since the epoch, unless a fixed window starts with its first request, or is a
 //! period of the calendar. Those differ in length: a window has its length with it.
 
+mod floor;
+
 use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
 use crate::calendar::Calendar;
 use crate::time::Micros;
@@ -89,13 +91,6 @@ impl Window {
     /// [`debt_bound`](Window::debt_bound).
     pub(crate) const fn with_debt(self, debt: u64) -> Window {
         Window { ceiling: self.count + debt, ..self }
-    }
-
-    /// The same windows for a class of requests that leaves so many units, at most all, to
-    /// others: its charges are admitted while more than that is left.
-    #[must_use]
-    pub const fn with_floor(self, units: u64) -> Window {
-        Window { admits: self.count.saturating_sub(units), ..self }
     }
 
     /// The most units that two windows of a sliding counter can owe, each, with
@@ -287,23 +282,13 @@ impl Window {
         start + self.period - (units * self.period - 1) / previous
     }
 
-    /// The first tick at which the sliding counter has room for `cost` below `admits`, given
-    /// that it has none in this view.
+    /// The first tick with room for `cost` in a sliding counter of `admits`; there is none in this view.
     fn first_tick_with_room(&self, view: &View, cost: u64, admits: u64) -> u64 {
         if view.current + cost <= admits {
             self.falls_below(view.start, view.previous, admits - view.current - cost + 1)
         } else {
             // In the next window, where this one is the previous.
             self.falls_below(view.start + self.period, view.current, admits - cost + 1)
-        }
-    }
-
-    /// What is left of the first `admits` units.
-    #[inline]
-    fn remaining(&self, view: &View, admits: u64) -> u64 {
-        match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => admits.saturating_sub(view.current),
-            Style::Sliding => ((admits + 1) * self.period - 1).saturating_sub(self.weight(view, 0)) / self.period,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Waiting until admitted: first come, first served, for each key and class.
 //!
-//! Whoever waits stands in the queue of their key, and of their class if a rule has
+//! A caller that waits stands in the queue of its key, and of its class if a rule has
 //! [any](crate::Priority): a class that has to wait does not hold up one that need not. Only the
 //! first in the queue asks the store. A waiter who leaves, admitted or not, wakes the
 //! next. Nothing is charged before it is admitted, so a waiter who is dropped
@@ -125,7 +125,7 @@ impl<S: Store> Limiter<S> {
         self.inner.waiters.queue_of(&floors)
     }
 
-    /// Has whoever is first in the queues of a request's key ask again, before the
+    /// Has the first in each queue of a request's key ask again, before the
     /// time that it was told: there may be more.
     pub(super) fn wake_first(&self, request: &Request<'_>) {
         if self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0 {
