@@ -365,7 +365,11 @@ impl<S: ImmediateStore> Limiter<S> {
     /// Whether the only limit admits a cost; nothing if it was replaced meanwhile.
     #[inline(always)]
     fn admit_fast(&self, limit: &FastLimit, version: Version, key: &Key<'_>, cost: u64) -> Option<bool> {
-        let Ok(check) = Check::new(&limit.meter, key, Verb::Charge, cost) else { return Some(false) };
+        // The error that it is for others would be made and dropped.
+        if cost > limit.meter.largest_cost() {
+            return Some(false);
+        }
+        let check = Check::capped(&limit.meter, key, Verb::Charge, cost);
         let is_admitted = self.store().admits_now(check).unwrap_or(false);
         (!is_admitted || self.inner.policies.fast().is(version)).then_some(is_admitted)
     }

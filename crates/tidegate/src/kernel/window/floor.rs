@@ -14,7 +14,7 @@ impl Window {
     #[inline]
     pub(super) fn remaining(&self, view: &View, admits: u64) -> u64 {
         match self.style {
-            Style::FixedFromEpoch | Style::FixedFromFirst => admits.saturating_sub(view.current),
+            Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => admits.saturating_sub(view.current),
             Style::Sliding => ((admits + 1) * self.period - 1).saturating_sub(self.weight(view, 0)) / self.period,
         }
     }
