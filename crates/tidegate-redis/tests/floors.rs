@@ -76,7 +76,7 @@ fn classes_are_decided_as_in_memory_also_after_a_change() {
 
 fn limiter(limit: Limit) -> (Limiter<RedisStore>, ManualClock) {
     let clock = ManualClock::at(Micros::new(START));
-    let store = support::builder(&SERVER.url()).prefix(&support::new_prefix()).clock(clock.clone());
+    let store = support::builder(&SERVER.url()).prefix(support::new_prefix()).clock(clock.clone());
     let store = store.lease("rule", Lease { chunk: 10, ttl: Duration::from_secs(5) });
     let store = store.remember_refusals(RefusalCache::default());
     let policy = Rule::new("rule", limit).priority(classes());
