@@ -44,6 +44,16 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
                 value.as_object().is_none_or(|object| object.len() as u64 <= wanted.as_u64().expect("one"))
             }
             "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= wanted.as_u64().expect("one")),
+            "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= wanted.as_u64().expect("one")),
+            "uniqueItems" => value.as_array().is_none_or(|items| {
+                let mut seen: Vec<&Value> = Vec::new();
+                items.iter().all(|item| {
+                    !seen.contains(&item) && {
+                        seen.push(item);
+                        true
+                    }
+                })
+            }),
             "items" => value.as_array().is_none_or(|items| items.iter().all(|item| accepts(root, wanted, item))),
             "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().expect("one")),
             "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().expect("one")),

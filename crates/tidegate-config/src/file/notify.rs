@@ -63,7 +63,7 @@ impl JsonSchema for Notify {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "array",
-            "items": { "type": "string", "pattern": "^0*([1-9][0-9]?|100)%$", "examples": Percent::EXAMPLES },
+            "items": { "type": "string", "examples": Percent::EXAMPLES },
             "maxItems": MAX_THRESHOLDS,
             "uniqueItems": true,
         })
