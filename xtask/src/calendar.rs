@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::packages::install;
+use crate::packages::{install, runs};
 use crate::programs;
 use crate::run::{Failure, Step, root};
 
@@ -13,14 +13,21 @@ const PYTHON: [&str; 2] = ["tzdata==2026.5", "python-dateutil==2.9.0.post0"];
 const CASES: &str = "target/calendar/cases.txt";
 const RECORDED: &str = "crates/tidegate/tests/data/calendar-edges.txt";
 
-/// `[COUNT] [--write]`
+/// `[COUNT] [--write]`, or `clocks`
 pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
+    if let [only] = options
+        && only == "clocks"
+    {
+        return clocks();
+    }
     let (mut count, mut recorded) = ("1000000", None);
     for option in options {
         match option.as_str() {
             "--write" => recorded = Some(RECORDED),
             number if number.parse::<u64>().is_ok() => count = number,
-            other => return Err(format!("{other} is not understood: cargo xtask calendar [COUNT] [--write]")),
+            other => {
+                return Err(format!("{other} is not understood: cargo xtask calendar [COUNT] [--write], or clocks"));
+            }
         }
     }
     let python = |place: &Path| programs::program(place, "python").display().to_string();
@@ -38,4 +45,17 @@ pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
     recorded.into_iter().fold(step, Step::argument).with("PYTHONDONTWRITEBYTECODE", "1").run()?;
     let test = Step::cargo("test --package tidegate --test calendar_edges -- --nocapture");
     test.with("TIDEGATE_CALENDAR", &cases.display().to_string()).run()
+}
+
+/// The server across edges, under clocks of its own.
+fn clocks() -> Result<(), Failure> {
+    if !runs("faketime", "--version") {
+        install(&["faketime"])?;
+    }
+    if !runs("redis-server", "--version") {
+        install(&["redis-server"])?;
+    }
+    Step::cargo("build --release --package tidegate-server --bin tidegate").run()?;
+    let step = Step::new("python3", &["-u", "verify/calendar/clocks.py", "target/release/tidegate", "redis-server"]);
+    step.with("PYTHONDONTWRITEBYTECODE", "1").run()
 }

@@ -32,8 +32,8 @@
 --       milliseconds to remember the id of the request, and what is done under it;
 --       see once.lua.
 -- Verbs: C charge, P peek; c and p the same for a class of requests that leaves something to
--- others: how much is the text, in the unit of the cost. R refund, X reset, D report what is spent, into debt: up to
--- the ceiling, which is its text for a bucket and a window, and the last number that a
+-- others: how much is the text, in the unit of the cost. R refund, X reset.
+-- D report what is spent, into debt: up to the ceiling, which is its text for a bucket and a window, and the last number that a
 -- log answers is what is not recorded. U undoes a charge, as far as it is still there:
 -- its text is when that counts as made, a colon, and what is kept of it beside the cost.
 -- E renews a charge of a log, so that it counts from now on, if all of it is there: its
@@ -47,8 +47,8 @@
 --
 -- Reply: words, with a space between them. The time in seconds and microseconds;
 -- 1 if all were carried out, 0 if not, 2 if a state of kind a, c or d was not
--- the expected one, 3 and nothing more if a calendar's period is over or yet to come; then for each check 1 or 0 (does it pass?) and its state, as it
--- was before or, for a log, as it is now; - if there was none.
+-- the expected one, 3 and nothing more if a calendar's period is over or yet to come; then
+-- for each check 1 or 0 (does it pass?) and its state, as it was before or, for a log, as it is now; - if there was none.
 --
 -- Every number is an integer below 2^53, where doubles are exact, and so are
 -- the floor of a quotient and the remainder.

@@ -153,6 +153,10 @@ impl Calendar {
         format!("{day} {month} {year}, {:02}:{:02}{seconds} {}", local.hour(), local.minute(), self.zone())
     }
 
+    pub(crate) const fn unit_name(self) -> &'static str {
+        self.unit.name()
+    }
+
     /// As long as a period of the unit usually is at the longest, in microseconds.
     pub(crate) const fn nominal(self) -> u64 {
         let hours = match self.unit {

@@ -5,6 +5,7 @@
 //! through the `try_` ones, or through the words that a `Limit` prints and
 //! parses.
 
+mod by_calendar;
 mod share;
 mod words;
 
@@ -180,26 +181,6 @@ impl Limit {
     pub fn try_in_flight(count: u64, expiry: Duration) -> Result<Limit, ConfigError> {
         let log = Limit::try_sliding_log(count, expiry)?;
         Ok(Limit { form: Form::InFlight, debt: 0, ..log })
-    }
-
-    /// At most `count` in every period of the calendar: a fixed window whose edges are
-    /// those of a month, or a day, in a time zone.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[cfg(feature = "calendar")]
-    #[must_use]
-    pub const fn calendar(count: u64, calendar: Calendar) -> Limit {
-        valid(Limit::by_calendar(count, calendar))
-    }
-
-    /// [`calendar`](Limit::calendar) for a number that is not a literal.
-    ///
-    /// # Errors
-    /// If the number is zero or out of bounds.
-    #[cfg(feature = "calendar")]
-    pub fn try_calendar(count: u64, calendar: Calendar) -> Result<Limit, ConfigError> {
-        Ok(Limit::by_calendar(count, calendar)?)
     }
 
     /// [`per_second`](Limit::per_second) of a number that comes from elsewhere.
@@ -416,32 +397,6 @@ impl Limit {
         matches!(self.form, Form::InFlight)
     }
 
-    /// Whether its windows are periods of the calendar, which differ in length.
-    #[must_use]
-    pub const fn is_by_calendar(&self) -> bool {
-        matches!(self.form, Form::Calendar(_))
-    }
-
-    /// When the period that holds an instant is over, as clocks in the limit's time zone show it:
-    /// of a limit by the calendar.
-    #[must_use]
-    pub fn resets_on(&self, at: Micros) -> Option<String> {
-        match self.form {
-            Form::Calendar(calendar) => Some(calendar.show(Micros::new(calendar.edges(at.get()).1))),
-            Form::Usual | Form::FromFirst | Form::InFlight => None,
-        }
-    }
-
-    /// Whose periods the limit counts by, of a [calendar limit](Limit::calendar).
-    #[cfg(feature = "calendar")]
-    #[must_use]
-    pub const fn resets_by(&self) -> Option<Calendar> {
-        match self.form {
-            Form::Calendar(calendar) => Some(calendar),
-            Form::Usual | Form::FromFirst | Form::InFlight => None,
-        }
-    }
-
     /// The step in which this limit sees time: a microsecond, or a power of
     /// ten of them where the exact products would not fit below 2^53.
     ///
@@ -516,14 +471,6 @@ impl Limit {
         Ok(Limit { algorithm, count, period, capacity, form, debt: ONE_CAPACITY })
     }
 
-    const fn by_calendar(count: u64, calendar: Calendar) -> Result<Limit, Mistake> {
-        let period = Duration::from_micros(calendar.nominal());
-        match Limit::checked(AlgorithmKind::FixedWindow, count, period) {
-            Ok(limit) => Ok(Limit { form: Form::Calendar(calendar), ..limit }),
-            Err(mistake) => Err(mistake),
-        }
-    }
-
     const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Mistake> {
         if self.algorithm as u8 != of as u8 {
             return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead: of });
@@ -582,6 +529,9 @@ impl Limit {
         if self.algorithm as u8 != instead as u8 {
             return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead });
         }
+        if let Form::Calendar(calendar) = self.form {
+            return Err(Mistake::ByCalendar { unit: calendar.unit_name() });
+        }
         self.form = Form::FromFirst;
         Ok(self)
     }
@@ -595,6 +545,7 @@ enum Mistake {
     TooLarge { field: &'static str, value: u128, bound: u64 },
     TooSlow { burst: u64, count: u64, period: Duration },
     NotApplicable { field: &'static str, algorithm: AlgorithmKind, instead: AlgorithmKind },
+    ByCalendar { unit: &'static str },
 }
 
 impl From<Mistake> for ConfigError {
@@ -605,6 +556,10 @@ impl From<Mistake> for ConfigError {
             Mistake::TooSlow { burst, count, period } => ConfigError::TooSlow { burst, count, period },
             Mistake::NotApplicable { field, algorithm, instead } => {
                 ConfigError::NotApplicable { field, algorithm, instead }
+            }
+            Mistake::ByCalendar { unit } => {
+                let (anchor, hint) = ("the first request".to_owned(), "they start by the calendar");
+                ConfigError::Anchor { unit, anchor, hint }
             }
         }
     }
@@ -628,6 +583,7 @@ const fn valid(limit: Result<Limit, Mistake>) -> Limit {
         Err(Mistake::TooLarge { .. }) => panic!("a limit's count, period, burst, queue or debt is too large"),
         Err(Mistake::TooSlow { .. }) => panic!("the bucket takes more than 71 years to refill"),
         Err(Mistake::NotApplicable { .. }) => panic!("the setting does not apply to this algorithm"),
+        Err(Mistake::ByCalendar { .. }) => panic!("a calendar's periods do not start with a request"),
     }
 }
 

@@ -15,6 +15,10 @@ impl Calendar {
         match self {}
     }
 
+    pub(crate) const fn unit_name(self) -> &'static str {
+        match self {}
+    }
+
     pub(crate) fn show(self, _at: Micros) -> String {
         match self {}
     }

@@ -216,3 +216,33 @@ fn instants_are_shown_as_the_zone_shows_them() {
     assert_eq!((berlin.unit(), berlin.zone()), (CalendarUnit::Month, "Europe/Berlin"));
     assert!(size_of::<Calendar>() == 6 && size_of::<Option<Calendar>>() == 6, "every limit has room for one");
 }
+
+#[test]
+fn a_limit_by_the_calendar_is_a_fixed_window_in_words_and_numbers() {
+    use crate::{AlgorithmKind, Limit};
+
+    for words in ["1000000/month in Europe/Berlin from day 31", "50/day in America/New_York", "9/week in UTC debt 3"] {
+        let limit: Limit = words.parse().expect(words);
+        assert_eq!((limit.to_string(), limit.algorithm()), (words.to_owned(), AlgorithmKind::FixedWindow));
+        assert!(limit.is_by_calendar() && limit.resets_by().is_some());
+    }
+    let monthly = Limit::calendar(5, calendar("month in UTC"));
+    for words in ["5/month in UTC", "fixed 5/month in UTC", "5 per month in UTC", "5/mo from day 1 in UTC"] {
+        assert_eq!(words.parse::<Limit>(), Ok(monthly), "{words}");
+    }
+    assert_eq!(monthly.resets_on(at("2026-11-18T00:00:00Z")), Some("1 December 2026, 00:00 UTC".to_owned()));
+    assert_eq!(Limit::per_day(5).resets_on(Micros::ZERO), None);
+    for (words, expected) in [
+        ("5/month", "a time zone as well, such as 1000/month in Europe/Berlin or in UTC, found \"month\""),
+        ("sliding 5/month in UTC", "fixed, or no algorithm, before a limit by the calendar, found \"sliding\""),
+        ("5/2day in UTC", "one hour, day, week, month, quarter or year of the calendar, found \"2day\""),
+        ("0/day in UTC", "count is zero"),
+        ("5/day in UTC debt", "a number after debt"),
+        ("5 in UTC", "a rate such as 100/min"),
+    ] {
+        let error = words.parse::<Limit>().expect_err(words).to_string();
+        assert!(error.contains(expected), "{words}: {error}");
+    }
+    let error = monthly.try_from_first_request().expect_err("it starts by the calendar").to_string();
+    assert_eq!(error, "calendar periods of one month cannot start from the first request: they start by the calendar");
+}

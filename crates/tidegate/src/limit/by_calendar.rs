@@ -1,0 +1,68 @@
+//! Limits by the calendar.
+
+use std::time::Duration;
+
+#[cfg(feature = "calendar")]
+use super::valid;
+use super::{Form, Limit, Mistake};
+use crate::algorithm::AlgorithmKind;
+use crate::calendar::Calendar;
+#[cfg(feature = "calendar")]
+use crate::error::ConfigError;
+use crate::time::Micros;
+
+impl Limit {
+    /// At most `count` in every period of the calendar: a fixed window whose edges are
+    /// those of a month, or a day, in a time zone.
+    ///
+    /// # Panics
+    /// See [`per_second`](Limit::per_second).
+    #[cfg(feature = "calendar")]
+    #[must_use]
+    pub const fn calendar(count: u64, calendar: Calendar) -> Limit {
+        valid(Limit::by_calendar(count, calendar))
+    }
+
+    /// [`calendar`](Limit::calendar) for a number that is not a literal.
+    ///
+    /// # Errors
+    /// If the number is zero or out of bounds.
+    #[cfg(feature = "calendar")]
+    pub fn try_calendar(count: u64, calendar: Calendar) -> Result<Limit, ConfigError> {
+        Ok(Limit::by_calendar(count, calendar)?)
+    }
+
+    /// Whether its windows are periods of the calendar, which differ in length.
+    #[must_use]
+    pub const fn is_by_calendar(&self) -> bool {
+        matches!(self.form, Form::Calendar(_))
+    }
+
+    /// When the period that holds an instant is over, as clocks in the limit's time zone show it:
+    /// of a limit by the calendar.
+    #[must_use]
+    pub fn resets_on(&self, at: Micros) -> Option<String> {
+        match self.form {
+            Form::Calendar(calendar) => Some(calendar.show(Micros::new(calendar.edges(at.get()).1))),
+            Form::Usual | Form::FromFirst | Form::InFlight => None,
+        }
+    }
+
+    /// Whose periods the limit counts by, of a [calendar limit](Limit::calendar).
+    #[cfg(feature = "calendar")]
+    #[must_use]
+    pub const fn resets_by(&self) -> Option<Calendar> {
+        match self.form {
+            Form::Calendar(calendar) => Some(calendar),
+            Form::Usual | Form::FromFirst | Form::InFlight => None,
+        }
+    }
+
+    pub(super) const fn by_calendar(count: u64, calendar: Calendar) -> Result<Limit, Mistake> {
+        let period = Duration::from_micros(calendar.nominal());
+        match Limit::checked(AlgorithmKind::FixedWindow, count, period) {
+            Ok(limit) => Ok(Limit { form: Form::Calendar(calendar), ..limit }),
+            Err(mistake) => Err(mistake),
+        }
+    }
+}
