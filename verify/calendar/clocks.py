@@ -1,4 +1,4 @@
-"""The server across edges of the calendar, under clocks of its own (libfaketime).
+"""The server across edges of the calendar, under clocks of its own (`shifted.c`).
 
 For each edge the clock of the whole scene starts three seconds before it. Four clients ask as fast as they are answered
 until some seconds after it. Exactly the limit passes before the edge and exactly the limit after it: in memory, and on
@@ -37,12 +37,12 @@ EDGES = [
 ]
 
 
-def library():
-    folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib"]
-    found = [folder for folder in folders if os.path.exists(f"{folder}/faketime/libfaketimeMT.so.1")]
-    if not found:
-        sys.exit("install faketime (as root, on Debian: apt-get install faketime)")
-    return f"{found[0]}/faketime/libfaketimeMT.so.1"
+def library(folder):
+    """The clock that processes preload."""
+    built = f"{folder}/shifted.so"
+    source = pathlib.Path(__file__).with_name("shifted.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", built, source], check=True)
+    return built
 
 
 def free_port():
@@ -55,8 +55,9 @@ class Scene:
     """Processes that believe in a time, and end with the scene."""
 
     def __init__(self, edge):
-        self.edge = datetime.datetime.fromisoformat(edge)
+        self.edge = datetime.datetime.fromisoformat(f"{edge}+00:00")
         self.folder = tempfile.TemporaryDirectory()
+        self.library = library(self.folder.name)
         self.processes = []
 
     def __enter__(self):
@@ -71,8 +72,8 @@ class Scene:
     def start(self, command, starts_at):
         """Starts a process whose clock is so many seconds from the edge."""
         told = self.edge + datetime.timedelta(seconds=starts_at)
-        clock = {"LD_PRELOAD": library(), "FAKETIME": told.strftime("@%Y-%m-%d %H:%M:%S.%f"), "TZ": "UTC",
-                 "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_NO_CACHE": "1"}
+        shift = told - datetime.datetime.now(datetime.timezone.utc)
+        clock = {"LD_PRELOAD": self.library, "SHIFTED": str(shift // datetime.timedelta(microseconds=1))}
         log = open(pathlib.Path(self.folder.name) / f"{len(self.processes)}.log", "w")
         self.processes.append(subprocess.Popen(command, env={**os.environ, **clock}, stdout=log, stderr=log))
 
@@ -106,8 +107,8 @@ def until_it_answers(port, path):
     sys.exit(f"no answer on port {port}")
 
 
-def ask(port, end, admitted, refused):
-    """Asks until the end, and notes when a request passed and how many did not."""
+def ask(port, end, admitted, refused, failed):
+    """Asks until the end, and notes when a request passed, was refused, or got no answer of the store."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     body = json.dumps({"attributes": {"user": "alice"}})
     while time.monotonic() < end:
@@ -119,7 +120,7 @@ def ask(port, end, admitted, refused):
         elif response.status == 429:
             refused.append(time.monotonic())
         else:
-            sys.exit(f"status {response.status}")
+            failed.append(response.status)
     connection.close()
 
 
@@ -141,13 +142,17 @@ def cross(program, redis_server, words, edge, on_redis):
         ready = passed()
         if ready > BEFORE - 0.5:
             return None
-        admitted, refused = [], []
-        clients = [threading.Thread(target=ask, args=(ports[number % len(ports)], began + BEFORE + AFTER, admitted, refused))
+        admitted, refused, failed = [], [], []
+        end = began + BEFORE + AFTER
+        clients = [threading.Thread(target=ask, args=(ports[number % len(ports)], end, admitted, refused, failed))
                    for number in range(4)]
         for client in clients:
             client.start()
         for client in clients:
             client.join()
+        # On a busy machine an answer of the store may be too late: its charge may have been made.
+        if failed:
+            return None
         # By the clock of the scene, give or take what starting a process takes.
         crossed = [moment for moment in sorted(admitted) if moment > began + BEFORE - 1]
         before = len(admitted) - len(crossed)
@@ -159,7 +164,6 @@ def main(program, redis_server):
     for words, edge, what in EDGES:
         for on_redis in (False, True):
             result = None
-            # A machine that is busy may take longer to start servers than there is time before the edge.
             for attempt in range(5):
                 result = cross(program, redis_server, words, edge, on_redis)
                 if result is not None:
@@ -167,7 +171,7 @@ def main(program, redis_server):
             where = "Redis, two servers" if on_redis else "memory"
             if result is None:
                 failures += 1
-                print(f"NOT SEEN  {words:36} {edge}  {where}: the servers took too long to start")
+                print(f"NOT SEEN  {words:36} {edge}  {where}: the machine is too busy")
                 continue
             before, after, refused = result
             well = (before, after) == (LIMIT, LIMIT) and refused > 0

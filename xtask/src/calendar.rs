@@ -49,9 +49,6 @@ pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
 
 /// The server across edges, under clocks of its own.
 fn clocks() -> Result<(), Failure> {
-    if !runs("faketime", "--version") {
-        install(&["faketime"])?;
-    }
     if !runs("redis-server", "--version") {
         install(&["redis-server"])?;
     }

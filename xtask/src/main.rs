@@ -50,7 +50,7 @@ cargo xtask TASK
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
   proof     the lemmas about the arithmetic, by Z3, each also with a planted mistake: [SUBJECT] [-v]
   calendar  periods of random calendars by the library, by Python and by PostgreSQL: [COUNT], a million unless told;
-            --write records the first tenth for the tests; clocks runs the server across edges under libfaketime
+            --write records the first tenth for the tests; clocks runs the server across edges under clocks of its own
   lua       luacheck over the scripts that run inside the servers
   defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
