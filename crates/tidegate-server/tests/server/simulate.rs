@@ -36,7 +36,7 @@ fn the_first_run_shows_the_boundary_burst_and_what_to_try_next() {
         said(&words.collect::<Vec<_>>());
         tried += 1;
     }
-    assert_eq!(tried, 4);
+    assert_eq!(tried, 5);
     assert!(fs::read_to_string(folder.path("picture.svg")).unwrap().contains("fixed window 10/s"));
 }
 
