@@ -97,4 +97,4 @@
         lasts = not same_cell and (cell + 2 * horizon) * size
       end
     end
---[[long]] used_after = at < tick and 0 or at - tick > horizon and EXACT or (at - tick) * drain + fraction
+--[[long]] used_after = (at - tick) * drain + fraction

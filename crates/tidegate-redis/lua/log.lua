@@ -158,7 +158,7 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
       return false, unchanged
     end
   end
-  if verb ~= RENEW and not only then
+  if not only then
     local taken = size and size < cost and size or cost
     used_after = taken < used and used - taken or 0
   end

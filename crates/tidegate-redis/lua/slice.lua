@@ -24,7 +24,6 @@ for index = 1, slice do
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
   end
 --[[long]] local charge = once and charge_of(index)
---[[long]] used_before, used_after = 0, 0
 --[[long]] local actual
 --[[long]] if verb == SETTLE then
 --[[long]]   local ceiling, unit

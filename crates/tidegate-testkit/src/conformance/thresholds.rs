@@ -7,7 +7,7 @@ use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Meter, RequestId, Store, Thresholds};
 use tidegate::{AlgorithmKind, Key, Limit, ManualClock, Micros, Name};
 
-use super::{Account, Bench, LIMITS, START};
+use super::{Account, Bench, START, limits};
 use crate::block_on::block_on;
 use crate::oracle::OracleStore;
 use crate::random::Random;
@@ -23,7 +23,7 @@ fn account<'b, S: Store>(bench: &'b Bench<S>, limit: Limit, key: &'b str) -> Acc
 
 /// Each threshold is told by the charge that crosses it, and not again in this period.
 pub fn each_threshold_is_told_once_in_a_period<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let account = account(&bench, limit, "alice");
         let mut expected = account.meter.threshold_units().map(|(_, units)| units).enumerate().peekable();
@@ -53,7 +53,7 @@ pub fn each_threshold_is_told_once_in_a_period<S: Store>(make: &impl Fn() -> (S,
 
 /// What is given back can be crossed again; what is settled higher crosses as a charge does.
 pub fn a_threshold_can_be_told_again_after_a_refund<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let (account, all) = (account(&bench, limit, "alice"), limit.capacity());
         assert_eq!(account.charge(all).crossed, 7, "{limit}");
@@ -79,7 +79,7 @@ pub fn a_threshold_can_be_told_again_after_a_refund<S: Store>(make: &impl Fn() -
 
 /// Refused and repeated requests, peeks and charges of nothing cross nothing.
 pub fn what_charges_nothing_crosses_nothing<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in LIMITS {
+    for limit in limits() {
         let bench = Bench::new(make);
         let (alice, full) = (account(&bench, limit, "alice"), bench.account(limit, Key::from(("alice", "full"))));
         let all = limit.capacity();
@@ -97,7 +97,10 @@ pub fn what_charges_nothing_crosses_nothing<S: Store>(make: &impl Fn() -> (S, Ma
 
 /// Random charges, reports, refunds, resets and corrections, by a clock that also goes back.
 pub fn every_crossing_is_that_of_the_oracle<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for (round, limit) in LIMITS.into_iter().chain(LIMITS.map(|limit| limit.debt(3))).enumerate() {
+    // One of which several units drain in a microsecond, besides.
+    let finest = Limit::token_bucket(7, Duration::from_micros(4)).burst(9);
+    let all: Vec<Limit> = limits().into_iter().chain([finest]).collect();
+    for (round, limit) in all.iter().flat_map(|limit| [*limit, limit.debt(3)]).enumerate() {
         let bench = Bench::new(make);
         let clock = ManualClock::at(Micros::new(START));
         let oracle = OracleStore::new(clock.clone());

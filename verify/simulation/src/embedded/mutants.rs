@@ -33,6 +33,8 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("the bounds of states", swap::a_state_at_its_bound_is_one_and_beyond_it_none),
         ("what no limit wrote", swap::what_no_limit_wrote_is_an_error),
         ("marks", told::marks_are_kept_for_a_period_and_removed_when_less_is_used),
+        ("marks that stay", told::a_mark_is_removed_only_when_less_is_used_than_its_threshold),
+        ("marks of percentages", told::a_mark_is_of_its_own_percentage),
         ("what a client crossed", told::what_the_client_decided_is_told_once),
         ("usual settings", settings::what_is_not_sent_is_as_usual),
         ("periods", calendar::a_period_that_is_not_the_servers_is_refused_and_nothing_is_done),

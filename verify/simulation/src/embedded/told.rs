@@ -1,9 +1,10 @@
 //! What was told of thresholds is remembered beside the state, for a period.
 
-use tidegate::kernel::Verb;
-use tidegate::store::{Meter, Thresholds};
-use tidegate::{Key, Limit, Micros, Name};
+use tidegate::kernel::{Charged, Verb, Verdict};
+use tidegate::store::{Check, Meter, Store, Thresholds};
+use tidegate::{Key, Limit, ManualClock, Micros, Name};
 use tidegate_redis::internals::{Form, Task, Tell, Turn};
+use tidegate_testkit::block_on;
 
 use super::START;
 use super::store::{EmbeddedStore, Settings};
@@ -13,8 +14,22 @@ const SECOND: u64 = 1_000_000;
 const TOLD: &[u8] = b"tg:{alice}%told:rule:sliding-log 4/10s";
 
 fn meter() -> Meter {
-    let limit: Limit = "sliding-log 4/10s".parse().expect("a limit");
-    Meter::new(Name::literal("rule"), limit).notify(Thresholds::new([5, 50, 100]).expect("thresholds"))
+    meter_of("sliding-log 4/10s", &[5, 50, 100])
+}
+
+fn meter_of(words: &str, percents: &[u8]) -> Meter {
+    let thresholds = Thresholds::new(percents.iter().copied()).expect("thresholds");
+    Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit")).notify(thresholds)
+}
+
+/// Which thresholds a check crosses.
+fn crossed(store: &EmbeddedStore, clock: &ManualClock, meter: &Meter, now: u64, (verb, cost): (Verb, u64)) -> u8 {
+    clock.set(Micros::new(now));
+    let key = Key::from("alice");
+    let mut verdicts = [Verdict::default()];
+    let check = Check::new(meter, &key, verb, cost).expect("a cost");
+    block_on(store.decide(&[check], &mut verdicts)).expect("an answer");
+    verdicts[0].crossed
 }
 
 /// A turn that the client decided: what is used before and after, and whether that gives back.
@@ -29,15 +44,12 @@ fn decided(store: &EmbeddedStore, meter: &Meter, used: [u64; 2], gives_back: boo
 #[test]
 pub(super) fn marks_are_kept_for_a_period_and_removed_when_less_is_used() {
     let (store, clock) = EmbeddedStore::with(SETTINGS);
-    let (meter, key) = (meter(), Key::from("alice"));
+    let meter = meter();
     let ask = |now: u64, verb, cost| {
-        clock.set(Micros::new(START + now));
-        let check = tidegate::store::Check::new(&meter, &key, verb, cost).expect("a cost");
-        let mut verdicts = [Default::default()];
-        tidegate_testkit::block_on(tidegate::store::Store::decide(&store, &[check], &mut verdicts)).expect("an answer");
+        let crossed = crossed(&store, &clock, &meter, START + now, (verb, cost));
         let marks = store.keyspace().string(TOLD).map(|marks| String::from_utf8_lossy(marks).into_owned());
         let until = store.keyspace().kept_until(TOLD).map(|until| until.get() - START);
-        (verdicts[0].crossed, marks.unwrap_or_default(), until)
+        (crossed, marks.unwrap_or_default(), until)
     };
     let mark = |percent: u64, told: u64| format!(" {percent}:{}", START + told + 10 * SECOND);
     assert_eq!(ask(0, Verb::Peek, 4), (0, String::new(), None));
@@ -66,4 +78,33 @@ pub(super) fn what_the_client_decided_is_told_once() {
     assert_eq!(tell([1, 4], false), 0, "a clock that went back by a period");
     clock.set(Micros::new(START - 1));
     assert_eq!(tell([1, 4], false), 6, "a mark that only a wrong clock explains");
+}
+
+#[test]
+pub(super) fn a_mark_is_removed_only_when_less_is_used_than_its_threshold() {
+    // Of two charges of one instant, one is settled to less: enough is left.
+    let (store, clock) = EmbeddedStore::with(SETTINGS);
+    let meter = meter_of("sliding-log 10/10s", &[60]);
+    let ask = |second: u64, verb, cost| crossed(&store, &clock, &meter, START + second * SECOND, (verb, cost));
+    assert_eq!([ask(0, Verb::Charge, 3), ask(5, Verb::Charge, 2), ask(9, Verb::Charge, 1)], [0, 0, 1]);
+    assert_eq!([ask(11, Verb::Charge, 2), ask(11, Verb::Charge, 2)], [0, 0], "told two seconds before");
+    let charged = Charged { at: Micros::new(START + 11 * SECOND), cost: 2 };
+    assert_eq!(ask(11, Verb::Settle(charged), 1), 0);
+    assert_eq!(ask(16, Verb::Charge, 2), 0, "told in this period");
+    // A charge that is settled as it was gives nothing back.
+    let (store, clock) = EmbeddedStore::with(SETTINGS);
+    let meter = meter_of("100/100s", &[50]);
+    let ask = |second: u64, verb, cost| crossed(&store, &clock, &meter, START + second * SECOND, (verb, cost));
+    assert_eq!(ask(0, Verb::Charge, 50), 1);
+    let charged = Charged { at: Micros::new(START), cost: 50 };
+    assert_eq!([ask(10, Verb::Settle(charged), 50), ask(10, Verb::Charge, 10)], [0, 0]);
+}
+
+#[test]
+pub(super) fn a_mark_is_of_its_own_percentage() {
+    let (store, clock) = EmbeddedStore::with(SETTINGS);
+    let (before, after) = (meter_of("100/100s", &[15]), meter_of("100/100s", &[5, 15]));
+    assert_eq!(crossed(&store, &clock, &before, START, (Verb::Charge, 20)), 1);
+    // Another threshold, whose digits are the end of the first, is crossed when most has drained.
+    assert_eq!(crossed(&store, &clock, &after, START + 18 * SECOND, (Verb::Charge, 5)), 1);
 }
