@@ -32,23 +32,23 @@
 --       milliseconds to remember the id of the request, and what is done under it;
 --       see once.lua.
 -- Verbs: C charge, P peek; c and p the same for a class of requests that leaves something to
--- others: how much is the text, in the unit of the cost. R refund, X reset.
--- D report what is spent, into debt: up to the ceiling, which is its text for a bucket and a window, and the last number that a
--- log answers is what is not recorded. U undoes a charge, as far as it is still there:
--- its text is when that counts as made, a colon, and what is kept of it beside the cost.
--- E renews a charge of a log, so that it counts from now on, if all of it is there: its
--- text is when it was made, or nothing for that under the id of the request. S settles the
--- charge that was made under the id of the request: the cost is what it should have been,
--- and the text the ceiling, what a unit is, and the cost in units. In the reply of E and S,
--- after the state come a slash, when and what was charged, and the cost in units.
+-- others: how much is the text, in the unit of the cost. R refund, X reset. D report what is
+-- spent, into debt: up to the ceiling, which is its text for a bucket and a window, and the
+-- last number that a log answers is what is not recorded. U undoes a charge, as far as it is
+-- still there: its text is when that counts as made, a colon, and what is kept of it beside
+-- the cost. E renews a charge of a log, so that it counts from now on, if all of it is there:
+-- its text is when it was made, or nothing for that under the id of the request. S settles the
+-- charge that was made under the id of the request: the cost is what it should have been, and
+-- the text the ceiling, what a unit is, and the cost in units. In the reply of E and S, after
+-- the state come a slash, when and what was charged, and the cost in units.
 -- For c and d, DONE is Y if the check passes, N if not; the states are the one decided on,
 -- the one to write if all pass, and the one to write if not; a forget below zero says to
 -- write nothing.
 --
--- Reply: words, with a space between them. The time in seconds and microseconds;
--- 1 if all were carried out, 0 if not, 2 if a state of kind a, c or d was not
--- the expected one, 3 and nothing more if a calendar's period is over or yet to come; then
--- for each check 1 or 0 (does it pass?) and its state, as it was before or, for a log, as it is now; - if there was none.
+-- Reply: words, with a space between them. The time in seconds and microseconds; 1 if all were
+-- carried out, 0 if not, 2 if a state of kind a, c or d was not the expected one, 3 and
+-- nothing more if a calendar's period is over or yet to come; then for each check 1 or 0 (does
+-- it pass?) and its state, as it was before or, for a log, as it is now; - if there was none.
 --
 -- Every number is an integer below 2^53, where doubles are exact, and so are
 -- the floor of a quotient and the remainder.

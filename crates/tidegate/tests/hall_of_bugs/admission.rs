@@ -347,12 +347,22 @@ fn row_19_twice_the_limit_at_an_edge_only_where_it_is_said() {
 }
 
 /// envoyproxy/ratelimit#1206, epam/ai-dial-core#1951: a month was thirty days.
-/// Ours is no unit at all: a calendar month is a kernel of one's own.
+/// Ours is one of the calendar, as long as it is in a time zone.
 #[test]
 fn row_20_a_month_is_not_thirty_days() {
-    for words in ["100/month", "1/mo", "5/year"] {
+    for words in ["100/month", "5/quarter", "5/year"] {
         let error = words.parse::<Limit>().expect_err(words).to_string();
-        assert!(error.contains("week"), "the units that there are: {error}");
+        assert!(error.contains("a time zone as well"), "{error}");
+    }
+    let (limiter, clock) = limiter("10/month in UTC".parse::<Limit>().expect("a limit"));
+    // 2024: a leap year.
+    let mut now = 1_704_067_200 * SECOND;
+    for days in [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 28] {
+        clock.set(Micros::new(now));
+        assert_eq!(passes(&limiter, 12), 10);
+        now += days * 86_400 * SECOND;
+        clock.set(Micros::new(now - 1));
+        assert_eq!(passes(&limiter, 2), 0, "{days} days");
     }
 }
 

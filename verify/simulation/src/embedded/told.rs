@@ -1,7 +1,7 @@
 //! What was told of thresholds is remembered beside the state, for a period.
 
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::store::{Check, Meter, Store, Thresholds};
+use tidegate::store::{Check, Meter, Purpose, RequestId, Store, Thresholds};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};
 use tidegate_redis::internals::{Form, Task, Tell, Turn};
 use tidegate_testkit::block_on;
@@ -95,9 +95,19 @@ pub(super) fn a_mark_is_removed_only_when_less_is_used_than_its_threshold() {
     let (store, clock) = EmbeddedStore::with(SETTINGS);
     let meter = meter_of("100/100s", &[50]);
     let ask = |second: u64, verb, cost| crossed(&store, &clock, &meter, START + second * SECOND, (verb, cost));
-    assert_eq!(ask(0, Verb::Charge, 50), 1);
-    let charged = Charged { at: Micros::new(START), cost: 50 };
-    assert_eq!([ask(10, Verb::Settle(charged), 50), ask(10, Verb::Charge, 10)], [0, 0]);
+    let (id, key) = (RequestId::once("reserved", 1), Key::from("alice"));
+    let by_id = |verb, purpose| {
+        let id = RequestId { purpose, ..id };
+        let check = Check::new(&meter, &key, verb, 50).expect("a cost");
+        let mut verdicts = [Verdict::default()];
+        block_on(store.decide(&[check.with_id(&id)], &mut verdicts)).expect("an answer");
+        verdicts[0].crossed
+    };
+    clock.set(Micros::new(START));
+    assert_eq!(by_id(Verb::Charge, Purpose::Once), 1);
+    clock.set(Micros::new(START + 10 * SECOND));
+    assert_eq!(by_id(Verb::SETTLE, Purpose::Settle), 0);
+    assert_eq!(ask(10, Verb::Charge, 10), 0, "told in this period");
 }
 
 #[test]
