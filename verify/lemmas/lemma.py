@@ -13,8 +13,13 @@ from dataclasses import dataclass
 
 import z3
 
-# Milliseconds for one question to Z3. All of them together take seconds.
-PATIENCE = 60_000
+# How much Z3 may do for one question before it is asked again with another seed, in its own unit of work, so that a
+# busy machine changes nothing. The hardest of the questions takes less than a tenth of it.
+WORK = 40_000_000
+
+# The searches are over products of unknowns, for which Z3 has no complete method: a seed may lead it astray. An answer
+# is right whichever seed gave it.
+SEEDS = range(8)
 
 
 class World:
@@ -22,7 +27,7 @@ class World:
 
     def __init__(self):
         self.assumed = []
-        self.fresh = 0
+        self.divisions = {}
 
     def int(self, name, least=None, most=None):
         """An integer, between bounds if they are given."""
@@ -37,17 +42,17 @@ class World:
         self.assumed.extend(facts)
 
     def div(self, number, by):
-        """Quotient and remainder, as unsigned integers have them: `by` is above zero."""
-        self.fresh += 1
-        quotient, rest = z3.Int(f"quotient_{self.fresh}"), z3.Int(f"rest_{self.fresh}")
-        self.assume(number == quotient * by + rest, rest >= 0, rest < by)
-        return quotient, rest
+        """Quotient and remainder, as unsigned integers have them: `by` is above zero. The same ones if asked again."""
+        key = tuple(each.sexpr() if z3.is_expr(each) else each for each in (number, by))
+        if key not in self.divisions:
+            self.divisions[key] = z3.Int(f"quotient_{len(self.divisions)}"), z3.Int(f"rest_{len(self.divisions)}")
+            quotient, rest = self.divisions[key]
+            self.assume(number == quotient * by + rest, rest >= 0, rest < by)
+        return self.divisions[key]
 
     def div_ceil(self, number, by):
         quotient, rest = self.div(number, by)
-        rounded = z3.Int(f"quotient_{self.fresh}_rounded_up")
-        self.assume(rounded == quotient + z3.If(rest > 0, 1, 0))
-        return rounded
+        return quotient + z3.If(rest > 0, 1, 0)
 
 
 def least(a, b):
@@ -91,12 +96,26 @@ class Lemma:
         began = time.monotonic()
         world = World()
         conclusion = self.statement(world, kernel(world))
-        solver = z3.Solver()
-        solver.set("timeout", PATIENCE)
-        solver.add(*world.assumed, z3.Not(conclusion))
-        answer = solver.check()
+        question = z3.Solver()
+        question.add(*world.assumed, z3.Not(conclusion))
+        question = question.to_smt2()
+        for seed in SEEDS:
+            # In a context of its own, the search does not depend on the lemmas that came before.
+            solver = z3.Solver(ctx=z3.Context())
+            solver.from_string(question)
+            solver.set("rlimit", WORK)
+            solver.set("random_seed", seed)
+            answer = solver.check()
+            if answer != z3.unknown:
+                break
         model = solver.model() if answer == z3.sat else None
-        return Outcome(answer, model, time.monotonic() - began)
+        return Outcome(answer, model, time.monotonic() - began, seed, work(solver))
+
+
+def work(solver):
+    """What the solver did so far, in Z3's unit of work."""
+    statistics = solver.statistics()
+    return statistics.get_key_value("rlimit count") if "rlimit count" in statistics.keys() else 0
 
 
 @dataclass
@@ -104,6 +123,8 @@ class Outcome:
     answer: object
     model: object
     seconds: float
+    seed: int
+    work: int
 
     @property
     def nothing_found(self):

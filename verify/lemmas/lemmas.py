@@ -5,7 +5,6 @@
     python verify/lemmas/lemmas.py bucket   only one subject
 """
 
-import gc
 import importlib
 import sys
 
@@ -32,9 +31,6 @@ SUBJECTS = [
 
 
 def main(arguments):
-    # With garbage collection, `sliding_counter.windows_follow_each_other` takes 30 ms in one run and has no answer in
-    # time in another, of the same lemmas. Without it, all runs seen were alike. The lemma itself is fragile.
-    gc.disable()
     verbose = "-v" in arguments
     chosen = [argument for argument in arguments if argument in SUBJECTS] or SUBJECTS
     proved, asked, failures, seconds = 0, 0, [], 0.0
@@ -53,6 +49,7 @@ def main(arguments):
                   f"in {refutation.seconds * 1000:.0f} ms")
             if verbose:
                 print(f"             {lemma.says}")
+                print(f"             seeds {proof.seed} and {refutation.seed}, work {proof.work} and {refutation.work}")
                 if refutation.found:
                     print(f"             with the mistake: {refutation.numbers()}")
             if not proof.nothing_found:

@@ -170,6 +170,9 @@ def windows_follow_each_other(w, k):
     state, later = k.state(), w.int("later", 0)
     w.assume(Or(state.current > 0, state.previous > 0))
     tick = state.start + later
+    # How many windows ahead the tick is. It assumes nothing: `q * p - n * p` is `(q - n) * p`, which Z3 does not try.
+    ahead, window = w.int("ahead"), w.div(tick, k.period)[0]
+    w.assume(ahead == window - w.int("number"), window * k.period - state.start == ahead * k.period)
     seen, expected = k.view(state, tick), _view_later(k, View(*state, 0), tick)
     counts = Or(expected.current > 0, expected.previous > 0)
     return And(
