@@ -200,6 +200,20 @@ struct Account<'b, S> {
 }
 
 impl<S: Store> Account<'_, S> {
+    /// Sees that a refusal of `cost` at an instant keeps its word: the same is refused until a
+    /// microsecond before the promised instant, which is returned, and admitted then.
+    fn sees_kept(&self, refusal: Verdict, now: u64, cost: u64) -> u64 {
+        let (bench, limit) = (self.bench, self.meter.meaning());
+        let promised = now + refusal.retry_after.get();
+        bench.set(promised - 1);
+        let early = self.charge(cost);
+        assert!(!early.allowed, "{limit}: admitted a microsecond before {refusal:?} said");
+        assert_eq!(early.retry_after, Micros::new(1), "{limit}: after {refusal:?}");
+        bench.set(promised);
+        assert!(self.charge(cost).allowed, "{limit}: refused when {refusal:?} had promised otherwise");
+        promised
+    }
+
     fn charge(&self, cost: u64) -> Verdict {
         self.ask(Verb::Charge, cost)
     }
