@@ -18,6 +18,7 @@ use crate::admission::Admission;
 use crate::audit::{Action, Audit, Entry, Outcome, PolicyChange};
 use crate::buffered::Buffered;
 use crate::connections::{Connections, Drain};
+use crate::history::History;
 use crate::inline::{Caps, Counted, Inline, InlineError, InlineLimits};
 use crate::inline_store::InlineStore;
 use crate::metrics::Metrics;
@@ -57,6 +58,7 @@ pub struct App {
     pub(crate) audit: Audit,
     pub(crate) policy: CurrentPolicy,
     pub(crate) watchers: Watchers,
+    pub(crate) history: Arc<History>,
     pub(crate) started: Instant,
     /// Room for simulations of the playground.
     pub(crate) players: Arc<Semaphore>,
@@ -107,6 +109,7 @@ impl App {
             audit,
             policy: text,
             watchers: Watchers::default(),
+            history: Arc::default(),
             started: Instant::now(),
             players: Arc::new(Semaphore::new(MAX_PLAYERS)),
             refused,

@@ -11,6 +11,7 @@ mod dashboard;
 mod example;
 mod guard;
 mod heads;
+mod history;
 mod live;
 mod metrics;
 mod plain;

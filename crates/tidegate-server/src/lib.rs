@@ -59,6 +59,8 @@ mod watchers;
 mod inline_store;
 mod metrics;
 
+mod history;
+
 mod inline;
 #[cfg(feature = "otlp")]
 mod otlp;

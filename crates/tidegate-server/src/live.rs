@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::time::MissedTickBehavior;
 
 pub(crate) use self::picture::{
-    AskAgain, LatencyPicture, Picture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused, top_refused,
+    LatencyPicture, Picture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused, top_refused,
 };
 use crate::app::App;
 use crate::watchers::Watcher;

@@ -276,7 +276,7 @@ impl Default for Metrics {
 /// Rules that are counted by name; what others decide, after many changes of the
 /// policy, is counted together.
 const MAX_RULES: usize = 100_000;
-const OTHER_RULES: Name = Name::literal("(other rules)");
+pub(crate) const OTHER_RULES: Name = Name::literal("(other rules)");
 
 /// A metric that is shown from now on.
 fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
@@ -374,10 +374,16 @@ impl Metrics {
         };
     }
 
+    /// What was counted of each rule, in any order.
+    pub(crate) fn each_rule(&self, mut see: impl FnMut(&Name, RuleCounts)) {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.iter().for_each(|(rule, counters)| see(rule, counters.read()));
+    }
+
     /// What was counted of each rule, by name.
     pub(crate) fn rules(&self) -> Vec<(Name, RuleCounts)> {
-        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        let mut counts: Vec<_> = rules.iter().map(|(rule, counters)| (rule.clone(), counters.read())).collect();
+        let mut counts = Vec::new();
+        self.each_rule(|rule, read| counts.push((rule.clone(), read)));
         counts.sort_unstable_by(|(rule, _), (other, _)| rule.cmp(other));
         counts
     }

@@ -8,11 +8,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use tidegate::kernel::Verb;
-use tidegate::{Event, Key, Limit, Micros, Name, Observer};
+use tidegate::{Event, Key, Limit, Micros, Name, Observer, Request};
 use tidegate_replay::Top;
 
 use self::recent::Recent;
-pub(crate) use self::recent::RecentRefusal;
+pub(crate) use self::recent::{AskAgain, RecentRefusal};
 
 /// Characters of a key that are shown.
 const LONGEST_SHOWN: usize = 200;
@@ -27,6 +27,8 @@ pub struct Refusal<'a> {
     pub rule: &'a Name,
     /// Whom.
     pub key: &'a Key<'a>,
+    /// The request, if there was one: an Envoy descriptor is none.
+    pub request: Option<&'a Request<'a>>,
     /// What was asked for.
     pub cost: u64,
     /// The most that could pass at once.
@@ -94,13 +96,14 @@ impl Refused {
     }
 
     fn observe_as(&self, event: &Event<'_>, inline: Option<Limit>) {
-        let Event { key, verb, cost, decision, at, shadow, .. } = *event;
+        let Event { request, key, verb, cost, decision, at, shadow, .. } = *event;
         if verb != Verb::Charge || shadow || decision.is_allowed() {
             return;
         }
         let retry_after = decision.retry_after().map(Micros::from_duration);
         let (rule, limit, capacity) = (decision.rule(), decision.limit(), decision.capacity().unwrap_or_default());
-        self.count(&Refusal { rule, key, cost, capacity, limit, inline, retry_after, at });
+        let request = Some(request);
+        self.count(&Refusal { rule, key, request, cost, capacity, limit, inline, retry_after, at });
     }
 }
 
@@ -140,7 +143,8 @@ mod tests {
 
     fn count(refused: &Refused, rule: &Name, key: impl Into<Key<'static>>) {
         let (key, at) = (&key.into(), Micros::ZERO);
-        refused.count(&Refusal { rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at });
+        let (request, limit, inline, retry_after) = (None, None, None, None);
+        refused.count(&Refusal { rule, key, request, cost: 1, capacity: 1, limit, inline, retry_after, at });
     }
 
     #[test]

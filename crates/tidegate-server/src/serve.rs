@@ -189,6 +189,10 @@ impl Server {
         if let (Some(_), pause @ 1..) = (&server.app.settings.snapshot, server.app.settings.snapshot_every) {
             server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
         }
+        if !server.app.settings.no_admin {
+            let App { history, metrics, drain, .. } = &*server.app;
+            server.spawn(Arc::clone(history).keep(Arc::clone(metrics), drain.clone()));
+        }
         server.watches = Watches::start(&server.app, tls)?;
         Ok(server)
     }

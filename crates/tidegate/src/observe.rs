@@ -64,6 +64,8 @@ pub struct ThresholdEvent<'a> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event<'a> {
+    /// The request, with its attributes.
+    pub request: &'a Request<'a>,
     /// Whose limit it was: the key of the rule that bound, or the request's
     /// own if none did.
     pub key: &'a Key<'a>,

@@ -271,6 +271,26 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// The key that it brings, if it brings one.
+    #[must_use]
+    pub fn own_key(&self) -> Option<&Key<'a>> {
+        (!self.without.key).then_some(&self.key)
+    }
+
+    /// Its attributes in the order in which they were given, each value as a key of one part: of a
+    /// name that is there twice, the last counts.
+    ///
+    /// ```
+    /// use tidegate::Request;
+    ///
+    /// let request = Request::user("alice").with("endpoint", "POST /orders");
+    /// let names: Vec<&str> = request.attributes().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["user", "endpoint"]);
+    /// ```
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, Key<'_>)> {
+        self.attributes.iter().map(|(name, value)| (name, Key::part(value.into())))
+    }
+
     /// The value of an attribute as a key; none if it is missing, or an address, which a
     /// rule takes by its network.
     #[inline]

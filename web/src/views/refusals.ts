@@ -25,7 +25,7 @@ interface RefusalRow {
 export class Refusals {
   readonly element: HTMLElement;
   readonly #rows: Rows<RefusalPicture, RefusalRow>;
-  readonly #none = h("p", { class: "none" }, "Nobody has been refused lately.");
+  readonly #none = h("p", { class: "none" }, "No request has been refused yet.");
   readonly #held = h("span", { class: "held", hidden: true }, "held while you are here");
   readonly #all = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => this.#showAll() });
   #now = 0;
@@ -49,7 +49,7 @@ export class Refusals {
       body,
       this.#all,
     );
-    // What was held shows up as soon as nobody is there.
+    // What was held shows up once the pointer and the focus have left.
     for (const leaving of ["pointerleave", "focusout"]) {
       this.element.addEventListener(leaving, () => setTimeout(() => this.#refresh()));
     }
@@ -132,9 +132,11 @@ export class Refusals {
     row.more.hidden = !open;
     if (!open) return;
     const cell = h("td", { colspan: 7 });
+    // What every rule says, not only the one that refused.
+    const { rule: _, ...all } = row.question;
     row.more.replaceChildren(cell);
     try {
-      cell.append(explanation(await explainKey(row.question)));
+      cell.append(explanation(await explainKey(all)));
     } catch (error) {
       cell.append(h("p", { class: "problem" }, this.#words(error)));
     }
@@ -194,7 +196,7 @@ function ruleWords(rule: ExplainedRule): HTMLElement {
 }
 
 /** Why there is nothing to ask. */
-const UNNAMED = "The key alone does not tell which limit it was: it went by other attributes, or its rule is gone.";
+const UNNAMED = "This request cannot be asked again: it came from Envoy's descriptor files, or is no text.";
 
 const SAYS: Record<string, string> = {
   allows: "allows",

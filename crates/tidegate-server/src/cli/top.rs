@@ -92,6 +92,6 @@ fn until_left(terminal: &mut DefaultTerminal, feed: &Feed, view: &mut View) -> i
 #[derive(Debug)]
 enum Wish {
     Leave,
-    Reset(Box<crate::live::AskAgain>),
+    Reset(Box<crate::refused::AskAgain>),
     Nothing,
 }

@@ -13,7 +13,7 @@ use tidegate_config::{Format, Mistake};
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{ask, body, live as pictures, playground, wrong_method};
+use super::{ask, body, history, live as pictures, playground, wrong_method};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
 use crate::call::Call;
@@ -31,6 +31,7 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let routes = Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
+        .route("/admin/v1/history", get(history::history).fallback(reads))
         .route("/admin/v1/live", get(pictures::picture).fallback(reads))
         .route("/admin/v1/live/stream", get(pictures::stream).fallback(reads))
         .route("/admin/v1/playground", post(playground::play).fallback(posts))

@@ -101,6 +101,10 @@ pub(super) enum Problem {
     ContentType { expected: &'static str },
     #[error("the query must be top=N, with N from 1 to {bound}, not {found:?}")]
     Query { found: String, bound: usize },
+    #[error(
+        "the query {found:?} is not understood: send range=5m, 15m, 1h or 24h, and if wanted rule=NAME and format=json or csv"
+    )]
+    HistoryQuery { found: String },
     #[error("the policy is not UTF-8 text")]
     NotText,
     #[error(transparent)]
@@ -165,6 +169,7 @@ impl Problem {
             | Problem::Traffic(_)
             | Problem::Scenario(_)
             | Problem::Query { .. }
+            | Problem::HistoryQuery { .. }
             | Problem::NotText => StatusCode::BAD_REQUEST,
         }
     }

@@ -5,17 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tidegate::store::Store;
-use tidegate::{Key, KeyAttribute, Micros, Name, Policy, Request, Rule};
+use tidegate::{Key, Micros, Name, Policy, Rule};
 use tidegate_redis::RedisStore;
 
 use crate::app::App;
 use crate::crossings::Crossing;
 use crate::held::Held;
-use crate::inline::INLINE_RULE;
-use crate::json::{MAX_TEXT, micros};
+use crate::json::micros;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
-use crate::refused::{self, RecentRefusal};
+use crate::refused::{self, AskAgain, RecentRefusal};
 use crate::store::{AnyStore, Health};
 
 /// Keys in the list of those that are refused most, and reservations in the list of the oldest.
@@ -173,24 +172,9 @@ pub(crate) struct RefusalPicture {
     pub(crate) limit: u64,
     /// Null if no waiting helps.
     pub(crate) retry_after_us: Option<u64>,
-    /// What to ask to have it explained, or the key reset; null if that cannot
-    /// be said in JSON, the rule is no longer there, or the limit went by more
-    /// than the key.
+    /// The request, to have it explained or its keys reset; null if it has no words in JSON, or
+    /// came as an Envoy descriptor.
     pub(crate) question: Option<AskAgain>,
-}
-
-/// A question about the state that refused.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct AskAgain {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) attributes: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<String>,
-    pub(crate) cost: u64,
 }
 
 impl Picture {
@@ -214,7 +198,7 @@ impl Picture {
             reservations: reservations(app, now),
             crossings: app.metrics.crossings.recent().iter().map(of_crossing).collect(),
             top_refused: top_refused(app, TOP),
-            recent_refusals: app.refused.recent().iter().map(|refusal| of_refusal(refusal, app, &policy)).collect(),
+            recent_refusals: app.refused.recent().iter().map(of_refusal).collect(),
         }
     }
 }
@@ -344,7 +328,7 @@ pub(crate) fn top_refused(app: &App, most: usize) -> Vec<TopRefused> {
     app.refused.top(most).into_iter().map(of).collect()
 }
 
-fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPicture {
+fn of_refusal(refusal: &RecentRefusal) -> RefusalPicture {
     RefusalPicture {
         at_us: refusal.at.get(),
         rule: refusal.rule.as_str().into(),
@@ -353,77 +337,6 @@ fn of_refusal(refusal: &RecentRefusal, app: &App, policy: &Policy) -> RefusalPic
         cost: refusal.cost,
         limit: refusal.capacity,
         retry_after_us: refusal.retry_after.map(Micros::get),
-        question: ask_again(refusal, policy).filter(|question| meets(question, refusal, app)),
+        question: refusal.again.clone(),
     }
-}
-
-/// A question that comes to the same state: by the rule's name, as not all that
-/// the request had is remembered.
-fn ask_again(refusal: &RecentRefusal, policy: &Policy) -> Option<AskAgain> {
-    let RecentRefusal { rule, key, cost, inline, .. } = refusal;
-    let texts: Vec<String> = key.parts().map(|part| String::from_utf8(part.into())).collect::<Result<_, _>>().ok()?;
-    if texts.iter().any(|text| text.len() > MAX_TEXT) {
-        return None;
-    }
-    let mut question = AskAgain { rule: None, key: None, attributes: BTreeMap::new(), limit: None, cost: *cost };
-    if *rule == INLINE_RULE {
-        // Envoy's are of descriptors, for which there are no words here.
-        if key.is_composite() {
-            return None;
-        }
-        question.limit = Some((*inline)?.to_string());
-        question.key = texts.into_iter().next();
-        return Some(question);
-    }
-    let known = policy.rules().find(|known| known.name() == rule)?;
-    question.rule = Some(rule.as_str().into());
-    match known.key_attributes() {
-        None if key.is_composite() => return None,
-        None => question.key = texts.into_iter().next(),
-        Some(names) => question.attributes = attributes(names, texts)?,
-    }
-    Some(question)
-}
-
-/// Whether a question meets the limit that refused: an override or a tier may
-/// have gone by an attribute that is not remembered.
-fn meets(question: &AskAgain, refusal: &RecentRefusal, app: &App) -> bool {
-    let Some(rule) = &question.rule else { return true };
-    let mut request = match &question.key {
-        Some(key) => Request::new(key),
-        None => Request::new(()),
-    };
-    for (name, value) in &question.attributes {
-        request = request.with(name, value);
-    }
-    // Whoever is blocked meets no limit.
-    let mut meets = refusal.capacity == 0;
-    app.limiter.for_each_meter(request.rule(rule), |meter| {
-        meets |= meter.capacity() == refusal.capacity && meter.limit() == refusal.limit;
-    });
-    meets
-}
-
-/// What the attributes of a key were. Where some were missing, the first part
-/// says which, `(no user)`, and empty parts at the end stand for them.
-fn attributes(key: &[KeyAttribute], mut parts: Vec<String>) -> Option<BTreeMap<String, String>> {
-    let whole: usize = key.iter().map(|attribute| attribute.names().len().min(2)).sum();
-    let missing = if parts.len() == whole + 1 { parts.remove(0) } else { String::new() };
-    let missing: Vec<&str> = missing.trim_matches(['(', ')']).split(", ").collect();
-    if parts.len() != whole {
-        return None;
-    }
-    let mut parts = parts.into_iter();
-    let mut attributes = BTreeMap::new();
-    for names in key.iter().map(KeyAttribute::names) {
-        if missing.contains(&format!("no {}", names.join(" or ")).as_str()) {
-            continue;
-        }
-        let name = match names {
-            [name] => name.clone(),
-            _ => parts.next()?,
-        };
-        attributes.insert(name, parts.next()?);
-    }
-    Some(attributes)
 }

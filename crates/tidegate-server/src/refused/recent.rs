@@ -1,31 +1,77 @@
-//! Who was refused lately: the latest refusal of each key, within a bound.
+//! The latest refusal of each of the last keys, within a bound.
 //!
-//! A key that keeps coming has one place, not all of them: whoever is refused
-//! once is still seen beside one that is refused all the time. Places are taken
-//! in turn, so that nobody looks for the oldest.
+//! A key that keeps coming has one entry, not all of them, so that a key that is refused once is seen
+//! beside one that is refused all the time. A new key takes the entry of the key that was refused
+//! longest ago.
 
-use tidegate::{Key, Limit, Micros, Name};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate::{Key, Limit, Micros, Name, Request};
 
 use super::Refusal;
 
 /// Keys that are remembered at a time.
-pub(crate) const MOST_RECENT: usize = 100;
+const MAX_RECENT: usize = 100;
+
+/// Bytes of a request that are remembered; a longer one cannot be asked about again.
+const MAX_REMEMBERED: usize = 4_096;
 
 /// The latest refusal of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct RecentRefusal {
     pub(crate) rule: Name,
     pub(crate) key: Key<'static>,
-    /// How often the key was refused since it has a place here.
+    /// How often the key was refused since it has an entry here.
     pub(crate) times: u64,
     pub(crate) cost: u64,
     pub(crate) capacity: u64,
-    pub(crate) limit: Option<Limit>,
-    pub(crate) inline: Option<Limit>,
     pub(crate) retry_after: Option<Micros>,
     pub(crate) at: Micros,
+    /// What to ask to have it explained.
+    pub(crate) again: Option<AskAgain>,
+    limit: Option<Limit>,
     /// Which refusal it was, of all.
-    turn: u64,
+    number: u64,
+}
+
+/// The request that was refused, as the HTTP API takes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AskAgain {
+    /// The rule whose limit refused; none if the limit came with the request, or a list denies it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attributes: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<String>,
+    pub(crate) cost: u64,
+}
+
+impl AskAgain {
+    /// None of a request that has no words in JSON: bytes that are no text, a key of several parts.
+    fn of(request: &Request<'_>, refusal: &Refusal<'_>) -> Option<AskAgain> {
+        let text = |key: &Key<'_>| match key.is_composite() {
+            true => None,
+            false => String::from_utf8(key.as_bytes().into()).ok(),
+        };
+        let key = match request.own_key() {
+            Some(key) if !key.as_bytes().is_empty() || key.is_composite() => Some(text(key)?),
+            Some(_) | None => None,
+        };
+        let attributes = request.attributes().map(|(name, value)| Some((name.to_owned(), text(&value)?)));
+        let attributes: BTreeMap<String, String> = attributes.collect::<Option<_>>()?;
+        let bytes = key.iter().chain(attributes.keys()).chain(attributes.values()).map(String::len).sum::<usize>();
+        let (limit, rule) = match (refusal.inline, refusal.limit) {
+            (Some(inline), _) => (Some(inline.to_string()), None),
+            (None, Some(_)) => (None, Some(refusal.rule.to_string())),
+            (None, None) => (None, None),
+        };
+        let cost = refusal.cost;
+        (bytes <= MAX_REMEMBERED).then_some(AskAgain { rule, key, attributes, limit, cost })
+    }
 }
 
 #[derive(Default)]
@@ -34,38 +80,42 @@ pub(super) struct Recent {
     /// Of the rule and key at the same place: close together, as all are looked
     /// through.
     hashes: Vec<u64>,
-    /// The place that is taken next.
-    next: usize,
-    turns: u64,
+    count: u64,
 }
 
 impl Recent {
     pub(super) fn add(&mut self, hash: u64, refusal: &Refusal<'_>) {
-        let Refusal { rule, key, cost, capacity, limit, inline, retry_after, at } = *refusal;
-        self.turns += 1;
-        let turn = self.turns;
+        let Refusal { rule, key, request, cost, capacity, limit, retry_after, at, .. } = *refusal;
+        self.count += 1;
+        let number = self.count;
+        let again = || request.and_then(|request| AskAgain::of(request, refusal));
         if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
             let known = &mut self.refusals[place];
+            // Another limit refused: that of another tier, or of another policy.
+            if (known.limit, known.capacity, known.cost) != (limit, capacity, cost) {
+                known.again = again();
+            }
             known.times += 1;
-            (known.cost, known.capacity, known.limit, known.inline) = (cost, capacity, limit, inline);
-            (known.retry_after, known.at, known.turn) = (retry_after, at, turn);
+            (known.cost, known.capacity, known.limit) = (cost, capacity, limit);
+            (known.retry_after, known.at, known.number) = (retry_after, at, number);
             return;
         }
-        let key = key.clone().into_owned();
-        let rule = rule.clone();
-        let latest = RecentRefusal { rule, key, times: 1, cost, capacity, limit, inline, retry_after, at, turn };
-        if self.refusals.len() < MOST_RECENT {
+        let (rule, key, again) = (rule.clone(), key.clone().into_owned(), again());
+        let latest = RecentRefusal { rule, key, times: 1, cost, capacity, retry_after, at, again, limit, number };
+        if self.refusals.len() < MAX_RECENT {
             self.refusals.push(latest);
             self.hashes.push(hash);
             return;
         }
-        (self.refusals[self.next], self.hashes[self.next]) = (latest, hash);
-        self.next = (self.next + 1) % MOST_RECENT;
+        let oldest = self.refusals.iter().enumerate().min_by_key(|(_, refusal)| refusal.number);
+        if let Some((place, _)) = oldest {
+            (self.refusals[place], self.hashes[place]) = (latest, hash);
+        }
     }
 
     pub(super) fn latest_first(&self) -> Vec<RecentRefusal> {
         let mut refusals = self.refusals.clone();
-        refusals.sort_unstable_by_key(|refusal| std::cmp::Reverse(refusal.turn));
+        refusals.sort_unstable_by_key(|refusal| std::cmp::Reverse(refusal.number));
         refusals
     }
 }
@@ -75,16 +125,14 @@ mod tests {
     use super::*;
 
     fn add(recent: &mut Recent, number: u64) {
-        let (rule, key) = (Name::literal("rule"), &Key::from(number));
-        let at = Micros::ZERO;
-        recent.add(
-            number,
-            &Refusal { rule: &rule, key, cost: 1, capacity: 1, limit: None, inline: None, retry_after: None, at },
-        );
+        let (rule, key, request) = (Name::literal("rule"), &Key::from(number), &Request::user(number));
+        let (request, limit, inline, retry_after, at) = (Some(request), None, None, None, Micros::ZERO);
+        recent
+            .add(number, &Refusal { rule: &rule, key, request, cost: 1, capacity: 1, limit, inline, retry_after, at });
     }
 
     #[test]
-    fn one_that_keeps_coming_does_not_hide_the_others_and_who_came_first_gives_way() {
+    fn a_key_that_keeps_coming_stays_and_the_least_recent_one_is_evicted() {
         let mut recent = Recent::default();
         add(&mut recent, 7);
         for _ in 0..1_000 {
@@ -92,11 +140,32 @@ mod tests {
         }
         let seen: Vec<(String, u64)> = recent.latest_first().iter().map(|it| (it.key.to_string(), it.times)).collect();
         assert_eq!(seen, [("8".to_owned(), 1_000), ("7".to_owned(), 1)]);
-        for number in 100..100 + MOST_RECENT as u64 {
+        for number in 100..300 + MAX_RECENT as u64 {
             add(&mut recent, number);
+            add(&mut recent, 8);
         }
-        assert_eq!(recent.refusals.len(), MOST_RECENT);
-        assert_eq!(recent.latest_first()[0].key.to_string(), (99 + MOST_RECENT).to_string());
-        assert!(recent.latest_first().iter().all(|it| it.times == 1));
+        assert_eq!(recent.refusals.len(), MAX_RECENT);
+        let latest = &recent.latest_first()[0];
+        assert_eq!((latest.key.to_string(), latest.times), ("8".to_owned(), 1_000 + 200 + MAX_RECENT as u64));
+        assert!(recent.latest_first().iter().all(|it| it.key.to_string() != "7"));
+    }
+
+    #[test]
+    fn a_refused_request_can_be_asked_again_if_it_has_words_in_json() {
+        let (rule, key, at) = (&Name::literal("orders"), &Key::from("alice"), Micros::ZERO);
+        let again = |request: Request<'_>, inline| {
+            let (limit, retry_after) = (Some(Limit::per_second(5)), None);
+            let refusal = Refusal { rule, key, request: None, cost: 3, capacity: 5, limit, inline, retry_after, at };
+            AskAgain::of(&request, &refusal)
+        };
+        let request = Request::without_key().with("user", "alice").with("tier", "free");
+        let attributes = [("user", "alice"), ("tier", "free")].map(|(name, value)| (name.into(), value.into())).into();
+        let rule = Some("orders".to_owned());
+        assert_eq!(again(request, None), Some(AskAgain { rule, key: None, attributes, limit: None, cost: 3 }));
+        let inline = again(Request::new("alice"), Some(Limit::per_second(5))).expect("it has words");
+        assert_eq!((inline.key.as_deref(), inline.limit.as_deref(), inline.rule), (Some("alice"), Some("5/s"), None));
+        assert_eq!(again(Request::new(("alice", "orders")), None), None);
+        assert_eq!(again(Request::new(&[0xff_u8][..]), None), None);
+        assert_eq!(again(Request::new("a".repeat(MAX_REMEMBERED + 1)), None), None);
     }
 }

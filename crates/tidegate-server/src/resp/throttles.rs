@@ -129,6 +129,7 @@ impl Throttles {
                     resp.app.refused.count(&Refusal {
                         rule: &INLINE_RULE,
                         key: check.key(),
+                        request: Some(&Request::new(check.key().clone())),
                         cost: check.cost(),
                         capacity: meter.capacity(),
                         limit: meter.limit(),

@@ -113,40 +113,61 @@ fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
     assert!(counted >= 18, "{picture}");
 }
 
-/// Not all that a request had is remembered, and a limit may go by something else.
+/// A tier or a deny list goes by attributes that are not in the key.
 #[test]
-fn a_refusal_by_a_limit_that_its_key_does_not_tell_brings_no_question() {
+fn a_refusal_by_a_tier_an_override_or_a_deny_list_can_be_explained_and_reset() {
     let folder = Folder::new();
-    let policy = "[rules.plans]\nlimit = \"1/h\"\nkey = [\"user\"]\ntiers.plan.pro = \"2/h\"\n";
+    let policy = "[rules.plans]\nlimit = \"2/h\"\nkey = [\"user\"]\ntiers.plan.pro = \"2/day\"\n\
+                  overrides.user = { alice = \"leaky 2/h\" }\n[lists]\ndeny = [{ user = \"mallory\" }]\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
-    for (plan, most) in [("free", 1), ("pro", 2)] {
-        let question = json!({"attributes": {"user": plan, "plan": plan}});
-        for _ in 0..most {
-            assert_eq!(check(&server, &question), 200);
+    for (user, plan, admitted) in [("alice", "free", true), ("bob", "pro", true), ("mallory", "pro", false)] {
+        let attributes = json!({"user": user, "plan": plan});
+        let question = json!({"attributes": attributes, "cost": 2});
+        if admitted {
+            assert_eq!(check(&server, &question), 200, "{user}");
         }
-        assert_eq!(check(&server, &question), 429);
+        assert_eq!(check(&server, &question), if admitted { 429 } else { 403 }, "{user}");
+        let again = curl(&[&server.url("/admin/v1/live")]).json()["recent_refusals"][0]["question"].clone();
+        assert_eq!((&again["attributes"], &again["cost"]), (&attributes, &2.into()), "{user}");
+        assert_eq!(again["rule"], if admitted { "plans".into() } else { Value::Null }, "{user}");
+        let explained = post_json(&server, "/admin/v1/keys/inspect", &again).json();
+        assert_eq!(explained["decision"]["allowed"], false, "{user}: {explained}");
+        assert_eq!(post_json(&server, "/admin/v1/keys/reset", &again).status, 200, "{user}");
+        if admitted {
+            assert_eq!(check(&server, &question), 200, "{user}");
+        }
     }
-    let picture = curl(&[&server.url("/admin/v1/live")]).json();
-    let questions: Vec<&Value> =
-        picture["recent_refusals"].as_array().unwrap().iter().map(|refusal| &refusal["question"]).collect();
-    assert_eq!(questions, [&Value::Null, &json!({"rule": "plans", "attributes": {"user": "free"}, "cost": 1})]);
 }
 
-/// As much at once, and yet another limit: what is used of it is kept apart.
 #[test]
-fn a_refusal_by_another_limit_with_as_much_at_once_brings_no_question() {
+fn the_history_is_there_as_json_and_csv() {
     let folder = Folder::new();
-    let policy =
-        "[rules.plans]\nlimit = \"2/h\"\nkey = [\"user\"]\ntiers.plan.pro = \"2/day\"\ntiers.plan.free = \"2/h\"\n";
+    let policy = "[rules.orders]\nlimit = \"2/h\"\nkey = [\"user\"]\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
-    for plan in ["free", "pro"] {
-        let question = json!({"attributes": {"user": plan, "plan": plan}, "cost": 2});
-        assert_eq!((check(&server, &question), check(&server, &question)), (200, 429), "{plan}");
+    let question = json!({"attributes": {"user": "alice"}});
+    for expected in [200, 200, 429] {
+        assert_eq!(check(&server, &question), expected);
     }
-    let picture = curl(&[&server.url("/admin/v1/live")]).json();
-    let questions: Vec<&Value> =
-        picture["recent_refusals"].as_array().unwrap().iter().map(|refusal| &refusal["question"]).collect();
-    assert_eq!(questions, [&Value::Null, &json!({"rule": "plans", "attributes": {"user": "free"}, "cost": 2})]);
+    let sum = |counts: &Value| counts.as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum::<u64>();
+    eventually("the history to have what was decided", || {
+        let history = curl(&[&server.url("/admin/v1/history?range=5m&rule=orders")]).json();
+        let orders = &history["rules"][0];
+        let seen = orders.is_object().then(|| (sum(&orders["allowed"]), sum(&orders["refused"])));
+        if seen == Some((2, 1)) { Ok(()) } else { Err(history) }
+    });
+    let history = curl(&[&server.url("/admin/v1/history")]).json();
+    assert_eq!(
+        (&history["step_us"], history["rules"][0]["allowed"].as_array().unwrap().len()),
+        (&1_000_000.into(), 900)
+    );
+    let csv = curl(&[&server.url("/admin/v1/history?range=15m&format=csv")]);
+    assert!(csv.body.starts_with("time,rule,allowed,refused,shadow_allowed,shadow_refused\r\n"), "{}", csv.body);
+    assert_eq!(csv.body.lines().count(), 901);
+    for query in ["range=2m", "range=5m&range=5m", "rules=orders", "format=xml"] {
+        let refused = curl(&[&server.url(&format!("/admin/v1/history?{query}"))]);
+        assert_eq!(refused.status, 400, "{query}");
+        assert!(refused.json()["detail"].as_str().unwrap().contains("range=5m, 15m, 1h or 24h"), "{query}");
+    }
 }
 
 /// What it would have done is what a candidate is there for.

@@ -171,7 +171,8 @@ impl<S: Store> Limiter<S> {
             if let (Ok(at), false) = (decided, check.is_correction()) {
                 let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
                 let (cost, in_addition, reservation) = (request.cost, request.is_in_addition(), None);
-                let event = Event { key, verb, cost, in_addition, decision, at, shadow: true, reservation };
+                let shadow = true;
+                let event = Event { request, key, verb, cost, in_addition, decision, at, shadow, reservation };
                 self.inner.observers.tell(&event);
             }
         }
@@ -192,7 +193,8 @@ impl<S: Store> Limiter<S> {
             let key = resolution.key_of(decision.rule()).unwrap_or(&request.key);
             let (cost, in_addition) = (request.cost, request.is_in_addition());
             let reservation = ReservationEvent::of(verb, request);
-            observers.tell(&Event { key, verb, cost, in_addition, decision, at, shadow: false, reservation });
+            let shadow = false;
+            observers.tell(&Event { request, key, verb, cost, in_addition, decision, at, shadow, reservation });
         }
     }
 }

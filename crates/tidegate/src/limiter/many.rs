@@ -100,7 +100,7 @@ impl<S: ImmediateStore> Limiter<S> {
             let is_current = self.inner.policies.is_current(&current);
             for ((check, decision), index) in checks.iter().zip(&mut decisions[first..]).zip(first..) {
                 if is_current || !decision.is_allowed() {
-                    self.tell_of_one(check, decision, at);
+                    self.tell_of_one(|| asked.request(index), decision, at);
                     self.inner.observers.tell_crossed(check, &decision.verdict(), at, false);
                 } else {
                     self.give_back_now(*check);
@@ -168,12 +168,12 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     #[inline]
-    fn tell_of_one(&self, check: &Check<'_>, decision: &Decision, at: Micros) {
+    fn tell_of_one<'a>(&self, request: impl FnOnce() -> Request<'a>, decision: &Decision, at: Micros) {
         let observers = &self.inner.observers;
         if !observers.is_empty() {
-            let (key, verb, cost) = (check.key(), check.verb(), check.cost());
-            let event = Event { key, verb, cost, in_addition: false, decision, at, shadow: false, reservation: None };
-            observers.tell(&event);
+            let (request, verb) = (&request(), Verb::Charge);
+            let (key, cost, in_addition, shadow, reservation) = (&request.key, request.cost, false, false, None);
+            observers.tell(&Event { request, key, verb, cost, in_addition, decision, at, shadow, reservation });
         }
     }
 

@@ -10,7 +10,8 @@ use tokio::runtime::{self, Runtime};
 
 use super::super::client::{self, NoAnswer, exchange, with_token};
 use crate::address::Address;
-use crate::live::{AskAgain, Picture};
+use crate::live::Picture;
+use crate::refused::AskAgain;
 
 /// The time from one picture to the next.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);

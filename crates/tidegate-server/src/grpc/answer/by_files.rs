@@ -69,6 +69,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
                 app.refused.count(&Refusal {
                     rule,
                     key,
+                    request: None,
                     cost,
                     capacity: limit.map_or(0, |limit| limit.capacity),
                     limit: None,
