@@ -15,14 +15,14 @@ use tracing::warn;
 
 use crate::access::{Access, Caller, Denied, Identity, TokensFile};
 use crate::admission::Admission;
-use crate::audit::{Action, Audit, Entry, Outcome, PolicyChange};
+use crate::audit::{Action, Audit, Entry, Outcome};
 use crate::buffered::Buffered;
 use crate::connections::{Connections, Drain};
 use crate::history::History;
 use crate::inline::{Caps, Counted, Inline, InlineError, InlineLimits};
 use crate::inline_store::InlineStore;
 use crate::metrics::Metrics;
-use crate::policy::{CurrentPolicy, PolicyError, PolicyText};
+use crate::policy::{Change, CurrentPolicy, PolicyError, PolicyText};
 use crate::refused::Refused;
 use crate::rights::Right;
 use crate::settings::Settings;
@@ -218,7 +218,7 @@ impl App {
     }
 
     /// Puts a policy in the place of the one that applies: whole, or not at all.
-    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<Option<PolicyChange>, PolicyError> {
+    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<Option<Change>, PolicyError> {
         let put = self
             .validate(&text, format)
             .and_then(|()| tidegate_config::parse_with_warnings(&text, format, Path::new(PUT)))

@@ -1,7 +1,9 @@
 //! The commands of the binary.
 
+mod asked;
 mod check;
 mod client;
+mod colour;
 mod progress;
 mod replay;
 mod serve;
@@ -9,16 +11,15 @@ mod simulate;
 mod token;
 mod top;
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tidegate::Limiter;
-use tidegate_config::{Problem, Validation};
+use tidegate_config::{Format, Problem, Validation};
 
-use crate::address::Address;
 use crate::causes::in_full;
 use crate::settings::{self, Settings};
 
@@ -47,18 +48,25 @@ enum Command {
                             Exit status: 0 after a shutdown, 1 if it cut connections or could not write the snapshot, \
                             2 if it could not start, 130 if a second signal ended it at once.")]
     Serve(Box<Settings>),
-    /// Ask a server, or a store, whether a request of a key is admitted
-    #[command(after_help = "Exit status: 0 admitted, 1 refused, 2 without an answer: no server or store, or an error \
+    /// Ask a server, or a store, whether a request is admitted, and charge it
+    #[command(after_help = "Examples:\n  tidegate check user=alice endpoint=/orders\n  \
+                            tidegate check alice --limit \"10/min\" --cost 3\n\n\
+                            Exit status: 0 admitted, 1 refused, 2 without an answer: no server or store, or an error \
                             instead of a decision.")]
     Check(check::Arguments),
+    /// Say what every rule makes of a request, and charge nothing
+    #[command(after_help = "Examples:\n  tidegate explain user=alice endpoint=/orders\n  \
+                            tidegate explain user=alice --policy policy.toml\n\n\
+                            Exit status: 0 would be admitted, 1 would be refused, 2 without an answer: no server, a \
+                            policy that cannot be read, or an error instead of a decision.")]
+    Explain(check::ExplainArguments),
     /// Ask a server whether it should get requests
     #[command(
         after_help = "Exit status: 0 ready, 1 not ready, 2 without an answer: no server, or not a tidegate server."
     )]
     Ready {
-        /// The server to ask: host:port or unix:/path, without TLS
-        #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-        server: Address,
+        #[command(flatten)]
+        target: client::Target,
     },
     /// Show what limits would do to traffic, each algorithm beside the others
     #[command(after_help = simulate::WORDS)]
@@ -69,9 +77,12 @@ enum Command {
     /// Look for errors in policy files
     #[command(after_help = "Exit status: 0 all valid, 1 a file is invalid, 2 a file cannot be read.")]
     Validate {
-        /// The files, TOML or YAML
+        /// The files, TOML or YAML; - is standard input
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// The format of standard input
+        #[arg(long, value_name = "FORMAT", default_value = "toml")]
+        format: InputFormat,
         /// They are descriptor files of Envoy's rate limit service, all of one configuration
         #[arg(long)]
         envoy: bool,
@@ -99,6 +110,13 @@ enum Command {
     Man,
 }
 
+/// The format of a policy without a file name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum InputFormat {
+    Toml,
+    Yaml,
+}
+
 const PRINTED: &str = "Exit status: 0 printed, 2 if it cannot be written.";
 
 /// Runs the command of the process's arguments.
@@ -113,11 +131,12 @@ pub fn run() -> ExitCode {
     match command {
         Command::Serve(settings) => serve::run(*settings),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Ready { server } => check::ready(&server),
+        Command::Explain(arguments) => check::explain(&arguments),
+        Command::Ready { target } => check::ready(&target),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Validate { files, envoy: true, .. } => validate_envoy(&files),
-        Command::Validate { files, max_log_entries, .. } => validate(&files, max_log_entries),
+        Command::Validate { files, format, max_log_entries, .. } => validate(&files, format, max_log_entries),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
         Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
@@ -171,14 +190,41 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn validate(files: &[PathBuf], max_log_entries: u64) -> ExitCode {
+fn validate(files: &[PathBuf], format: InputFormat, max_log_entries: u64) -> ExitCode {
     let validation = Validation::new().max_log_entries(max_log_entries);
     let statuses = files.iter().map(|path| {
-        let warnings = validation.file(path);
+        let is_input = path.as_os_str() == "-";
+        let warnings = match is_input {
+            false => validation.file(path),
+            true => match read_input() {
+                Ok(text) => validation.text(&text, format.into(), "standard input".as_ref()),
+                Err(error) => {
+                    warn(&format_args!("tidegate: cannot read a policy from standard input: {error}"));
+                    return NO_ANSWER;
+                }
+            },
+        };
         let valid = warnings.map(|warnings| warnings.iter().for_each(|warning| warn(warning)));
-        tell_validity(&path.display().to_string(), valid)
+        let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
+        tell_validity(&name, valid)
     });
     ExitCode::from(statuses.max().unwrap_or_default())
+}
+
+/// A policy from standard input; one byte more than a file may have is an error of its own.
+fn read_input() -> io::Result<String> {
+    let mut text = String::new();
+    io::stdin().lock().take(tidegate_config::MAX_FILE as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+impl From<InputFormat> for Format {
+    fn from(format: InputFormat) -> Format {
+        match format {
+            InputFormat::Toml => Format::Toml,
+            InputFormat::Yaml => Format::Yaml,
+        }
+    }
 }
 
 fn validate_envoy(files: &[PathBuf]) -> ExitCode {

@@ -1,5 +1,7 @@
 //! The policy that the server goes by, and its text.
 
+mod changes;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,6 +34,14 @@ pub(crate) struct PolicyText {
     pub(crate) file: Option<PathBuf>,
     pub(crate) format: Format,
     pub(crate) text: String,
+}
+
+/// What has changed as a policy took the place of another.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) texts: PolicyChange,
+    /// A line for each rule that differs.
+    pub(crate) rules: Vec<String>,
 }
 
 /// The policy that applies: its text, and what has become of it.
@@ -85,11 +95,13 @@ impl CurrentPolicy {
         limiter: &Limiter<impl Store>,
         policy: Policy,
         text: PolicyText,
-    ) -> Result<Option<PolicyChange>, ConfigError> {
+    ) -> Result<Option<Change>, ConfigError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // What a file includes is no part of its text; and the first reading
         // finds what the server has started with.
-        let is_another = text != state.text || policy != limiter.policy();
+        let former = limiter.policy();
+        let is_another = text != state.text || policy != former;
+        let rules = if is_another { changes::changes(&former, &policy) } else { Vec::new() };
         limiter.set_policy(policy)?;
         self.is_built_in.store(false, Ordering::Relaxed);
         if !is_another {
@@ -98,7 +110,7 @@ impl CurrentPolicy {
         let [before, after] = [&state.text, &text].map(|text| Digest::of(text.text.as_bytes()));
         let generation = state.generation + 1;
         *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
-        Ok(Some(PolicyChange { before, after }))
+        Ok(Some(Change { texts: PolicyChange { before, after }, rules }))
     }
 
     /// The file was read again: it says what it said, or something that cannot be.

@@ -96,8 +96,10 @@ pub enum StartError {
     #[error(transparent)]
     Otlp(#[from] otlp::OtlpError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}")]
+    #[error("cannot listen on {address}: give another address by {flag}, or port 0 for one that is free")]
     Listen {
+        /// The flag that names another address.
+        flag: &'static str,
         /// Which.
         address: Address,
         /// Why.
@@ -170,19 +172,19 @@ impl Server {
             watches: Watches::default(),
         };
         for address in server.app.settings.http.clone() {
-            let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
+            let listener = listen("--http", &address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
             let beside = grpc::http_routes(&server.app);
             server.spawn(http::serve(listener, Arc::clone(&server.app), beside));
         }
         let resp = Resp::new(Arc::clone(&server.app));
         for address in server.app.settings.resp.clone() {
-            let listener = listen(&address, tls.as_ref(), &[]).await?;
+            let listener = listen("--resp", &address, tls.as_ref(), &[]).await?;
             server.resp.push(listener.address().clone());
             server.spawn(resp::serve(listener, Arc::clone(&resp)));
         }
         for address in server.app.settings.grpc.clone() {
-            let listener = listen(&address, tls.as_ref(), &[b"h2"]).await?;
+            let listener = listen("--grpc", &address, tls.as_ref(), &[b"h2"]).await?;
             server.grpc.push(listener.address().clone());
             server.spawn(grpc::serve(listener, Arc::clone(&server.app)));
         }
@@ -367,7 +369,12 @@ fn tls_files(settings: &Settings) -> Result<Option<TlsFiles>, TlsError> {
 }
 
 /// Listens on an address, with TLS if there is any.
-async fn listen(address: &Address, tls: Option<&Tls>, protocols: Protocols) -> Result<Listener, StartError> {
+async fn listen(
+    flag: &'static str,
+    address: &Address,
+    tls: Option<&Tls>,
+    protocols: Protocols,
+) -> Result<Listener, StartError> {
     let bound = Listener::bind(address, tls.map(|tls| tls.speaking(protocols))).await;
-    bound.map_err(|source| StartError::Listen { address: address.clone(), source })
+    bound.map_err(|source| StartError::Listen { flag, address: address.clone(), source })
 }

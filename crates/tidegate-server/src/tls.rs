@@ -13,10 +13,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tidegate_config::watch::{Builder, ReadFile};
 use tidegate_config::{read_file, watch_files};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::causes::in_full;
 
@@ -59,6 +59,9 @@ pub enum TlsError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The system has no authorities that could sign a server's certificate.
+    #[error("the system has no certificate authorities: install them (ca-certificates)")]
+    Authorities,
     /// A revocation list cannot be used.
     #[error("a revocation list of --tls-client-crl cannot be used")]
     RevocationList {
@@ -154,6 +157,30 @@ impl TlsFiles {
         };
         builder.with_single_cert(chain, key).map_err(|error| unusable(&self.certificate, error))
     }
+}
+
+/// TLS as a client speaks it, to servers that these authorities vouch for, or else those of the system.
+pub(crate) fn connector(authorities: Option<&Path>) -> Result<TlsConnector, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match authorities {
+        Some(path) => {
+            let text = read_file(path).map_err(io::Error::from);
+            let text = text.map_err(|source| TlsError::Unreadable { path: path.into(), source })?;
+            for authority in certificates(path, &text)? {
+                roots.add(authority).map_err(|error| unusable(path, error))?;
+            }
+        }
+        None => {
+            let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if added == 0 {
+                return Err(TlsError::Authorities);
+            }
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|_| TlsError::Authorities)?.with_root_certificates(roots).with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

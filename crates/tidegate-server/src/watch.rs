@@ -34,8 +34,9 @@ impl Watches {
             let watch = watch(&path, move |policy| {
                 let change = changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown))?;
                 // The first reading finds what the server has started with.
-                if change.is_some() {
-                    record(&changed, Action::ReloadPolicy, Audited::Done, change);
+                if let Some(change) = change {
+                    change.rules.iter().for_each(|line| info!("the policy: {line}"));
+                    record(&changed, Action::ReloadPolicy, Audited::Done, Some(change.texts));
                 }
                 Ok(())
             });

@@ -1,38 +1,34 @@
-//! `tidegate check` and `tidegate ready`: one question from a shell.
+//! `tidegate check`, `tidegate explain` and `tidegate ready`: one request from a shell.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tidegate::store::Meter;
-use tidegate::{CheckError, ConfigError, Limit, Limiter, Request};
+use tidegate::{CheckError, ConfigError, Limit, Limiter};
 use tidegate_redis::{ConnectError, RedisStore, Servers};
 
-use super::client::{NoAnswer, exchange, request, with_token};
-use super::{NO, complain, say};
-use crate::address::Address;
+use super::asked::{Asked, Words, WordsError};
+use super::client::{NoAnswer, ServerAddress, Target};
+use super::colour::Colour;
+use super::{NO, NO_ANSWER, complain, say, warn};
 use crate::inline::INLINE_RULE;
-use crate::settings::{STORE_DEADLINE_MS, Secret};
+use crate::settings::STORE_DEADLINE_MS;
 
+/// Asks whether a request is admitted, and charges it.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Who asks
-    key: String,
-    /// The limit, in words such as "100/min burst 20"; without it, the server's policy applies
+    #[command(flatten)]
+    words: Words,
+    /// The limit of the key, such as "100/min burst 20"; without it, the server's policy applies
     #[arg(long)]
     limit: Option<Limit>,
-    /// What it costs
-    #[arg(long, default_value_t = 1)]
-    cost: u64,
-    /// The server to ask: host:port or unix:/path, without TLS
-    #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    server: Address,
-    /// The token to show to the server, if it asks for one
-    #[arg(long, env = "TIDEGATE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    token: Option<Secret>,
+    #[command(flatten)]
+    target: Target,
     /// Ask this store instead of a server: a URL such as redis://127.0.0.1
     #[arg(long, value_name = "URL", requires = "limit")]
     store: Option<String>,
@@ -41,19 +37,33 @@ pub(super) struct Arguments {
     store_deadline_ms: u64,
 }
 
+/// Asks what every rule says of a request, and charges nothing.
+#[derive(Args)]
+pub(super) struct ExplainArguments {
+    #[command(flatten)]
+    words: Words,
+    /// Explain by this policy file, for keys that were never used, instead of asking a server
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "token", "server_tls_ca"])]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+}
+
 /// Why there was no answer.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("cannot start")]
     Runtime(#[source] io::Error),
     #[error(transparent)]
+    Words(#[from] WordsError),
+    #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    #[error("the token cannot stand in a header: give the one that `tidegate token` printed")]
-    Token,
     #[error("{detail}")]
     Problem { detail: String },
     #[error("{server} is not a tidegate server: it answers GET /readyz by {status}")]
-    NotTidegate { server: Address, status: StatusCode },
+    NotTidegate { server: ServerAddress, status: StatusCode },
+    #[error("{0}")]
+    Policy(Box<tidegate_config::Report>),
     #[error(transparent)]
     Store(#[from] ConnectError),
     #[error(transparent)]
@@ -62,7 +72,7 @@ enum Failure {
     Check(#[from] CheckError),
 }
 
-/// What was decided, whoever did.
+/// What was decided, by a server or by a store.
 struct Answer {
     allowed: bool,
     remaining: Option<u64>,
@@ -70,74 +80,112 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = runtime.map_err(Failure::Runtime).and_then(|runtime| runtime.block_on(ask(arguments)));
-    match answer {
+    match wait_for(ask(arguments)) {
         Err(failure) => complain(&failure),
         Ok(Answer { allowed: true, remaining, .. }) => {
-            say(&format!("allowed, {} left", remaining.map_or("any number".into(), |number| number.to_string())));
+            let remaining = remaining.map_or("any number".into(), |number| number.to_string());
+            say(&format!("{}, {remaining} left", Colour::Green.paint("allowed")));
             ExitCode::SUCCESS
         }
         Ok(Answer { retry_after, .. }) => {
+            let refused = Colour::Red.paint("refused");
             match retry_after {
-                Some(time) => say(&format!("refused, retry after {time:?}")),
-                None => say("refused for good"),
+                Some(time) => say(&format!("{refused}, retry after {time:?}")),
+                None => say(&format!("{refused} for good")),
             }
             ExitCode::from(NO)
         }
     }
 }
 
+pub(super) fn explain(arguments: &ExplainArguments) -> ExitCode {
+    let explained = match &arguments.policy {
+        Some(path) => explain_by_file(&arguments.words, path),
+        None => wait_for(explain_by_server(arguments)),
+    };
+    match explained {
+        // Errors in a file are shown as `tidegate validate` shows them.
+        Err(Failure::Policy(report)) => {
+            warn(&report);
+            ExitCode::from(NO_ANSWER)
+        }
+        Err(failure) => complain(&failure),
+        Ok((allowed, text)) => {
+            say(text.trim_end());
+            if allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) }
+        }
+    }
+}
+
 /// Whether a server is ready: for the health checks of containers.
-pub(super) fn ready(server: &Address) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = runtime
-        .map_err(Failure::Runtime)
-        .and_then(|runtime| Ok(runtime.block_on(exchange(server, request(Method::GET, "/readyz", String::new())))?));
+pub(super) fn ready(target: &Target) -> ExitCode {
+    let answer = wait_for(async { Ok(target.ask(Method::GET, "/readyz", String::new()).await?) });
     match answer {
         Err(failure) => complain(&failure),
         Ok((status @ (StatusCode::OK | StatusCode::SERVICE_UNAVAILABLE), body)) => {
             say(String::from_utf8_lossy(&body).trim_end());
             if status.is_success() { ExitCode::SUCCESS } else { ExitCode::from(NO) }
         }
-        Ok((status, _)) => complain(&Failure::NotTidegate { server: server.clone(), status }),
+        Ok((status, _)) => complain(&Failure::NotTidegate { server: target.server.clone(), status }),
     }
+}
+
+fn wait_for<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?.block_on(answer)
 }
 
 async fn ask(arguments: &Arguments) -> Result<Answer, Failure> {
+    let asked = arguments.words.read()?;
     match (&arguments.store, arguments.limit) {
-        (Some(url), Some(limit)) => ask_store(arguments, url, limit).await,
-        (None, _) | (Some(_), None) => ask_server(arguments).await,
+        (Some(url), Some(limit)) => ask_store(arguments, &asked, url, limit).await,
+        (None, _) | (Some(_), None) => ask_server(arguments, &asked).await,
     }
 }
 
-async fn ask_store(arguments: &Arguments, url: &str, limit: Limit) -> Result<Answer, Failure> {
+async fn ask_store(arguments: &Arguments, asked: &Asked, url: &str, limit: Limit) -> Result<Answer, Failure> {
     let deadline = Duration::from_millis(arguments.store_deadline_ms);
     let store = RedisStore::builder(Servers::parse(url)?).deadline(deadline).build()?;
     let limiter = Limiter::with_store(Meter::new(INLINE_RULE, limit), store)?;
-    let decision = limiter.check_async(Request::new(arguments.key.as_str()).cost(arguments.cost)).await?;
+    let decision = limiter.check_async(asked.request()).await?;
     Ok(Answer { allowed: decision.is_allowed(), remaining: decision.remaining(), retry_after: decision.retry_after() })
 }
 
-async fn ask_server(arguments: &Arguments) -> Result<Answer, Failure> {
-    let Arguments { key, limit, cost, server, token, .. } = arguments;
-    let question = json!({ "key": key, "cost": cost, "limit": limit.map(|limit| limit.to_string()) });
-    let mut request = request(Method::POST, "/v1/check", question.to_string());
-    if let Some(token) = token {
-        let token = HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| Failure::Token)?;
-        request = with_token(request, &token);
+async fn ask_server(arguments: &Arguments, asked: &Asked) -> Result<Answer, Failure> {
+    let mut body = json!(asked);
+    if let Some(limit) = arguments.limit {
+        body["limit"] = limit.to_string().into();
     }
-    let (_, body) = exchange(server, request).await?;
-    let answer: Value = serde_json::from_slice(&body).map_err(|error| NoAnswer::Unreadable(error.into()))?;
+    let answer = answer_of(&arguments.target, "/v1/check", body).await?;
     match answer["allowed"].as_bool() {
         Some(allowed) => Ok(Answer {
             allowed,
             remaining: answer["remaining"].as_u64(),
             retry_after: answer["retry_after_us"].as_u64().map(Duration::from_micros),
         }),
-        None => {
-            let detail = answer["detail"].as_str().unwrap_or("the server's answer is none of tidegate's").to_owned();
-            Err(Failure::Problem { detail })
-        }
+        None => Err(problem(&answer)),
     }
+}
+
+async fn explain_by_server(arguments: &ExplainArguments) -> Result<(bool, String), Failure> {
+    let answer = answer_of(&arguments.target, "/v1/explain", json!(arguments.words.read()?)).await?;
+    match (answer["decision"]["allowed"].as_bool(), answer["text"].as_str()) {
+        (Some(allowed), Some(text)) => Ok((allowed, text.to_owned())),
+        (_, _) => Err(problem(&answer)),
+    }
+}
+
+fn explain_by_file(words: &Words, path: &std::path::Path) -> Result<(bool, String), Failure> {
+    let asked = words.read()?;
+    let policy = tidegate_config::load(path).map_err(|report| Failure::Policy(Box::new(report)))?;
+    let explanation = Limiter::builder(policy).build()?.explain(asked.request())?;
+    Ok((explanation.decision.is_allowed(), explanation.to_string()))
+}
+
+async fn answer_of(target: &Target, path: &'static str, body: Value) -> Result<Value, Failure> {
+    let (_, body) = target.ask(Method::POST, path, body.to_string()).await?;
+    Ok(serde_json::from_slice(&body).map_err(|error| NoAnswer::Unreadable(error.into()))?)
+}
+
+fn problem(answer: &Value) -> Failure {
+    Failure::Problem { detail: answer["detail"].as_str().unwrap_or("the answer is not one of tidegate's").to_owned() }
 }

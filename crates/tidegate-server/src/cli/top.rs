@@ -19,20 +19,17 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use self::feed::{Feed, Refused};
 use self::view::View;
+use super::client::Target;
 use super::complain;
-use crate::address::Address;
+use crate::settings::Secret;
 
 /// How long the keyboard is listened to before news are looked for.
 const GLANCE: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The server to watch: host:port or unix:/path, without TLS
-    #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
-    server: Address,
-    /// The token of the server's admin API, if it has one
-    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    admin_token: Option<String>,
+    #[command(flatten)]
+    target: Target,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,8 +55,12 @@ fn watch(arguments: &Arguments) -> Result<(), Failure> {
     }
     // The first answer comes before the screen is taken: whoever has no server
     // should read that where they typed.
-    let (feed, picture) = Feed::start(&arguments.server, arguments.admin_token.as_deref())?;
-    let mut view = View::new(&arguments.server.to_string(), picture);
+    let mut target = arguments.target.clone();
+    // As the server itself is told it.
+    target.token = target.token.or_else(|| std::env::var("TIDEGATE_ADMIN_TOKEN").ok().map(Secret::from));
+    let name = target.server.to_string();
+    let (feed, picture) = Feed::start(target)?;
+    let mut view = View::new(&name, picture);
     let mut terminal = ratatui::try_init()?;
     let watched = until_left(&mut terminal, &feed, &mut view);
     ratatui::restore();

@@ -9,6 +9,7 @@ use axum::routing::{get, post};
 use http::Request;
 use serde::Serialize;
 use tidegate_config::{Format, Mistake};
+use tracing::info;
 
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
@@ -72,17 +73,29 @@ async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Resu
         Ok(app.put_policy(text, format)?)
     };
     let put = put.await;
-    let policy = put.as_ref().ok().copied().flatten();
+    let policy = put.as_ref().ok().and_then(|change| Some(change.as_ref()?.texts));
     let (peer, identity) = (Some(link.peer), identity.name());
     let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
     app.audit.record(Entry { peer, identity, action, outcome, policy });
-    put.map(|_| Reply::json(&Validated { valid: true, mistakes: Vec::new() }))
+    put.map(|change| {
+        let changes = change.map(|change| change.rules).unwrap_or_default();
+        changes.iter().for_each(|line| info!("the policy: {line}"));
+        Reply::json(&Applied { validated: Validated { valid: true, mistakes: Vec::new() }, changes })
+    })
 }
 
 #[derive(Serialize)]
 struct Validated {
     valid: bool,
     mistakes: Vec<MistakeDocument>,
+}
+
+#[derive(Serialize)]
+struct Applied {
+    #[serde(flatten)]
+    validated: Validated,
+    /// A line for each rule that is another than before.
+    changes: Vec<String>,
 }
 
 #[derive(Serialize)]

@@ -6,7 +6,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,12 +14,13 @@ use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tracing::warn;
+
+use crate::tls::{self, TlsError};
 
 /// How long an attempt may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,9 +44,9 @@ pub enum TargetError {
         /// The address.
         address: IpAddr,
     },
-    /// The authorities of the system cannot be read.
-    #[error("cannot read the certificates of the system's authorities, which --webhook needs for https")]
-    Authorities,
+    /// There is no TLS to call it by.
+    #[error("--webhook cannot call https")]
+    Tls(#[from] TlsError),
 }
 
 /// What came of an attempt.
@@ -96,7 +96,7 @@ impl Target {
             _ => return Err(wrong()),
         };
         let tls = match usual {
-            443 => Some((connector()?, ServerName::try_from(host.clone()).map_err(|_| wrong())?)),
+            443 => Some((tls::connector(None)?, ServerName::try_from(host.clone()).map_err(|_| wrong())?)),
             _ => None,
         };
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).parse().map_err(|_| wrong())?;
@@ -172,18 +172,6 @@ async fn exchange(
         _ = connection => response.await,
     };
     answered.map(|response| response.status()).map_err(|error| error.to_string())
-}
-
-fn connector() -> Result<TlsConnector, TargetError> {
-    let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if added == 0 {
-        return Err(TargetError::Authorities);
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|_| TargetError::Authorities)?.with_root_certificates(roots).with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Whether an address can only be that of a host on the internet.

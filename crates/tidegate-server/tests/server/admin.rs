@@ -55,7 +55,8 @@ fn a_policy_is_put_whole_or_not_at_all_and_what_was_used_stays_used() {
     assert_eq!(refused.status, 422);
     assert!(refused.json()["detail"].as_str().unwrap().contains("did you mean"), "{refused:?}");
     assert_eq!(check("alice")["remaining"], 7);
-    assert_eq!(put(&server, r#"{"rules": {"everyone": {"limit": "20/d"}}}"#, "application/json").status, 200);
+    let put_again = put(&server, r#"{"rules": {"everyone": {"limit": "20/d"}}}"#, "application/json");
+    assert_eq!(put_again.json()["changes"], serde_json::json!(["rule \"everyone\": 10/day -> 20/day"]));
     assert_eq!(check("alice")["remaining"], 16);
     assert_eq!(put(&server, text, "text/plain").status, 415);
     let metrics = curl(&[&server.url("/metrics")]).body;

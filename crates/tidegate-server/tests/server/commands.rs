@@ -30,7 +30,72 @@ fn check_answers_by_its_exit_status() {
     assert!(String::from_utf8(nobody.stderr).unwrap().contains("start one by `tidegate serve`"));
 }
 
-/// Whoever asks a server that speaks TLS is told what is in the way.
+#[test]
+fn check_and_explain_send_attributes() {
+    let folder = Folder::new();
+    let policy = "[rules.orders]\nlimit = \"1/h\"\nmatch = { path = \"/orders\" }\nkey = [\"user\"]\n";
+    let file = folder.write("policy.toml", policy);
+    let server = Running::start(&["--policy", &file]);
+    let run = |command: &str, words: &[&str]| {
+        let output = ask(&[&[command, "--server", server.address()], words].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+    };
+    let order = &["user=alice", "--attribute", "path=/orders"][..];
+    assert_eq!(run("check", order), (Some(0), "allowed, 0 left\n".to_owned()));
+    assert_eq!(run("check", order).0, Some(1));
+    assert_eq!(run("check", &["user=bob", "path=/other"]), (Some(0), "allowed, any number left\n".to_owned()));
+    let (status, told) = run("explain", order);
+    assert_eq!(status, Some(1));
+    assert!(told.starts_with("refused") && told.contains("\"orders\""), "{told}");
+    let (status, told) = run("explain", &["user=bob", "path=/orders"]);
+    assert!(status == Some(0) && told.starts_with("allowed: 1 left by \"orders\""), "{told}");
+    for (words, why) in [(&[][..], "neither a key nor an attribute"), (&["alice", "bob"], "two keys")] {
+        let (status, told) = run("check", words);
+        assert!(status == Some(2) && told.contains(why), "{told}");
+    }
+    // Without a server, of keys that were never used.
+    let offline = ask(&["explain", "user=alice", "path=/orders", "--policy", &file]);
+    assert_eq!(offline.status.code(), Some(0));
+    assert!(String::from_utf8(offline.stdout).unwrap().contains("allowed: 1 left by \"orders\""));
+    let invalid = folder.write("invalid.toml", "[rules.orders]\nlimit = \"1/fortnight\"\n");
+    let invalid = ask(&["explain", "user=alice", "--policy", &invalid]);
+    assert_eq!(invalid.status.code(), Some(2));
+    assert!(String::from_utf8(invalid.stderr).unwrap().contains("invalid.toml:2:9"));
+}
+
+#[test]
+fn validate_reads_standard_input() {
+    let validate = |text: &str, arguments: &[&str]| {
+        let mut command = tidegate();
+        command.args(["validate", "-"]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let valid = (Some(0), "standard input: valid\n".to_owned());
+    assert_eq!(validate("[rules.all]\nlimit = \"1/h\"\n", &[]), valid);
+    assert_eq!(validate("rules:\n  all:\n    limit: 1/h\n", &["--format", "yaml"]), valid);
+    let (status, told) = validate("[rules.all]\nlimit = \"1/fortnight\"\n", &[]);
+    assert!(status == Some(1) && told.contains("standard input:2:9"), "{told}");
+}
+
+#[test]
+fn a_port_in_use_is_told_with_the_flag_that_names_another() {
+    let server = Running::start(&[]);
+    for flag in ["--http", "--resp", "--grpc"] {
+        let mut arguments = vec!["serve", flag, server.address()];
+        if flag != "--http" {
+            arguments.extend(["--http", "127.0.0.1:0"]);
+        }
+        let output = ask(&arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("cannot listen on") && told.contains(&format!("by {flag}")), "{told}");
+    }
+}
+
+/// A client without TLS says how to ask a server with TLS.
 #[test]
 fn what_answers_is_no_http() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

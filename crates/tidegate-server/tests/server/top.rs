@@ -80,7 +80,7 @@ fn without_a_terminal_a_server_or_the_token_it_says_so() {
     assert!(String::from_utf8(nowhere.stderr).unwrap().contains("/admin/v1/live"));
     let server = Running::start(&["--admin-token", "secret"]);
     let mut screen = Screen::of(&format!("--server {}", server.address()));
-    screen.wait_for("TIDEGATE_ADMIN_TOKEN");
+    screen.wait_for("TIDEGATE_TOKEN");
     assert_eq!(screen.child.wait().unwrap().code(), Some(2));
     let mut screen = Screen::of(&format!("--server {} --admin-token wrong", server.address()));
     screen.wait_for("does not know this token");

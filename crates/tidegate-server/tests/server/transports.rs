@@ -10,7 +10,7 @@ use rcgen::{
 use tidegate_testkit::servers::eventually;
 
 use crate::client::{ALICE, curl};
-use crate::running::{Folder, Running};
+use crate::running::{Folder, Running, ask};
 
 /// The serial number of the client's certificate.
 const CLIENT: u64 = 7;
@@ -91,6 +91,21 @@ fn tls_is_spoken_with_whoever_trusts_the_authority() {
     let plain = Command::new("curl").args(["-s", &server.url("/healthz")]).status().unwrap();
     assert!(!plain.success());
     assert!(server.banner.contains("https://"));
+}
+
+#[test]
+fn commands_speak_tls() {
+    let certificates = Certificates::new();
+    let server = certificates.start(&[]);
+    let url = format!("https://{}", server.address());
+    let ca = certificates.path("ca.pem");
+    for words in [&["ready"][..], &["check", "alice"], &["explain", "alice"]] {
+        let trusted = ask(&[words, &["--server", &url, "--server-tls-ca", &ca]].concat());
+        assert_eq!(trusted.status.code(), Some(0), "{words:?}: {trusted:?}");
+        let stranger = ask(&[words, &["--server", &url]].concat());
+        let told = String::from_utf8(stranger.stderr).unwrap();
+        assert!(stranger.status.code() == Some(2) && told.contains("--server-tls-ca"), "{words:?}: {told}");
+    }
 }
 
 #[test]

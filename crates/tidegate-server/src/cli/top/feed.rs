@@ -4,12 +4,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::runtime::{self, Runtime};
 
-use super::super::client::{self, NoAnswer, exchange, with_token};
-use crate::address::Address;
+use super::super::client::{NoAnswer, Target};
 use crate::live::Picture;
 use crate::refused::AskAgain;
 
@@ -39,12 +38,10 @@ pub(super) enum Refused {
     Runtime(#[source] std::io::Error),
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    #[error("the server wants its admin token: give it by --admin-token or TIDEGATE_ADMIN_TOKEN")]
+    #[error("the server wants its admin token: give it by --token or TIDEGATE_TOKEN")]
     Unauthorized,
     #[error("the server does not know this token")]
     UnknownToken,
-    #[error("the token cannot stand in a header")]
-    Token,
     #[error("the server has no admin API, or is of another version")]
     NoSuchThing,
     #[error("{detail}")]
@@ -59,11 +56,9 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Begins to ask, and gives the first picture.
-    pub(super) fn start(address: &Address, token: Option<&str>) -> Result<(Feed, Picture), Refused> {
-        let token = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
+    pub(super) fn start(target: Target) -> Result<(Feed, Picture), Refused> {
         let server = Server {
-            address: address.clone(),
-            token: token.map_err(|_| Refused::Token)?,
+            target,
             runtime: runtime::Builder::new_current_thread().enable_all().build().map_err(Refused::Runtime)?,
         };
         let picture = server.picture()?;
@@ -85,8 +80,7 @@ impl Feed {
 }
 
 struct Server {
-    address: Address,
-    token: Option<HeaderValue>,
+    target: Target,
     runtime: Runtime,
 }
 
@@ -119,14 +113,9 @@ impl Server {
     }
 
     fn ask(&self, method: Method, path: &'static str, body: String) -> Result<bytes::Bytes, Refused> {
-        let request = client::request(method, path, body);
-        let request = match &self.token {
-            Some(token) => with_token(request, token),
-            None => request,
-        };
-        let (status, body) = self.runtime.block_on(exchange(&self.address, request))?;
+        let (status, body) = self.runtime.block_on(self.target.ask(method, path, body))?;
         match status {
-            StatusCode::UNAUTHORIZED if self.token.is_some() => Err(Refused::UnknownToken),
+            StatusCode::UNAUTHORIZED if self.target.token.is_some() => Err(Refused::UnknownToken),
             StatusCode::UNAUTHORIZED => Err(Refused::Unauthorized),
             StatusCode::NOT_FOUND => Err(Refused::NoSuchThing),
             status if status.is_success() => Ok(body),
