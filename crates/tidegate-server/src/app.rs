@@ -218,13 +218,13 @@ impl App {
     }
 
     /// Puts a policy in the place of the one that applies: whole, or not at all.
-    pub(crate) fn put_policy(&self, text: String, format: Format) -> Result<Option<Change>, PolicyError> {
+    pub(crate) fn put_policy(&self, text: String, format: Format, by: &str) -> Result<Option<Change>, PolicyError> {
         let put = self
             .validate(&text, format)
             .and_then(|()| tidegate_config::parse_with_warnings(&text, format, Path::new(PUT)))
             .map_err(|report| PolicyError::Mistakes(Box::new(report)))
             .and_then(|Loaded { policy, warnings, .. }| {
-                let change = self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text })?;
+                let change = self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text }, by)?;
                 warnings.iter().for_each(|warning| warn!("the policy: {warning}"));
                 Ok(change)
             });
@@ -251,7 +251,7 @@ impl App {
         if matches!(denied, Denied::WrongCredential) {
             let (peer, identity) = (Some(caller.link.peer), "unknown");
             let (action, outcome) = (Action::Authenticate, Outcome::Refused);
-            self.audit.record(Entry { peer, identity, action, outcome, policy: None });
+            self.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
         }
         denied
     }

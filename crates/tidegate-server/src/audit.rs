@@ -5,12 +5,14 @@
 //! the file, so a disk that hangs holds up no request; lines that find no room in
 //! its queue are counted as lost.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +29,10 @@ use crate::peer::Peer;
 
 /// Lines that wait to be written.
 const MAX_QUEUED: usize = 4_096;
+/// Entries that are kept in memory, for the dashboard.
+const MAX_RECENT: usize = 1_000;
+/// Characters of a reason that are kept.
+pub(crate) const MAX_REASON: usize = 200;
 /// How long the end of the server waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The identity of what the server does by itself, such as following a file.
@@ -37,12 +43,15 @@ pub(crate) const SERVER: &str = "server";
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Action {
     Authenticate,
+    /// A dashboard, or another client, began to watch.
+    SignIn,
     PutPolicy,
     ReloadPolicy,
     ReloadTokens,
     Reset,
     Refund,
     AdminReset,
+    AdminRefund,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,6 +82,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) action: Action,
     pub(crate) outcome: Outcome,
     pub(crate) policy: Option<PolicyChange>,
+    /// Why, as the caller says.
+    pub(crate) reason: Option<&'a str>,
 }
 
 /// An entry on its line.
@@ -83,6 +94,8 @@ struct Line<'a> {
     identity: &'a str,
     action: Action,
     outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_before: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,6 +116,8 @@ pub(crate) struct Audit {
     /// Lines that are not in the file.
     pub(crate) lost: Counter,
     has_lost: AtomicBool,
+    /// The latest lines, the latest last.
+    recent: Mutex<VecDeque<Box<[u8]>>>,
 }
 
 enum Message {
@@ -131,11 +146,11 @@ impl Audit {
                 Some(sender)
             }
         };
-        Ok(Audit { file, lost, has_lost: AtomicBool::new(false) })
+        Ok(Audit { file, lost, has_lost: AtomicBool::new(false), recent: Mutex::default() })
     }
 
     pub(crate) fn record(&self, entry: Entry<'_>) {
-        let Entry { peer, identity, action, outcome, policy } = entry;
+        let Entry { peer, identity, action, outcome, policy, reason } = entry;
         let (before, after) = (policy.map(|policy| policy.before), policy.map(|policy| policy.after));
         info!(
             target: "tidegate::audit",
@@ -143,24 +158,40 @@ impl Audit {
             identity,
             ?action,
             ?outcome,
+            reason,
             policy_before = before.map(tracing::field::display),
             policy_after = after.map(tracing::field::display),
         );
-        if self.file.is_some() {
-            let line = Line {
-                time: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
-                peer: peer.map(|peer| peer.to_string()),
-                identity,
-                action,
-                outcome,
-                policy_before: before.map(|digest| digest.to_string()),
-                policy_after: after.map(|digest| digest.to_string()),
-            };
-            // Our own types are always JSON.
-            let mut line = serde_json::to_vec(&line).unwrap_or_default();
-            line.push(b'\n');
-            self.send(Message::Line(line));
+        let line = Line {
+            time: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
+            peer: peer.map(|peer| peer.to_string()),
+            identity,
+            action,
+            outcome,
+            reason,
+            policy_before: before.map(|digest| digest.to_string()),
+            policy_after: after.map(|digest| digest.to_string()),
+        };
+        // Our own types are always JSON.
+        let mut line = serde_json::to_vec(&line).unwrap_or_default();
+        self.remember(line.clone().into());
+        line.push(b'\n');
+        self.send(Message::Line(line));
+    }
+
+    fn remember(&self, line: Box<[u8]>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() == MAX_RECENT {
+            recent.pop_front();
         }
+        recent.push_back(line);
+    }
+
+    /// The latest entries as a list in JSON, the latest first.
+    pub(crate) fn recent(&self) -> Vec<u8> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&[u8]> = recent.iter().rev().map(|line| &**line).collect();
+        [&b"["[..], &lines.join(&b","[..]), b"]"].concat()
     }
 
     /// Begins a new file if the one before was moved away: a log that is rotated.
@@ -241,7 +272,7 @@ mod tests {
         let (before, after) = (Digest::of(b"a"), Digest::of(b"b"));
         let policy = Some(PolicyChange { before, after });
         let peer = Some(Peer::Unix);
-        Entry { peer, identity, action: Action::PutPolicy, outcome: Outcome::Done, policy }
+        Entry { peer, identity, action: Action::PutPolicy, outcome: Outcome::Done, policy, reason: None }
     }
 
     #[tokio::test]
@@ -262,6 +293,13 @@ mod tests {
         assert_eq!(line["policy_after"].as_str().unwrap().len(), 64);
         assert!(OffsetDateTime::parse(line["time"].as_str().unwrap(), &Rfc3339).is_ok(), "{line}");
         assert!(read("audit").contains("later"));
+        let recent: serde_json::Value = serde_json::from_slice(&audit.recent()).unwrap();
+        assert_eq!((&recent[0]["identity"], &recent[1]), (&"later".into(), &line));
+        for _ in 0..MAX_RECENT {
+            audit.record(entry("last"));
+        }
+        let recent: Vec<serde_json::Value> = serde_json::from_slice(&audit.recent()).unwrap();
+        assert_eq!((recent.len(), &recent[MAX_RECENT - 1]["identity"]), (MAX_RECENT, &"last".into()));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(audit.lost.get(), 0);
     }
@@ -289,7 +327,7 @@ mod tests {
         // A file that is open for reading only takes no line.
         let writer = Writer { path: path.clone(), file: File::open(&path).unwrap(), lost: lost.clone() };
         let thread = thread::spawn(move || writer.write(&messages));
-        let audit = Audit { file: Some(sender), lost, has_lost: AtomicBool::new(false) };
+        let audit = Audit { file: Some(sender), lost, has_lost: AtomicBool::new(false), recent: Mutex::default() };
         audit.record(entry("a"));
         audit.record(entry("b"));
         audit.flush().await;

@@ -2,6 +2,7 @@
 
 mod changes;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,7 @@ use tidegate::store::Store;
 use tidegate::{ConfigError, Limiter, Policy};
 use tidegate_config::{Format, Report};
 
-use crate::audit::PolicyChange;
+use crate::audit::{PolicyChange, SERVER};
 use crate::digest::Digest;
 
 /// The policy of a server that was given none.
@@ -44,9 +45,26 @@ pub(crate) struct Change {
     pub(crate) rules: Vec<String>,
 }
 
+/// Versions that are kept, and bytes of all their texts.
+const MAX_VERSIONS: usize = 20;
+const MAX_VERSION_BYTES: usize = 4 << 20;
+
+/// A policy that was in force, or is.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) generation: u64,
+    pub(crate) since: SystemTime,
+    /// The identity that put it in force.
+    pub(crate) by: String,
+    pub(crate) text: PolicyText,
+    /// What it changed, a line for each rule.
+    pub(crate) changes: Vec<String>,
+}
+
 /// The policy that applies: its text, and what has become of it.
 pub(crate) struct CurrentPolicy {
     state: Mutex<PolicyState>,
+    versions: Mutex<VecDeque<Version>>,
     is_built_in: AtomicBool,
 }
 
@@ -72,7 +90,13 @@ impl CurrentPolicy {
             Some(path) => (tidegate_config::load(path)?, PolicyText::of_file(path)),
         };
         let state = PolicyState { text, generation: 1, since: SystemTime::now(), mistakes: None };
-        Ok((CurrentPolicy { state: Mutex::new(state), is_built_in: AtomicBool::new(file.is_none()) }, policy))
+        let current = CurrentPolicy {
+            versions: Mutex::default(),
+            is_built_in: AtomicBool::new(file.is_none()),
+            state: Mutex::new(state.clone()),
+        };
+        current.keep(&state, SERVER, Vec::new());
+        Ok((current, policy))
     }
 
     pub(crate) fn state(&self) -> PolicyState {
@@ -95,6 +119,7 @@ impl CurrentPolicy {
         limiter: &Limiter<impl Store>,
         policy: Policy,
         text: PolicyText,
+        by: &str,
     ) -> Result<Option<Change>, ConfigError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // What a file includes is no part of its text; and the first reading
@@ -110,7 +135,27 @@ impl CurrentPolicy {
         let [before, after] = [&state.text, &text].map(|text| Digest::of(text.text.as_bytes()));
         let generation = state.generation + 1;
         *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+        self.keep(&state, by, rules.clone());
         Ok(Some(Change { texts: PolicyChange { before, after }, rules }))
+    }
+
+    fn keep(&self, state: &PolicyState, by: &str, changes: Vec<String>) {
+        let PolicyState { text, generation, since, .. } = state.clone();
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        versions.push_front(Version { generation, since, by: by.to_owned(), text, changes });
+        // The one in force is kept however long it is.
+        let mut bytes = 0;
+        let mut is_kept = |version: &Version| {
+            bytes += version.text.text.len();
+            bytes <= MAX_VERSION_BYTES
+        };
+        let kept = versions.iter().skip(1).take(MAX_VERSIONS - 1).take_while(|version| is_kept(version)).count();
+        versions.truncate(1 + kept);
+    }
+
+    /// The last policies, the one in force first.
+    pub(crate) fn versions(&self) -> Vec<Version> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// The file was read again: it says what it said, or something that cannot be.
@@ -148,7 +193,7 @@ mod tests {
             let text = format!("[rules.everyone]\nlimit = \"{words}\"\nkey = [\"user\"]\n");
             let policy = read(&text);
             start.wait();
-            current.replace(&limiter, policy, PolicyText { file: None, format: Format::Toml, text }).unwrap();
+            current.replace(&limiter, policy, PolicyText { file: None, format: Format::Toml, text }, "a test").unwrap();
         };
         for round in 0..200 {
             thread::scope(|scope| {

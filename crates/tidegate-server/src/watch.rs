@@ -32,7 +32,7 @@ impl Watches {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
             let shown = path.clone();
             let watch = watch(&path, move |policy| {
-                let change = changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown))?;
+                let change = changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown), SERVER)?;
                 // The first reading finds what the server has started with.
                 if let Some(change) = change {
                     change.rules.iter().for_each(|line| info!("the policy: {line}"));
@@ -102,7 +102,7 @@ fn token_teller(app: Arc<App>) -> impl FnMut(&Outcome) {
 
 /// Tells the audit log what a file has changed.
 fn record(app: &App, action: Action, outcome: Audited, policy: Option<PolicyChange>) {
-    app.audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy });
+    app.audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy, reason: None });
 }
 
 /// Logs and counts what comes of reading files.

@@ -1,6 +1,7 @@
 //! The admin API: the policy, and keys, for callers with the right `admin`.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Body;
@@ -18,9 +19,10 @@ use super::{ask, body, history, live as pictures, playground, wrong_method};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
 use crate::call::Call;
+use crate::json::micros;
 use crate::live;
 use crate::peer::Peer;
-use crate::policy::PolicyText;
+use crate::policy::{PolicyText, Version};
 use crate::refused::MOST_REFUSED;
 use crate::rights::Right;
 
@@ -29,8 +31,11 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let reads_or_puts = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD, PUT") };
     let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
     let resets = Router::new().route("/admin/v1/keys/reset", post(reset).fallback(posts));
+    let refunds = Router::new().route("/admin/v1/keys/refund", post(refund).fallback(posts));
     let routes = Router::new()
         .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
+        .route("/admin/v1/policy/versions", get(versions).fallback(reads))
+        .route("/admin/v1/audit", get(recent_audit).fallback(reads))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
         .route("/admin/v1/history", get(history::history).fallback(reads))
         .route("/admin/v1/live", get(pictures::picture).fallback(reads))
@@ -38,7 +43,8 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/admin/v1/playground", post(playground::play).fallback(posts))
         .route("/admin/v1/keys/refused", get(refused).fallback(reads))
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
-        .merge(audited(resets, app, Action::AdminReset));
+        .merge(audited(resets, app, Action::AdminReset))
+        .merge(audited(refunds, app, Action::AdminRefund));
     guarded(routes, app, Right::Admin)
 }
 
@@ -50,10 +56,14 @@ struct PolicyDocument {
     text: String,
 }
 
+impl From<PolicyText> for PolicyDocument {
+    fn from(PolicyText { file, format, text }: PolicyText) -> PolicyDocument {
+        PolicyDocument { file: file.map(|path| path.display().to_string()), format: name(format), text }
+    }
+}
+
 async fn policy(State(app): State<Arc<App>>) -> Reply {
-    let PolicyText { file, format, text } = app.policy.text();
-    let file = file.map(|path| path.display().to_string());
-    Reply::json(&PolicyDocument { file, format: name(format), text })
+    Reply::json(&PolicyDocument::from(app.policy.text()))
 }
 
 fn name(format: Format) -> &'static str {
@@ -70,13 +80,13 @@ async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Resu
         if let Some(path) = app.policy.text().file {
             return Err(Problem::PolicyFromFile { path: path.display().to_string() });
         }
-        Ok(app.put_policy(text, format)?)
+        Ok(app.put_policy(text, format, identity.name())?)
     };
     let put = put.await;
     let policy = put.as_ref().ok().and_then(|change| Some(change.as_ref()?.texts));
     let (peer, identity) = (Some(link.peer), identity.name());
     let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
-    app.audit.record(Entry { peer, identity, action, outcome, policy });
+    app.audit.record(Entry { peer, identity, action, outcome, policy, reason: None });
     put.map(|change| {
         let changes = change.map(|change| change.rules).unwrap_or_default();
         changes.iter().for_each(|line| info!("the policy: {line}"));
@@ -164,4 +174,34 @@ async fn inspect(State(app): State<Arc<App>>, request: Request<Body>) -> Result<
 async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let peer = Peer::of(request.extensions());
     ask::decide(&app, peer, Call::Reset, &body::read_json(request, &app).await?).await
+}
+
+async fn refund(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
+    let peer = Peer::of(request.extensions());
+    ask::decide(&app, peer, Call::Refund, &body::read_json(request, &app).await?).await
+}
+
+async fn recent_audit(State(app): State<Arc<App>>) -> Reply {
+    Reply::written(app.audit.recent())
+}
+
+#[derive(Serialize)]
+struct VersionDocument {
+    generation: u64,
+    since_us: u64,
+    by: String,
+    changes: Vec<String>,
+    #[serde(flatten)]
+    policy: PolicyDocument,
+}
+
+async fn versions(State(app): State<Arc<App>>) -> Reply {
+    let document = |Version { generation, since, by, text, changes }| VersionDocument {
+        generation,
+        since_us: micros(since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()),
+        by,
+        changes,
+        policy: PolicyDocument::from(text),
+    };
+    Reply::json(&app.policy.versions().into_iter().map(document).collect::<Vec<_>>())
 }

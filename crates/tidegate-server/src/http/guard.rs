@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::middleware::{Next, from_fn_with_state};
 use http::header::{AUTHORIZATION, AsHeaderName, CONTENT_TYPE, HOST, ORIGIN};
-use http::{Extensions, HeaderMap, Method, Request, Response, Version};
+use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
 use tonic::Status;
 
 use super::problem::Problem;
 use crate::access::{Caller, Denied, Identity, Page, bearer, is_grpc};
 use crate::app::App;
-use crate::audit::{Action, Entry, Outcome};
+use crate::audit::{Action, Entry, MAX_REASON, Outcome};
 use crate::peer::{Link, Peer};
 use crate::protocol::Protocol;
 use crate::rights::{Right, Rights};
@@ -64,12 +65,22 @@ async fn permit(
 }
 
 async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request<Body>, next: Next) -> Response<Body> {
-    let (link, identity) = (link_of(&request), identity_of(request.extensions()));
+    let (link, identity, reason) = (link_of(&request), identity_of(request.extensions()), reason(request.uri()));
     let response = next.run(request).await;
     let outcome = Outcome::of(response.status().is_success());
     let (peer, identity) = (Some(link.peer), identity.name());
-    app.audit.record(Entry { peer, identity, action, outcome, policy: None });
+    app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: reason.as_deref() });
     response
+}
+
+/// Why the caller asks for it: the parameter `reason` of the query, as far as it is kept.
+fn reason(uri: &Uri) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Given {
+        reason: Option<String>,
+    }
+    let Query(Given { reason }) = Query::try_from_uri(uri).ok()?;
+    Some(reason?.chars().take(MAX_REASON).collect())
 }
 
 /// The connection that a request came by.

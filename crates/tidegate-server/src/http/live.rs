@@ -10,9 +10,11 @@ use axum::extract::State;
 use futures_util::stream::unfold;
 use http::{Extensions, Response};
 
+use super::guard::identity_of;
 use super::problem::Problem;
 use super::reply::{JSON, uncached};
 use crate::app::App;
+use crate::audit::{Action, Entry, Outcome};
 use crate::live;
 use crate::peer::Peer;
 
@@ -25,6 +27,9 @@ pub(super) async fn picture(State(app): State<Arc<App>>) -> Response<Body> {
 pub(super) async fn stream(State(app): State<Arc<App>>, extensions: Extensions) -> Result<Response<Body>, Problem> {
     let watcher = live::watch(&app, Peer::of(&extensions).address());
     let watcher = watcher.map_err(|bound| Problem::TooManyWatchers { bound })?;
+    let (peer, identity) = (Some(Peer::of(&extensions)), identity_of(&extensions));
+    let (identity, action, outcome) = (identity.name(), Action::SignIn, Outcome::Done);
+    app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     let pictures = unfold(watcher, |mut watcher| async {
         let picture = watcher.next().await?;
         Some((Ok::<_, std::convert::Infallible>(picture), watcher))

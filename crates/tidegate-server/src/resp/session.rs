@@ -241,7 +241,7 @@ impl Responder {
         };
         let (link, identity) = self.client.who();
         let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));
-        self.resp.app.audit.record(Entry { peer, identity, action, outcome, policy: None });
+        self.resp.app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     }
 
     /// Says why a command is not admitted. `EXEC` then runs none of those before and after it.

@@ -145,3 +145,32 @@ fn the_most_refused_are_listed_inspected_and_reset() {
     // A page in a browser can post text to loopback, but no JSON.
     assert_eq!(curl(&["-d", question, &server.url("/admin/v1/keys/reset")]).status, 415);
 }
+
+#[test]
+fn the_audit_log_and_the_versions_of_the_policy_are_told() {
+    let server = Running::start(&["--admin-token", "s3cret", "--anonymous", "check"]);
+    let token = "authorization: Bearer s3cret";
+    let read = |path: &str| curl(&["-H", token, &server.url(path)]).json();
+    for limit in ["10/d", "20/d"] {
+        let policy = format!("[rules.everyone]\nlimit = \"{limit}\"\n");
+        let kind = "content-type: application/toml";
+        let url = server.url("/admin/v1/policy");
+        assert_eq!(curl(&["-X", "PUT", "-H", token, "-H", kind, "--data-binary", &policy, &url]).status, 200);
+    }
+    let versions = read("/admin/v1/policy/versions");
+    assert_eq!((&versions[0]["generation"], versions.as_array().unwrap().len()), (&3.into(), 3));
+    assert_eq!(versions[0]["changes"], serde_json::json!(["rule \"everyone\": 10/day -> 20/day"]));
+    assert_eq!((&versions[0]["by"], &versions[2]["by"]), (&"admin".into(), &"server".into()));
+    assert!(versions[1]["text"].as_str().unwrap().contains("10/d"), "{versions}");
+    let kind = "content-type: application/json";
+    for path in ["reset", "refund"] {
+        let url = server.url(&format!("/admin/v1/keys/{path}?reason=a+customer%20called"));
+        assert_eq!(curl(&["-H", token, "-H", kind, "-d", r#"{"key": "alice"}"#, &url]).status, 200, "{path}");
+    }
+    assert_eq!(curl(&["-H", "authorization: Bearer wrong", &server.url("/admin/v1/audit")]).status, 401);
+    let audit = read("/admin/v1/audit");
+    let told = |at: usize| (audit[at]["action"].as_str().unwrap(), audit[at]["identity"].as_str().unwrap());
+    assert_eq!((told(0), told(1)), (("authenticate", "unknown"), ("admin-refund", "admin")));
+    assert_eq!((told(2), told(3)), (("admin-reset", "admin"), ("put-policy", "admin")));
+    assert_eq!((&audit[1]["reason"], audit[3].get("reason")), (&"a customer called".into(), None), "{audit}");
+}
