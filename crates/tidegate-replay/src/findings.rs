@@ -8,7 +8,7 @@ use crate::court::{Changes, Court, Found};
 use crate::headroom::{FULL, OVER, Peak};
 use crate::report::{
     Against, BinReport, Change, KeyReport, LimitReport, NearReport, Report, RuleReport, Span, Timeline, Timings,
-    UndecidedReport,
+    Titles, UndecidedReport,
 };
 use crate::search::Smallest;
 use crate::share::Share;
@@ -52,6 +52,7 @@ impl Report {
         });
         let rules = side.refused.rules.iter().map(|(rule, _)| rule.to_string()).collect();
         Report {
+            titles: Titles::default(),
             lines: 0,
             broken: 0,
             broken_examples: Vec::new(),

@@ -39,6 +39,17 @@ impl Format {
         }
     }
 
+    /// The format that the end of a file's name tells: of `a.csv`, `a.tsv.gz` and `a.jsonl`, say.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Format> {
+        let name = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
+        match name.rsplit_once('.')?.1 {
+            "csv" | "tsv" => Some(Format::Csv),
+            "jsonl" | "ndjson" => Some(Format::Json),
+            _ => None,
+        }
+    }
+
     /// The format of a log that begins like this, if any of its first lines
     /// tells.
     #[must_use]
@@ -111,11 +122,11 @@ pub(crate) enum Parsed {
 }
 
 impl Parser {
-    pub(crate) fn new(format: Format, plan: &Plan) -> Result<Parser, UnknownField> {
+    pub(crate) fn new(format: Format, plan: &Plan, beginning: &[u8]) -> Result<Parser, UnknownField> {
         Ok(match format {
             Format::Combined | Format::Envoy => Parser::Text(text::Text::new(format, plan)?),
             Format::Json => Parser::Json(json::Json::new(plan)),
-            Format::Csv => Parser::Csv(csv::Csv::default()),
+            Format::Csv => Parser::Csv(csv::Csv::new(plan, beginning)?),
         })
     }
 

@@ -50,7 +50,7 @@ impl Input {
         let mut lines = Lines::new(text.text);
         let beginning = lines.beginning();
         let is_empty = beginning.trim_ascii().is_empty();
-        let format = match format.or_else(|| Format::detect(beginning)) {
+        let format = match format.or_else(|| Format::detect(beginning)).or_else(|| Format::of_name(&name)) {
             Some(format) => format,
             None if is_empty => Format::Combined,
             None => {
@@ -58,7 +58,7 @@ impl Input {
                 return Err(ReplayError::UnknownFormat { name, line: shown(line.unwrap_or_default()) });
             }
         };
-        let parser = Parser::new(format, plan)?;
+        let parser = Parser::new(format, plan, beginning)?;
         let report = SourceReport { name: text.name, format, compression, lines: 0, broken: 0, problem: None };
         Ok(Input { report, lines, parser, size, read, line: 0, reached: Micros::ZERO, is_over: false })
     }

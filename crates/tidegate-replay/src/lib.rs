@@ -91,7 +91,7 @@ pub use in_flight::MAX_IN_FLIGHT;
 pub use input::Progress;
 pub use lines::LONGEST_LINE;
 pub use replay::Replay;
-pub use report::Report;
+pub use report::{Report, Titles};
 pub use search::Smallest;
 pub use share::{Share, UnreadableShare};
 pub use source::{Compression, MOST_SOURCES, Source};

@@ -14,7 +14,7 @@ use crate::format::Format;
 use crate::input::{Input, Inputs, Progress};
 use crate::mapping::{Mapping, Plan};
 use crate::processor;
-use crate::report::{Report, Timings};
+use crate::report::{Report, Timings, Titles};
 use crate::search::SearchError;
 use crate::share::Share;
 use crate::source::{MOST_SOURCES, Source};
@@ -44,6 +44,7 @@ const MAX_KEYS: usize = 1_000_000;
 pub struct Replay {
     policy: Policy,
     against: Option<Policy>,
+    titles: Titles,
     mapping: Mapping,
     format: Option<Format>,
     at_most: Option<Share>,
@@ -59,6 +60,7 @@ impl Replay {
         Replay {
             policy: policy.into(),
             against: None,
+            titles: Titles::default(),
             mapping: Mapping::default(),
             format: None,
             at_most: None,
@@ -72,6 +74,12 @@ impl Replay {
     /// And what it would have done otherwise than this one.
     pub fn against(mut self, policy: impl Into<Policy>) -> Replay {
         self.against = Some(policy.into());
+        self
+    }
+
+    /// What the report calls the policies.
+    pub fn titles(mut self, titles: Titles) -> Replay {
+        self.titles = titles;
         self
     }
 
@@ -129,7 +137,8 @@ impl Replay {
     /// what a line says.
     pub fn run(self, sources: impl IntoIterator<Item = Source>) -> Result<Report, ReplayError> {
         let (began, ran) = (Instant::now(), processor::time());
-        let Replay { policy, against, mapping, format, at_most, tolerate, held_back, max_keys, mut progress } = self;
+        let Replay { policy, against, titles, mapping, format, at_most, tolerate, held_back, max_keys, mut progress } =
+            self;
         let attributes: BTreeSet<String> = [Some(&policy), against.as_ref()]
             .into_iter()
             .flatten()
@@ -164,7 +173,7 @@ impl Replay {
         let smallest = court.search(at_most, max_keys)?;
         let timings = Timings::new((court.took, ran), searches.elapsed(), began.elapsed());
         let mut report = Report::new(&court, smallest, (at_most, tolerate), timings);
-        report.unused = mapping.unused(&attributes);
+        (report.titles, report.unused) = (titles, mapping.unused(&attributes));
         inputs.tell(&mut report);
         report.inconclusive = report.shortfall();
         Ok(report)

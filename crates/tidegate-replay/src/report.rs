@@ -26,6 +26,8 @@ pub const MOST_EXAMPLES: usize = 5;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
+    /// What the policies are called, and in which rules they differ.
+    pub titles: Titles,
     /// Lines that were read, the broken ones included.
     pub lines: u64,
     /// Lines that could not be understood, and were left out.
@@ -91,6 +93,17 @@ pub struct Report {
     pub search_is_partial: bool,
     /// How long it took.
     pub timings: Timings,
+}
+
+/// What policies are called, for the report.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Titles {
+    /// The policy that decides; empty without a name.
+    pub policy: String,
+    /// The policy that it is compared with; empty without one.
+    pub against: String,
+    /// What differs, a line for each rule.
+    pub changes: Vec<String>,
 }
 
 /// When a log begins and ends.

@@ -2,6 +2,8 @@
 
 mod changes;
 
+pub(crate) use self::changes::changes;
+
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +128,7 @@ impl CurrentPolicy {
         // finds what the server has started with.
         let former = limiter.policy();
         let is_another = text != state.text || policy != former;
-        let rules = if is_another { changes::changes(&former, &policy) } else { Vec::new() };
+        let rules = if is_another { changes(&former, &policy) } else { Vec::new() };
         limiter.set_policy(policy)?;
         self.is_built_in.store(false, Ordering::Relaxed);
         if !is_another {

@@ -12,7 +12,7 @@ mod svg;
 #[cfg(feature = "png")]
 pub use self::png::PngError;
 
-use tidegate::Micros;
+use tidegate::{AlgorithmKind, Micros};
 
 use crate::report::{Outcome, Report};
 use crate::series::nice_times;
@@ -91,6 +91,8 @@ enum Ink {
     Leaving,
     Within,
     Above,
+    /// What a bucket admits beyond its count as it is meant to: its burst.
+    Burst,
     Edge,
     Rule,
     Limit,
@@ -98,7 +100,7 @@ enum Ink {
 }
 
 impl Ink {
-    const ALL: [Ink; 12] = [
+    const ALL: [Ink; 13] = [
         Ink::Paper,
         Ink::Title,
         Ink::Text,
@@ -107,6 +109,7 @@ impl Ink {
         Ink::Leaving,
         Ink::Within,
         Ink::Above,
+        Ink::Burst,
         Ink::Edge,
         Ink::Rule,
         Ink::Limit,
@@ -123,6 +126,7 @@ impl Ink {
             Ink::Leaving => "leaving",
             Ink::Within => "within",
             Ink::Above => "above",
+            Ink::Burst => "burst",
             Ink::Edge => "edge",
             Ink::Rule => "rule",
             Ink::Limit => "limit",
@@ -141,6 +145,7 @@ impl Ink {
             Ink::Leaving => [0x1a7f64, 0x3fb68b],
             Ink::Within => [0xb3d3f0, 0x1d4673],
             Ink::Above | Ink::Worst => [0xc2371a, 0xff7b54],
+            Ink::Burst => [0xdca63a, 0x9a6b12],
             Ink::Edge => [0xe4e9ee, 0x2a313a],
             Ink::Rule => [0x818b98, 0x656c76],
         }
@@ -214,7 +219,12 @@ impl Picture {
             entries.push((Ink::Leaving, "leaving".to_owned()));
         }
         entries.push((Ink::Within, within));
-        entries.push((Ink::Above, "more than the limit".to_owned()));
+        let shown = |ink| {
+            let is_above = |outcome: &&Outcome| outcome.peak() > outcome.limit.count();
+            report.outcomes.iter().filter(is_above).any(|outcome| beyond(outcome, Ink::Above, Ink::Burst) == ink)
+        };
+        let beyond = [(Ink::Burst, "burst"), (Ink::Above, "more than the limit")];
+        entries.extend(beyond.into_iter().filter(|(ink, _)| shown(*ink)).map(|(ink, words)| (ink, words.to_owned())));
         let mut x = LEFT;
         for (ink, words) in entries {
             self.fill(ink, (x, y - 9), (10, 10));
@@ -295,7 +305,7 @@ impl Picture {
             above.push(Step { to, top: bottom - level.max(limit), bottom: bottom - limit });
         }
         self.shapes.push(Shape::Area { ink: Ink::Within, from: LEFT, steps: within });
-        self.shapes.push(Shape::Area { ink: Ink::Above, from: LEFT, steps: above });
+        self.shapes.push(Shape::Area { ink: beyond(outcome, Ink::Above, Ink::Burst), from: LEFT, steps: above });
         self.line(Ink::Limit, (LEFT, bottom - limit), (WIDTH - RIGHT, bottom - limit));
         self.text(Ink::Text, (LEFT - 8, bottom - limit + 4), Anchor::End, short(outcome.limit.count()));
         self.line(Ink::Rule, (LEFT, bottom), (WIDTH - RIGHT, bottom));
@@ -308,7 +318,8 @@ impl Picture {
             return;
         }
         let period = Micros::from_duration(outcome.limit.period());
-        let ink = if outcome.peak() > outcome.limit.count() { Ink::Worst } else { Ink::Text };
+        let is_beyond = outcome.peak() > outcome.limit.count();
+        let ink = if is_beyond { beyond(outcome, Ink::Worst, Ink::Text) } else { Ink::Text };
         let words = format!("up to {}", peak(outcome));
         if outcome.counts_in_flight() {
             return self.text(ink, (LEFT, y - 6), Anchor::Start, words);
@@ -325,7 +336,7 @@ impl Picture {
 
     fn times(&mut self, scale: &Scale, y: u32) {
         for tick in scale.ticks() {
-            let words = if tick == 0 { "0".to_owned() } else { print_rounded(Micros::new(tick)) };
+            let words = if tick == 0 { "0".to_owned() } else { spaced(&print_rounded(Micros::new(tick))) };
             self.text(Ink::Text, (scale.x(tick), y), Anchor::Middle, words);
         }
     }
@@ -371,6 +382,20 @@ impl Scale {
     fn ticks(&self) -> impl Iterator<Item = u64> + use<> {
         let step = nice_times().find(|time| self.length / time <= 10).unwrap_or(self.length);
         (0..=self.length).step_by(step as usize)
+    }
+}
+
+/// A number and its unit, apart.
+fn spaced(time: &str) -> String {
+    let unit = time.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(time.len());
+    format!("{} {}", &time[..unit], &time[unit..])
+}
+
+/// The ink of what is beyond the count: a bucket admits its burst by design, others should not.
+fn beyond(outcome: &Outcome, others: Ink, bucket: Ink) -> Ink {
+    match outcome.limit.algorithm() {
+        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => bucket,
+        _ => others,
     }
 }
 

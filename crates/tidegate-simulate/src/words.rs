@@ -60,7 +60,7 @@ pub fn print_rounded(time: Micros) -> String {
     match rounded {
         0..1_000 => format!("{rounded}us"),
         1_000..1_000_000 => decimal(rounded, 1_000, "ms"),
-        1_000_000..=60_000_000 => decimal(rounded, 1_000_000, "s"),
+        1_000_000..60_000_000 => decimal(rounded, 1_000_000, "s"),
         _longer => print_time(Micros::new(rounded)),
     }
 }

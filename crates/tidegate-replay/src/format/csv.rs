@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter};
 
+use super::{Format, UnknownField};
 use crate::batch::Batch;
 use crate::draft::{Draft, Fault};
 use crate::mapping::{Mapping, Plan, Slot, slot};
@@ -21,11 +22,26 @@ pub(crate) struct Csv {
 struct Header {
     line: Vec<u8>,
     separator: u8,
+    names: Vec<String>,
     /// What is wanted of each column.
     columns: Vec<Vec<(Slot, u8)>>,
 }
 
 impl Csv {
+    /// Columns, of which the first line has all that are named by hand. One that is cut off has its own error later.
+    pub(super) fn new(plan: &Plan, beginning: &[u8]) -> Result<Csv, UnknownField> {
+        let line = beginning.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
+        let header = line.and_then(|line| Header::new(line, plan).ok());
+        if let Some(header) = header {
+            let is_found = |slot: Slot| header.columns.iter().flatten().any(|(wanted, _)| *wanted == slot);
+            if let Some(slot) = (0..plan.slots()).find(|slot| plan.chosen[*slot] && !is_found(*slot)) {
+                let field = plan.names[slot].first().cloned().unwrap_or_default();
+                return Err(UnknownField { format: Format::Csv, field, known: header.names.join(", ") });
+            }
+        }
+        Ok(Csv::default())
+    }
+
     /// Whether the line was one of values.
     pub(super) fn offer(
         &mut self,
@@ -56,13 +72,14 @@ impl Header {
     fn new(line: &[u8], plan: &Plan) -> Result<Header, Fault> {
         let most = |separator: &u8| memchr_iter(*separator, line).count();
         let separator = SEPARATORS.into_iter().rev().max_by_key(most).unwrap_or(b',');
-        let mut columns = Vec::new();
+        let (mut columns, mut names) = (Vec::new(), Vec::new());
         split(line, separator, |name| {
             let name = name.trim_ascii();
+            names.push(String::from_utf8_lossy(name).into_owned());
             let wanted = plan.fields().filter(|(known, ..)| known.as_bytes().eq_ignore_ascii_case(name));
             columns.push(wanted.map(|(_, slot, rank)| (slot, rank)).collect());
         })?;
-        Ok(Header { line: line.to_vec(), separator, columns })
+        Ok(Header { line: line.to_vec(), separator, names, columns })
     }
 }
 

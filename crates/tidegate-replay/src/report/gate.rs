@@ -1,10 +1,24 @@
 //! Whether a report is an answer: one of a log that could not be read, or not be
 //! decided, must not be taken for "nothing is refused".
 
-use super::words::count;
+use super::words::{count, share};
 use super::{MOST_EXAMPLES, Report, UndecidedReport};
 
 impl Report {
+    /// Whether no more is refused than the share that was asked for, in a sentence; none if no share was, or the
+    /// report is [inconclusive](Report::inconclusive).
+    #[must_use]
+    pub fn verdict(&self) -> Option<String> {
+        let at_most = self.at_most.filter(|_| self.inconclusive.is_none())?;
+        let (verdict, decided) = (if self.refuses_too_many() { "FAIL" } else { "PASS" }, self.admitted + self.refused);
+        let refused = share(self.refused, decided);
+        Some(format!(
+            "{verdict}: {refused} refused ({} of {}), at most {at_most} wanted",
+            count(self.refused),
+            count(decided)
+        ))
+    }
+
     /// What each policy could not decide, under a title.
     pub(super) fn undecided_by_policy(&self) -> impl Iterator<Item = (&'static str, &[UndecidedReport])> {
         let old = self.against.as_ref().map_or(&[][..], |old| &*old.undecided_reasons);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::words::{count, duration, escape, in_words, peak, share};
-use super::{Broken, Change, Example, KeyReport, LimitReport, Report, chart};
+use super::{Broken, Change, Example, KeyReport, LimitReport, Report, Titles, chart};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -50,12 +50,33 @@ fn head(page: &mut String, report: &Report) {
     let names: Vec<String> =
         report.sources.iter().map(|source| format!("<code>{}</code>", escape(&source.name))).collect();
     let _ = write!(page, "<header><p class='brand'>tidegate replay</p><h1>{}</h1>", headline(report));
+    if let Some(verdict) = report.verdict() {
+        let class = if report.refuses_too_many() { "is-refused" } else { "is-admitted" };
+        let _ = write!(page, "<p class='verdict {class}'>{}</p>", escape(&verdict));
+    }
+    titles(page, report);
     let _ = write!(page, "<p>{}", names.join(", "));
     if let Some(span) = &report.span {
         let length = duration(span.to.0.saturating_since(span.from.0).to_duration());
         let _ = write!(page, "<br><time>{}</time> to <time>{}</time>, {length}", span.from, span.to);
     }
     *page += "</p></header>\n";
+}
+
+fn titles(page: &mut String, report: &Report) {
+    let Titles { policy, against, changes } = &report.titles;
+    if !policy.is_empty() {
+        let _ = write!(page, "<p>Policy <code>{}</code>", escape(policy));
+        if !against.is_empty() {
+            let _ = write!(page, ", against <code>{}</code>", escape(against));
+        }
+        *page += "</p>";
+    }
+    if !changes.is_empty() {
+        *page += "<ul class='changes'>";
+        changes.iter().for_each(|line| *page += &format!("<li>{}</li>", escape(line)));
+        *page += "</ul>";
+    }
 }
 
 /// The one thing to know.
@@ -72,7 +93,7 @@ fn headline(report: &Report) -> String {
             count(against.newly_refused.count),
             count(against.newly_admitted.count)
         ),
-        None if report.refused == 0 => "Nobody would be refused".to_owned(),
+        None if report.refused == 0 => "No request would be refused".to_owned(),
         None => format!("{} of all requests would be refused", share(report.refused, report.requests())),
     }
 }
@@ -159,7 +180,7 @@ fn limits(page: &mut String, report: &Report) {
 }
 
 fn card(page: &mut String, report: &Report, limit: &LimitReport) {
-    let shadow = if limit.shadow { " <em>only watches</em>" } else { "" };
+    let shadow = if limit.shadow { " <em>shadow</em>" } else { "" };
     let about = if limit.is_exact { "" } else { "about " };
     let keys = if limit.keys == 1 { "key" } else { "keys" };
     let _ = write!(

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use super::words::{count, duration, in_words, peak, share, short};
-use super::{Broken, Change, Example, KeyReport, Report, Timings};
+use super::{Broken, Change, Example, KeyReport, Report, Timings, Titles};
 use crate::source::Compression;
 
 /// Keys that are listed: the rest is in the other outputs.
@@ -24,6 +24,10 @@ impl fmt::Display for Broken {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(verdict) = self.verdict() {
+            writeln!(f, "{verdict}\n")?;
+        }
+        self.write_titles(f)?;
         self.write_sources(f)?;
         self.write_totals(f)?;
         self.write_undecided(f)?;
@@ -82,6 +86,17 @@ impl Report {
             writeln!(f, "{} to {}: {}", span.from, span.to, duration(length))?;
         }
         Ok(())
+    }
+
+    fn write_titles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Titles { policy, against, changes } = &self.titles;
+        if !policy.is_empty() {
+            writeln!(f, "policy: {policy}")?;
+        }
+        if !against.is_empty() {
+            writeln!(f, "against: {against}")?;
+        }
+        changes.iter().try_for_each(|line| writeln!(f, "  {line}"))
     }
 
     fn write_totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

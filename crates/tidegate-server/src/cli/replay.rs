@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use clap::Args;
 use tidegate::Policy;
 use tidegate_config::Report as Mistakes;
-use tidegate_replay::{Format, HELD_BACK, Progress as SoFar, Replay, ReplayError, Report, Share, Source};
+use tidegate_replay::{Format, HELD_BACK, Progress as SoFar, Replay, ReplayError, Report, Share, Source, Titles};
 
 use super::progress::Progress;
 use super::{NO, NO_ANSWER, complain, print, warn};
+use crate::policy::changes;
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -107,7 +108,11 @@ fn refuse(mistakes: &Mistakes) -> ExitCode {
 }
 
 fn report(arguments: &Arguments, (policy, against): (Policy, Option<Policy>)) -> Result<Report, Failure> {
-    let mut replay = Replay::new(policy).held_back(arguments.reorder).max_keys(arguments.max_keys);
+    let changes = against.as_ref().map(|against| changes(against, &policy)).unwrap_or_default();
+    let name = |path: &PathBuf| path.display().to_string();
+    let against_name = arguments.against.as_ref().map(name).unwrap_or_default();
+    let titles = Titles { policy: name(&arguments.policy), against: against_name, changes };
+    let mut replay = Replay::new(policy).titles(titles).held_back(arguments.reorder).max_keys(arguments.max_keys);
     replay = replay.tolerate(arguments.tolerate);
     if let Some(policy) = against {
         replay = replay.against(policy);
@@ -126,6 +131,7 @@ fn report(arguments: &Arguments, (policy, against): (Policy, Option<Policy>)) ->
     if let Some(path) = &arguments.html {
         let shown = || path.display().to_string();
         fs::write(path, report.to_html()).map_err(|source| Failure::Page { path: shown(), source })?;
+        warn(&format_args!("wrote {}", shown()));
     }
     Ok(report)
 }

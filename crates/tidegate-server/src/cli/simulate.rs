@@ -16,7 +16,7 @@ use tidegate_simulate::{
 };
 
 use super::progress::Progress;
-use super::{complain, print};
+use super::{complain, print, warn};
 
 /// What can be written, in the help.
 pub(super) const WORDS: &str = "\
@@ -152,7 +152,9 @@ fn simulate(arguments: &Arguments) -> Result<Report, Failure> {
     drop(progress);
     let report = simulation.report();
     let write = |path: &Path, bytes: &[u8]| {
-        fs::write(path, bytes).map_err(|source| Failure::Unwritable { path: path.to_owned(), source })
+        fs::write(path, bytes).map_err(|source| Failure::Unwritable { path: path.to_owned(), source })?;
+        warn(&format_args!("wrote {}", path.display()));
+        Ok::<(), Failure>(())
     };
     if let Some(path) = &arguments.svg {
         write(path, report.picture().to_svg().as_bytes())?;

@@ -105,7 +105,7 @@ impl Canvas {
         let weight = match ink {
             Ink::Title | Ink::Worst => FontWeight::Bold,
             Ink::Paper | Ink::Text | Ink::Admitted | Ink::Refused | Ink::Leaving | Ink::Within => FontWeight::Regular,
-            Ink::Above | Ink::Edge | Ink::Rule | Ink::Limit => FontWeight::Regular,
+            Ink::Above | Ink::Burst | Ink::Edge | Ink::Rule | Ink::Limit => FontWeight::Regular,
         };
         let step = get_raster_width(weight, LETTERS) as u32;
         let width = step * words.chars().count() as u32;

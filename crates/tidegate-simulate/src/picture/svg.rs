@@ -40,7 +40,7 @@ fn rules(paper: usize) -> String {
         let (class, colour) = (ink.class(), ink.colours()[paper]);
         let property = match ink {
             Ink::Paper | Ink::Title | Ink::Text | Ink::Admitted | Ink::Refused | Ink::Leaving => "fill",
-            Ink::Within | Ink::Above => "fill",
+            Ink::Within | Ink::Above | Ink::Burst => "fill",
             Ink::Edge | Ink::Rule | Ink::Limit | Ink::Worst => "stroke",
         };
         rules += &format!(".{class} {{ {property}: #{colour:06x} }}\n");
@@ -48,7 +48,14 @@ fn rules(paper: usize) -> String {
         match ink {
             Ink::Worst => rules += &format!("text.{class} {{ fill: #{colour:06x}; stroke: none; font-weight: 600 }}\n"),
             Ink::Text => rules += &format!("line.{class} {{ stroke: #{colour:06x} }}\n"),
-            Ink::Paper | Ink::Title | Ink::Admitted | Ink::Refused | Ink::Leaving | Ink::Within | Ink::Above => {}
+            Ink::Paper
+            | Ink::Title
+            | Ink::Admitted
+            | Ink::Refused
+            | Ink::Leaving
+            | Ink::Within
+            | Ink::Above
+            | Ink::Burst => {}
             Ink::Edge | Ink::Rule | Ink::Limit => {}
         }
     }
