@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(crate) use self::denied::Denied;
 use self::failures::Failures;
 use self::page::Hosts;
-pub(crate) use self::page::{Page, is_grpc};
+pub(crate) use self::page::{Page, is_grpc, without_port};
 use self::tokens::{Token, Tokens};
 pub(crate) use self::tokens::{TokensFile, bearer, check_name};
 use crate::digest::Digest;

@@ -10,6 +10,7 @@ use tidegate::store::{Meter, StoreError};
 use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Policy, Request, Setting};
 use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
+use tidegate_tower::ClientIp;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
@@ -55,6 +56,8 @@ pub struct App {
     pub(crate) admission: Admission,
     /// Who may do what.
     pub(crate) access: Access,
+    /// The proxies that are believed, and what their clients' addresses are.
+    pub(crate) proxies: ClientIp,
     pub(crate) audit: Audit,
     pub(crate) policy: CurrentPolicy,
     pub(crate) watchers: Watchers,
@@ -106,6 +109,7 @@ impl App {
             caps,
             inline_store,
             access: Access::new(&settings, tokens),
+            proxies: ClientIp::behind_any_of(settings.trusted_proxy.iter().copied()),
             audit,
             policy: text,
             watchers: Watchers::default(),

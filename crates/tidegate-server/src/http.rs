@@ -9,6 +9,7 @@ mod connection;
 mod counted;
 mod dashboard;
 mod example;
+mod forward;
 mod guard;
 mod heads;
 mod history;
@@ -20,13 +21,14 @@ mod problem;
 mod question;
 mod reply;
 mod reserved;
+mod terms;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use tokio::io::AsyncWriteExt;
@@ -35,6 +37,7 @@ use tracing::debug;
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
 pub(crate) use self::example::example;
+use self::forward::FORWARD_AUTH;
 pub(crate) use self::guard::{guarded, identity_of};
 use self::plain::Then;
 use self::problem::Problem;
@@ -88,6 +91,8 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
         .route("/v1/renew", asks(Ask::Call(Call::Renew)))
         .route("/v1/release", asks(Ask::Call(Call::Release)))
         .route("/v1/acquire", asks(Ask::Acquire));
+    let forward = |State(app): State<Arc<App>>, request| forward::forward(app, request);
+    let forwards = Router::new().route(FORWARD_AUTH, any(forward));
     let refunds = Router::new().route("/v1/refund", asks(Ask::Call(Call::Refund)));
     let resets = Router::new().route("/v1/reset", asks(Ask::Call(Call::Reset)));
     let manages = Router::new()
@@ -97,6 +102,7 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let metrics = Router::new().route("/metrics", reads(get(metrics::metrics)));
     let mut router = Router::new()
         .merge(guarded(checks, &app, Right::Check))
+        .merge(guard::guarded_for_proxies(forwards, &app))
         .merge(guarded(manages, &app, Right::Manage))
         .merge(guarded(metrics, &app, Right::Metrics))
         .route("/healthz", reads(get(|| async { "alive\n" })))

@@ -25,6 +25,7 @@
 
 // In the order of their dependencies: a module uses only modules above it.
 mod address;
+mod attributes;
 mod call;
 mod causes;
 mod digest;

@@ -20,16 +20,28 @@ impl Peer {
     /// network of IPv6 is given out whole, so it counts as one; a process of this machine has none.
     #[must_use]
     pub fn address(self) -> Option<IpAddr> {
-        let Peer::Tcp(peer) = self else { return None };
-        Some(match peer.ip().to_canonical() {
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-            address @ IpAddr::V4(_) => address,
-        })
+        self.ip().map(network_of)
+    }
+
+    /// Its own address.
+    pub(crate) fn ip(self) -> Option<IpAddr> {
+        match self {
+            Peer::Tcp(peer) => Some(peer.ip()),
+            Peer::Unix => None,
+        }
     }
 
     /// The peer that sent a request, as its connection has noted it.
     pub(crate) fn of(extensions: &http::Extensions) -> Peer {
         extensions.get::<Link>().map_or(Peer::Unix, |link| link.peer)
+    }
+}
+
+/// What an address counts as: an address of IPv4, or the first 64 bits of one of IPv6.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address @ IpAddr::V4(_) => address,
     }
 }
 

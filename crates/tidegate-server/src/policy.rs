@@ -7,13 +7,14 @@ pub(crate) use self::changes::changes;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use tidegate::store::Store;
 use tidegate::{ConfigError, Limiter, Policy};
 use tidegate_config::{Format, Report};
 
+use crate::attributes::Attribute;
 use crate::audit::{PolicyChange, SERVER};
 use crate::digest::Digest;
 
@@ -68,6 +69,8 @@ pub(crate) struct CurrentPolicy {
     state: Mutex<PolicyState>,
     versions: Mutex<VecDeque<Version>>,
     is_built_in: AtomicBool,
+    /// What it asks for of requests that proxies send.
+    attributes: RwLock<Arc<[Attribute]>>,
 }
 
 /// A policy in force.
@@ -94,6 +97,7 @@ impl CurrentPolicy {
         let state = PolicyState { text, generation: 1, since: SystemTime::now(), mistakes: None };
         let current = CurrentPolicy {
             versions: Mutex::default(),
+            attributes: RwLock::new(Attribute::all_of([&policy])),
             is_built_in: AtomicBool::new(file.is_none()),
             state: Mutex::new(state.clone()),
         };
@@ -103,6 +107,15 @@ impl CurrentPolicy {
 
     pub(crate) fn state(&self) -> PolicyState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the policy asks for of requests that proxies send.
+    pub(crate) fn attributes(&self) -> Arc<[Attribute]> {
+        Arc::clone(&self.attributes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_attributes<'p>(&self, policies: impl IntoIterator<Item = &'p Policy>) {
+        *self.attributes.write().unwrap_or_else(PoisonError::into_inner) = Attribute::all_of(policies);
     }
 
     /// Whether no other has been given so far.
@@ -129,7 +142,11 @@ impl CurrentPolicy {
         let former = limiter.policy();
         let is_another = text != state.text || policy != former;
         let rules = if is_another { changes(&former, &policy) } else { Vec::new() };
-        limiter.set_policy(policy)?;
+        // Requests bring what either asks for, until it is certain which applies.
+        self.set_attributes([&former, &policy]);
+        let applied = limiter.set_policy(policy);
+        self.set_attributes([&limiter.policy()]);
+        applied?;
         self.is_built_in.store(false, Ordering::Relaxed);
         if !is_another {
             return Ok(None);

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
-use tidegate::{FailureMode, Limit, Limiter};
+use tidegate::{FailureMode, Limit, Limiter, Network};
 
 pub use self::secret::Secret;
 use crate::address::Address;
@@ -218,6 +218,11 @@ pub struct Settings {
     /// several times
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "HOST", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
+
+    /// A proxy whose forwarding headers are believed, for /v1/forward-auth: an address, or a network such as 10.0.0.0/8;
+    /// may be given several times
+    #[arg(long, env = "TIDEGATE_TRUSTED_PROXY", value_name = "ADDRESS_OR_NETWORK", value_delimiter = ',')]
+    pub trusted_proxy: Vec<Network>,
 
     /// Serve all who reach the server, on any address, without credentials
     #[arg(long, env = "TIDEGATE_INSECURE_NO_AUTH")]

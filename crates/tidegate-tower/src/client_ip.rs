@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, HeaderValue};
 use tidegate::Network;
 
 use crate::forwarded::ForwardingHeader;
@@ -103,33 +103,62 @@ impl ClientIp {
     pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
         match &self.trust {
             Trust::Nobody => self.peer_of(extensions),
-            Trust::Hops(_) | Trust::Networks(_) => self.behind_proxies(headers, extensions),
+            Trust::Hops(_) | Trust::Networks(_) => {
+                let lines = headers.get_all(self.header.name()).into_iter().map(HeaderValue::as_bytes);
+                self.of_lines(self.peer_of(extensions), lines)
+            }
         }
     }
 
-    fn behind_proxies(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
-        let mut entries = self.header.read_from_right(headers);
+    /// The same for servers that read requests by other means: from the peer's address, and the lines of the
+    /// [header](ClientIp::header) in the order in which they came.
+    ///
+    /// ```
+    /// use tidegate_tower::ClientIp;
+    ///
+    /// let behind = ClientIp::behind_any_of(["10.0.0.0/8".parse()?]);
+    /// let lines = ["6.6.6.6, 192.0.2.1", "10.0.0.7"].map(str::as_bytes);
+    /// assert_eq!(behind.of_lines(Some([10, 0, 0, 9].into()), lines.into_iter()), Some([192, 0, 2, 1].into()));
+    /// assert_eq!(behind.of_lines(Some([203, 0, 113, 5].into()), lines.into_iter()), Some([203, 0, 113, 5].into()));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn of_lines<'h>(
+        &self,
+        peer: Option<IpAddr>,
+        lines: impl DoubleEndedIterator<Item = &'h [u8]>,
+    ) -> Option<IpAddr> {
+        let mut entries = self.header.read_from_right(lines);
         match &self.trust {
-            Trust::Nobody => self.peer_of(extensions),
+            Trust::Nobody => peer.map(|peer| peer.to_canonical()),
             // A header that each proxy writes anew has one entry, however many they are.
             Trust::Hops(_) if self.header.is_single() => entries.next()?,
             Trust::Hops(hops) => entries.nth(hops - 1)?,
-            Trust::Networks(networks) => {
-                let is_proxy = |address: IpAddr| networks.iter().any(|network| network.contains(address));
-                let peer = self.peer_of(extensions)?;
-                if !is_proxy(peer) {
+            Trust::Networks(_) => {
+                let peer = peer?.to_canonical();
+                if !self.trusts(peer) {
                     return Some(peer);
                 }
                 let mut furthest = None;
                 for entry in entries {
                     let address = entry?;
                     furthest = Some(address);
-                    if !is_proxy(address) || self.header.is_single() {
+                    if !self.trusts(address) || self.header.is_single() {
                         break;
                     }
                 }
                 furthest
             }
+        }
+    }
+
+    /// Whether forwarding headers from this peer are believed: always behind a number of proxies, never behind none.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        match &self.trust {
+            Trust::Nobody => false,
+            Trust::Hops(_) => true,
+            Trust::Networks(networks) => networks.iter().any(|network| network.contains(peer)),
         }
     }
 
@@ -171,8 +200,6 @@ impl fmt::Debug for ClientIp {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     const PROXY: &str = "10.0.0.9";

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::{FORWARDED, HeaderMap, HeaderName};
+use http::header::{FORWARDED, HeaderName};
 
 /// A header in which proxies tell the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum ForwardingHeader {
 }
 
 impl ForwardingHeader {
-    fn name(self) -> HeaderName {
+    pub(crate) fn name(self) -> HeaderName {
         match self {
             ForwardingHeader::Forwarded => FORWARDED,
             ForwardingHeader::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
@@ -43,10 +43,12 @@ impl ForwardingHeader {
 
     /// The entries of all lines of this header, from the right: an address, or
     /// `None` where a proxy does not say it.
-    pub(crate) fn read_from_right(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
-        let lines = headers.get_all(self.name()).into_iter().rev();
-        lines.flat_map(move |line| {
-            let entries = Entries { rest: Some(line.as_bytes()), quotes: self == ForwardingHeader::Forwarded };
+    pub(crate) fn read_from_right<'h>(
+        self,
+        lines: impl DoubleEndedIterator<Item = &'h [u8]>,
+    ) -> impl Iterator<Item = Option<IpAddr>> {
+        lines.rev().flat_map(move |line| {
+            let entries = Entries { rest: Some(line), quotes: self == ForwardingHeader::Forwarded };
             entries.map(move |entry| match self {
                 ForwardingHeader::Forwarded => node_of(entry),
                 ForwardingHeader::XForwardedFor | ForwardingHeader::XRealIp | ForwardingHeader::CfConnectingIp => {
@@ -153,16 +155,11 @@ fn address(text: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn read(header: ForwardingHeader, lines: &[&[u8]]) -> Vec<String> {
-        let mut headers = HeaderMap::new();
-        for line in lines {
-            headers.append(header.name(), HeaderValue::from_bytes(line).expect("a header value"));
-        }
-        header.read_from_right(&headers).map(|entry| entry.map_or("-".into(), |address| address.to_string())).collect()
+        let entries = header.read_from_right(lines.iter().copied());
+        entries.map(|entry| entry.map_or("-".into(), |address| address.to_string())).collect()
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Hosts {
 }
 
 /// The host of `host:port`, `[address]:port` or a host alone, without the dot at the end of a full name.
-fn without_port(host: &[u8]) -> &[u8] {
+pub(crate) fn without_port(host: &[u8]) -> &[u8] {
     let host = match host.iter().rposition(|byte| *byte == b':') {
         Some(colon) if !host.ends_with(b"]") && host[colon + 1..].iter().all(u8::is_ascii_digit) => &host[..colon],
         _ => host,

@@ -12,7 +12,7 @@ use tidegate_tower::fields::RateLimitFields;
 use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
 use super::problem::Problem;
-use super::question::{Question, Questions};
+use super::question::Questions;
 use super::reply::{Fields, Reply};
 use crate::admission::TURN;
 use crate::app::App;
@@ -121,14 +121,19 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
 
 /// What the caller is told of the limits that the question has met: the one that came with it, or
 /// those that the policy has for it.
-fn fields(app: &App, question: &Question<'_>, inline: Option<&Inline>, decision: &Decision) -> Fields {
+pub(super) fn fields<'a>(
+    app: &App,
+    request: impl Into<tidegate::Request<'a>>,
+    inline: Option<&Inline>,
+    decision: &Decision,
+) -> Fields {
     if decision.is_unlimited() || decision.is_blocked() {
         return Fields::new();
     }
     let mut fields = RateLimitFields::new(decision);
     match inline {
         Some(inline) => fields.add(&inline.meter),
-        None => app.limiter.for_each_meter(question, |meter| fields.add(meter)),
+        None => app.limiter.for_each_meter(request, |meter| fields.add(meter)),
     }
     fields.into_pairs()
 }

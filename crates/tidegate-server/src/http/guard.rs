@@ -41,13 +41,40 @@ pub(super) fn audited<S: Clone + Send + Sync + 'static>(
     routes.route_layer(from_fn_with_state((Arc::clone(app), action), audit))
 }
 
-async fn permit(
-    State((app, right)): State<(Arc<App>, Right)>,
-    mut request: Request<Body>,
-    next: Next,
-) -> Response<Body> {
+/// The routes, for proxies that may check.
+pub(super) fn guarded_for_proxies(routes: Router<Arc<App>>, app: &Arc<App>) -> Router<Arc<App>> {
+    routes.route_layer(from_fn_with_state(Arc::clone(app), permit_proxy))
+}
+
+async fn permit(State((app, right)): State<(Arc<App>, Right)>, request: Request<Body>, next: Next) -> Response<Body> {
     let link = link_of(&request);
     let permitted = app.permit(&caller(&request, &link), right);
+    run(permitted, request, next).await
+}
+
+async fn permit_proxy(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response<Body> {
+    let link = link_of(&request);
+    let mut caller = caller(&request, &link);
+    // No body is read, whatever its type is.
+    caller.page.iter_mut().for_each(|page| page.writes = false);
+    let permitted = decide_trusted(&app, &caller).unwrap_or_else(|| app.permit(&caller, Right::Check));
+    run(permitted, request, next).await
+}
+
+/// Whether a trusted proxy may check; nothing if the caller is none.
+///
+/// Its head is that of its client's request: `Host`, `Origin` and the like say nothing of the proxy. And a credential
+/// that is wrong is its client's: it is not held against the proxy, which has the rights that it has without one.
+pub(super) fn decide_trusted(app: &App, caller: &Caller<'_>) -> Option<Result<Identity, Denied>> {
+    caller.link.peer.ip().filter(|peer| app.proxies.trusts(*peer))?;
+    let caller = Caller { page: None, ..*caller };
+    Some(match app.access.decide(&caller, Right::Check) {
+        Err(Denied::WrongCredential) => app.access.decide(&Caller { credential: None, ..caller }, Right::Check),
+        decided => decided,
+    })
+}
+
+async fn run(permitted: Result<Identity, Denied>, mut request: Request<Body>, next: Next) -> Response<Body> {
     match permitted {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
@@ -122,7 +149,7 @@ fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&[u8]> {
 }
 
 /// The host that a request is for; empty if it names two.
-fn host<B>(request: &Request<B>) -> Option<&[u8]> {
+pub(super) fn host<B>(request: &Request<B>) -> Option<&[u8]> {
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     match (authority, only(request.headers(), HOST)) {
         (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => Some(b""),

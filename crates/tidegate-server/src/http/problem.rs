@@ -14,6 +14,7 @@ use tidegate_simulate::{ScenarioError, TrafficError};
 use tidegate_tower::fields;
 
 use super::reply::{PROBLEM_JSON, Reply};
+use super::terms::TermsError;
 use crate::access::Denied;
 use crate::admission::Shed;
 use crate::budget::InlineFull;
@@ -65,6 +66,15 @@ pub(super) enum Problem {
         "the request has neither a key nor attributes: send \"attributes\", such as {{\"user\": \"alice\"}}, or \"key\""
     )]
     NoKey,
+    #[error("the request has no {attribute}, which the query names in key: have the proxy send it")]
+    NoKeyAttribute { attribute: String },
+    #[error(
+        "the headers of the request disagree on {attribute}: have the proxy set each forwarding header itself, and remove \
+         those that its clients send"
+    )]
+    Ambiguous { attribute: String },
+    #[error(transparent)]
+    Terms(#[from] TermsError),
     #[error("key is empty: send the key that the request counts against, or leave it out")]
     EmptyKey,
     #[error("patience_ms is how long to wait, and only /v1/acquire waits: leave it out")]
@@ -139,7 +149,7 @@ impl Problem {
             Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Problem::PolicyFromFile { .. } => StatusCode::CONFLICT,
             Problem::Check(error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
-            Problem::Policy(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Problem::Policy(_) | Problem::NoKeyAttribute { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Problem::Check(_)
             | Problem::TooManyWaiters { .. }
             | Problem::TooManyWatchers { .. }
@@ -162,6 +172,8 @@ impl Problem {
             | Problem::InlineByKeyOnly
             | Problem::NoKey
             | Problem::EmptyKey
+            | Problem::Ambiguous { .. }
+            | Problem::Terms(_)
             | Problem::PatienceWithoutWait
             | Problem::NoPatience { .. }
             | Problem::Limit(_)
@@ -178,6 +190,7 @@ impl Problem {
     fn kind(&self) -> (&'static str, &'static str) {
         match self {
             Problem::Check(error) => of_check(error),
+            Problem::NoKeyAttribute { .. } => MISSING_ATTRIBUTE,
             Problem::Denied(denied) => of_denied(denied),
             Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy is not valid"),
             other if other.status() == StatusCode::BAD_REQUEST => {
@@ -227,6 +240,9 @@ impl IntoResponse for Problem {
     }
 }
 
+const MISSING_ATTRIBUTE: (&str, &str) =
+    ("urn:problem-type:tidegate:missing-attribute", "A key attribute is missing from the request");
+
 fn of_denied(denied: &Denied) -> (&'static str, &'static str) {
     match denied {
         Denied::Unauthenticated { .. } | Denied::WrongCredential => {
@@ -252,9 +268,7 @@ fn of_check(error: &CheckError) -> (&'static str, &'static str) {
         CheckError::Unsatisfiable { .. } => {
             ("urn:problem-type:tidegate:unsatisfiable", "The cost is above what the limit can ever admit")
         }
-        CheckError::MissingAttribute { .. } => {
-            ("urn:problem-type:tidegate:missing-attribute", "A key attribute is missing from the request")
-        }
+        CheckError::MissingAttribute { .. } => MISSING_ATTRIBUTE,
         CheckError::NotAnAddress { .. } => {
             ("urn:problem-type:tidegate:not-an-address", "An address attribute is not an IP address")
         }
@@ -273,5 +287,5 @@ pub(super) struct Document {
     r#type: &'static str,
     title: &'static str,
     status: u16,
-    detail: String,
+    pub(super) detail: String,
 }

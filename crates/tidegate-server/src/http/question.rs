@@ -15,13 +15,9 @@ use super::problem::Problem;
 use crate::app::App;
 use crate::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
 use crate::inline::Inline;
-use crate::json::{self, FromObject, MAX_TEXT, Shape, Whole, given};
+use crate::json::{self, FromObject, MAX_TEXT, MAX_WHOLE, Shape, Whole, given};
 
 const MOST_ATTRIBUTES: usize = 64;
-
-/// The largest number that every reader of JSON takes for what it is; limits
-/// end far below.
-const MAX_WHOLE: u64 = (1 << 53) - 1;
 
 /// The longest that a caller may wait, in milliseconds.
 const MAX_PATIENCE_MS: u64 = 60_000;

@@ -40,7 +40,9 @@ impl Reply {
     pub(super) fn response(self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        if self.status != StatusCode::NO_CONTENT {
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        }
         for (name, value) in self.fields {
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
@@ -61,11 +63,16 @@ impl Reply {
                 bytes.extend_from_slice(part.as_bytes());
             }
         };
-        field("content-type", self.kind);
+        let has_body = self.status != StatusCode::NO_CONTENT;
+        if has_body {
+            field("content-type", self.kind);
+        }
         for (name, value) in &self.fields {
             field(name, value);
         }
-        field("content-length", number.format(self.body.len()));
+        if has_body {
+            field("content-length", number.format(self.body.len()));
+        }
         field(X_CONTENT_TYPE_OPTIONS.as_str(), NOSNIFF);
         field("date", date);
         bytes.extend_from_slice(b"\r\n\r\n");
