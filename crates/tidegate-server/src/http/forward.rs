@@ -45,6 +45,7 @@ pub(super) async fn forward(app: Arc<App>, request: HttpRequest<Body>) -> Respon
         is_tls: app.settings.tls_certificate.is_some(),
         method: request.method().as_str(),
         path: request.uri().path(),
+        query: request.uri().query().unwrap_or_default(),
         host: guard::host(&request),
         fields: request
             .headers()
@@ -52,7 +53,7 @@ pub(super) async fn forward(app: Arc<App>, request: HttpRequest<Body>) -> Respon
             .map(|(name, value)| httparse::Header { name: name.as_str(), value: value.as_bytes() })
             .collect(),
     };
-    let terms = Terms::parse(request.uri().query().unwrap_or_default());
+    let terms = Terms::parse(head.query);
     // On the heap, so that a wait is not as large.
     let reply = Box::pin(answer(&app, &head, terms.as_ref())).await;
     app.metrics.answered(Protocol::Http, began.elapsed());
@@ -122,8 +123,10 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     /// Reads what the policy asks for, and what the key is made of; nothing else is looked at.
     fn read(app: &App, head: &Head<'a>, wanted: &'a [Attribute], terms: &'a Terms) -> Result<Asked<'a>, Problem> {
-        if !head.is_trusted(&app.proxies) {
-            warn_once_of_ignored_headers(head);
+        match head.is_trusted(&app.proxies) {
+            true if head.has_query_of_client() => return Err(Problem::QueryOfClient),
+            true => {}
+            false => warn_once_of_ignored_headers(head),
         }
         let mut attributes = Vec::with_capacity(wanted.len());
         for attribute in wanted {

@@ -98,14 +98,14 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
                 Asks::Check(body) if permitted.includes(facts, app, stream.link()) => {
                     ask::decide(app, peer, Call::Check, body).await.unwrap_or_else(Reply::from)
                 }
-                Asks::Forward(head, query) if includes_proxy(facts, app, stream.link()) => {
-                    if !terms.as_ref().is_some_and(|(known, _)| known == query) {
-                        terms = Some((query.to_owned(), Terms::parse(query)));
+                Asks::Forward(head) if includes_proxy(facts, app, stream.link()) => {
+                    if !terms.as_ref().is_some_and(|(known, _)| known == head.query) {
+                        terms = Some((head.query.to_owned(), Terms::parse(head.query)));
                     }
                     let Some((_, terms)) = &terms else { break };
                     forward::answer(app, &head, terms.as_ref()).await
                 }
-                Asks::Check(_) | Asks::Forward(..) => break,
+                Asks::Check(_) | Asks::Forward(_) => break,
             };
             reply.write(&date.text, &mut answers);
             at += length;

@@ -73,6 +73,10 @@ pub(super) enum Problem {
          those that its clients send"
     )]
     Ambiguous { attribute: String },
+    #[error(
+        "the query is that of the client's request: have the proxy write its own (Caddy: end uri in a question mark)"
+    )]
+    QueryOfClient,
     #[error(transparent)]
     Terms(#[from] TermsError),
     #[error("key is empty: send the key that the request counts against, or leave it out")]
@@ -173,6 +177,7 @@ impl Problem {
             | Problem::NoKey
             | Problem::EmptyKey
             | Problem::Ambiguous { .. }
+            | Problem::QueryOfClient
             | Problem::Terms(_)
             | Problem::PatienceWithoutWait
             | Problem::NoPatience { .. }

@@ -75,6 +75,12 @@ impl Connection {
         self.0.get_mut().write_all(bytes)
     }
 
+    /// Says that nothing more will be sent.
+    pub(crate) fn finish(&self) {
+        // It may be closed by now.
+        let _ = self.0.get_ref().shutdown(std::net::Shutdown::Write);
+    }
+
     /// Asks a question; the connection stays open.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> std::io::Result<Answer> {
         self.ask(path, body)?;

@@ -12,6 +12,7 @@ mod dashboard;
 mod deploy;
 mod drain;
 mod files;
+mod forward;
 mod grpc_bounds;
 mod hall_of_bugs;
 mod hostile;

@@ -100,7 +100,7 @@ async fn rules_of_a_policy_file_decide_as_the_library() {
     }
 }
 
-fn policy_of(trace: &Trace) -> String {
+pub(crate) fn policy_of(trace: &Trace) -> String {
     let mut text = String::new();
     for (number, limit) in trace.limits().iter().enumerate() {
         writeln!(text, "[rules.\"r{number}, \\\"é\\\"\"]\nlimit = \"{limit}\"").unwrap();

@@ -27,6 +27,8 @@ pub(in crate::http) struct Head<'a> {
     pub(in crate::http) method: &'a str,
     /// Without its query.
     pub(in crate::http) path: &'a str,
+    /// What the operator of the proxy has written, if the proxy does not put its client's query there.
+    pub(in crate::http) query: &'a str,
     pub(in crate::http) host: Option<&'a [u8]>,
     pub(in crate::http) fields: Vec<httparse::Header<'a>>,
 }
@@ -56,6 +58,13 @@ impl<'a> Head<'a> {
     /// Whether it comes from a proxy whose headers are believed.
     pub(super) fn is_trusted(&self, proxies: &ClientIp) -> bool {
         self.peer.ip().is_some_and(|peer| proxies.trusts(peer))
+    }
+
+    /// Whether the query is that of the client's request: some proxies keep it unless they are told otherwise.
+    pub(super) fn has_query_of_client(&self) -> bool {
+        let query = |uri: &'a [u8]| uri.iter().position(|byte| *byte == b'?').map(|mark| &uri[mark + 1..]);
+        let is_own = |uri| query(uri).is_some_and(|query| query == self.query.as_bytes());
+        !self.query.is_empty() && self.lines("x-forwarded-uri").any(is_own)
     }
 
     /// The address of the client, if it is known.

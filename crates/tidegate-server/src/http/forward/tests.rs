@@ -21,6 +21,7 @@ fn read(peer: &str, attribute: &str, fields: &[(&str, &str)]) -> Result<Option<S
         is_tls: true,
         method: "GET",
         path: "/v1/forward-auth",
+        query: "",
         host: Some(b"Limits.Example:7400"),
         fields,
     };

@@ -22,8 +22,8 @@ pub(super) struct Plain<'a> {
 pub(super) enum Asks<'a> {
     /// A check, by its body.
     Check(&'a [u8]),
-    /// A check of a proxy, by its head and by the query of its URL.
-    Forward(Head<'a>, &'a str),
+    /// A check of a proxy, by its head.
+    Forward(Head<'a>),
 }
 
 /// What a head says of who asks.
@@ -80,8 +80,9 @@ fn forward(arrived: &[u8], peer: Peer, is_tls: bool) -> Option<Plain<'_>> {
         return None;
     }
     let fields = fields[..count].to_vec();
-    let request = Head { peer, is_tls, method, path: FORWARD_AUTH, host: facts.page.host, fields };
-    let asks = Asks::Forward(request, std::str::from_utf8(query).ok()?);
+    let query = std::str::from_utf8(query).ok()?;
+    let request = Head { peer, is_tls, method, path: FORWARD_AUTH, query, host: facts.page.host, fields };
+    let asks = Asks::Forward(request);
     Some(Plain { asks, length: arrived.len() - head.len() + length, facts })
 }
 

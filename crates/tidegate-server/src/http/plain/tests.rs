@@ -252,6 +252,8 @@ async fn plain_requests_of_proxies_are_answered_to_the_letter_as_by_hyper() {
         (PROXY, forward("?cost=6&deny-status=403", "accept: text/html\r\n").repeat(9), 204),
         (PROXY, forward("?rule=no", "accept: text/plain\r\n"), 422),
         (PROXY, forward("?rule=no&x", ""), 400),
+        (PROXY, forward("?cost=0", "").replace("/orders?x=1", "/orders?cost=0"), 400),
+        ("203.0.113.5:1", forward("?cost=0", "").replace("/orders?x=1", "/orders?cost=0"), 204),
         (PROXY, forward("?a b", ""), 400),
         (PROXY, forward("?rule=\"", ""), 400),
         (PROXY, forward("?key=header.x-user", "x-user: a\r\n"), 204),

@@ -1,0 +1,11 @@
+//! nginx, HAProxy, Traefik and Caddy in front of an application, with the files of `deploy/`, and a real tidegate that they
+//! ask. `cargo xtask programs` gets all four.
+
+#![allow(clippy::unwrap_used)]
+
+mod admission;
+mod client;
+mod outage;
+mod proxy;
+mod running;
+mod told;
