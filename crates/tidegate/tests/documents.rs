@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 20] = [
+const DOCUMENTS: [&str; 21] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -33,6 +33,7 @@ const DOCUMENTS: [&str; 20] = [
     "docs/compare.md",
     "docs/evidence.md",
     "docs/notify.md",
+    "docs/proxies.md",
     "docs/replay.md",
     "verify/README.md",
     "verify/bench/README.md",

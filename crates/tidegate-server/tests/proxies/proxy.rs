@@ -1,9 +1,10 @@
-//! The four proxies, started with the files that are shipped: only addresses are put in their place.
+//! The four proxies, started with the files that are shipped. Only addresses are put in their place, and timeouts that no
+//! machine under load exceeds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_testkit::servers::{Directory, Process, eventually};
+use tidegate_testkit::servers::{Directory, GUARD, Process, eventually};
 
 use crate::client::Client;
 use crate::running::{Tidegate, Upstream, unused_port, wait_for};
@@ -45,7 +46,8 @@ impl Kind {
                 .replace(":8000", &format!(":{port}"))
                 .replace("127.0.0.1:7400", &format!("127.0.0.1:{}", tidegate.port))
                 .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", upstream.port))
-                .replace("abns@tidegate", &format!("abns@tidegate-{port}"));
+                .replace("abns@tidegate", &format!("abns@tidegate-{port}"))
+                .replace(" 1s", &format!(" {}s", GUARD.as_secs()));
             let text = match fail {
                 Fail::Closed => text,
                 Fail::Open => text.replace("#OPEN ", "").replace("str(closed)", "str(open)"),
