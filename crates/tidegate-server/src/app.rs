@@ -1,13 +1,14 @@
 //! What every protocol needs.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt;
 use tidegate::kernel::Verb;
 use tidegate::store::{Meter, StoreError};
-use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Policy, Request, Setting};
+use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Micros, Policy, Request, Setting};
 use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
 use tidegate_tower::ClientIp;
@@ -24,9 +25,11 @@ use crate::inline::{Caps, Counted, Inline, InlineError, InlineLimits};
 use crate::inline_store::InlineStore;
 use crate::metrics::Metrics;
 use crate::policy::{Change, CurrentPolicy, PolicyError, PolicyText};
+use crate::quota::{Quotas, Sharing};
 use crate::refused::Refused;
 use crate::rights::Right;
 use crate::settings::Settings;
+use crate::shares::Shares;
 use crate::store::AnyStore;
 use crate::watchers::Watchers;
 
@@ -35,6 +38,14 @@ const PUT: &str = "policy";
 
 /// Simulations of the playground at a time, over all visitors.
 pub(crate) const MAX_PLAYERS: usize = 2;
+
+/// Streams of quotas that may be open at a time: of all addresses, and of one.
+const MAX_QUOTA_STREAMS: usize = 1_024;
+const MAX_QUOTA_STREAMS_PER_ADDRESS: usize = 256;
+
+/// Buckets that clients of quotas may have: of all addresses, and of one.
+const MAX_QUOTA_BUCKETS: usize = 65_536;
+const MAX_QUOTA_BUCKETS_PER_ADDRESS: usize = 16_384;
 
 /// One server's limiter and all that belongs to it, shared by its protocols.
 pub struct App {
@@ -67,6 +78,10 @@ pub struct App {
     pub(crate) players: Arc<Semaphore>,
     /// The descriptor files, ready to decide.
     pub(crate) envoy: EnvoyLimiter<AnyStore>,
+    /// The shares of limits that clients enforce by themselves.
+    pub(crate) quotas: Arc<Quotas<AnyStore>>,
+    pub(crate) quota_streams: Arc<Shares>,
+    pub(crate) quota_buckets: Arc<Shares>,
     has_envoy_files: bool,
     caps: Caps,
     inline: InlineLimits,
@@ -93,6 +108,7 @@ impl App {
         if let Some(mode) = on_failure {
             builder = builder.on_failure(mode);
         }
+        let quotas = Arc::new(new_quotas(&settings, store.clone()));
         let mut envoy = EnvoyLimiter::new(envoy, store);
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
@@ -105,6 +121,9 @@ impl App {
             limiter,
             inline,
             envoy,
+            quotas,
+            quota_streams: Shares::new(MAX_QUOTA_STREAMS, MAX_QUOTA_STREAMS_PER_ADDRESS),
+            quota_buckets: Shares::new(MAX_QUOTA_BUCKETS, MAX_QUOTA_BUCKETS_PER_ADDRESS),
             has_envoy_files: !settings.descriptor_files().is_empty(),
             caps,
             inline_store,
@@ -281,4 +300,15 @@ impl App {
     pub fn inline_store(&self) -> &AnyStore {
         &self.inline_store.store
     }
+}
+
+/// Shares of limits in a store, whose permits have ids that no other server has.
+fn new_quotas(settings: &Settings, store: AnyStore) -> Quotas<AnyStore> {
+    let sharing = match &store {
+        AnyStore::Memory(_) => Sharing::Alone,
+        AnyStore::Redis(_) | AnyStore::Bounded(_) => Sharing::WithOthers,
+    };
+    let ttl = Micros::from_duration(Duration::from_secs(settings.rlqs_ttl_seconds));
+    let name = [0, 1].map(|half: u64| format!("{:016x}", RandomState::new().hash_one(half))).concat();
+    Quotas::new(store, ttl, sharing, name)
 }

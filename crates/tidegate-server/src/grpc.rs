@@ -1,4 +1,4 @@
-//! gRPC: Envoy's rate limit service, version 3, with health, and reflection where it is asked for.
+//! gRPC: Envoy's rate limit service and rate limit quota service, version 3, with health, and reflection where it is asked for.
 //!
 //! Two things can decide a request, by its domain. Where a descriptor file is
 //! about the domain (`--envoy-config`), it decides, with the meaning that the
@@ -21,6 +21,7 @@ mod messages;
 mod metadata;
 mod outcome;
 mod problem;
+mod quota;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -38,9 +39,11 @@ use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
 use self::bounds::Bounds;
+use self::messages::rate_limit_quota_service_server::RateLimitQuotaServiceServer;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
+use self::quota::Quota;
 use crate::app::App;
 use crate::causes::for_clients;
 use crate::connections::Drain;
@@ -74,7 +77,9 @@ fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     let limits = with(Router::new(), limits.max_decoding_message_size(max_body));
     let limits = guarded(limits.layer(whole(Bounds::unary(max_body, timeout))), app, Right::Check);
     let health = with(Router::new(), health).layer(whole(Bounds::unary(bounds::MAX_SMALL_MESSAGE, timeout)));
-    let router = limits.merge(health);
+    let quotas = RateLimitQuotaServiceServer::new(Quota(Arc::clone(app))).max_decoding_message_size(quota::MAX_REPORTS);
+    let quotas = guarded(with(Router::new(), quotas), app, Right::Check);
+    let router = limits.merge(quotas).merge(health);
     if app.settings.grpc_reflection { router.merge(reflection(timeout)) } else { router }
 }
 
@@ -99,7 +104,8 @@ fn reflection<S: Clone + Send + Sync + 'static>(timeout: Duration) -> Router<S> 
 /// Says that the server is there, until it leaves.
 async fn report_health(mut reporter: HealthReporter, drain: Drain) {
     // The empty name is the whole server, and the last is what the reference service goes by.
-    let names = ["", RateLimitServiceServer::<Limits>::NAME, "ratelimit"];
+    let quotas = RateLimitQuotaServiceServer::<Quota>::NAME;
+    let names = ["", RateLimitServiceServer::<Limits>::NAME, quotas, "ratelimit"];
     for name in names {
         reporter.set_service_status(name, ServingStatus::Serving).await;
     }

@@ -57,6 +57,8 @@ mod files;
 mod snapshot;
 mod watchers;
 
+mod quota;
+
 mod inline_store;
 mod metrics;
 

@@ -4,6 +4,7 @@
 //! atomic addition. What the store knows is read when someone scrapes.
 
 mod histogram;
+mod quotas;
 mod scrape;
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use tracing::warn;
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
 pub(crate) use self::scrape::Format;
+pub(crate) use self::quotas::QuotaMetrics;
 use self::scrape::Renderings;
 use crate::budget::reason;
 use crate::crossings::Crossings;
@@ -88,6 +90,8 @@ pub struct Metrics {
     pub(crate) keys: Arc<KeyCount>,
     /// The reservations that are open.
     pub(crate) held: Arc<Reservations>,
+    /// What is counted of quotas.
+    pub(crate) quotas: QuotaMetrics,
     /// The thresholds that were crossed.
     pub(crate) crossings: Crossings,
     thresholds: Family<ByThreshold, Counter>,
@@ -216,6 +220,7 @@ impl Default for Metrics {
         let crossings = Crossings::default();
         let help = "Events for which the webhook had no room, or that it no longer wanted";
         to.register("webhook_dropped", help, crossings.dropped.clone());
+        let quotas = QuotaMetrics::new(to);
         let errors = register(to, "errors", "Requests without a decision, by reason");
         let latency: Family<ByProtocol, Histogram> =
             register(to, "request_duration_seconds", "From a request to its answer");
@@ -249,6 +254,7 @@ impl Default for Metrics {
             renderings: Renderings::default(),
             keys: Arc::default(),
             held: Arc::default(),
+            quotas,
             crossings,
             thresholds,
             webhook,

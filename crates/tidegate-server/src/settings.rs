@@ -78,6 +78,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_ENVOY_METADATA")]
     pub envoy_metadata: bool,
 
+    /// Seconds that a share of a limit lives which Envoy's rate limit quota filter was assigned; the same on all servers
+    /// that share a store
+    #[arg(long, env = "TIDEGATE_RLQS_TTL_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(4..=3_600))]
+    pub rlqs_ttl_seconds: u64,
+
     /// Where states are kept: `memory`, or a URL such as `redis://127.0.0.1:6379`
     #[arg(long, env = "TIDEGATE_STORE", default_value = "memory")]
     pub store: StoreChoice,

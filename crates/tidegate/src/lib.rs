@@ -436,7 +436,7 @@ pub use calendar::{Calendar, CalendarUnit, Weekday};
 pub use decision::{Balance, Decision};
 pub use error::ConfigError;
 pub use limit::Limit;
-pub use limiter::{AcquireError, Limiter, LimiterBuilder, Reservation, ReserveError};
+pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, ReserveError};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep, ThresholdEvent};
 pub use policy::{Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, Priority, Rule, Setting};

@@ -24,7 +24,7 @@ use crate::error::ConfigError;
 use crate::kernel::{Verb, Verdict};
 use crate::layer::Fallback;
 use crate::observe::Observers;
-use crate::policy::{Draft, Explanation, Policy, RuleExplanation};
+use crate::policy::{Applied, Draft, Explanation, Policy, RuleExplanation};
 use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
@@ -52,6 +52,24 @@ struct Inner<S> {
     store: Fallback<S>,
     observers: Observers,
     waiters: Waiters,
+}
+
+/// A limit that a request has to pass: see [`Limiter::limits_of`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LimitOf {
+    /// The limit, by its rule.
+    pub meter: Meter,
+    /// Whose limit.
+    pub key: Key<'static>,
+    /// What the request costs of it.
+    pub cost: u64,
+}
+
+impl LimitOf {
+    fn new(applied: Applied<'_, '_>) -> LimitOf {
+        LimitOf { meter: applied.meter.clone(), key: applied.key.into_owned(), cost: applied.cost }
+    }
 }
 
 impl<S> Clone for Limiter<S> {
@@ -145,6 +163,23 @@ impl<S: Store> Limiter<S> {
     /// As [`check_async`](Limiter::check_async).
     pub async fn reset_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
         self.decide_async(Verb::Reset, request).await.map(Balance::new)
+    }
+
+    /// The limits that a request has to pass, and what it costs of each, by the policy in force;
+    /// none if a rule or a list lets nothing pass. The store is not asked, and observers are not told.
+    ///
+    /// # Errors
+    /// [`CheckError::MissingAttribute`], [`CheckError::NotAnAddress`] or [`CheckError::UnknownRule`]
+    /// if the request does not fit the policy.
+    pub fn limits_of<'a>(&self, request: impl Into<Request<'a>>) -> Result<Option<Vec<LimitOf>>, CheckError> {
+        let request = request.into();
+        let current = self.inner.policies.current_for_long();
+        let resolution = current.policy.resolve(&request);
+        match (resolution.problem, resolution.blocked_by) {
+            (Some(problem), _) => Err(*problem),
+            (None, Some(_)) => Ok(None),
+            (None, None) => Ok(Some(resolution.enforced.into_iter().map(LimitOf::new).collect())),
+        }
     }
 
     /// [`check_all`](Limiter::check_all) on any store.

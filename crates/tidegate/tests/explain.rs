@@ -1,6 +1,6 @@
 //! Why a request is decided as it is: what every rule says, in words.
 
-use tidegate::{Condition, Limit, Limiter, ManualClock, MemoryStore, Missing, Policy, Request, Rule, Setting};
+use tidegate::{Condition, Key, Limit, Limiter, ManualClock, MemoryStore, Missing, Policy, Request, Rule, Setting};
 
 fn limiter(policy: Policy) -> Limiter {
     let store = MemoryStore::builder().max_keys(100).clock(ManualClock::default()).build().expect("valid settings");
@@ -204,4 +204,20 @@ fn the_end_of_a_period_of_the_calendar_is_told_in_its_time_zone() {
     assert!(limiter.allow(Request::new("alice").cost(2)));
     let refused = explained(&limiter, Request::new("alice"));
     assert!(refused.contains("again in 2588400s; resets on 31 January 1970"), "{refused}");
+}
+
+#[test]
+fn the_limits_of_a_request_are_those_that_decide_it() {
+    let policy = Policy::new()
+        .rule(Rule::new("user", Limit::per_hour(5)).key(["user"]))
+        .rule(Rule::new("heavy", Limit::per_hour(50)).key(["user"]).cost_multiplier(3))
+        .rule(Rule::new("watch", Limit::per_hour(1)).key(["user"]).shadow())
+        .rule(Rule::with_setting("mallory", Setting::Blocked).when("user", equals("mallory")));
+    let limiter = Limiter::new(policy);
+    let of = |user: &'static str| limiter.limits_of(Request::without_key().with("user", user)).expect("it fits the policy");
+    let limits: Vec<_> = of("alice").expect("limits").iter().map(|limit| (limit.meter.name().to_string(), limit.cost)).collect();
+    assert_eq!(limits, [("user".to_owned(), 1), ("heavy".to_owned(), 3)]);
+    assert!(of("alice").expect("limits").iter().all(|limit| limit.key == Key::from("alice")));
+    assert!(of("mallory").is_none(), "a rule lets nothing of it pass");
+    assert!(limiter.limits_of(Request::without_key()).is_err(), "it lacks the key");
 }

@@ -6,7 +6,7 @@ mod by_policy;
 use std::sync::Arc;
 
 use tidegate::store::StoreError;
-use tidegate::{CheckError, Key, KeyPart};
+use tidegate::{CheckError, Key, KeyPart, Request};
 use tidegate_config::envoy::{Hits, Unit};
 
 use super::headers;
@@ -125,6 +125,17 @@ fn read_one<'r>(
         Some(limit) => Some((unit(limit.unit)?, limit.requests_per_unit)),
     };
     Ok(Asked { entries, hits, limit })
+}
+
+/// The request that attributes make.
+pub(super) fn request_of<'r>(domain: &'r str, entries: impl Iterator<Item = (&'r str, &'r str)>) -> Request<'r> {
+    let entries: Vec<(&str, &str)> = entries.collect();
+    let mut request = Request::new(key(domain, &entries));
+    for (name, value) in &entries {
+        request = request.with(name, *value);
+    }
+    // Last, so that no entry is taken for it.
+    request.with("domain", domain).partial()
 }
 
 /// The key of a descriptor. What is said last comes first: the first part chooses the slot of a cluster.

@@ -3,9 +3,13 @@
 
 pub(crate) use self::envoy::config::core::v3::HeaderValue;
 pub(crate) use self::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
+pub(crate) use self::envoy::service::rate_limit_quota::v3::{
+    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_response,
+    rate_limit_quota_service_server, rate_limit_quota_usage_reports,
+};
 pub(crate) use self::envoy::service::ratelimit::v3::rate_limit_service_server;
 pub use self::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response};
-pub(crate) use self::envoy::r#type::v3::RateLimitUnit;
+pub(crate) use self::envoy::r#type::v3::{RateLimitStrategy, RateLimitUnit, TokenBucket, rate_limit_strategy};
 
 /// What reflection tells clients.
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
@@ -34,6 +38,11 @@ mod envoy {
         }
     }
     pub(crate) mod service {
+        pub(crate) mod rate_limit_quota {
+            pub(crate) mod v3 {
+                include!("generated/envoy.service.rate_limit_quota.v3.rs");
+            }
+        }
         pub(crate) mod ratelimit {
             pub(crate) mod v3 {
                 include!("generated/envoy.service.ratelimit.v3.rs");

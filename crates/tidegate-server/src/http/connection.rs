@@ -87,6 +87,10 @@ where
         async move {
             let is_http1 = request.version() < http::Version::HTTP_2;
             let held = Arc::new(open.0.app.buffered.hold(FREE));
+            if !is_http1 {
+                // For calls whose body goes on: what was read of it is given back.
+                request.extensions_mut().insert(Arc::clone(&held));
+            }
             let request = request.map(|body| Counted::new(body, Arc::clone(&held)));
             let response = match &refused {
                 Some(problem) => problem.response(),

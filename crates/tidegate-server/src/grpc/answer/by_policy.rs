@@ -13,7 +13,7 @@ use tidegate::store::Store;
 use tidegate::{CheckError, Decision, Request, Setting};
 use tidegate_config::envoy::{Hits, Unit};
 
-use super::{Asked, key};
+use super::{Asked, request_of};
 use crate::app::App;
 use crate::grpc::outcome::{Line, Outcome, Shown, shown};
 use crate::grpc::problem::Problem;
@@ -181,13 +181,7 @@ enum Say {
 
 impl<'r> Question<'r> {
     fn new(app: &App, domain: &'r str, asked: &Asked<'r>) -> Result<Question<'r>, Problem> {
-        let entries = &asked.entries;
-        let mut request = Request::new(key(domain, entries));
-        for (name, value) in entries {
-            request = request.with(name, *value);
-        }
-        // Last, so that no entry is taken for it.
-        request = request.with("domain", domain).partial();
+        let request = request_of(domain, asked.entries.iter().copied());
         let by = match asked.limit.map(|(unit, requests)| (unit, unit.setting(requests))) {
             None => By::Policy,
             Some((unit, Setting::Limit(limit))) => {

@@ -51,3 +51,75 @@ impl RateLimitUnit {
         }
     }
 }
+/// A bucket of tokens, of which every request takes one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenBucket {
+    /// How many it holds, and has at first.
+    #[prost(uint32, tag = "1")]
+    pub max_tokens: u32,
+    /// How many are added in an interval; one if unset.
+    #[prost(message, optional, tag = "2")]
+    pub tokens_per_fill: ::core::option::Option<u32>,
+    /// The interval.
+    #[prost(message, optional, tag = "3")]
+    pub fill_interval: ::core::option::Option<::prost_types::Duration>,
+}
+/// How a client limits requests by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RateLimitStrategy {
+    /// One of these. The original has another one, which Envoy does not know how to do.
+    #[prost(oneof = "rate_limit_strategy::Strategy", tags = "1, 3")]
+    pub strategy: ::core::option::Option<rate_limit_strategy::Strategy>,
+}
+/// Nested message and enum types in `RateLimitStrategy`.
+pub mod rate_limit_strategy {
+    /// All or nothing.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum BlanketRule {
+        /// Everything passes.
+        AllowAll = 0,
+        /// Nothing passes.
+        DenyAll = 1,
+    }
+    impl BlanketRule {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::AllowAll => "ALLOW_ALL",
+                Self::DenyAll => "DENY_ALL",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "ALLOW_ALL" => Some(Self::AllowAll),
+                "DENY_ALL" => Some(Self::DenyAll),
+                _ => None,
+            }
+        }
+    }
+    /// One of these. The original has another one, which Envoy does not know how to do.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Strategy {
+        /// All or nothing.
+        #[prost(enumeration = "BlanketRule", tag = "1")]
+        BlanketRule(i32),
+        /// By tokens.
+        #[prost(message, tag = "3")]
+        TokenBucket(super::TokenBucket),
+    }
+}
