@@ -27,6 +27,7 @@ SUBJECTS = [
     "warm_up",
     "strict",
     "leases",
+    "quotas",
 ]
 
 

@@ -11,6 +11,7 @@
 //!   without strict mode, and a primary that does not know that it was replaced
 //! - [`ids`]: requests that are sent again because a reply was lost
 //! - [`reservations`]: permits that are renewed, settled and expire
+//! - [`quotas`]: units of a limit that clients use by themselves until they run out
 //!
 //! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask proof`.
 //!
@@ -20,6 +21,7 @@ pub mod failover;
 pub mod ids;
 pub mod leases;
 mod meter;
+pub mod quotas;
 pub mod reservations;
 
 /// How large a model is: small enough for every run of the tests, or as large

@@ -10,6 +10,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use tidegate_proof::failover::{self, Failover, Mode};
 use tidegate_proof::ids::{self, Ids};
 use tidegate_proof::leases::{self, Leases};
+use tidegate_proof::quotas::{self, Quotas};
 use tidegate_proof::reservations::{self, Reservations};
 
 /// Where the search for a mistake ends that is not found: some of them never end.
@@ -120,5 +121,20 @@ fn mistakes_with_reservations_are_found() {
         // One that is settled twice gives back another permit, of which there must be one.
         let permits = if mistake == SettlesWithoutAMark { 2 } else { 1 };
         is_found(&format!("{mistake:?}"), Reservations::new(permits, 3, Some(mistake)), property);
+    }
+}
+
+#[test]
+fn a_unit_that_clients_use_by_themselves_has_one_client_at_a_time() {
+    holds("a log that outlives the server", Quotas::new(true, None));
+    holds("a log that does not", Quotas::new(false, None));
+}
+
+#[test]
+fn errors_with_quotas_are_found() {
+    use quotas::Mistake::{AssignsAtOnceAfterALoss, ForgetsDelivery, FreesAtOnce, SendsWithoutRenewal};
+    for mistake in [FreesAtOnce, ForgetsDelivery, SendsWithoutRenewal, AssignsAtOnceAfterALoss] {
+        let keeps_log = mistake != AssignsAtOnceAfterALoss;
+        is_found(&format!("{mistake:?}"), Quotas::new(keeps_log, Some(mistake)), "a unit has one client at a time");
     }
 }

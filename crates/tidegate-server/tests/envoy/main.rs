@@ -6,6 +6,7 @@
 
 mod llm;
 mod model;
+mod quota;
 mod running;
 
 use std::fs;

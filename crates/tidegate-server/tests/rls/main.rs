@@ -16,6 +16,7 @@ mod inline;
 #[allow(dead_code, unreachable_pub, unused_imports)]
 #[path = "../../src/grpc/messages.rs"]
 mod messages;
+mod quota;
 mod reference;
 
 use std::fs;
