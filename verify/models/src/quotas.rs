@@ -88,6 +88,12 @@ pub enum Action {
     Restart,
 }
 
+impl State {
+    fn uses(&self, client: usize) -> bool {
+        self.now < self.uses_until[client]
+    }
+}
+
 impl Quotas {
     /// A server whose log outlives it, or not.
     #[must_use]
@@ -218,13 +224,12 @@ impl Model for Quotas {
     }
 
     fn properties(&self) -> Vec<Property<Quotas>> {
-        let uses = |state: &State, client: usize| state.now < state.uses_until[client];
         vec![
-            Property::always("a unit has one client at a time", move |_: &Quotas, state: &State| {
-                !(uses(state, 0) && uses(state, 1))
+            Property::always("a unit has one client at a time", |_: &Quotas, state: &State| {
+                !(state.uses(0) && state.uses(1))
             }),
-            Property::sometimes("a unit goes from one client to the other", move |_: &Quotas, state: &State| {
-                state.uses_until[0] > 0 && uses(state, 1)
+            Property::sometimes("a unit goes from one client to the other", |_: &Quotas, state: &State| {
+                state.uses_until[0] > 0 && state.uses(1)
             }),
             Property::sometimes("a client goes on for longer than an assignment lives", |_: &Quotas, state: &State| {
                 state.uses_until[0] > START + 2 * TTL + DELIVERY

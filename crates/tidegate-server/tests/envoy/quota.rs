@@ -144,7 +144,9 @@ fn serve(folder: &Path, port: u16, store: &str) -> Tidegate {
     assert!(POLICY.contains("\"100/s\""));
     std::fs::write(&file, POLICY.replace("\"100/s\"", &format!("\"{LIMIT}/s\""))).unwrap();
     let (file, address) = (file.to_str().unwrap(), format!("127.0.0.1:{port}"));
-    Tidegate::start(&["--grpc", &address, "--policy", file, "--rlqs-ttl-seconds", TTL, "--store", store])
+    // A busy machine is not a store that is away.
+    let store = ["--store", store, "--store-deadline-ms", "30000"];
+    Tidegate::start(&[&["--grpc", &address, "--policy", file, "--rlqs-ttl-seconds", TTL][..], &store].concat())
 }
 
 /// Loads of 10:1:0, then swapped, then the server of the busy client is killed and starts anew.

@@ -167,7 +167,8 @@ async fn a_share_grows_with_demand_and_goes_on_with_the_same_bucket() {
     assert!(less.max_tokens <= 50, "{less:?}");
     let mut told = (less, None);
     while told.1.is_none() {
-        pass(&running, 2);
+        // Both are due then.
+        pass(&running, 4);
         one.send(reports("", vec![usage("orders", 200, 200)])).await;
         two.send(reports("", vec![usage("orders", 0, 200)])).await;
         told.0 = one.bucket().await;
