@@ -28,8 +28,8 @@ use tracing::warn;
 
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
-pub(crate) use self::scrape::Format;
 pub(crate) use self::quotas::QuotaMetrics;
+pub(crate) use self::scrape::Format;
 use self::scrape::Renderings;
 use crate::budget::reason;
 use crate::crossings::Crossings;

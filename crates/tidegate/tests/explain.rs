@@ -214,8 +214,10 @@ fn the_limits_of_a_request_are_those_that_decide_it() {
         .rule(Rule::new("watch", Limit::per_hour(1)).key(["user"]).shadow())
         .rule(Rule::with_setting("mallory", Setting::Blocked).when("user", equals("mallory")));
     let limiter = Limiter::new(policy);
-    let of = |user: &'static str| limiter.limits_of(Request::without_key().with("user", user)).expect("it fits the policy");
-    let limits: Vec<_> = of("alice").expect("limits").iter().map(|limit| (limit.meter.name().to_string(), limit.cost)).collect();
+    let of =
+        |user: &'static str| limiter.limits_of(Request::without_key().with("user", user)).expect("it fits the policy");
+    let limits: Vec<_> =
+        of("alice").expect("limits").iter().map(|limit| (limit.meter.name().to_string(), limit.cost)).collect();
     assert_eq!(limits, [("user".to_owned(), 1), ("heavy".to_owned(), 3)]);
     assert!(of("alice").expect("limits").iter().all(|limit| limit.key == Key::from("alice")));
     assert!(of("mallory").is_none(), "a rule lets nothing of it pass");

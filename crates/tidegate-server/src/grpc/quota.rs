@@ -22,7 +22,9 @@ use tracing::debug;
 
 use super::answer::request_of;
 use super::messages::rate_limit_quota_response::BucketAction;
-use super::messages::rate_limit_quota_response::bucket_action::{AbandonAction, BucketAction as Wire, QuotaAssignmentAction};
+use super::messages::rate_limit_quota_response::bucket_action::{
+    AbandonAction, BucketAction as Wire, QuotaAssignmentAction,
+};
 use super::messages::rate_limit_quota_service_server::RateLimitQuotaService;
 use super::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use super::messages::rate_limit_strategy::{BlanketRule, Strategy};
@@ -181,7 +183,9 @@ impl Client {
         let bytes: usize = entries.iter().map(|(name, value)| name.len() + value.len()).sum();
         if entries.is_empty() || bytes > MAX_BUCKET_BYTES {
             let words = format!("a bucket id has {bytes} bytes in {} entries: ", entries.len());
-            return Err(Status::invalid_argument(words + &format!("send one entry at least, and {MAX_BUCKET_BYTES} bytes at most")));
+            return Err(Status::invalid_argument(
+                words + &format!("send one entry at least, and {MAX_BUCKET_BYTES} bytes at most"),
+            ));
         }
         let app = &self.app;
         let metrics = &app.metrics.quotas;
@@ -202,7 +206,8 @@ impl Client {
         };
         let has_limits = matches!(limited, Limited::By { .. });
         if !self.buckets.contains_key(&entries) {
-            let place = (self.buckets.len() < MAX_BUCKETS).then(|| app.quota_buckets.take(self.address, 1).ok()).flatten();
+            let place =
+                (self.buckets.len() < MAX_BUCKETS).then(|| app.quota_buckets.take(self.address, 1).ok()).flatten();
             let Some(place) = place else {
                 metrics.refused.inc();
                 return Ok(None);
@@ -246,7 +251,8 @@ impl Client {
 
 /// An action as Envoy reads it.
 fn wire(entries: Vec<(String, String)>, action: Action, ttl: u64) -> BucketAction {
-    let seconds = |seconds: u64, nanos: i32| Some(WireDuration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos });
+    let seconds =
+        |seconds: u64, nanos: i32| Some(WireDuration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos });
     let assign = |strategy: Strategy| {
         Wire::QuotaAssignmentAction(QuotaAssignmentAction {
             assignment_time_to_live: seconds(ttl, 0),

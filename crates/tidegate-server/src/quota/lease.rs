@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join4};
 use tidegate::store::{Store, StoreError};
 use tidegate::{Key, Micros};
 
@@ -211,14 +211,10 @@ impl<S: Store> Lease<S> {
     }
 
     /// Takes units or lets go of some, as demand has it; says whether it did.
-    async fn adjust(
-        &mut self,
-        pool: &Pool,
-        parts: &[(Key<'static>, Pool)],
-        now: Micros,
-    ) -> Result<bool, StoreError> {
+    async fn adjust(&mut self, pool: &Pool, parts: &[(Key<'static>, Pool)], now: Micros) -> Result<bool, StoreError> {
         let Some(share) = &mut self.share else { return Ok(false) };
-        let free_at = |sent: Option<Sent>| sent.map_or(now, |sent| sent.at.saturating_add(lasts(self.quotas.ttl, pool)));
+        let free_at =
+            |sent: Option<Sent>| sent.map_or(now, |sent| sent.at.saturating_add(lasts(self.quotas.ttl, pool)));
         // A bucket that ran out at the client would start anew, and full.
         let runs_out = |sent: &Sent| now.saturating_add(DELIVERY) > sent.at.saturating_add(self.quotas.ttl);
         if self.sent.as_ref().is_some_and(runs_out) {
@@ -230,14 +226,15 @@ impl<S: Store> Lease<S> {
         };
         let want = self.demand.want;
         let seen = share.look(&self.quotas, least, want, now).await?;
-        let (held, Target { units: target, others_lack, lacks }) = (share.units(), share.group.target(share.client, seen));
+        let (held, Target { units: target, others_lack, lacks }) =
+            (share.units(), share.group.target(share.client, seen));
         if lacks {
             self.demand.is_fresh = true;
             share.wait(&self.quotas, now).await?;
         }
         let is_far = is_far(held, target);
         let is_changed = if target > held && is_far {
-            share.take(&self.quotas, pool, parts, (target - held).min(seen.free)).await?
+            share.take(&self.quotas, pool, parts, (target - held).min(seen.free)).await
         } else if target < held && (is_far || others_lack) {
             share.let_go(target, free_at(self.sent));
             share.units() != held
@@ -268,9 +265,9 @@ impl<S: Store> Lease<S> {
         let (store, meter, keys) = (&self.quotas.store, &self.quotas.ledgers.held, &share.group.keys);
         let is_free = |leaving: &(Permit, Micros)| leaving.1 <= now;
         let free: Vec<(Permit, Micros)> = share.leaving.extract_if(.., |leaving| is_free(leaving)).collect();
-        let releases = free.iter().flat_map(|(permit, _)| {
-            keys.iter().map(move |key| ledger::release(store, (meter, key), &permit.id))
-        });
+        let releases = free
+            .iter()
+            .flat_map(|(permit, _)| keys.iter().map(move |key| ledger::release(store, (meter, key), &permit.id)));
         // What the store does not hear of expires.
         let _ = join_all(releases).await;
     }
@@ -316,19 +313,21 @@ impl Share {
     ) -> Result<Seen, StoreError> {
         self.tell(least, want, now);
         let (store, ledgers, key) = (&quotas.store, &quotas.ledgers, &self.group.keys[0]);
-        let (free, _) = ledger::read(store, (&ledgers.held, key)).await?;
-        let free = u32::try_from(free).unwrap_or(UNITS);
+        let units = |free: u64| u32::try_from(free).unwrap_or(UNITS);
         if quotas.sharing == Sharing::Alone {
-            return Ok(Seen { free, clients: 0, waiting: 0 });
+            let (free, _) = ledger::read(store, (&ledgers.held, key)).await?;
+            return Ok(Seen { free: units(free), clients: 0, waiting: 0 });
         }
         let id = format!("{}-{}", quotas.name, self.client);
-        self.is_known = self.is_known && ledger::renew(store, (&ledgers.clients, key), &id).await?;
-        if !self.is_known {
-            self.is_known = ledger::take(store, (&ledgers.clients, key), &id, 1).await?;
-        }
-        let (_, clients) = ledger::read(store, (&ledgers.clients, key)).await?;
-        let (_, waiting) = ledger::read(store, (&ledgers.waiting, key)).await?;
-        Ok(Seen { free, clients, waiting })
+        let is_known = async {
+            let is_known = self.is_known && ledger::renew(store, (&ledgers.clients, key), &id).await?;
+            Ok::<bool, StoreError>(is_known || ledger::take(store, (&ledgers.clients, key), &id, 1).await?)
+        };
+        let read = |meter| ledger::read(store, (meter, key));
+        let asked = join4(read(&ledgers.held), read(&ledgers.clients), read(&ledgers.waiting), is_known);
+        let (held, clients, waiting, is_known) = asked.await;
+        self.is_known = is_known?;
+        Ok(Seen { free: units(held?.0), clients: clients?.1, waiting: waiting?.1 })
     }
 
     /// Has other servers know that it has too little, until that expires.
@@ -350,26 +349,26 @@ impl Share {
         pool: &Pool,
         parts: &[(Key<'static>, Pool)],
         units: u32,
-    ) -> Result<bool, StoreError> {
+    ) -> bool {
         let (store, meter, before) = (&quotas.store, &quotas.ledgers.held, self.held.len());
-        let piece = (self.units() + units).div_ceil(PIECES).min(units).max(1);
-        let mut left = units;
-        while left > 0 {
-            let units = if left < 2 * piece { left } else { piece };
-            let id = format!("{}-{}", quotas.name, quotas.next_id());
+        let piece = (self.units() + units).div_ceil(PIECES).max(1);
+        let pieces = (0..units.div_ceil(piece)).map(|place| piece.min(units - place * piece));
+        let permits = pieces.map(|units| Permit { id: format!("{}-{}", quotas.name, quotas.next_id()), units });
+        let taken = join_all(permits.map(async |permit| {
             for (place, (key, part)) in parts.iter().enumerate() {
-                if ledger::take(store, (meter, key), &id, pool.units_of(part, units)).await? {
+                if ledger::take(store, (meter, key), &permit.id, pool.units_of(part, permit.units)).await? {
                     continue;
                 }
                 // Never assigned: free at once.
-                let taken = parts[..place].iter().map(|(key, _)| ledger::release(store, (meter, key), &id));
+                let taken = parts[..place].iter().map(|(key, _)| ledger::release(store, (meter, key), &permit.id));
                 let _ = join_all(taken).await;
-                return Ok(self.held.len() > before);
+                return Ok(None);
             }
-            self.held.push(Permit { id, units });
-            left -= units;
-        }
-        Ok(units > 0)
+            Ok::<Option<Permit>, StoreError>(Some(permit))
+        }));
+        // Of those that the store did not answer for, some may be held until they expire.
+        self.held.extend(taken.await.into_iter().filter_map(|taken| taken.ok().flatten()));
+        self.held.len() > before
     }
 
     /// Keeps as many units as make no more than this, and lets go of the others, which are free later.

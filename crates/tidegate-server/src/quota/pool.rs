@@ -81,7 +81,8 @@ impl Pool {
 
     fn new(burst: u64, rate: Rate, ttl: Micros) -> Pool {
         let fill = u128::from(burst) * u128::from(rate.period) / u128::from(rate.count.max(1));
-        let fallow = u64::try_from(fill).unwrap_or(u64::MAX).clamp(SECOND, ttl.get().max(SECOND)).div_ceil(SECOND) * SECOND;
+        let fallow =
+            u64::try_from(fill).unwrap_or(u64::MAX).clamp(SECOND, ttl.get().max(SECOND)).div_ceil(SECOND) * SECOND;
         let tokens = burst.min(rate.within(fallow).max(1));
         Pool { tokens, rate, fallow: Micros::new(fallow) }
     }
@@ -150,7 +151,9 @@ mod tests {
 
     #[test]
     fn a_share_is_a_part_of_the_tokens_and_of_the_rate() {
-        let grant = |pool: Pool, units| pool.grant(units).map(|grant| (grant.max_tokens, grant.tokens_per_fill, grant.fill_interval));
+        let grant = |pool: Pool, units| {
+            pool.grant(units).map(|grant| (grant.max_tokens, grant.tokens_per_fill, grant.fill_interval))
+        };
         assert_eq!(grant(pool(100, 100, 1), UNITS), Some((100, 100, 1)));
         assert_eq!(grant(pool(100, 100, 1), UNITS / 2), Some((50, 500, 10)));
         assert_eq!(grant(pool(100, 100, 1), 8), None, "less than a token");

@@ -25,7 +25,7 @@ const LIMIT: u64 = 40;
 const TTL: &str = "4";
 
 /// As the file says.
-const REPORTING: Duration = Duration::from_secs(4);
+const REPORTING: Duration = Duration::from_secs(6);
 
 /// Requests in a second that the busy client, the modest one and the idle one send.
 const LOADS: [u64; 3] = [80, 4, 0];

@@ -78,7 +78,7 @@ impl Envoy {
         let response = self.responses.message().await.unwrap().expect("the stream goes on");
         let [action] = &response.bucket_action[..] else { panic!("{response:?}") };
         let name = action.bucket_id.as_ref().unwrap().bucket["name"].clone();
-        (name, action.bucket_action.clone().unwrap())
+        (name, action.bucket_action.unwrap())
     }
 
     async fn bucket(&mut self) -> TokenBucket {
@@ -132,7 +132,9 @@ fn blanket(action: &Action) -> Option<BlanketRule> {
 #[tokio::test]
 async fn buckets_are_limited_by_the_rules_of_the_policy() {
     let running = quotas(|_| {}).await;
-    for (name, expected) in [("nothing", Some(BlanketRule::AllowAll)), ("mallory", Some(BlanketRule::DenyAll)), ("orders", None)] {
+    for (name, expected) in
+        [("nothing", Some(BlanketRule::AllowAll)), ("mallory", Some(BlanketRule::DenyAll)), ("orders", None)]
+    {
         let mut envoy = Envoy::open(&running, reports("edge", vec![usage(name, 1, 0)])).await;
         let (told, action) = envoy.next().await;
         assert_eq!((told.as_str(), blanket(&action)), (name, expected), "{action:?}");
@@ -148,7 +150,11 @@ async fn a_share_grows_with_demand_and_goes_on_with_the_same_bucket() {
     let mut one = Envoy::open(&running, reports("edge", vec![usage("orders", 1, 0)])).await;
     let first = one.bucket().await;
     let seconds = |bucket: &TokenBucket| bucket.fill_interval.unwrap();
-    assert_eq!((first.max_tokens, first.tokens_per_fill, seconds(&first).seconds), (75, Some(750), 10), "all but a reserve");
+    assert_eq!(
+        (first.max_tokens, first.tokens_per_fill, seconds(&first).seconds),
+        (75, Some(750), 10),
+        "all but a reserve"
+    );
     assert_eq!(i64::from(seconds(&first).nanos), seconds(&first).seconds, "by which Envoy tells intervals apart");
     pass(&running, 2);
     one.send(reports("", vec![usage("orders", 200, 200)])).await;
