@@ -41,6 +41,7 @@
 
 mod file;
 mod limiter;
+mod listed;
 mod metadata;
 mod plan;
 mod request;
@@ -61,6 +62,7 @@ use crate::tree::{self, Node, Texts};
 pub use file::Unit;
 use file::{DescriptorFile, EnvoyFile, RateLimitFile};
 pub use limiter::EnvoyLimiter;
+pub use listed::Listed;
 pub use metadata::Metadata;
 pub use request::{Answer, Descriptor, Hits, Status};
 

@@ -15,7 +15,7 @@ use tidegate::layer::Fallback;
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{FailureMode, MemoryStore};
 
-use super::plan::{Account, Carry, Plan, Turn};
+use super::plan::{Account, Carry, Plan, Quotas, Turn};
 use super::request::{Answer, Descriptor};
 use super::{EnvoyConfig, History};
 
@@ -48,6 +48,7 @@ pub struct EnvoyLimiter<S = MemoryStore> {
     config: RwLock<Arc<EnvoyConfig>>,
     /// Former limits of descriptors. Held while the files change.
     history: Mutex<History>,
+    quotas: Quotas,
     store: Fallback<S>,
 }
 
@@ -56,7 +57,7 @@ impl<S: Store> EnvoyLimiter<S> {
     pub fn new(mut config: EnvoyConfig, store: S) -> EnvoyLimiter<S> {
         config.make_meters(&History::new());
         let (config, history) = (RwLock::new(Arc::new(config)), Mutex::default());
-        EnvoyLimiter { config, history, store: Fallback::new(store) }
+        EnvoyLimiter { config, history, quotas: Quotas::default(), store: Fallback::new(store) }
     }
 
     /// Says what answers when the store cannot. Without this, the caller gets
@@ -64,6 +65,13 @@ impl<S: Store> EnvoyLimiter<S> {
     #[must_use]
     pub fn on_failure(self, mode: FailureMode) -> EnvoyLimiter<S> {
         EnvoyLimiter { store: self.store.on_failure(mode), ..self }
+    }
+
+    /// Makes every limit refuse only together with all others of the request, as if it had
+    /// `quota_mode`; a descriptor without a limit is one that passes.
+    #[must_use]
+    pub fn all_quotas(self) -> EnvoyLimiter<S> {
+        EnvoyLimiter { quotas: Quotas::All, ..self }
     }
 
     /// What it decides by.
@@ -117,7 +125,7 @@ impl<S: Store> EnvoyLimiter<S> {
         domain: &str,
         descriptors: &[Descriptor<'_>],
     ) -> Result<Option<Answer>, StoreError> {
-        let mut plan = Plan::new(config, domain, descriptors);
+        let mut plan = Plan::new(config, domain, descriptors, self.quotas);
         self.ask(&mut plan.accounts, Turn::Peek, Carry::Nothing).await?;
         self.ask(&mut plan.accounts, Turn::Quota, Carry::Nothing).await?;
         plan.leave_out_exhausted_quotas();

@@ -26,6 +26,8 @@ pub(super) struct Line<'c> {
     setting: Option<Setting>,
     unit: Option<Unit>,
     role: Role,
+    /// Whether it counts among the quotas. Without a limit it is one that passes.
+    quota: bool,
     hits: Hits,
     rule: Option<Name>,
     name: Option<&'c Arc<str>>,
@@ -39,6 +41,15 @@ pub(super) enum Role {
     /// Refuses only together with all others.
     Quota,
     Shadow,
+}
+
+/// Which limits refuse only together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Quotas {
+    /// Those with `quota_mode`.
+    #[default]
+    OfTheFiles,
+    All,
 }
 
 /// When an account is asked.
@@ -75,22 +86,29 @@ pub(super) struct Account<'c> {
 }
 
 impl<'c> Plan<'c> {
-    pub(super) fn new(config: &'c EnvoyConfig, domain: &str, descriptors: &[Descriptor<'_>]) -> Plan<'c> {
+    pub(super) fn new(
+        config: &'c EnvoyConfig,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        quotas: Quotas,
+    ) -> Plan<'c> {
         // A descriptor that brings a limit does not ask the files.
         let asked = descriptors.iter().map(|asked| if asked.limit.is_some() { &[] } else { asked.entries });
         let matched = config.limits_by_descriptor(domain, asked);
         let mut plan = Plan { lines: Vec::with_capacity(descriptors.len()), accounts: Vec::new() };
         for (descriptor, matched) in descriptors.iter().zip(matched) {
-            plan.add(domain, descriptor, matched);
+            plan.add(domain, descriptor, matched, quotas);
         }
         plan
     }
 
-    fn add(&mut self, domain: &str, descriptor: &Descriptor<'_>, matched: Option<Matched<'c, '_>>) {
+    fn add(&mut self, domain: &str, descriptor: &Descriptor<'_>, matched: Option<Matched<'c, '_>>, quotas: Quotas) {
+        let is_quota = quotas == Quotas::All;
         let mut line = Line {
             setting: descriptor.limit.map(|(unit, requests)| unit.setting(requests)),
             unit: descriptor.limit.map(|(unit, _)| unit),
-            role: Role::Enforced,
+            role: if is_quota { Role::Quota } else { Role::Enforced },
+            quota: is_quota,
             hits: descriptor.hits,
             rule: descriptor.limit.map(|_| OVERRIDE),
             name: None,
@@ -103,7 +121,8 @@ impl<'c> Plan<'c> {
             charged = Some((Cow::Owned(meter_of(limit)), key(domain, descriptor.entries.iter().copied())));
         } else if let Some(matched) = matched {
             (line.setting, line.unit) = (Some(matched.setting), matched.unit);
-            line.role = match (matched.shadow, matched.quota) {
+            line.quota |= matched.quota;
+            line.role = match (matched.shadow, line.quota) {
                 (true, _) => Role::Shadow,
                 (false, true) => Role::Quota,
                 (false, false) => Role::Enforced,
@@ -184,8 +203,10 @@ impl<'c> Plan<'c> {
 
     /// Whether it is clear already that the request is refused.
     pub(super) fn is_refused(&self) -> bool {
-        let mut quotas = self.lines.iter().filter(|line| line.role == Role::Quota).peekable();
-        let out_of_quota = quotas.peek().is_some() && quotas.all(|line| self.refuses(line));
+        // As in the reference service: a quota that is unlimited is none, and one that is a shadow always passes.
+        let is_quota = |line: &&Line<'_>| line.quota && line.setting != Some(Setting::Unlimited);
+        let mut quotas = self.lines.iter().filter(is_quota).peekable();
+        let out_of_quota = quotas.peek().is_some() && quotas.all(|line| line.role == Role::Quota && self.refuses(line));
         out_of_quota || self.lines.iter().any(|line| line.role == Role::Enforced && self.refuses(line))
     }
 
@@ -239,6 +260,7 @@ impl<'c> Plan<'c> {
                 (Micros::ZERO, Some(unit)) => unit.rest(now),
                 (reset_after, _) => reset_after.to_duration(),
             },
+            quota: line.quota,
             shadow: line.role == Role::Shadow,
             shadow_refuses: refuses && line.role == Role::Shadow,
             degraded,

@@ -86,6 +86,8 @@ pub struct Status {
     pub retry_after: Option<Duration>,
     /// How long until nothing of what was charged counts: the rest of the unit.
     pub reset_after: Duration,
+    /// Whether it refuses only together with all others of this kind.
+    pub quota: bool,
     /// Whether it only watches.
     pub shadow: bool,
     /// Whether it only watches, and would have refused.
