@@ -54,7 +54,7 @@ const WITH_SERVERS: [(&str, &[&str]); 5] = [
             "twin",
         ],
     ),
-    ("tidegate-server", &["envoy", "otlp", "proxies", "resp", "rls", "server"]),
+    ("tidegate-server", &["dropin", "envoy", "otlp", "proxies", "resp", "rls", "server"]),
     ("tidegate-testkit", &["servers"]),
     ("tidegate-tower", &["server"]),
 ];

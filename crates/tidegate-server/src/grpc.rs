@@ -15,6 +15,7 @@
 mod answer;
 pub mod bare;
 mod bounds;
+pub(crate) mod debug;
 mod headers;
 mod json;
 mod messages;

@@ -39,6 +39,7 @@ pub(crate) use self::connection::serve_connection;
 pub(crate) use self::example::example;
 use self::forward::FORWARD_AUTH;
 pub(crate) use self::guard::{guarded, identity_of};
+pub(crate) use self::metrics::metrics;
 use self::plain::Then;
 use self::problem::Problem;
 use crate::app::App;
@@ -99,7 +100,7 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
         .route("/v1/explain", asks(Ask::Explain))
         .merge(guard::audited(refunds, &app, Action::Refund))
         .merge(guard::audited(resets, &app, Action::Reset));
-    let metrics = Router::new().route("/metrics", reads(get(metrics::metrics)));
+    let metrics = Router::new().route("/metrics", reads(get(metrics)));
     let mut router = Router::new()
         .merge(guarded(checks, &app, Right::Check))
         .merge(guard::guarded_for_proxies(forwards, &app))

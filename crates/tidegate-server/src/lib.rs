@@ -107,7 +107,9 @@ pub use protocol::Protocol;
 pub use refused::{Refusal, Refused};
 pub use rights::Right;
 pub use serve::{Server, StartError};
-pub use settings::{HeaderStyle, LogFormat, OnFailure, Secret, Settings, StoreChoice};
+pub use settings::{
+    HeaderNames, HeaderNamesError, HeaderStyle, LogFormat, OnFailure, OtherService, Secret, Settings, StoreChoice,
+};
 pub use snapshot::StatesError;
 pub use store::{AnyStore, Health};
 pub use tls::TlsError;

@@ -120,6 +120,7 @@ pub struct Server {
     http: Vec<Address>,
     resp: Vec<Address>,
     grpc: Vec<Address>,
+    debug: Vec<Address>,
     watches: Watches,
     webhook: Option<Webhook>,
     #[cfg(feature = "otlp")]
@@ -169,6 +170,7 @@ impl Server {
             http: Vec::new(),
             resp: Vec::new(),
             grpc: Vec::new(),
+            debug: Vec::new(),
             watches: Watches::default(),
         };
         for address in server.app.settings.http.clone() {
@@ -187,6 +189,11 @@ impl Server {
             let listener = listen("--grpc", &address, tls.as_ref(), &[b"h2"]).await?;
             server.grpc.push(listener.address().clone());
             server.spawn(grpc::serve(listener, Arc::clone(&server.app)));
+        }
+        for address in server.app.settings.debug.clone() {
+            let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
+            server.debug.push(listener.address().clone());
+            server.spawn(grpc::debug::serve(listener, Arc::clone(&server.app)));
         }
         if let (Some(_), pause @ 1..) = (&server.app.settings.snapshot, server.app.settings.snapshot_every) {
             server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
@@ -223,7 +230,8 @@ impl Server {
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, &Address)> {
         let http = self.http.iter().map(|address| ("http", address));
         let resp = self.resp.iter().map(|address| ("resp", address));
-        http.chain(resp).chain(self.grpc.iter().map(|address| ("grpc", address)))
+        let debug = self.debug.iter().map(|address| ("debug", address));
+        http.chain(resp).chain(self.grpc.iter().map(|address| ("grpc", address))).chain(debug)
     }
 
     /// Where gRPC is served, and nothing else.
@@ -320,10 +328,13 @@ fn tcp(addresses: &[Address]) -> Option<SocketAddr> {
 
 /// Whether all that others can reach asks for a credential, or is to be open.
 fn is_guarded(settings: &Settings) -> Result<(), StartError> {
-    let Settings { http, grpc, resp, .. } = settings;
-    for (protocol, addresses, password) in
-        [(Protocol::Http, http, ""), (Protocol::Grpc, grpc, ""), (Protocol::Resp, resp, ", or a --resp-password")]
-    {
+    let Settings { http, grpc, resp, debug, .. } = settings;
+    for (protocol, addresses, password) in [
+        (Protocol::Http, http, ""),
+        (Protocol::Http, debug, ""),
+        (Protocol::Grpc, grpc, ""),
+        (Protocol::Resp, resp, ", or a --resp-password"),
+    ] {
         let Some(address) = addresses.iter().find(|address| !address.is_local()) else { continue };
         if has_credentials(settings, protocol) {
             continue;

@@ -1,6 +1,7 @@
 //! How a server is started: flags, and for each of them a variable of the
 //! environment and a name in the settings file.
 
+pub(crate) mod envoy_ratelimit;
 pub(crate) mod file;
 mod secret;
 
@@ -28,6 +29,14 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_SETTINGS", value_name = "FILE")]
     pub settings: Option<PathBuf>,
 
+    /// Take the place of another rate limit service: read its environment, listen on its ports, mean what it means
+    #[arg(id = "as", long = "as", env = "TIDEGATE_AS", value_name = "SERVICE")]
+    pub stands_in_for: Option<OtherService>,
+
+    /// What is to be told of that environment at the start.
+    #[arg(skip)]
+    pub notices: Vec<String>,
+
     /// Serve HTTP here: host:port or unix:/path; may be given several times
     #[arg(
         long,
@@ -50,6 +59,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDRESS", value_delimiter = ',')]
     pub grpc: Vec<Address>,
 
+    /// Serve /rlconfig and /stats here, as the reference service does on its port for debugging
+    #[arg(long, env = "TIDEGATE_DEBUG", value_name = "ADDRESS", value_delimiter = ',')]
+    pub debug: Vec<Address>,
+
     /// Let clients of gRPC list the services and their messages (server reflection)
     #[arg(long, env = "TIDEGATE_GRPC_REFLECTION")]
     pub grpc_reflection: bool,
@@ -69,6 +82,23 @@ pub struct Settings {
     /// Headers by which Envoy tells clients of their limits
     #[arg(long, env = "TIDEGATE_ENVOY_HEADERS", value_name = "STYLE", default_value = "none")]
     pub envoy_headers: HeaderStyle,
+
+    /// The names of the three headers of --envoy-headers reference: limit, remaining, reset
+    #[arg(
+        long,
+        env = "TIDEGATE_ENVOY_HEADER_NAMES",
+        value_name = "NAMES",
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
+    )]
+    pub envoy_header_names: HeaderNames,
+
+    /// Let all requests of Envoy pass, and count them as if they did not
+    #[arg(long, env = "TIDEGATE_ENVOY_SHADOW")]
+    pub envoy_shadow: bool,
+
+    /// Take every limit of the descriptor files for a quota: a request is refused only if all of its limits refuse it
+    #[arg(long, env = "TIDEGATE_ENVOY_QUOTA")]
+    pub envoy_quota: bool,
 
     /// Give clients that Envoy refuses a problem document (RFC 9457) as the body
     #[arg(long, env = "TIDEGATE_ENVOY_PROBLEM")]
@@ -422,6 +452,49 @@ pub enum HeaderStyle {
     /// `RateLimit-Policy` and `RateLimit`, the fields of the IETF's draft since its eighth version
     #[value(name = "draft-8")]
     Draft8,
+    /// Three plain numbers, under the names that `envoy_header_names` has, as the reference service writes them
+    Reference,
+}
+
+/// The names of three headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// Of the limit.
+    pub limit: String,
+    /// Of the remaining hits.
+    pub remaining: String,
+    /// Of the seconds until the unit ends.
+    pub reset: String,
+}
+
+/// Why a text is not the names of three headers.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{text:?} is not the names of three headers: write them with commas between, such as X-Limit,X-Remaining,X-Reset"
+)]
+pub struct HeaderNamesError {
+    text: String,
+}
+
+impl FromStr for HeaderNames {
+    type Err = HeaderNamesError;
+
+    fn from_str(text: &str) -> Result<HeaderNames, HeaderNamesError> {
+        let names: Vec<&str> = text.split(',').collect();
+        match names[..] {
+            [limit, remaining, reset] if names.iter().all(|name| name.parse::<http::HeaderName>().is_ok()) => {
+                Ok(HeaderNames { limit: limit.into(), remaining: remaining.into(), reset: reset.into() })
+            }
+            _ => Err(HeaderNamesError { text: text.into() }),
+        }
+    }
+}
+
+/// A service whose place can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OtherService {
+    /// The rate limit service of the Envoy project, envoyproxy/ratelimit
+    EnvoyRatelimit,
 }
 
 /// How logs are written.

@@ -87,10 +87,11 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn of(settings: &Settings) -> Hosts {
-        let listened = settings.http.iter().chain(&settings.grpc).filter_map(|address| match address {
-            Address::Tcp(text) => Some(text.as_str()),
-            Address::Unix(_) => None,
-        });
+        let listened =
+            settings.http.iter().chain(&settings.grpc).chain(&settings.debug).filter_map(|address| match address {
+                Address::Tcp(text) => Some(text.as_str()),
+                Address::Unix(_) => None,
+            });
         let known = listened.chain(settings.allowed_host.iter().map(String::as_str)).chain(["localhost"]);
         let (mut addresses, mut names) = (Vec::new(), Vec::new());
         for host in known.map(|host| without_port(host.as_bytes())) {

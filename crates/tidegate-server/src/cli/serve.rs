@@ -22,6 +22,7 @@ pub(super) fn run(settings: Settings) -> ExitCode {
     if let Err(error) = log(&settings) {
         return complain(&error);
     }
+    settings.notices.iter().for_each(|notice| warn!("{notice}"));
     raise_file_limit();
     // Connections have threads of their own: this one accepts them, and looks after the rest.
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {

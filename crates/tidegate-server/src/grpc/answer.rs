@@ -51,11 +51,13 @@ pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<Rate
     for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
         app.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
     }
-    let outcome = match by_files::decide(app, &request.domain, &asked).await? {
+    let mut outcome = match by_files::decide(app, &request.domain, &asked).await? {
         Some(outcome) => outcome,
         None if app.only_files_limit_envoy() => Outcome::unlimited(asked.len()),
         None => by_policy::decide(app, &request.domain, &asked).await?,
     };
+    // Each status says what it would come to.
+    outcome.allowed |= app.settings.envoy_shadow;
     let mut response = RateLimitResponse {
         overall_code: code(outcome.allowed).into(),
         statuses: outcome.lines.iter().map(Line::status).collect(),

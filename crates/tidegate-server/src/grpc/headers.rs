@@ -6,7 +6,7 @@ use super::messages::{HeaderValue, RateLimitResponse};
 use tidegate_tower::fields::{MAX_INTEGER, quoted, seconds};
 
 use super::outcome::{Line, Outcome, Shown};
-use crate::settings::{HeaderStyle, Settings};
+use crate::settings::{HeaderNames, HeaderStyle, Settings};
 
 /// Adds to the response what the settings ask for.
 pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLimitResponse) {
@@ -14,9 +14,10 @@ pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLim
     let mut header = |key: &str, value: String| {
         headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() });
     };
-    if let (Some((line, limit)), true) = (binding(outcome), settings.envoy_headers != HeaderStyle::None) {
+    let is_ours = matches!(settings.envoy_headers, HeaderStyle::Draft3 | HeaderStyle::Draft8);
+    if let (Some((line, limit)), true) = (binding(outcome), is_ours) {
         match settings.envoy_headers {
-            HeaderStyle::None => {}
+            HeaderStyle::None | HeaderStyle::Reference => {}
             HeaderStyle::Draft3 => {
                 let (capacity, window) = (number(limit.capacity), window(limit));
                 header("RateLimit-Limit", format!("{capacity}, {capacity}{window}"));
@@ -35,9 +36,16 @@ pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLim
                 header("RateLimit", format!("{};r={}{more}", quoted(limit.name()), number(line.remaining)));
             }
         }
-        if let Some(wait) = outcome.lines.iter().filter_map(|line| line.retry_after).max() {
+        let wait = outcome.lines.iter().filter_map(|line| line.retry_after).max();
+        if let Some(wait) = wait.filter(|_| !outcome.allowed) {
             header("Retry-After", seconds(wait).max(1).to_string());
         }
+    }
+    if let (Some((line, limit)), HeaderStyle::Reference) = (binding_there(outcome), settings.envoy_headers) {
+        let HeaderNames { limit: name, remaining, reset } = &settings.envoy_header_names;
+        header(name, limit.capacity.to_string());
+        header(remaining, line.remaining.to_string());
+        header(reset, line.until_more().map_or(0, seconds).to_string());
     }
     if settings.envoy_problem && !outcome.allowed {
         header("Content-Type", "application/problem+json".into());
@@ -55,6 +63,13 @@ fn binding(outcome: &Outcome) -> Option<(&Line, &Shown)> {
     // Whoever cannot wait at all says more than any wait.
     let refusing = limited.filter(|(line, _)| !line.allowed);
     refusing.max_by_key(|(line, _)| line.retry_after.unwrap_or(Duration::MAX))
+}
+
+/// The same in the reference service: the last that is over and no quota, else the first with the least left.
+fn binding_there(outcome: &Outcome) -> Option<(&Line, &Shown)> {
+    let mut limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
+    let over = limited.clone().filter(|(line, _)| !line.allowed && !line.quota).next_back();
+    over.or_else(|| limited.by_ref().min_by_key(|(line, _)| line.remaining))
 }
 
 fn limits(outcome: &Outcome) -> impl Iterator<Item = &Shown> {

@@ -43,7 +43,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
 }
 
 async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
-    if app.drain.is_leaving() { (StatusCode::INTERNAL_SERVER_ERROR, "draining\n") } else { (StatusCode::OK, "OK\n") }
+    if app.drain.is_leaving() { (StatusCode::INTERNAL_SERVER_ERROR, "draining\n") } else { (StatusCode::OK, "OK") }
 }
 
 async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {

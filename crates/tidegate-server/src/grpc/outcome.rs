@@ -29,6 +29,8 @@ impl Outcome {
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) allowed: bool,
+    /// Whether it refuses only together with all others of this kind.
+    pub(super) quota: bool,
     /// The limit, if there is one.
     pub(super) limit: Option<Shown>,
     pub(super) remaining: u64,

@@ -63,7 +63,7 @@ fn thousandths(text: &str) -> u16 {
     digits.parse().ok().filter(|quality| *quality <= 1_000 && rest.len() <= 3).unwrap_or(0)
 }
 
-pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     let format = accepted(&headers);
     let mut response = uncached(content_type(format), Body::from(app.metrics.scrape(format).await));
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));

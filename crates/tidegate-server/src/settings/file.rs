@@ -19,8 +19,9 @@ use super::Settings;
 /// A report of all that is wrong with the file.
 pub(crate) fn with_defaults_of(path: &Path, serve: Command, given: &ArgMatches) -> Result<Command, Report> {
     let flags = Settings::augment_args(Command::new("settings").no_binary_name(true));
-    let names: Vec<&str> =
-        flags.get_arguments().map(|flag| flag.get_id().as_str()).filter(|name| *name != "settings").collect();
+    // What says where settings come from is not one of them.
+    let is_setting = |name: &&str| *name != "settings" && *name != "as";
+    let names: Vec<&str> = flags.get_arguments().map(|flag| flag.get_id().as_str()).filter(is_setting).collect();
     let mut seen: Vec<String> = Vec::new();
     let settings = settings::load(path, &names, |setting| {
         if let Some(rival) = seen.iter().find(|name| exclude_each_other(&flags, name, &setting.name)) {
@@ -29,16 +30,19 @@ pub(crate) fn with_defaults_of(path: &Path, serve: Command, given: &ArgMatches) 
         seen.push(setting.name.clone());
         accept(&flags, setting)
     })?;
-    let is_given =
-        |name: &str| matches!(given.value_source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable));
     Ok(settings.into_iter().fold(serve, |serve, Setting { name, values, .. }| {
         let flag = flags.get_arguments().find(|flag| flag.get_id() == name.as_str());
         let rivals = flag.map(|flag| flags.get_arg_conflicts_with(flag)).unwrap_or_default();
-        match rivals.iter().any(|rival| is_given(rival.get_id().as_str())) {
+        match rivals.iter().any(|rival| is_given(given, rival.get_id().as_str())) {
             true => serve,
             false => serve.mut_arg(name, |flag| flag.default_values(values)),
         }
     }))
+}
+
+/// Whether a flag has its value from the command line or the environment.
+pub(crate) fn is_given(given: &ArgMatches, name: &str) -> bool {
+    matches!(given.value_source(name), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
 }
 
 /// Whether two flags cannot be given together.

@@ -421,7 +421,7 @@ async fn the_json_twin_says_the_same() {
     ] {
         assert_eq!(post(mistake).await.0, 400, "{mistake}");
     }
-    assert_eq!(http(address, "GET", "/healthcheck", "").await, (200, "OK\n".to_owned()));
+    assert_eq!(http(address, "GET", "/healthcheck", "").await, (200, "OK".to_owned()));
     assert_eq!(http(address, "GET", "/json", "").await.0, 405);
     let (_, metrics) = http(address, "GET", "/metrics", "").await;
     assert!(

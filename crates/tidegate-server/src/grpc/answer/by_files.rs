@@ -88,6 +88,7 @@ fn line(status: Status) -> Line {
     let known = limit.is_some() || status.setting == Some(Setting::Unlimited);
     Line {
         allowed: status.allowed,
+        quota: status.quota,
         reset_after: limit.is_some().then_some(status.reset_after),
         limit,
         remaining: if known { status.remaining } else { 0 },

@@ -228,6 +228,7 @@ impl Say {
                 None => Line { allowed, ..Line::default() },
                 Some(capacity) => Line {
                     allowed,
+                    quota: false,
                     limit: Some(Shown {
                         rule: Some(decision.rule().clone()),
                         name: Some(decision.rule().as_str().into()),

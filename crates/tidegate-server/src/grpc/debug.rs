@@ -1,0 +1,29 @@
+//! What the reference service has on its port for debugging: `/rlconfig`, the limits in force, and `/stats`, which
+//! is `/metrics` here.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+
+use crate::app::App;
+use crate::http::{guarded, metrics, serve_connection};
+use crate::listen::Listener;
+use crate::protocol::Protocol;
+use crate::rights::Right;
+
+const INDEX: &str = "/rlconfig: print out the currently loaded configuration for debugging\n/stats: print out stats\n";
+
+/// Serves the routes on a listener until the server closes.
+pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
+    let routes =
+        Router::new().route("/", get(|| async { INDEX })).route("/rlconfig", get(limits)).route("/stats", get(metrics));
+    let router = guarded(routes, &app, Right::Metrics).with_state(Arc::clone(&app));
+    let serve = move |stream, app, _| serve_connection(stream, app, router.clone());
+    listener.serve_each(app, Protocol::Http, serve).await;
+}
+
+async fn limits(State(app): State<Arc<App>>) -> String {
+    app.envoy.config().limits().iter().map(|limit| format!("{limit}\n")).collect()
+}
