@@ -114,10 +114,12 @@ What is noticed and when it is applied stands at [`mod@watch`]."
 //! # Envoy
 //!
 //! [`envoy`] reads the descriptor files of Envoy's rate limit service as they are.
+//! [`limitador`] makes policies of the limits files of limitador.
 
 pub mod document;
 pub mod envoy;
 mod file;
+pub mod limitador;
 mod load;
 mod reader;
 mod regular;
@@ -139,4 +141,4 @@ pub use regular::{FileError, MAX_FILE, open_file, read_file};
 pub use report::{Mistake, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]
-pub use watch::{watch, watch_document, watch_envoy, watch_files};
+pub use watch::{watch, watch_document, watch_envoy, watch_files, watch_limitador};

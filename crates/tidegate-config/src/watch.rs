@@ -63,6 +63,7 @@ use tidegate::{ConfigError, Policy};
 
 use crate::document;
 use crate::envoy::{self, EnvoyConfig};
+use crate::limitador;
 use crate::load::{self, Loaded};
 use crate::reader::{Reader, read_bytes};
 use crate::report::{Mistake, Problem, Report};
@@ -80,6 +81,15 @@ pub fn watch(
         move |reader| load::load_by(reader, &path).map(|Loaded { policy, warnings }| (policy, warnings)),
         apply,
     )
+}
+
+/// Begins to watch a limits file of limitador, as [`limitador::load`] reads it.
+pub fn watch_limitador(
+    path: impl AsRef<Path>,
+    apply: impl FnMut(Policy) -> Result<(), ConfigError> + Send + 'static,
+) -> Builder<Policy> {
+    let path = path.as_ref().to_owned();
+    Builder::new(move |reader| Ok((limitador::load_by(reader, &path)?, Vec::new())), apply)
 }
 
 /// Begins to watch the descriptor files of Envoy's rate limit service, or
