@@ -87,6 +87,9 @@ enum Command {
         /// They are descriptor files of Envoy's rate limit service, all of one configuration
         #[arg(long)]
         envoy: bool,
+        /// They are limits files of limitador
+        #[arg(long, conflicts_with = "envoy")]
+        limitador: bool,
         /// The largest count of a sliding log, as of `serve`
         #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = Limiter::DEFAULT_MAX_LOG_ENTRIES)]
         max_log_entries: u64,
@@ -137,6 +140,7 @@ pub fn run() -> ExitCode {
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Validate { files, envoy: true, .. } => validate_envoy(&files),
+        Command::Validate { files, limitador: true, .. } => validate_limitador(&files),
         Command::Validate { files, format, max_log_entries, .. } => validate(&files, format, max_log_entries),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
@@ -268,6 +272,12 @@ impl From<InputFormat> for Format {
 fn validate_envoy(files: &[PathBuf]) -> ExitCode {
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     ExitCode::from(tell_validity(&names.join(", "), tidegate_config::envoy::load(files).map(drop)))
+}
+
+fn validate_limitador(files: &[PathBuf]) -> ExitCode {
+    let valid = |path: &PathBuf| tidegate_config::limitador::load(path).map(drop);
+    let statuses = files.iter().map(|path| tell_validity(&path.display().to_string(), valid(path)));
+    ExitCode::from(statuses.max().unwrap_or_default())
 }
 
 /// Says whether files are valid, and the status of that.

@@ -1,4 +1,4 @@
-//! gRPC: Envoy's rate limit service and rate limit quota service, version 3, with health, and reflection where it is asked for.
+//! gRPC: Envoy's rate limit service and rate limit quota service, version 3, and limitador's, with health and reflection.
 //!
 //! Two things can decide a request, by its domain. Where a descriptor file is
 //! about the domain (`--envoy-config`), it decides, with the meaning that the
@@ -18,6 +18,7 @@ mod bounds;
 pub(crate) mod debug;
 mod headers;
 mod json;
+mod kuadrant;
 mod messages;
 mod metadata;
 mod outcome;
@@ -39,7 +40,10 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
+use self::answer::Purpose;
 use self::bounds::Bounds;
+use self::kuadrant::Kuadrant;
+use self::messages::kuadrant_service_server::RateLimitServiceServer as KuadrantServer;
 use self::messages::rate_limit_quota_service_server::RateLimitQuotaServiceServer;
 use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use self::messages::{RateLimitRequest, RateLimitResponse};
@@ -75,7 +79,8 @@ fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
         from_fn(move |request: Request<Body>, next: Next| bounds::in_one_message(bounds.clone(), request, next))
     };
     let max_body = app.settings.max_body;
-    let limits = with(Router::new(), limits.max_decoding_message_size(max_body));
+    let kuadrant = KuadrantServer::new(Kuadrant(Arc::clone(app))).max_decoding_message_size(max_body);
+    let limits = with(with(Router::new(), limits.max_decoding_message_size(max_body)), kuadrant);
     let limits = guarded(limits.layer(whole(Bounds::unary(max_body, timeout))), app, Right::Check);
     let health = with(Router::new(), health).layer(whole(Bounds::unary(bounds::MAX_SMALL_MESSAGE, timeout)));
     let quotas = RateLimitQuotaServiceServer::new(Quota(Arc::clone(app))).max_decoding_message_size(quota::MAX_REPORTS);
@@ -105,8 +110,8 @@ fn reflection<S: Clone + Send + Sync + 'static>(timeout: Duration) -> Router<S> 
 /// Says that the server is there, until it leaves.
 async fn report_health(mut reporter: HealthReporter, drain: Drain) {
     // The empty name is the whole server, and the last is what the reference service goes by.
-    let quotas = RateLimitQuotaServiceServer::<Quota>::NAME;
-    let names = ["", RateLimitServiceServer::<Limits>::NAME, quotas, "ratelimit"];
+    let (quotas, kuadrant) = (RateLimitQuotaServiceServer::<Quota>::NAME, KuadrantServer::<Kuadrant>::NAME);
+    let names = ["", RateLimitServiceServer::<Limits>::NAME, quotas, kuadrant, "ratelimit"];
     for name in names {
         reporter.set_service_status(name, ServingStatus::Serving).await;
     }
@@ -148,7 +153,7 @@ impl RateLimitService for Limits {
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let began = Instant::now();
         let identity = identity_of(request.extensions());
-        let answered = answer::answer_to_the_end(&self.0, &identity, request.into_inner()).await;
+        let answered = answer::answer_to_the_end(&self.0, &identity, request.into_inner(), Purpose::Decide).await;
         self.0.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)
     }

@@ -85,20 +85,22 @@ pub(crate) struct PolicyState {
 }
 
 impl CurrentPolicy {
-    /// Reads the policy of a file, or the built-in one.
-    pub(crate) fn load(file: Option<&Path>) -> Result<(CurrentPolicy, Policy), Report> {
-        let (policy, text) = match file {
-            None => {
+    /// Reads the policy of a file, or of the limits of limitador, or the built-in one.
+    pub(crate) fn load(file: Option<&Path>, limits: Option<&Path>) -> Result<(CurrentPolicy, Policy), Report> {
+        let (policy, text) = match (file, limits) {
+            (None, None) => {
                 let text = PolicyText { file: None, format: Format::Toml, text: DEFAULT_POLICY.into() };
                 (tidegate_config::parse(DEFAULT_POLICY, Format::Toml, "built-in policy".as_ref())?, text)
             }
-            Some(path) => (tidegate_config::load(path)?, PolicyText::of_file(path)),
+            (Some(path), _) => (tidegate_config::load(path)?, PolicyText::of_file(path)),
+            (None, Some(path)) => (tidegate_config::limitador::load(path)?, PolicyText::of_file(path)),
         };
+        let is_built_in = text.file.is_none();
         let state = PolicyState { text, generation: 1, since: SystemTime::now(), mistakes: None };
         let current = CurrentPolicy {
             versions: Mutex::default(),
             attributes: RwLock::new(Attribute::all_of([&policy])),
-            is_built_in: AtomicBool::new(file.is_none()),
+            is_built_in: AtomicBool::new(is_built_in),
             state: Mutex::new(state.clone()),
         };
         current.keep(&state, SERVER, Vec::new());
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn of_several_policies_at_once_the_one_that_is_shown_applies() {
-        let (current, policy) = CurrentPolicy::load(None).unwrap();
+        let (current, policy) = CurrentPolicy::load(None, None).unwrap();
         assert!(current.is_built_in());
         let (limiter, start) = (Limiter::new(policy), Barrier::new(THREADS));
         let read = |text: &str| tidegate_config::parse(text, Format::Toml, "policy".as_ref()).unwrap();

@@ -152,7 +152,7 @@ impl Server {
         is_guarded(&settings)?;
         let tokens = settings.tokens.as_deref().map_or_else(|| Ok(TokensFile::default()), document::load)?;
         let audit = Audit::start(settings.audit.as_deref())?;
-        let policy = CurrentPolicy::load(settings.policy.as_deref())?;
+        let policy = CurrentPolicy::load(settings.policy.as_deref(), settings.limitador_limits.as_deref())?;
         let tls = tls_files(&settings)?.map(Tls::load).transpose()?;
         let envoy = envoy_config(&settings)?;
         let workers = Workers::start(settings.threads).map_err(StartError::Threads)?;

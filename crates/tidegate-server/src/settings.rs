@@ -141,6 +141,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_POLICY", value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
+    /// The limits file of limitador, YAML, in place of a policy
+    #[arg(long, env = "TIDEGATE_LIMITADOR_LIMITS", value_name = "FILE", conflicts_with = "policy")]
+    pub limitador_limits: Option<PathBuf>,
+
     /// Who answers when the store cannot: `error`, `open`, `closed`, or `local` with the number of servers
     #[arg(long, env = "TIDEGATE_ON_FAILURE", value_name = "MODE", default_value = "error")]
     pub on_failure: OnFailure,

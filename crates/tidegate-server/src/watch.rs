@@ -1,4 +1,4 @@
-//! The server's files, followed while it runs: its policy, the descriptor files
+//! The server's files, followed while it runs: its policy, or the limits of limitador, the descriptor files
 //! of Envoy, the tokens, and what TLS is made of.
 //!
 //! What they come to say is applied whole or not at all; on a mistake, what was
@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tidegate_config::watch::{Outcome, Watch};
-use tidegate_config::{Report, watch, watch_document, watch_envoy};
+use tidegate_config::{Report, watch, watch_document, watch_envoy, watch_limitador};
 use tracing::{error, info, warn};
 
 use crate::app::App;
@@ -28,10 +28,10 @@ impl Watches {
     /// Follows all files that the settings name.
     pub(crate) fn start(app: &Arc<App>, tls: Option<Tls>) -> Result<Watches, Report> {
         let mut watches = Watches::default();
-        if let Some(path) = app.settings.policy.clone() {
+        if let Some(path) = app.settings.policy.as_ref().or(app.settings.limitador_limits.as_ref()) {
             let (changed, told) = (Arc::clone(app), Arc::clone(app));
             let shown = path.clone();
-            let watch = watch(&path, move |policy| {
+            let apply = move |policy| {
                 let change = changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown), SERVER)?;
                 // The first reading finds what the server has started with.
                 if let Some(change) = change {
@@ -39,7 +39,11 @@ impl Watches {
                     record(&changed, Action::ReloadPolicy, Audited::Done, Some(change.texts));
                 }
                 Ok(())
-            });
+            };
+            let watch = match app.settings.limitador_limits {
+                None => watch(path, apply),
+                Some(_) => watch_limitador(path, apply),
+            };
             let mut tell = teller(Arc::clone(&told), "the policy");
             let report = move |outcome: &Outcome| {
                 match outcome {

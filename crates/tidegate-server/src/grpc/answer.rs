@@ -2,6 +2,7 @@
 
 mod by_files;
 mod by_policy;
+pub(super) mod whole;
 
 use std::sync::Arc;
 
@@ -26,41 +27,54 @@ const MOST_DESCRIPTORS: usize = 100;
 /// does not tell a call of `apply_on_stream_done` from any other. It is no part of the key.
 const REPORT: (&str, &str) = ("tidegate", "report");
 
+/// What is wanted of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To charge it if it may pass.
+    Decide,
+    /// To know whether it would pass.
+    Check,
+    /// To charge what is spent already.
+    Report,
+}
+
 /// What a request comes to, though whoever asks may go away meanwhile: what was
 /// charged for some of several descriptors is to be given back all the same.
 pub(super) async fn answer_to_the_end(
     app: &Arc<App>,
     identity: &Identity,
     request: RateLimitRequest,
+    purpose: Purpose,
 ) -> Result<RateLimitResponse, Problem> {
     if request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
         identity.may(Right::Manage).map_err(Problem::Denied)?;
     }
     // The memory store answers at once.
     if request.descriptors.len() < 2 || matches!(app.store(), AnyStore::Memory(_)) {
-        return answer(app, &request).await;
+        return answer(app, &request, purpose).await;
     }
     let app = Arc::clone(app);
-    let answered = tokio::spawn(async move { answer(&app, &request).await }).await;
+    let answered = tokio::spawn(async move { answer(&app, &request, purpose).await }).await;
     answered.unwrap_or_else(|error| Err(Problem::Check(StoreError::Failed { source: error.into() }.into())))
 }
 
 /// What a request comes to.
-pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<RateLimitResponse, Problem> {
-    let asked = read(request)?;
-    for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
-        app.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
-    }
-    let mut outcome = match by_files::decide(app, &request.domain, &asked).await? {
-        Some(outcome) => outcome,
-        None if app.only_files_limit_envoy() => Outcome::unlimited(asked.len()),
-        None => by_policy::decide(app, &request.domain, &asked).await?,
+pub(super) async fn answer(
+    app: &App,
+    request: &RateLimitRequest,
+    purpose: Purpose,
+) -> Result<RateLimitResponse, Problem> {
+    let is_whole = app.settings.limitador_limits.is_some() && !app.envoy.config().has_domain(&request.domain);
+    let mut outcome = match is_whole {
+        true => whole::decide(app, request, purpose).await?,
+        false => decide_each(app, request, purpose).await?,
     };
     // Each status says what it would come to.
     outcome.allowed |= app.settings.envoy_shadow;
     let mut response = RateLimitResponse {
         overall_code: code(outcome.allowed).into(),
-        statuses: outcome.lines.iter().map(Line::status).collect(),
+        // A request that is decided whole has one line.
+        statuses: outcome.lines.iter().map(Line::status).cycle().take(request.descriptors.len()).collect(),
         ..RateLimitResponse::default()
     };
     headers::add(&app.settings, &outcome, &mut response);
@@ -68,6 +82,19 @@ pub(super) async fn answer(app: &App, request: &RateLimitRequest) -> Result<Rate
         response.dynamic_metadata = Some(metadata::of(request, &outcome));
     }
     Ok(response)
+}
+
+/// Decides the descriptors of a request, each by itself.
+async fn decide_each(app: &App, request: &RateLimitRequest, purpose: Purpose) -> Result<Outcome, Problem> {
+    let asked = read(request, purpose)?;
+    for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
+        app.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
+    }
+    match by_files::decide(app, &request.domain, &asked).await? {
+        Some(outcome) => Ok(outcome),
+        None if app.only_files_limit_envoy() => Ok(Outcome::unlimited(asked.len())),
+        None => by_policy::decide(app, &request.domain, &asked).await,
+    }
 }
 
 /// A descriptor, with what is wanted of it.
@@ -79,7 +106,7 @@ pub(super) struct Asked<'r> {
 }
 
 /// The descriptors of a request, if it is one that can be answered.
-fn read(request: &RateLimitRequest) -> Result<Vec<Asked<'_>>, Problem> {
+fn read(request: &RateLimitRequest, purpose: Purpose) -> Result<Vec<Asked<'_>>, Problem> {
     if request.domain.is_empty() {
         return Err(Problem::NoDomain);
     }
@@ -89,13 +116,15 @@ fn read(request: &RateLimitRequest) -> Result<Vec<Asked<'_>>, Problem> {
         _ if count > bound => return Err(Problem::TooManyDescriptors { count, bound }),
         _ => {}
     }
-    request.descriptors.iter().enumerate().map(|(place, descriptor)| read_one(request, descriptor, place)).collect()
+    let descriptors = request.descriptors.iter().enumerate();
+    descriptors.map(|(place, descriptor)| read_one(request, descriptor, place, purpose)).collect()
 }
 
 fn read_one<'r>(
     request: &RateLimitRequest,
     descriptor: &'r RateLimitDescriptor,
     place: usize,
+    purpose: Purpose,
 ) -> Result<Asked<'r>, Problem> {
     let mut entries: Vec<(&str, &str)> =
         descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect();
@@ -108,7 +137,8 @@ fn read_one<'r>(
         (None, hits) => hits.into(),
     };
     let hits = match (hits, descriptor.is_negative_hits) {
-        (hits, false) if is_report => Hits::Report(hits),
+        _ if purpose == Purpose::Check => Hits::Peek,
+        (hits, false) if is_report || purpose == Purpose::Report => Hits::Report(hits),
         (0, _) => Hits::Peek,
         (hits, false) => Hits::Charge(hits),
         (hits, true) => Hits::Refund(hits),

@@ -14,7 +14,7 @@ use crate::rights::Rights;
 /// What a message is answered, if it has an answer.
 pub async fn answer(app: &App, message: &[u8]) -> Option<Vec<u8>> {
     let request = RateLimitRequest::decode(message).ok()?;
-    let response = answer::answer(app, &request).await.ok()?;
+    let response = answer::answer(app, &request, answer::Purpose::Decide).await.ok()?;
     Some(response.encode_to_vec())
 }
 

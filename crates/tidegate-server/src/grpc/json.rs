@@ -71,7 +71,7 @@ pub(super) async fn answer(app: &Arc<App>, identity: &Identity, body: &[u8]) -> 
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("not a RateLimitRequest: {error}\n")),
     };
-    match answer::answer_to_the_end(app, identity, request.into()).await {
+    match answer::answer_to_the_end(app, identity, request.into(), answer::Purpose::Decide).await {
         Ok(response) if response.overall_code() == Code::OverLimit => {
             (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
         }

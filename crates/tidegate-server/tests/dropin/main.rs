@@ -5,4 +5,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod envoy_ratelimit;
+mod limitador;
 mod running;

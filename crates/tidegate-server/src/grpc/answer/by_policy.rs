@@ -7,6 +7,7 @@
 //! before is given back: for a moment less may pass than could, and never more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::kernel::Verb;
 use tidegate::store::Store;
@@ -224,23 +225,7 @@ impl Say {
         let period = unit.map(Unit::period);
         let rest = unit.map(|unit| unit.rest(app.store().clock().now()));
         match self {
-            Say::Decided(decision) => match decision.capacity() {
-                None => Line { allowed, ..Line::default() },
-                Some(capacity) => Line {
-                    allowed,
-                    quota: false,
-                    limit: Some(Shown {
-                        rule: Some(decision.rule().clone()),
-                        name: Some(decision.rule().as_str().into()),
-                        capacity,
-                        period: decision.limit().map(|limit| limit.refill_time()).or(period),
-                    }),
-                    remaining: decision.remaining().unwrap_or_default(),
-                    retry_after: decision.retry_after().filter(|_| !allowed),
-                    reset_after: decision.reset_after(),
-                    metadata: None,
-                },
-            },
+            Say::Decided(decision) => line_of(decision, allowed, period),
             Say::Never { capacity } => Line {
                 allowed,
                 limit: Some(Shown { rule: None, name: None, capacity: *capacity, period }),
@@ -255,6 +240,25 @@ impl Say {
                 ..Line::default()
             },
         }
+    }
+}
+
+/// What a decision says; `period` is that of the limit, where the decision does not know.
+pub(super) fn line_of(decision: &Decision, allowed: bool, period: Option<Duration>) -> Line {
+    let Some(capacity) = decision.capacity() else { return Line { allowed, ..Line::default() } };
+    Line {
+        allowed,
+        quota: false,
+        limit: Some(Shown {
+            rule: Some(decision.rule().clone()),
+            name: Some(decision.rule().as_str().into()),
+            capacity,
+            period: decision.limit().map(|limit| limit.refill_time()).or(period),
+        }),
+        remaining: decision.remaining().unwrap_or_default(),
+        retry_after: decision.retry_after().filter(|_| !allowed),
+        reset_after: decision.reset_after(),
+        metadata: None,
     }
 }
 

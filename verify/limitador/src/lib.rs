@@ -1,0 +1,1 @@
+//! The limits files of limitador, decided by limitador and by tidegate: see `tests/traces.rs`.
