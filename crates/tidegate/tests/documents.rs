@@ -21,7 +21,7 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 21] = [
+const DOCUMENTS: [&str; 24] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -32,6 +32,8 @@ const DOCUMENTS: [&str; 21] = [
     "docs/commands.md",
     "docs/compare.md",
     "docs/evidence.md",
+    "docs/from-envoy-ratelimit.md",
+    "docs/from-limitador.md",
     "docs/notify.md",
     "docs/proxies.md",
     "docs/replay.md",
@@ -40,6 +42,7 @@ const DOCUMENTS: [&str; 21] = [
     "verify/chaos/README.md",
     "verify/fuzz/README.md",
     "verify/lemmas/README.md",
+    "verify/limitador/README.md",
     "verify/models/README.md",
     "verify/mutants/README.md",
     "verify/simulation/README.md",
