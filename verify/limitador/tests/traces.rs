@@ -10,7 +10,7 @@ use limitador::{RateLimiter, RateLimiterBuilder};
 use serde_json::{Value, json};
 use tidegate::kernel::Verb;
 use tidegate::{CheckError, Limiter, ManualClock, MemoryStore, Micros, Request};
-use tidegate_testkit::Random;
+use tidegate_testkit::{Random, block_on};
 
 const TRACES: u64 = 300;
 const STEPS: u64 = 120;
@@ -117,7 +117,7 @@ impl Both {
             _ => self.there.update_counters(&domain, &values, hits).map(|()| false),
         };
         let attributes = attributes(descriptors);
-        let here = self.here.decide(verb, request(namespace, &attributes).cost(hits));
+        let here = block_on(self.here.decide_async(verb, request(namespace, &attributes).cost(hits)));
         let here = match here {
             Ok(decision) => !decision.is_allowed() && verb != Verb::Report,
             Err(CheckError::Unsatisfiable { .. }) => true,
@@ -132,7 +132,7 @@ impl Both {
         self.reserved += 1;
         let (attributes, id) = (attributes(descriptors), format!("reservation {}", self.reserved));
         let asked = request(namespace, &attributes).cost(amount).reserves().id(&id);
-        let here = match self.here.decide(Verb::Charge, asked) {
+        let here = match block_on(self.here.decide_async(Verb::Charge, asked)) {
             Ok(decision) => !decision.is_allowed(),
             Err(CheckError::Unsatisfiable { .. }) => true,
             Err(error) => panic!("{error}"),
@@ -148,7 +148,8 @@ impl Both {
         let (values, domain) = (context(&descriptors), Namespace::from(namespace));
         let committed = self.there.commit_reservation(&domain, &values, there.as_ref(), actual).expect("in memory");
         let attributes = attributes(&descriptors);
-        let settled = self.here.decide(Verb::SETTLE, request(namespace, &attributes).id(&here).settles(actual));
+        let asked = request(namespace, &attributes).id(&here).settles(actual);
+        let settled = block_on(self.here.decide_async(Verb::SETTLE, asked));
         match settled {
             Ok(_) => {}
             // Where no limit applied, nothing is held in either.
