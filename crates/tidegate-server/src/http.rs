@@ -73,8 +73,11 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<
     listener.serve_each(app, Protocol::Http, serve).await;
 }
 
-/// Serves a connection: plain questions first, and by hyper from anything else on.
+/// Serves a connection: plain questions first, and by hyper from anything else on. Only there are heads read for spans.
 async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
+    if app.metrics.tracer.is_on() {
+        return serve_connection(stream, app, router).await;
+    }
     match plain::answer_all(&mut stream, &app).await {
         Ok(Then::Hyper) => serve_connection(stream, app, router).await,
         Ok(Then::End) => drop(stream.shutdown().await),

@@ -60,6 +60,8 @@ mod watchers;
 mod quota;
 
 mod inline_store;
+mod trace;
+
 mod metrics;
 
 mod history;

@@ -37,6 +37,7 @@ use crate::held::Reservations;
 use crate::inline_store::InlineStore;
 use crate::protocol::Protocol;
 use crate::store::{AnyStore, KeyCount};
+use crate::trace::Tracer;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByProtocol {
@@ -94,6 +95,8 @@ pub struct Metrics {
     pub(crate) quotas: QuotaMetrics,
     /// The thresholds that were crossed.
     pub(crate) crossings: Crossings,
+    /// Makes spans of decisions.
+    pub(crate) tracer: Tracer,
     thresholds: Family<ByThreshold, Counter>,
     webhook: Family<ByReason, Counter>,
     decisions: Family<ByOutcome, Counter>,
@@ -217,6 +220,7 @@ impl Default for Metrics {
         let missing = register(to, "missing_attributes", "Requests that lacked a key attribute of the rule");
         let thresholds = register(to, "thresholds", "Thresholds that charges crossed");
         let webhook = register(to, "webhook_attempts", "Attempts to deliver an event, by what came of it");
+        let tracer = Tracer::new(to);
         let crossings = Crossings::default();
         let help = "Events for which the webhook had no room, or that it no longer wanted";
         to.register("webhook_dropped", help, crossings.dropped.clone());
@@ -256,6 +260,7 @@ impl Default for Metrics {
             held: Arc::default(),
             quotas,
             crossings,
+            tracer,
             thresholds,
             webhook,
             decisions,
@@ -333,7 +338,9 @@ impl Metrics {
     /// A request without a decision.
     pub fn failed(&self, error: &CheckError) {
         self.failures.fetch_add(1, Relaxed);
-        self.errors.get_or_create(&ByReason { reason: reason(error) }).inc();
+        let reason = reason(error);
+        self.errors.get_or_create(&ByReason { reason }).inc();
+        self.tracer.failed(reason);
     }
 
     /// How long a request took to be answered.
@@ -461,6 +468,7 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn observe(&self, event: &Event<'_>) {
+        self.tracer.observe(event);
         if let Some(reservation) = event.reservation
             && event.decision.is_allowed()
             && !event.decision.is_repeated()

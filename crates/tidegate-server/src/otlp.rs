@@ -1,10 +1,12 @@
 //! Metrics sent to a collector by OTLP over gRPC, at an interval and once more
-//! at the end.
+//! at the end; and spans of decisions, where they are asked for.
 //!
 //! The numbers are those of `/metrics`, all of them, read at that moment:
 //! nothing is counted twice. A collector that is away costs a warning when it
-//! goes, and nothing else: totals since the start lose nothing by a gap.
+//! goes, and nothing else: totals since the start lose nothing by a gap. Spans
+//! that it does not take are dropped, and counted.
 
+mod spans;
 mod translate;
 
 use std::sync::Arc;
@@ -18,9 +20,11 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tracing::{info, warn};
 
+use self::spans::SpanSender;
+use self::translate::Translator;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
-use translate::Translator;
+use crate::trace::Spans;
 
 /// How long a collector may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,6 +41,9 @@ pub enum OtlpError {
         /// What is wrong with it.
         source: tonic::transport::Error,
     },
+    /// Spans without a collector.
+    #[error("--otlp-traces needs a collector that spans are sent to: give --otlp URL")]
+    NoCollector,
     /// A header that cannot be sent.
     #[error("--otlp-header {header:?} is no header: write name=value")]
     Header {
@@ -45,22 +52,27 @@ pub enum OtlpError {
     },
 }
 
-/// Sends metrics until it is told to finish.
+/// Sends metrics and spans until it is told to finish.
 pub(crate) struct Exporter {
     finish: CancellationToken,
-    task: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Exporter {
     /// Begins, if the settings name a collector.
     pub(crate) fn start(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Option<Exporter>, OtlpError> {
-        let Some(url) = &settings.otlp else { return Ok(None) };
+        let Some(url) = &settings.otlp else {
+            return if settings.otlp_traces { Err(OtlpError::NoCollector) } else { Ok(None) };
+        };
+        let channel = channel(url)?;
+        let headers: Headers =
+            settings.otlp_header.iter().map(|header| parse(header.expose())).collect::<Result<_, _>>()?;
+        let translator = Arc::new(Translator::new(SystemTime::now()));
         let mut sender = Sender {
-            client: MetricsServiceClient::new(channel(url)?),
-            headers: settings.otlp_header.iter().map(|header| parse(header.expose())).collect::<Result<_, _>>()?,
-            translator: Translator::new(SystemTime::now()),
+            client: MetricsServiceClient::new(channel.clone()),
+            collector: Collector::new("metrics", &headers),
+            translator: Arc::clone(&translator),
             metrics: Arc::clone(metrics),
-            is_away: false,
         };
         let finish = CancellationToken::new();
         let told = finish.clone();
@@ -73,41 +85,75 @@ impl Exporter {
             }
             sender.send().await;
         });
-        Ok(Some(Exporter { finish, task }))
+        let mut tasks = vec![task];
+        if settings.otlp_traces {
+            let (ratio, keys) = (settings.otlp_traces_ratio, settings.otlp_traces_keys);
+            let (spans, waiting) = Spans::new(ratio, keys, metrics.tracer.count("queue-full"));
+            let sender = SpanSender::new(waiting, channel, Collector::new("spans", &headers), translator, metrics);
+            tasks.push(tokio::spawn(sender.send_all(finish.clone())));
+            metrics.tracer.start(spans);
+        }
+        Ok(Some(Exporter { finish, tasks }))
     }
 
     /// Sends what there is, and ends.
     pub(crate) async fn finish(self) {
         self.finish.cancel();
-        if self.task.await.is_err() {
-            warn!("the last metrics were not sent");
+        for task in self.tasks {
+            if task.await.is_err() {
+                warn!("the last metrics or spans were not sent");
+            }
         }
     }
 }
 
 struct Sender {
     client: MetricsServiceClient<Channel>,
-    headers: Vec<(MetadataKey<Ascii>, MetadataValue<Ascii>)>,
-    translator: Translator,
+    collector: Collector,
+    translator: Arc<Translator>,
     metrics: Arc<Metrics>,
-    is_away: bool,
 }
 
 impl Sender {
     async fn send(&mut self) {
         let message = self.translator.request(self.metrics.families(), SystemTime::now());
+        let sent = self.client.export(self.collector.request(message)).await;
+        self.collector.note(sent.err());
+    }
+}
+
+type Headers = Vec<(MetadataKey<Ascii>, MetadataValue<Ascii>)>;
+
+/// How a collector is spoken to, and whether it was there the last time.
+struct Collector {
+    what: &'static str,
+    headers: Headers,
+    is_away: bool,
+}
+
+impl Collector {
+    fn new(what: &'static str, headers: &Headers) -> Collector {
+        Collector { what, headers: headers.clone(), is_away: false }
+    }
+
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         request.set_timeout(PATIENCE);
         for (name, value) in &self.headers {
             request.metadata_mut().insert(name.clone(), value.clone());
         }
-        let sent = self.client.export(request).await;
-        match sent {
-            Ok(_) if self.is_away => info!("the collector takes metrics again"),
-            Err(ref status) if !self.is_away => warn!(%status, "the collector takes no metrics"),
-            Ok(_) | Err(_) => {}
+        request
+    }
+
+    /// Tells of a collector that goes or comes back.
+    fn note(&mut self, failure: Option<tonic::Status>) {
+        let is_away = failure.is_some();
+        match failure {
+            None if self.is_away => info!("the collector takes {} again", self.what),
+            Some(status) if !self.is_away => warn!(%status, "the collector takes no {}", self.what),
+            None | Some(_) => {}
         }
-        self.is_away = sent.is_err();
+        self.is_away = is_away;
     }
 }
 

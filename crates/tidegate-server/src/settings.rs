@@ -314,6 +314,21 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_OTLP_HEADER", value_name = "HEADER", value_delimiter = ',', hide_env_values = true)]
     pub otlp_header: Vec<Secret>,
 
+    /// Send a span of each decision that is sampled to the collector, too
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "TIDEGATE_OTLP_TRACES")]
+    pub otlp_traces: bool,
+
+    /// The share of requests without a traceparent that spans are made of, from 0 to 1; others go by its sampled flag
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "TIDEGATE_OTLP_TRACES_RATIO", value_name = "RATIO", default_value = "1", value_parser = ratio)]
+    pub otlp_traces_ratio: f64,
+
+    /// Put keys into spans: they can be personal data
+    #[cfg(feature = "otlp")]
+    #[arg(long, env = "TIDEGATE_OTLP_TRACES_KEYS")]
+    pub otlp_traces_keys: bool,
+
     /// Threads that serve; one for each core unless set
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "COUNT")]
     pub threads: Option<NonZeroUsize>,
@@ -382,6 +397,20 @@ struct DurationError {
 fn duration(text: &str) -> Result<Duration, DurationError> {
     let limit = format!("1/{text}").parse::<Limit>().ok().filter(|_| !text.contains(char::is_whitespace));
     limit.map(|limit| limit.period()).ok_or_else(|| DurationError { text: text.into() })
+}
+
+/// Why a text is no share of requests.
+#[cfg(feature = "otlp")]
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is not a ratio: write a number from 0 to 1, such as 0.01")]
+struct RatioError {
+    text: String,
+}
+
+#[cfg(feature = "otlp")]
+fn ratio(text: &str) -> Result<f64, RatioError> {
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| RatioError { text: text.into() })
 }
 
 /// As good as for ever, and still an instant that clocks can tell: thirty years.

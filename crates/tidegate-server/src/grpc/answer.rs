@@ -19,6 +19,7 @@ use crate::access::Identity;
 use crate::app::App;
 use crate::rights::Right;
 use crate::store::AnyStore;
+use crate::trace::Origin;
 
 /// Descriptors that one request may have: each is a lock held, or a key sent.
 const MOST_DESCRIPTORS: usize = 100;
@@ -54,7 +55,8 @@ pub(super) async fn answer_to_the_end(
         return answer(app, &request, purpose).await;
     }
     let app = Arc::clone(app);
-    let answered = tokio::spawn(async move { answer(&app, &request, purpose).await }).await;
+    let answer = async move { answer(&app, &request, purpose).await };
+    let answered = tokio::spawn(Origin::current().scope(answer)).await;
     answered.unwrap_or_else(|error| Err(Problem::Check(StoreError::Failed { source: error.into() }.into())))
 }
 
@@ -64,6 +66,7 @@ pub(super) async fn answer(
     request: &RateLimitRequest,
     purpose: Purpose,
 ) -> Result<RateLimitResponse, Problem> {
+    Origin::set_namespace(&request.domain);
     let is_whole = app.settings.limitador_limits.is_some() && !app.envoy.config().has_domain(&request.domain);
     let mut outcome = match is_whole {
         true => whole::decide(app, request, purpose).await?,

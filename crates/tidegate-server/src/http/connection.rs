@@ -18,6 +18,7 @@ use tower::{Service, ServiceExt};
 use tracing::debug;
 
 use super::counted::{Counted, counted};
+use super::guard::protocol_of;
 use super::heads;
 use super::reply::NOSNIFF;
 use crate::app::App;
@@ -94,7 +95,11 @@ where
             let request = request.map(|body| Counted::new(body, Arc::clone(&held)));
             let response = match &refused {
                 Some(problem) => problem.response(),
-                None => service.oneshot(request).await?,
+                None => {
+                    let tracer = &open.0.app.metrics.tracer;
+                    let origin = tracer.origin(|| (protocol_of(&request), Some(request.headers())));
+                    origin.scope(service.oneshot(request)).await?
+                }
             };
             let mut response = counted(response, &open.0.app.buffered);
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));

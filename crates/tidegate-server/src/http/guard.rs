@@ -123,9 +123,7 @@ pub(crate) fn identity_of(extensions: &Extensions) -> Identity {
 fn caller<'a, B>(request: &'a Request<B>, link: &'a Link) -> Caller<'a> {
     let headers = request.headers();
     let content_type = only(headers, CONTENT_TYPE);
-    // Browsers speak HTTP/2 over TLS only, where a name that is rebound to this server is not in its certificate. And
-    // the host that clients of gRPC name can be anything: Envoy's is the name of its cluster.
-    let is_grpc = request.version() == Version::HTTP_2 && content_type.is_some_and(is_grpc);
+    let protocol = protocol_of(request);
     let page = Page {
         host: host(request),
         origin: only(headers, ORIGIN),
@@ -134,11 +132,19 @@ fn caller<'a, B>(request: &'a Request<B>, link: &'a Link) -> Caller<'a> {
         writes: matches!(*request.method(), Method::POST | Method::PUT),
     };
     Caller {
-        protocol: if is_grpc { Protocol::Grpc } else { Protocol::Http },
+        protocol,
         link,
         credential: only(headers, AUTHORIZATION).map(bearer),
-        page: (!is_grpc).then_some(page),
+        // Browsers speak HTTP/2 over TLS only, where a name that is rebound to this server is not in its certificate. And
+        // the host that clients of gRPC name can be anything: Envoy's is the name of its cluster.
+        page: (protocol != Protocol::Grpc).then_some(page),
     }
+}
+
+/// What a request speaks.
+pub(super) fn protocol_of<B>(request: &Request<B>) -> Protocol {
+    let is_grpc = request.version() == Version::HTTP_2 && only(request.headers(), CONTENT_TYPE).is_some_and(is_grpc);
+    if is_grpc { Protocol::Grpc } else { Protocol::Http }
 }
 
 /// The value of a field; empty if it is there more than once.

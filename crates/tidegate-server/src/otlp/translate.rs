@@ -1,8 +1,9 @@
-//! Metrics as Prometheus has them, in the words of OTLP.
+//! Metrics as Prometheus has them, in the words of OTLP; and the envelope of spans.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -12,6 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ScopeMetrics, Sum,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1 as trace;
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as prometheus;
 
 /// Who sends: the same in every message.
@@ -46,20 +48,35 @@ impl Translator {
         families: Vec<prometheus::MetricFamily>,
         now: SystemTime,
     ) -> ExportMetricsServiceRequest {
-        let scope = InstrumentationScope {
-            name: "tidegate".into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            ..InstrumentationScope::default()
-        };
         let span = Span { start: self.start, now: nanos(now) };
         let metrics = families.into_iter().filter_map(|family| span.metric(family)).collect();
-        let metrics = ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() };
+        let metrics = ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() };
         let metrics = ResourceMetrics {
             resource: Some(self.resource.clone()),
             scope_metrics: vec![metrics],
             ..ResourceMetrics::default()
         };
         ExportMetricsServiceRequest { resource_metrics: vec![metrics] }
+    }
+
+    /// A message with spans.
+    pub(super) fn spans(&self, spans: impl Iterator<Item = trace::Span>) -> ExportTraceServiceRequest {
+        let scope_spans =
+            trace::ScopeSpans { scope: Some(scope()), spans: spans.collect(), ..trace::ScopeSpans::default() };
+        let spans = trace::ResourceSpans {
+            resource: Some(self.resource.clone()),
+            scope_spans: vec![scope_spans],
+            ..trace::ResourceSpans::default()
+        };
+        ExportTraceServiceRequest { resource_spans: vec![spans] }
+    }
+}
+
+fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "tidegate".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..InstrumentationScope::default()
     }
 }
 
@@ -143,9 +160,13 @@ fn attributes(labels: Vec<prometheus::LabelPair>) -> Vec<KeyValue> {
     labels.into_iter().map(|label| attribute(label.name, label.value)).collect()
 }
 
-fn attribute(key: impl Into<String>, value: impl Into<String>) -> KeyValue {
-    let value = AnyValue { value: Some(Value::StringValue(value.into())) };
-    KeyValue { key: key.into(), value: Some(value), ..KeyValue::default() }
+pub(super) fn attribute(key: impl Into<String>, value: impl Into<String>) -> KeyValue {
+    pair(key, Value::StringValue(value.into()))
+}
+
+/// An attribute of any kind.
+pub(super) fn pair(key: impl Into<String>, value: Value) -> KeyValue {
+    KeyValue { key: key.into(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
 fn nanos(time: SystemTime) -> u64 {

@@ -63,7 +63,8 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, link: Lin
         let began = Instant::now();
         let mut answered = false;
         let next = loop {
-            let next = session.answer(&mut buffer).await;
+            let origin = resp.app.metrics.tracer.origin(|| (Protocol::Resp, None));
+            let next = origin.scope(session.answer(&mut buffer)).await;
             answered |= !session.unsent().is_empty();
             send(stream, session.unsent(), &resp).await?;
             session.sent();

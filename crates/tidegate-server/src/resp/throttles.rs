@@ -87,8 +87,13 @@ impl Throttles {
             return 0;
         }
         match resp.app.inline_store() {
-            AnyStore::Memory(store) => self.decide_now(store, resp, buffer, replies),
-            AnyStore::Redis(_) | AnyStore::Bounded(_) => self.decide_in_waves(resp, buffer, replies).await,
+            // Past the limiter, which would tell of each.
+            AnyStore::Memory(store) if !resp.app.metrics.tracer.is_on() => {
+                self.decide_now(store, resp, buffer, replies);
+            }
+            AnyStore::Memory(_) | AnyStore::Redis(_) | AnyStore::Bounded(_) => {
+                self.decide_in_waves(resp, buffer, replies).await;
+            }
         }
         self.waiting.clear();
         decided

@@ -1,5 +1,6 @@
 //! Requests that a descriptor file decides.
 
+use tidegate::kernel::Verb;
 use tidegate::store::{Meter, Store};
 use tidegate::{Micros, Setting};
 use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
@@ -10,6 +11,7 @@ use crate::grpc::outcome::{Line, Outcome, shown};
 use crate::grpc::problem::Problem;
 use crate::inline::INLINE_RULE;
 use crate::refused::Refusal;
+use crate::trace::Decided;
 
 /// What a request comes to, if a file is about its domain.
 pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Option<Outcome>, Problem> {
@@ -32,6 +34,9 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
     let answer = app.envoy.decide(domain, &descriptors).await;
     let Some(answer) = answer.map_err(|error| failed(app, error.into()))? else { return Ok(None) };
     count(app, asked, &answer);
+    if app.metrics.tracer.is_on() {
+        trace(app, domain, asked, &answer);
+    }
     Ok(Some(Outcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
 }
 
@@ -80,6 +85,33 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
             }
         }
         counters.degraded(status.degraded.into());
+    }
+}
+
+/// Tells of decisions as a limiter tells its observers.
+fn trace(app: &App, domain: &str, asked: &[Asked<'_>], answer: &Answer) {
+    for (asked, status) in asked.iter().zip(&answer.statuses).filter(|(_, status)| !status.shadow) {
+        let Some(rule) = status.rule.clone() else { continue };
+        let (verb, cost) = match asked.hits {
+            Hits::Charge(hits) => (Verb::Charge, hits),
+            Hits::Report(hits) => (Verb::Report, hits),
+            Hits::Refund(hits) => (Verb::Refund, hits),
+            Hits::Peek => (Verb::Peek, 1),
+        };
+        let capacity = status.setting.and_then(|setting| shown(setting, status.unit, None, None));
+        let decided = Decided {
+            verb,
+            cost,
+            allowed: status.allowed,
+            rule,
+            capacity: capacity.as_ref().map(|limit| limit.capacity),
+            remaining: capacity.is_some().then_some(status.remaining),
+            reset_after: capacity.is_some().then_some(status.reset_after),
+            retry_after: status.retry_after,
+            degraded: status.degraded,
+            repeated: false,
+        };
+        app.metrics.tracer.decided(decided, &key(domain, &asked.entries));
     }
 }
 

@@ -1,66 +1,20 @@
-//! Metrics at a collector: a real one's service, and what the server sends it.
+//! Metrics: the numbers of `/metrics`, at an interval and at the end.
 
-#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
 
-use std::sync::{Arc, Mutex};
-
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
-    MetricsService, MetricsServiceServer,
-};
-use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
-use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use tidegate::{ManualClock, MemoryStore, Micros};
 use tidegate_server::{Server, Settings};
 use tidegate_testkit::servers::GUARD;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 
-/// Keeps what arrives, from those who give the right header.
-#[derive(Clone, Default)]
-struct Collector {
-    received: Arc<Mutex<Vec<ExportMetricsServiceRequest>>>,
-}
-
-#[tonic::async_trait]
-impl MetricsService for Collector {
-    async fn export(
-        &self,
-        request: tonic::Request<ExportMetricsServiceRequest>,
-    ) -> Result<tonic::Response<ExportMetricsServiceResponse>, tonic::Status> {
-        if request.metadata().get("x-tenant").is_none_or(|tenant| tenant != "harbour") {
-            return Err(tonic::Status::unauthenticated("who are you?"));
-        }
-        self.received.lock().unwrap().push(request.into_inner());
-        Ok(tonic::Response::new(ExportMetricsServiceResponse::default()))
-    }
-}
-
-fn text<'a>(attributes: &'a [KeyValue], name: &str) -> &'a str {
-    let found = attributes.iter().find(|attribute| attribute.key == name).unwrap();
-    match found.value.as_ref().unwrap().value.as_ref().unwrap() {
-        any_value::Value::StringValue(text) => text,
-        other => panic!("{name} is {other:?}"),
-    }
-}
+use super::{collector, text};
 
 #[tokio::test]
 async fn the_last_decisions_reach_the_collector_before_the_server_ends() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let collector = Collector::default();
-    let service = MetricsServiceServer::new(collector.clone());
-    let serving = tokio::spawn(
-        tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
-    );
-    let settings = Settings {
-        http: vec!["127.0.0.1:0".parse().unwrap()],
-        drain_grace_ms: 0,
-        otlp: Some(format!("http://{address}")),
-        otlp_header: vec!["x-tenant=harbour".into()],
-        ..Settings::default()
-    };
+    let (collector, serving, settings) = collector().await;
     let store = MemoryStore::builder().clock(ManualClock::at(Micros::new(1_000_000_000))).build().unwrap();
     let server = Server::start(settings, store).await.unwrap();
     let app = Arc::clone(server.app());
@@ -72,7 +26,8 @@ async fn the_last_decisions_reach_the_collector_before_the_server_ends() {
     assert!(server.drain().await);
     serving.abort();
 
-    let received = collector.received.lock().unwrap();
+    let received = collector.metrics.lock().unwrap();
+    assert!(collector.traces.lock().unwrap().is_empty(), "spans are off unless asked for");
     let resource = &received.last().unwrap().resource_metrics[0];
     assert_eq!(text(&resource.resource.as_ref().unwrap().attributes, "service.name"), "tidegate");
     let metrics = &resource.scope_metrics[0].metrics;
