@@ -47,13 +47,20 @@ const URN: &str = "urn:problem-type:tidegate:";
 /// What callers are told to wait for an answer.
 const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
 
+impl From<CheckError> for Refusal {
+    fn from(error: CheckError) -> Refusal {
+        Refusal::new(Reason::NoAnswer(error))
+    }
+}
+
 impl Refusal {
     pub(crate) fn new(reason: Reason) -> Refusal {
         Refusal { reason }
     }
 
-    /// What a decision that is no admission means.
-    pub(crate) fn by(decision: Decision) -> Refusal {
+    /// What a decision that is no admission means: for servers that are no tower services.
+    #[must_use]
+    pub fn by(decision: Decision) -> Refusal {
         Refusal::new(if decision.is_blocked() {
             Reason::Blocked(decision)
         } else if decision.is_degraded() {
