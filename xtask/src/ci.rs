@@ -1,7 +1,7 @@
 //! What must pass, and the longer campaigns beside it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
@@ -126,6 +126,7 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         Job::whole("instructions", "cargo xtask instructions", || instructions(&[])).that_builds(),
         Job::whole("lemmas", "cargo xtask proof", || proof::lemmas(&[])),
         Job::whole("dashboard", "cargo xtask web", web),
+        Job::new("pingora", "pingora", pingora_job),
     ]);
     jobs.sort_by_key(|job| LONGEST.iter().position(|label| *label == job.label()).unwrap_or(LONGEST.len()));
     jobs::run(jobs, &mut report);
@@ -182,7 +183,7 @@ fn suites(tests: Vec<Program>, decisions: Decisions, is_chosen: impl Fn(&Program
 }
 
 /// The tests of the Redis store that are about its answers, on Valkey.
-fn on_valkey(valkey: &std::path::Path) -> Result<Vec<Job>, Failure> {
+fn on_valkey(valkey: &Path) -> Result<Vec<Job>, Failure> {
     let mut tests = built::tests()?;
     tests.retain(|test| test.package() == "tidegate-redis" && ON_VALKEY.contains(&&*test.name));
     if tests.len() != ON_VALKEY.len() {
@@ -240,6 +241,24 @@ pub(crate) fn examples() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The proxy of pingora, which is a workspace of its own and is built below `target/pingora`.
+pub(crate) fn pingora() -> Result<(), Failure> {
+    programs::cmake()?;
+    let target = root().join("target/pingora").display().to_string();
+    for command in ["fmt --check", "clippy --locked --all-targets -- -D warnings", "test --locked"] {
+        let step = Step::cargo(command).within(&root().join("examples/pingora"));
+        step.with("CARGO_TARGET_DIR", &target).run()?;
+    }
+    Ok(())
+}
+
+fn pingora_job(log: &Path) -> Outcome {
+    match logged(log, programs::cmake) {
+        Ok(()) => Outcome::of(logged(log, pingora), "cargo xtask pingora"),
+        Err(why) => Outcome::skipped(format!("the proxy of pingora: {why}")),
+    }
 }
 
 /// The schedule tests, with at most so many preemptions in a schedule.

@@ -3,14 +3,18 @@
 
 use crate::packages::runs;
 use crate::programs::{place, program};
-use crate::run::{Failure, Step};
+use crate::run::{Failure, Step, root};
 
 const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
 /// Everything; the advisories where their database can be fetched.
 pub(crate) fn check() -> Result<(), Failure> {
     let deny = ensure()?;
-    Step::new(&deny, &["check", "licenses", "bans", "sources"]).run()?;
+    let config = root().join("deny.toml").display().to_string();
+    for manifest in ["Cargo.toml", "examples/pingora/Cargo.toml"] {
+        let checks = ["check", "--config", &config, "licenses", "bans", "sources"];
+        Step::new(&deny, &[&["--manifest-path", manifest], &checks[..]].concat()).run()?;
+    }
     match Step::new(&deny, &["fetch", "db"]).ask()? {
         (true, _) => Step::new(&deny, &["check", "advisories"]).run(),
         (false, printed) => {

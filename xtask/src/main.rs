@@ -66,6 +66,7 @@ cargo xtask TASK
             Chromium
   features  every library without its default features, and with each alone
   examples  every example, to its end
+  pingora   lints and tests of the proxy in examples/pingora, which takes CMake
   web       the dashboard's own tests, by npm
   proto     generates the code of Envoy's messages anew";
 
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         "deny" => deny::check(),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
+        "pingora" => ci::pingora(),
         "web" => ci::web(),
         "features" => ci::features(),
         "examples" => ci::examples(),

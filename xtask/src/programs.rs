@@ -71,6 +71,11 @@ pub(crate) fn npm() -> Result<(), Failure> {
     if runs(Path::new("npm")) { Ok(()) } else { install(&["nodejs", "npm"]) }
 }
 
+/// Makes sure that pingora can be built: its compression is C.
+pub(crate) fn cmake() -> Result<(), Failure> {
+    if runs(Path::new("cmake")) { Ok(()) } else { install(&["cmake"]) }
+}
+
 /// Makes sure that packets can be dropped, in a network of one's own.
 pub(crate) fn packet_filter() -> Result<(), Failure> {
     if runs(Path::new("iptables")) && Step::new("ip", &["-V"]).ask().is_ok() {

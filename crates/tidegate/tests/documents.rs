@@ -99,7 +99,7 @@ fn every_folder_of_the_map_exists() {
 }
 
 /// The folders at the root that hold the project's files.
-const FOLDERS: [&str; 6] = ["crates", "verify", "xtask", "web", "deploy", "docs"];
+const FOLDERS: [&str; 7] = ["crates", "examples", "verify", "xtask", "web", "deploy", "docs"];
 
 /// Whoever adds to these argues for it in the code, here and in the map.
 #[test]
