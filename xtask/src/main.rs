@@ -63,7 +63,7 @@ cargo xtask TASK
   deny      licences, sources, versions and known vulnerabilities of all dependencies, by cargo-deny and deny.toml
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
-            Chromium
+            nginx, HAProxy, Traefik, Caddy, Chromium
   features  every library without its default features, and with each alone
   examples  every example, to its end
   pingora   lints and tests of the proxy in examples/pingora, which takes CMake

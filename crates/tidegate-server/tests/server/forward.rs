@@ -37,7 +37,8 @@ async fn the_decision_is_that_of_a_check() {
                 clock.set(Micros::new(trace.start().get().saturating_add(step.at.get())));
                 let Action::Charge(cost) = step.action else { continue };
                 for _ in 0..step.times.get() {
-                    let key = format!("key {}", step.key);
+                    // As text that a header can carry to its last blank.
+                    let key = format!("<{}>", step.key.escape_debug());
                     let checked = checks.post("/v1/check", &json!({ "key": key, "cost": cost }).to_string()).unwrap();
                     let query = format!("?key=header.x-key&cost={cost}");
                     let forwarded = forward(&mut forwards, &query, &format!("x-key: {key}\r\n"));
