@@ -9,6 +9,7 @@ mod negotiated;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Once};
+use std::time::Instant;
 
 use axum::body::Body;
 use http::header::ACCEPT;
@@ -39,7 +40,7 @@ const TRUE_STATUS: &str = "x-tidegate-status";
 
 /// Answers a request of a proxy. Its body is not read.
 pub(super) async fn forward(app: Arc<App>, request: HttpRequest<Body>) -> Response<Body> {
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let head = Head {
         peer: Peer::of(request.extensions()),
         is_tls: app.settings.tls_certificate.is_some(),
@@ -108,8 +109,8 @@ fn of_problem(problem: &Problem, form: Form) -> Reply {
 }
 
 fn form(head: &Head<'_>) -> Form {
-    let lines: Vec<&[u8]> = head.lines(ACCEPT.as_str()).collect();
-    Form::of(lines.into_iter())
+    let accept: Vec<&[u8]> = head.lines(ACCEPT.as_str()).collect();
+    Form::of(&accept)
 }
 
 /// A request as the limiter is asked about it.

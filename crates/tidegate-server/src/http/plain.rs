@@ -99,10 +99,10 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
                     ask::decide(app, peer, Call::Check, body).await.unwrap_or_else(Reply::from)
                 }
                 Asks::Forward(head) if includes_proxy(facts, app, stream.link()) => {
-                    if !terms.as_ref().is_some_and(|(known, _)| known == head.query) {
-                        terms = Some((head.query.to_owned(), Terms::parse(head.query)));
+                    if terms.as_ref().is_some_and(|(known, _)| known != head.query) {
+                        terms = None;
                     }
-                    let Some((_, terms)) = &terms else { break };
+                    let (_, terms) = terms.get_or_insert_with(|| (head.query.to_owned(), Terms::parse(head.query)));
                     forward::answer(app, &head, terms.as_ref()).await
                 }
                 Asks::Check(_) | Asks::Forward(_) => break,

@@ -12,9 +12,9 @@ pub(super) enum Form {
 
 impl Form {
     /// The form that the lines of `Accept` prefer: JSON where they prefer none (RFC 9110, 12.5.1).
-    pub(super) fn of<'a>(accept: impl Iterator<Item = &'a [u8]> + Clone) -> Form {
-        let json = ["application/problem+json", "application/json"].map(|kind| quality(accept.clone(), kind));
-        let [text, html] = ["text/plain", "text/html"].map(|kind| quality(accept.clone(), kind));
+    pub(super) fn of(accept: &[&[u8]]) -> Form {
+        let json = ["application/problem+json", "application/json"].map(|kind| quality(accept, kind));
+        let [text, html] = ["text/plain", "text/html"].map(|kind| quality(accept, kind));
         let json = json.into_iter().max().unwrap_or_default();
         if html > json && html >= text {
             Form::Html
@@ -49,9 +49,9 @@ impl Form {
 }
 
 /// How much a kind is wanted, in thousandths: by the range that names it most closely.
-fn quality<'a>(accept: impl Iterator<Item = &'a [u8]>, kind: &str) -> u16 {
+fn quality(accept: &[&[u8]], kind: &str) -> u16 {
     let main = kind.split('/').next().unwrap_or_default();
-    let ranges = accept.flat_map(|line| line.split(|byte| *byte == b','));
+    let ranges = accept.iter().flat_map(|line| line.split(|byte| *byte == b','));
     let matching = ranges.filter_map(|range| {
         let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let name = parts.next().unwrap_or_default();
@@ -121,7 +121,8 @@ mod tests {
             (&["text/html;q=2, text/plain;q=-1", ",;,=", "\u{fffd}"], Form::Json),
             (&["text/html;q=0.9999, text/plain;q=.9, application/json;q=0.1"], Form::Json),
         ] {
-            assert_eq!(Form::of(lines.iter().map(|line| line.as_bytes())), form, "{lines:?}");
+            let accept: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+            assert_eq!(Form::of(&accept), form, "{lines:?}");
         }
     }
 

@@ -112,7 +112,7 @@ fn read<'a>(head: &'a [u8], fields: &mut [httparse::Header<'a>; MAX_FIELDS]) -> 
     }
     let (mut body_length, mut facts) = (None, Facts::default());
     let page = &mut facts.page;
-    for field in fields.iter() {
+    for field in fields {
         let fact = match meaning(field.name) {
             Meaning::Length if body_length.is_none() => {
                 body_length = Some(whole_number(field.value)?);
