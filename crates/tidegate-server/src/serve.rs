@@ -191,7 +191,7 @@ impl Server {
             server.spawn(grpc::serve(listener, Arc::clone(&server.app)));
         }
         for address in server.app.settings.debug.clone() {
-            let listener = listen(&address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
+            let listener = listen("--debug", &address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.debug.push(listener.address().clone());
             server.spawn(grpc::debug::serve(listener, Arc::clone(&server.app)));
         }
