@@ -26,13 +26,13 @@ const CLIENTS: usize = 2;
 pub struct Quotas {
     ends: u64,
     keeps_log: bool,
-    mistake: Option<Mistake>,
+    planted: Option<Planted>,
     kernel: Log,
 }
 
 /// What could be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum Planted {
     /// A unit that a client is to give up is free at once.
     FreesAtOnce,
     /// A message is taken to arrive when it is sent.
@@ -97,13 +97,13 @@ impl State {
 impl Quotas {
     /// A server whose log outlives it, or not.
     #[must_use]
-    pub fn new(keeps_log: bool, mistake: Option<Mistake>) -> Quotas {
+    pub fn new(keeps_log: bool, planted: Option<Planted>) -> Quotas {
         let kernel = match Limit::in_flight(1, Duration::from_micros(EXPIRY)).kernel() {
             LimitKernel::Log(kernel) => kernel,
             LimitKernel::Bucket(_) | LimitKernel::Window(_) => panic!("a log has the kernel of a log"),
         };
         let ends = START + if crate::is_large() { 14 } else { 10 };
-        Quotas { ends, keeps_log, mistake, kernel }
+        Quotas { ends, keeps_log, planted, kernel }
     }
 
     fn decide(&self, state: &mut State, verb: Verb, cost: u64) -> bool {
@@ -115,10 +115,10 @@ impl Quotas {
     }
 
     fn free_at(&self, now: u64, sent_at: u64) -> u64 {
-        match self.mistake {
-            Some(Mistake::FreesAtOnce) => now,
-            Some(Mistake::ForgetsDelivery) => sent_at + TTL,
-            Some(Mistake::SendsWithoutRenewal | Mistake::AssignsAtOnceAfterALoss) | None => sent_at + TTL + DELIVERY,
+        match self.planted {
+            Some(Planted::FreesAtOnce) => now,
+            Some(Planted::ForgetsDelivery) => sent_at + TTL,
+            Some(Planted::SendsWithoutRenewal | Planted::AssignsAtOnceAfterALoss) | None => sent_at + TTL + DELIVERY,
         }
     }
 
@@ -139,7 +139,7 @@ impl Quotas {
                 state.leases[client] = Some(Lease { free_at, ..lease });
                 return Some(());
             }
-            Some(lease) if self.mistake == Some(Mistake::SendsWithoutRenewal) => Lease { sent_at: now, ..lease },
+            Some(lease) if self.planted == Some(Planted::SendsWithoutRenewal) => Lease { sent_at: now, ..lease },
             Some(lease) => {
                 let charged = Charged { at: Micros::new(lease.charged_at), cost: 1 };
                 if !self.decide(state, Verb::Renew(charged), 0) {
@@ -215,7 +215,7 @@ impl Model for Quotas {
                 (next.leases, next.has_restarted) = ([None, None], true);
                 if !self.keeps_log {
                     next.log.clear();
-                    let at_once = self.mistake == Some(Mistake::AssignsAtOnceAfterALoss);
+                    let at_once = self.planted == Some(Planted::AssignsAtOnceAfterALoss);
                     next.opens = state.now + if at_once { 0 } else { TTL + DELIVERY };
                 }
             }

@@ -132,9 +132,9 @@ fn a_unit_that_clients_use_by_themselves_has_one_client_at_a_time() {
 
 #[test]
 fn errors_with_quotas_are_found() {
-    use quotas::Mistake::{AssignsAtOnceAfterALoss, ForgetsDelivery, FreesAtOnce, SendsWithoutRenewal};
-    for mistake in [FreesAtOnce, ForgetsDelivery, SendsWithoutRenewal, AssignsAtOnceAfterALoss] {
-        let keeps_log = mistake != AssignsAtOnceAfterALoss;
-        is_found(&format!("{mistake:?}"), Quotas::new(keeps_log, Some(mistake)), "a unit has one client at a time");
+    use quotas::Planted::{AssignsAtOnceAfterALoss, ForgetsDelivery, FreesAtOnce, SendsWithoutRenewal};
+    for planted in [FreesAtOnce, ForgetsDelivery, SendsWithoutRenewal, AssignsAtOnceAfterALoss] {
+        let keeps_log = planted != AssignsAtOnceAfterALoss;
+        is_found(&format!("{planted:?}"), Quotas::new(keeps_log, Some(planted)), "a unit has one client at a time");
     }
 }
