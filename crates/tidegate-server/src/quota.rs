@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tidegate::store::Store;
+use tidegate::store::{Meter, Store, StoreError};
 use tidegate::{Key, LimitOf, Micros};
 
 use self::group::Group;
@@ -101,6 +101,11 @@ impl<S: Store> Quotas<S> {
 
     fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has other servers know of one client more that is counted here, until that expires.
+    async fn call(&self, meter: &Meter, key: &Key<'_>) -> Result<bool, StoreError> {
+        ledger::take(&self.store, (meter, key), &format!("{}-{}", self.name, self.next_id()), 1).await
     }
 
     /// The clients of the same limits.

@@ -1,12 +1,12 @@
 //! Who gets how many units of a limit: max-min fair by demand.
 //!
 //! Every client gets at least the floor, and no client more than it wants while another that wants
-//! more has less. What is left over is spread over all, except a reserve for clients that come later.
+//! more has less. What is left over is spread over all, except a reserve.
 
 use super::pool::UNITS;
 
-/// Units that are handed out only to clients that want them.
-const RESERVE: u32 = UNITS / 4;
+/// Units that are kept for clients that come later, while no client lacks any.
+pub(crate) const RESERVE: u32 = UNITS / 4;
 
 /// Clients among which a limit can always be divided, while a token is left for each.
 const ALWAYS: u32 = 64;
@@ -17,9 +17,9 @@ pub(crate) fn floor(least: u32, clients: usize) -> u32 {
     least.max(UNITS / ALWAYS.max(clients.saturating_mul(2))).max(1)
 }
 
-/// Divides `total` units among clients that want so many each, in their order. Where not all can
-/// have the floor, the first ones do.
-pub(crate) fn divide(total: u32, floor: u32, wants: &[u32]) -> Vec<u32> {
+/// Divides `total` units among clients that want so many each, in their order; beyond that, all but
+/// the reserve. Where not all can have the floor, the first ones do.
+pub(crate) fn divide((total, reserve): (u32, u32), floor: u32, wants: &[u32]) -> Vec<u32> {
     let served = wants.len().min((total / floor.max(1)) as usize);
     let mut shares = vec![0; wants.len()];
     let wanted = |place: usize| wants[place].max(floor);
@@ -32,7 +32,7 @@ pub(crate) fn divide(total: u32, floor: u32, wants: &[u32]) -> Vec<u32> {
         shares[*place] = wanted(*place).min(left / waiting);
         left -= shares[*place];
     }
-    let each = left.saturating_sub(RESERVE).checked_div(served as u32).unwrap_or_default();
+    let each = left.saturating_sub(reserve).checked_div(served as u32).unwrap_or_default();
     shares.iter_mut().take(served).for_each(|share| *share += each);
     shares
 }
@@ -50,12 +50,13 @@ mod tests {
 
     #[test]
     fn the_modest_get_what_they_want_and_the_others_share_the_rest() {
-        assert_eq!(divide(840, 13, &[840, 84, 0]), [743, 84, 13]);
-        assert_eq!(divide(840, 13, &[840, 840]), [420, 420]);
-        assert_eq!(divide(840, 13, &[840]), [840]);
-        assert_eq!(divide(840, 13, &[0]), [630], "a quarter is kept for others");
-        assert!(divide(840, 13, &[]).is_empty());
-        assert_eq!(divide(100, 40, &[840, 840, 840]), [50, 50, 0], "no room for a third");
+        assert_eq!(divide((840, RESERVE), 13, &[840, 84, 0]), [743, 84, 13]);
+        assert_eq!(divide((840, RESERVE), 13, &[840, 840]), [420, 420]);
+        assert_eq!(divide((840, RESERVE), 13, &[840]), [840]);
+        assert_eq!(divide((840, RESERVE), 13, &[0]), [630], "a quarter is kept for others");
+        assert!(divide((840, RESERVE), 13, &[]).is_empty());
+        assert_eq!(divide((100, RESERVE), 40, &[840, 840, 840]), [50, 50, 0], "no room for a third");
+        assert_eq!(divide((840, UNITS), 13, &[0, 84]), [13, 84], "nothing beyond what is wanted");
         assert_eq!((floor(1, 1), floor(200, 1), floor(1, 420), floor(1, 10_000)), (13, 200, 1, 1));
     }
 
@@ -66,7 +67,7 @@ mod tests {
             least in 1..100_u32,
             wants in prop::collection::vec(0..=UNITS, 0..20),
         ) {
-            let shares = divide(total, least, &wants);
+            let shares = divide((total, RESERVE), least, &wants);
             prop_assert!(shares.iter().sum::<u32>() <= total);
             let served = shares.iter().filter(|share| **share > 0).count();
             prop_assert_eq!(served, wants.len().min((total / least) as usize));

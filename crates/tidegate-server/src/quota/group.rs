@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate::Key;
 
-use super::division::{divide, floor, is_far};
+use super::division::{RESERVE, divide, floor, is_far};
 use super::pool::UNITS;
 
 /// All clients of this server that share the same limits.
@@ -26,8 +26,10 @@ pub(super) struct Member {
     pub(super) leaving: u32,
     /// The fewest units that are a share.
     pub(super) least: u32,
-    /// Whether it has told other servers that it has too little.
+    /// Whether it has told other servers that it has less than an even part.
     pub(super) waits: bool,
+    /// Whether it has told them that it has less than it wants.
+    pub(super) lacks: bool,
 }
 
 /// What the store says of a limit.
@@ -37,8 +39,10 @@ pub(super) struct Seen {
     pub(super) free: u32,
     /// Clients on all servers.
     pub(super) clients: u64,
-    /// Clients on all servers that have too little.
+    /// Clients on all servers that have less than an even part.
     pub(super) waiting: u64,
+    /// Clients on all servers that have less than they want.
+    pub(super) wanting: u64,
 }
 
 /// What a client should have.
@@ -47,7 +51,9 @@ pub(super) struct Target {
     pub(super) units: u32,
     /// Whether another client has much less than it should.
     pub(super) others_lack: bool,
-    /// Whether this one has much less than its even part, and nothing is free.
+    /// Whether this one has much less than an even part, and nothing is free.
+    pub(super) waits: bool,
+    /// Whether it has much less than it wants, likewise.
     pub(super) lacks: bool,
 }
 
@@ -75,26 +81,27 @@ impl Group {
         let even = (u64::from(UNITS) / clients) as u32;
         let even = even.max(floor);
         let here = members.values().map(|member| member.held + member.leaving).sum::<u32>();
-        let waiting_here = members.values().filter(|member| member.waits).count() as u64;
-        // Clients of other servers that have less than an even part: no client here has more meanwhile.
-        let elsewhere = seen.waiting > waiting_here;
+        // Clients of other servers that have less than an even part: no client here has more meanwhile. And where
+        // they want more, no client here has more than it wants.
+        let elsewhere = seen.waiting > members.values().filter(|member| member.waits).count() as u64;
+        let is_wanted = seen.wanting > members.values().filter(|member| member.lacks).count() as u64;
+        let reserve = if is_wanted { UNITS } else { RESERVE };
         let wants = members.values().map(|member| if elsewhere { member.want.min(even) } else { member.want });
         let wants: Vec<u32> = wants.collect();
-        let mut shares = divide(here.saturating_add(seen.free).min(UNITS), floor, &wants);
+        let mut shares = divide((here.saturating_add(seen.free).min(UNITS), reserve), floor, &wants);
         if elsewhere {
             shares.iter_mut().for_each(|share| *share = (*share).min(even));
         }
         let short = |member: &Member, share: u32| member.held < share && is_far(member.held, share);
-        let mut target = Target { units: 0, others_lack: elsewhere, lacks: false };
+        let mut target = Target { units: 0, others_lack: elsewhere, waits: false, lacks: false };
         for ((id, member), share) in members.iter().zip(&shares) {
             if *id != client {
                 target.others_lack |= short(member, *share);
                 continue;
             }
-            let part = member.want.max(floor).min(even);
-            let needs = part.saturating_sub(member.held);
-            target.units = *share;
-            target.lacks = short(member, part) && seen.free < needs;
+            let want = member.want.max(floor);
+            let is_short = |of: u32| short(member, of) && seen.free < of.saturating_sub(member.held);
+            (target.units, target.waits, target.lacks) = (*share, is_short(want.min(even)), is_short(want));
         }
         target
     }

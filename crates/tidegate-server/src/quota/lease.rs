@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{join_all, join4};
+use futures_util::future::{join_all, join5};
 use tidegate::store::{Store, StoreError};
 use tidegate::{Key, Micros};
 
@@ -25,6 +25,9 @@ const WINDOW: Micros = Micros::new(1_000_000);
 
 /// What a client without reports is taken to want.
 const FIRST: u32 = UNITS / 2;
+
+/// A share grows by this part of what it should be, at least, so that a message is worth it.
+const GROWTH: u32 = 16;
 
 /// Permits that a share is taken in: one can be given back without the others.
 const PIECES: u32 = 12;
@@ -59,8 +62,10 @@ struct Share {
     held: Vec<Permit>,
     /// No longer assigned, and free at some time.
     leaving: Vec<(Permit, Micros)>,
-    /// Until when other servers know that it has too little.
+    /// Until when other servers know that it has less than an even part.
     waits_until: Micros,
+    /// Until when they know that it has less than it wants.
+    lacks_until: Micros,
     /// Whether they know of it.
     is_known: bool,
 }
@@ -119,8 +124,8 @@ impl<S: Store> Lease<S> {
             self.end_share();
             if let Limited::By { parts, .. } = &limited {
                 let (group, client) = (self.quotas.group(parts), self.quotas.next_id());
-                let (held, leaving, waits_until) = (Vec::new(), Vec::new(), Micros::ZERO);
-                self.share = Some(Share { group, client, held, leaving, waits_until, is_known: false });
+                let (held, leaving, waits_until, lacks_until) = (Vec::new(), Vec::new(), Micros::ZERO, Micros::ZERO);
+                self.share = Some(Share { group, client, held, leaving, waits_until, lacks_until, is_known: false });
             }
         }
         self.limited = limited;
@@ -226,16 +231,23 @@ impl<S: Store> Lease<S> {
         };
         let want = self.demand.want;
         let seen = share.look(&self.quotas, least, want, now).await?;
-        let (held, Target { units: target, others_lack, lacks }) =
+        let (held, Target { units: target, others_lack, waits, lacks }) =
             (share.units(), share.group.target(share.client, seen));
-        if lacks {
-            self.demand.is_fresh = true;
-            share.wait(&self.quotas, now).await?;
+        self.demand.is_fresh |= waits;
+        if self.quotas.sharing == Sharing::WithOthers {
+            let (ledgers, share) = (&self.quotas.ledgers, &mut *share);
+            for (says, meter, until) in
+                [(waits, &ledgers.waiting, &mut share.waits_until), (lacks, &ledgers.wanting, &mut share.lacks_until)]
+            {
+                if says && *until <= now && self.quotas.call(meter, &share.group.keys[0]).await? {
+                    // For longer here than in the store, so that it is not taken for a client of another server.
+                    *until = now.saturating_add(self.quotas.ttl).saturating_add(DELIVERY);
+                }
+            }
         }
-        let is_far = is_far(held, target);
-        let is_changed = if target > held && is_far {
+        let is_changed = if target > held && (held == 0 || target - held > target / GROWTH) {
             share.take(&self.quotas, pool, parts, (target - held).min(seen.free)).await
-        } else if target < held && (is_far || others_lack) {
+        } else if target < held && (is_far(held, target) || others_lack) {
             share.let_go(target, free_at(self.sent));
             share.units() != held
         } else {
@@ -299,7 +311,8 @@ impl Share {
     /// Has the other clients of this server know what this one has and wants.
     fn tell(&self, least: u32, want: u32, now: Micros) {
         let leaving = self.leaving.iter().map(|(permit, _)| permit.units).sum();
-        let member = Member { want, held: self.units(), leaving, least, waits: self.waits_until > now };
+        let (waits, lacks) = (self.waits_until > now, self.lacks_until > now);
+        let member = Member { want, held: self.units(), leaving, least, waits, lacks };
         self.group.set(self.client, member);
     }
 
@@ -316,7 +329,7 @@ impl Share {
         let units = |free: u64| u32::try_from(free).unwrap_or(UNITS);
         if quotas.sharing == Sharing::Alone {
             let (free, _) = ledger::read(store, (&ledgers.held, key)).await?;
-            return Ok(Seen { free: units(free), clients: 0, waiting: 0 });
+            return Ok(Seen { free: units(free), clients: 0, waiting: 0, wanting: 0 });
         }
         let id = format!("{}-{}", quotas.name, self.client);
         let is_known = async {
@@ -324,22 +337,11 @@ impl Share {
             Ok::<bool, StoreError>(is_known || ledger::take(store, (&ledgers.clients, key), &id, 1).await?)
         };
         let read = |meter| ledger::read(store, (meter, key));
-        let asked = join4(read(&ledgers.held), read(&ledgers.clients), read(&ledgers.waiting), is_known);
-        let (held, clients, waiting, is_known) = asked.await;
+        let (waiting, wanting) = (read(&ledgers.waiting), read(&ledgers.wanting));
+        let asked = join5(read(&ledgers.held), read(&ledgers.clients), waiting, wanting, is_known);
+        let (held, clients, waiting, wanting, is_known) = asked.await;
         self.is_known = is_known?;
-        Ok(Seen { free: units(held?.0), clients: clients?.1, waiting: waiting?.1 })
-    }
-
-    /// Has other servers know that it has too little, until that expires.
-    async fn wait<S: Store>(&mut self, quotas: &Quotas<S>, now: Micros) -> Result<(), StoreError> {
-        if quotas.sharing == Sharing::WithOthers && self.waits_until <= now {
-            let id = format!("{}-{}", quotas.name, quotas.next_id());
-            if ledger::take(&quotas.store, (&quotas.ledgers.waiting, &self.group.keys[0]), &id, 1).await? {
-                // For longer here than in the store, so that it is not taken for a client of another server.
-                self.waits_until = now.saturating_add(quotas.ttl).saturating_add(DELIVERY);
-            }
-        }
-        Ok(())
+        Ok(Seen { free: units(held?.0), clients: clients?.1, waiting: waiting?.1, wanting: wanting?.1 })
     }
 
     /// Takes so many units more, or as many as are free of all limits; says whether it has any more.

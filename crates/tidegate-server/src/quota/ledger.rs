@@ -13,6 +13,7 @@ use super::pool::UNITS;
 const HELD: Name = Name::literal("rlqs");
 const CLIENTS: Name = Name::literal("rlqs-clients");
 const WAITING: Name = Name::literal("rlqs-waiting");
+const WANTING: Name = Name::literal("rlqs-wanting");
 
 /// Clients of one limit that servers tell each other of.
 const MAX_CLIENTS: u64 = 10_000;
@@ -24,8 +25,10 @@ pub(super) struct Ledgers {
     pub(super) held: Meter,
     /// Clients that there are, on all servers.
     pub(super) clients: Meter,
-    /// Clients that have less than their part, on all servers.
+    /// Clients that have less than an even part, and than they want, on all servers.
     pub(super) waiting: Meter,
+    /// Clients that have less than they want, on all servers.
+    pub(super) wanting: Meter,
 }
 
 impl Ledgers {
@@ -33,7 +36,8 @@ impl Ledgers {
     pub(super) fn new(expiry: Micros, ttl: Micros) -> Ledgers {
         let of = |name, count, expiry: Micros| Meter::new(name, Limit::in_flight(count, expiry.to_duration()));
         let (held, clients) = (of(HELD, UNITS.into(), expiry), of(CLIENTS, MAX_CLIENTS, expiry));
-        Ledgers { held, clients, waiting: of(WAITING, MAX_CLIENTS, ttl) }
+        let (waiting, wanting) = (of(WAITING, MAX_CLIENTS, ttl), of(WANTING, MAX_CLIENTS, ttl));
+        Ledgers { held, clients, waiting, wanting }
     }
 }
 
