@@ -1,8 +1,8 @@
 //! The limits files of limitador, as policies.
 //!
-//! A file is a list of limits, each of a namespace: so many in so many seconds, under conditions, counted apart for each
-//! value of its variables. A limit becomes a rule: a fixed window for requests whose `domain` is the namespace. What
-//! limitador's expressions call `descriptors[0]['user']` is the attribute `descriptors[0].user` of the request.
+//! A file is a list of limits, each of a namespace: so many in so many seconds, under conditions, counted apart for
+//! each value of its variables. A limit becomes a rule: a fixed window for requests whose `domain` is the namespace.
+//! What limitador's expressions call `descriptors[0]['user']` is the attribute `descriptors[0].user` of the request.
 //!
 //! ```
 //! use tidegate::{Limiter, Request};
@@ -69,7 +69,7 @@ pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Policy, Re
     of_text(text, path)
 }
 
-/// The policy of a text; mistakes are told under the name.
+/// The policy of a text; errors are told under the name.
 ///
 /// # Errors
 /// A report of all that is wrong.

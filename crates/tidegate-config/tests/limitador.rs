@@ -137,12 +137,12 @@ fn rules_are_named_by_the_limits_and_keep_their_names_when_numbers_change() {
     let names = |max: u64| {
         let text = format!(
             "- {{ namespace: n, max_value: {max}, seconds: 60 }}\n\
-             - {{ namespace: n, max_value: {max}, seconds: 60, variables: [u, 'descriptors[0].t'], conditions: [\"m == 'x'\"] }}\n\
+             - {{ namespace: n, max_value: {max}, seconds: 60, variables: [u, t], conditions: [\"m == 'x'\"] }}\n\
              - {{ namespace: n, max_value: {max}, seconds: 1, name: fast }}\n\
              - {{ namespace: n, max_value: {max}, seconds: 2, name: fast }}\n"
         );
         policy(&text).rules().map(|rule| rule.name().to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(names(1), ["n/60s", "n/60s if m == 'x' by descriptors[0].t, u", "n/fast", "n/fast (n/2s)"]);
+    assert_eq!(names(1), ["n/60s", "n/60s if m == 'x' by t, u", "n/fast", "n/fast (n/2s)"]);
     assert_eq!(names(1), names(5));
 }

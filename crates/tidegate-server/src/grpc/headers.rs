@@ -67,9 +67,9 @@ fn binding(outcome: &Outcome) -> Option<(&Line, &Shown)> {
 
 /// The same in the reference service: the last that is over and no quota, else the first with the least left.
 fn binding_there(outcome: &Outcome) -> Option<(&Line, &Shown)> {
-    let mut limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
-    let over = limited.clone().filter(|(line, _)| !line.allowed && !line.quota).next_back();
-    over.or_else(|| limited.by_ref().min_by_key(|(line, _)| line.remaining))
+    let limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
+    let over = limited.clone().rfind(|(line, _)| !line.allowed && !line.quota);
+    over.or_else(|| limited.min_by_key(|(line, _)| line.remaining))
 }
 
 fn limits(outcome: &Outcome) -> impl Iterator<Item = &Shown> {

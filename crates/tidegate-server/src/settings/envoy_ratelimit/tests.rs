@@ -137,8 +137,8 @@ fn what_is_not_supported_is_refused_with_what_to_do() {
         ),
         (
             &[("REDIS_TLS", "true"), ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true")],
-            "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: names of hosts are always verified: give Redis a certificate with its \
-             name, and leave this out",
+            "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: names of hosts are always verified: give Redis a certificate with \
+             its name, and leave this out",
         ),
     ] {
         assert_eq!(of(environment).refused, [message], "{environment:?}");
