@@ -1,7 +1,9 @@
 /** The server's API: the token goes along in a header, never in an address. */
 
 import { token } from "./session.ts";
-import type { Answer, Explained, PolicyDocument, Question, Validated } from "./types.ts";
+import type { CheckRequest } from "./request.ts";
+import type { Range } from "./timeline.ts";
+import type { Answer, Applied, AuditEntry, Explained, PolicyDocument, PolicyVersion, ToldHistory, Validated } from "./types.ts";
 
 /** Why there is no answer, in words for people. */
 export class Failure extends Error {
@@ -100,12 +102,29 @@ async function json<T>(path: string, sending?: Sending): Promise<T> {
 
 const JSON_TYPE = "application/json";
 
-export function explainKey(question: Question): Promise<Explained> {
-  return json("/admin/v1/keys/inspect", { method: "POST", type: JSON_TYPE, body: JSON.stringify(question) });
+/** Where a request is explained without a charge. */
+export const INSPECT = "/admin/v1/keys/inspect";
+
+export function explainKey(request: CheckRequest): Promise<Explained> {
+  return json(INSPECT, { method: "POST", type: JSON_TYPE, body: JSON.stringify(request) });
 }
 
-export function resetKey(question: Question): Promise<Answer> {
-  return json("/admin/v1/keys/reset", { method: "POST", type: JSON_TYPE, body: JSON.stringify(question) });
+/** Gives back what a key was charged: all of it, or the cost of the request. The reason goes to the audit log. */
+export function giveBack(how: "reset" | "refund", request: CheckRequest, reason: string): Promise<Answer> {
+  const path = `/admin/v1/keys/${how}?${new URLSearchParams({ reason })}`;
+  return json(path, { method: "POST", type: JSON_TYPE, body: JSON.stringify(request) });
+}
+
+export function readHistory(range: Range): Promise<ToldHistory> {
+  return json(`/admin/v1/history?range=${range}`);
+}
+
+export function readAudit(): Promise<AuditEntry[]> {
+  return json("/admin/v1/audit");
+}
+
+export function readVersions(): Promise<PolicyVersion[]> {
+  return json("/admin/v1/policy/versions");
 }
 
 export function readPolicy(): Promise<PolicyDocument> {
@@ -118,6 +137,6 @@ export function validatePolicy(text: string, format: PolicyDocument["format"]): 
   return json("/admin/v1/policy/validate", { method: "POST", type: typeOf(format), body: text });
 }
 
-export function applyPolicy(text: string, format: PolicyDocument["format"]): Promise<Validated> {
+export function applyPolicy(text: string, format: PolicyDocument["format"]): Promise<Applied> {
   return json("/admin/v1/policy", { method: "PUT", type: typeOf(format), body: text });
 }

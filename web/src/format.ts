@@ -8,6 +8,11 @@ export function count(value: number): string {
   return value < 100_000 ? whole.format(value) : short.format(value);
 }
 
+/** To the last digit. */
+export function exact(value: number): string {
+  return whole.format(value);
+}
+
 /** So many a second: tenths matter only below ten. */
 export function rate(value: number): string {
   if (value === 0) return "0";
@@ -55,6 +60,11 @@ export function ago(micros: number): string {
   if (seconds < 1) return "now";
   if (seconds < 60) return `${seconds} s ago`;
   return `${coarse(seconds).split(" ").slice(0, 2).join(" ")} ago`;
+}
+
+/** Day and time. */
+export function moment(micros: number): string {
+  return `${new Date(micros / 1_000).toLocaleDateString("sv")} ${clock(micros)}`;
 }
 
 /** The time of day. */

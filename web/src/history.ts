@@ -1,8 +1,8 @@
-/** The last minutes, made of one picture after the other: rates and latencies, per second. */
+/** Rates and latencies of the last minutes, made of one picture after the other. */
 
 import type { LatencyPicture, Picture, RulePicture } from "./types.ts";
 
-/** Seconds that are kept; the oldest gives way. */
+/** Seconds that are kept. */
 export const LENGTH = 300;
 
 /** Pictures over which latencies are taken: one second alone has few requests. */
@@ -30,19 +30,22 @@ export class History {
   readonly moments: Moment[] = [];
   #before: Picture[] = [];
 
-  /** Takes the next picture; one of another process begins anew. */
-  add(picture: Picture): void {
+  /** Takes the next picture. One of another process begins anew: then it returns true. */
+  add(picture: Picture): boolean {
     const last = this.#before.at(-1);
-    if (last && isOfAnother(last, picture)) this.clear();
+    const isAnother = last !== undefined && isOfAnother(last, picture);
+    if (isAnother) this.clear();
     const before = this.#before.at(-1);
     if (before) {
       const moment = between(before, picture, this.#before[0] ?? before);
-      if (!moment) return;
+      if (!moment) return false;
       this.moments.push(moment);
-      if (this.moments.length > LENGTH) this.moments.shift();
+      // Of a page that was asleep, little is left.
+      while ((this.moments[0]?.at ?? Infinity) <= moment.at - LENGTH) this.moments.shift();
     }
     this.#before.push(picture);
     if (this.#before.length > LATENCY_WINDOW) this.#before.shift();
+    return isAnother;
   }
 
   clear(): void {
@@ -75,7 +78,7 @@ function between(before: Picture, after: Picture, first: Picture): Moment | null
   let [allowed, refused] = [0, 0];
   for (const rule of after.rules) {
     const was = known.get(rule.rule);
-    // A rule that only watches has figures of its own: they decide nothing.
+    // A shadow rule has figures of its own: they decide nothing.
     const [passed, stopped] = rule.shadow
       ? [rule.shadow_allowed - (was?.shadow_allowed ?? 0), rule.shadow_refused - (was?.shadow_refused ?? 0)]
       : [rule.allowed - (was?.allowed ?? 0), rule.refused - (was?.refused ?? 0)];

@@ -1,97 +1,100 @@
-/** The page: views by the address's fragment, fed by one stream. */
+/** The page: one view for each address, fed by one stream. */
 
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 
-import { byId, h } from "./dom.ts";
+import { byId } from "./dom.ts";
 import { Feed, type Link } from "./feed.ts";
-import { History } from "./history.ts";
+import { Live } from "./live.ts";
 import { announce } from "./parts/notice.ts";
+import { parseSearch, words } from "./request.ts";
+import { address, parse, type Route } from "./route.ts";
 import type { Picture } from "./types.ts";
 import { Access } from "./views/access.ts";
-import { Flow } from "./views/flow.ts";
-import { Latency } from "./views/latency.ts";
+import { AuditView } from "./views/audit.ts";
+import { Overview } from "./views/overview.ts";
 import { Playground } from "./views/playground.ts";
 import { PolicyView } from "./views/policy.ts";
-import { Refusals } from "./views/refusals.ts";
-import { Crossings } from "./views/crossings.ts";
-import { Reservations } from "./views/reservations.ts";
-import { Rules } from "./views/rules.ts";
+import { RequestView } from "./views/request.ts";
+import { RuleView } from "./views/rule.ts";
 import { Status } from "./views/status.ts";
-import { Store } from "./views/store.ts";
 import { themeButton } from "./views/theme.ts";
-import { Top } from "./views/top.ts";
+import type { View } from "./views/view.ts";
 
-const VIEWS = ["overview", "policy", "playground"] as const;
-type View = (typeof VIEWS)[number];
-
-let view: View = "overview";
-const history = new History();
 const status = new Status();
-const [flow, latency, store, rules, top] = [new Flow(), new Latency(), new Store(), new Rules(), new Top()];
-const reservations = new Reservations();
-const crossings = new Crossings();
-const access = new Access(() => feed.start());
+const live = new Live(() => view.show?.());
+const access = new Access(() => {
+  feed.start();
+  view.open?.(route);
+});
 const unauthorized = () => access.ask("The server does not know this token.");
-const refusals = new Refusals(unauthorized);
-const policy = new PolicyView(unauthorized);
-const playground = new Playground(unauthorized);
+const views: Record<Route["view"], View> = {
+  overview: new Overview(live),
+  rule: new RuleView(live),
+  request: new RequestView(live, unauthorized),
+  policy: new PolicyView(live, unauthorized),
+  audit: new AuditView(unauthorized),
+  playground: new Playground(unauthorized),
+};
 const feed = new Feed(onPicture, onLink);
+const search = byId("search") as HTMLInputElement;
+
+let route = parse(location.hash);
+let view = views[route.view];
 
 byId("status").append(status.element);
-byId("overview").append(
-  h(
-    "div",
-    { class: "board" },
-    h("div", { class: "column" }, flow.element, rules.element, refusals.element),
-    h("div", { class: "column" }, latency.element, store.element, top.element, reservations.element, crossings.element),
-  ),
-);
-byId("policy").append(policy.element);
-byId("playground").append(playground.element);
+for (const { element } of Object.values(views)) byId("view").append(element);
 themeButton();
-showView();
+navigate();
 addEventListener("hashchange", () => {
-  showView();
+  navigate();
+  scrollTo(0, 0);
+  byId("main").focus({ preventScroll: true });
+});
+// An address of its own would leave the view.
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
   byId("main").focus();
+});
+byId("search-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const request = parseSearch(search.value);
+  if (request) location.hash = address({ view: "request", request });
 });
 feed.start();
 
-function showView(): void {
-  const wanted = location.hash.slice(1);
-  view = VIEWS.find((name) => name === wanted) ?? view;
-  for (const name of VIEWS) byId(name).hidden = name !== view;
+function navigate(): void {
+  route = parse(location.hash);
+  view = views[route.view];
+  if ("range" in route) live.range = route.range;
+  for (const { element } of Object.values(views)) element.hidden = element !== view.element;
+  const section = route.view === "rule" || route.view === "request" ? "" : route.view === "overview" ? "#/" : `#/${route.view}`;
   for (const link of document.querySelectorAll<HTMLAnchorElement>("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    if (link.hash === section) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (view === "playground") playground.visit();
-  document.title = view === "overview" ? "tidegate" : `${view} – tidegate`;
+  if (route.view === "request") search.value = words(route.request);
+  view.open?.(route);
+  view.show?.();
+  document.title = view.title ? `${view.title} – tidegate` : "tidegate";
 }
 
 function onPicture(picture: Picture): void {
-  history.add(picture);
   const before = status.words;
   status.show(picture);
   if (status.words !== before) announce(status.words);
-  flow.show(history);
-  latency.show(history);
-  store.show(picture);
-  rules.show(picture, history);
-  top.show(picture);
-  reservations.show(picture);
-  crossings.show(picture);
-  refusals.show(picture);
-  policy.show(picture);
   byId("version").textContent = picture.version;
+  live.take(picture);
 }
 
 function onLink(link: Link): void {
   const before = status.words;
   status.showLink(link);
   if (status.words !== before) announce(status.words);
-  if (link.state === "live" && document.body.dataset["link"] !== "live" && view === "playground") playground.visit();
+  const wasLive = document.body.dataset["link"] === "live";
   document.body.dataset["link"] = link.state;
+  // What could not be asked for before is asked for now.
+  if (link.state === "live" && !wasLive) view.open?.(route);
   const notice = byId("link-notice");
   notice.hidden = link.state === "live" || link.state === "connecting";
   if (link.state === "lost") notice.textContent = `${link.why} Trying again…`;

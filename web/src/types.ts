@@ -1,5 +1,7 @@
 /** The shapes that the server speaks in: see /openapi.json. */
 
+import type { CheckRequest } from "./request.ts";
+
 export interface Picture {
   version: string;
   time_us: number;
@@ -106,16 +108,8 @@ export interface RefusalPicture {
   cost: number;
   limit: number;
   retry_after_us: number | null;
-  question: Question | null;
-}
-
-/** What can be asked about a key: to explain it, or to reset it. */
-export interface Question {
-  rule?: string;
-  key?: string;
-  attributes?: Record<string, string>;
-  limit?: string;
-  cost?: number;
+  /** The refused request, unless it cannot be asked again. */
+  question: CheckRequest | null;
 }
 
 export interface Answer {
@@ -145,6 +139,7 @@ export interface ExplainedRule {
   limit?: string;
   answer?: Answer;
   debt_us?: number;
+  resets_on?: string;
 }
 
 export interface PolicyDocument {
@@ -164,4 +159,32 @@ export interface Mistake {
   column: number | null;
   help: string | null;
   text: string;
+}
+
+export interface Applied extends Validated {
+  /** A line for each rule that is another than before. */
+  changes: string[];
+}
+
+export interface PolicyVersion extends PolicyDocument {
+  generation: number;
+  since_us: number;
+  by: string;
+  changes: string[];
+}
+
+/** Counts per step, the oldest first. */
+export interface ToldHistory {
+  step_us: number;
+  end_us: number;
+  rules: { rule: string; allowed: number[]; refused: number[]; shadow_allowed: number[]; shadow_refused: number[] }[];
+}
+
+export interface AuditEntry {
+  time: string;
+  peer: string | null;
+  identity: string;
+  action: string;
+  outcome: "done" | "refused";
+  reason?: string;
 }

@@ -1,8 +1,8 @@
 /** Charts over time: uPlot in the page's colours, as wide as there is room. */
 
 import uPlot from "uplot";
-import { LENGTH } from "../history.ts";
 import { clock } from "../format.ts";
+import { announce } from "./notice.ts";
 
 export interface Line {
   label: string;
@@ -10,6 +10,8 @@ export interface Line {
   colour: string;
   filled?: boolean;
   dashed?: boolean;
+  /** How its values are told where the pointer is, if not as on the axis. */
+  exact?: (value: number) => string;
 }
 
 export interface Options {
@@ -22,6 +24,8 @@ export interface Options {
   waterline?: boolean;
   /** Shows ten times as much by the same step, for what differs that much. */
   logarithmic?: boolean;
+  /** The time of a value in words, where the clock alone does not say it. */
+  when?: (seconds: number) => string;
 }
 
 /** A chart of the last minutes. */
@@ -35,6 +39,20 @@ export class Chart {
     this.element.className = "chart";
     new ResizeObserver(() => this.#resize()).observe(this.element);
     document.addEventListener("themechange", () => this.#rebuild());
+    this.element.tabIndex = 0;
+    this.element.addEventListener("keydown", (event) => this.#step(event));
+  }
+
+  /** The arrows go from value to value, as the pointer does. */
+  #step(event: KeyboardEvent): void {
+    const plot = this.#plot;
+    const by = event.key === "ArrowLeft" ? -1 : event.key === "ArrowRight" ? 1 : 0;
+    if (!plot || by === 0) return;
+    event.preventDefault();
+    const last = plot.data[0].length - 1;
+    const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? last) + by));
+    plot.setCursor({ left: plot.valToPos(plot.data[0][index] ?? 0, "x"), top: 0 });
+    announce(this.element.querySelector(".readout")?.textContent ?? "");
   }
 
   /** Times in seconds, then one list for each line. */
@@ -56,7 +74,7 @@ export class Chart {
   }
 
   #uplotOptions(width: number): uPlot.Options {
-    const { lines, height, format, least, waterline, logarithmic } = this.options;
+    const { lines, height, format, least, waterline, logarithmic, when } = this.options;
     const muted = colour("--muted");
     const font = `11px ${getComputedStyle(document.body).fontFamily}`;
     const grid = { stroke: colour("--line"), width: 1 };
@@ -99,14 +117,14 @@ export class Chart {
         })),
       ],
       hooks: { draw: waterline ? [drawWaterline] : [] },
-      plugins: [readout(lines, format)],
+      plugins: [readout(lines, format, when ?? ((seconds) => clock(seconds * 1e6)))],
     };
   }
 }
 
 /** Seconds that are shown: a minute at first, and more as there is more to show. */
 function span(seconds: number): number {
-  return Math.min(LENGTH, Math.max(60, seconds || 0));
+  return Math.max(60, seconds || 0);
 }
 
 function range(low: number, high: number, least: number, mirrored: boolean): [number, number] {
@@ -156,7 +174,7 @@ function drawWaterline(plot: uPlot): void {
 }
 
 /** What the lines say where the pointer is. */
-function readout(lines: Line[], format: (value: number) => string): uPlot.Plugin {
+function readout(lines: Line[], format: (value: number) => string, when: (seconds: number) => string): uPlot.Plugin {
   const box = document.createElement("div");
   box.className = "readout";
   box.hidden = true;
@@ -170,9 +188,9 @@ function readout(lines: Line[], format: (value: number) => string): uPlot.Plugin
         if (index == null || time === undefined) return;
         const said = lines.map((line, number) => {
           const value = plot.data[number + 1]?.[index];
-          return value == null ? "" : `${line.label} ${format(Math.abs(value))}`;
+          return value == null ? "" : `${line.label} ${(line.exact ?? format)(Math.abs(value))}`;
         });
-        box.textContent = [clock(time * 1e6), ...said.filter(Boolean)].join("  ·  ");
+        box.textContent = [when(time), ...said.filter(Boolean)].join("  ·  ");
         const left = plot.cursor.left ?? 0;
         box.classList.toggle("to-the-left", left > plot.over.clientWidth / 2);
         box.style.setProperty("--at", `${left}px`);

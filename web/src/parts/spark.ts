@@ -21,22 +21,22 @@ export class Spark {
     );
   }
 
-  /** Values per second, the latest last; there is room for so many. */
-  show(allowed: number[], refused: number[], room: number): void {
+  /** Counts per step, the latest last. */
+  show(allowed: number[], refused: number[]): void {
     const [most, deepest] = [Math.max(0, ...allowed), Math.max(0, ...refused)];
     // One scale for both, so that they can be compared.
     const unit = (HEIGHT - 2) / Math.max(1, most + deepest);
     const waterline = HEIGHT - 1 - deepest * unit;
     for (const end of ["y1", "y2"]) this.#line.setAttribute(end, waterline.toFixed(1));
-    this.#above.setAttribute("d", area(allowed, room, waterline, -unit));
-    this.#below.setAttribute("d", area(refused, room, waterline, unit));
+    this.#above.setAttribute("d", area(allowed, waterline, -unit));
+    this.#below.setAttribute("d", area(refused, waterline, unit));
   }
 }
 
-function area(values: number[], room: number, waterline: number, unit: number): string {
+function area(values: number[], waterline: number, unit: number): string {
   if (values.length < 2) return "";
-  const step = WIDTH / (room - 1);
-  const x = (index: number) => WIDTH - (values.length - 1 - index) * step;
+  const step = WIDTH / (values.length - 1);
+  const x = (index: number) => index * step;
   const points = values.map((value, index) => `${x(index).toFixed(1)},${(waterline + value * unit).toFixed(1)}`);
   return `M${x(0).toFixed(1)},${waterline.toFixed(1)}L${points.join("L")}L${WIDTH},${waterline.toFixed(1)}Z`;
 }

@@ -16,18 +16,18 @@ export class Access {
   readonly #open = byId("open-token");
 
   constructor(onChange: () => void) {
-    const forget = h("button", { type: "button", class: "quiet", id: "forget-token" }, "Forget it");
+    const forget = h("button", { type: "button", class: "quiet", id: "forget-token" }, "Sign out");
     const form = h(
       "form",
       { method: "dialog" },
-      h("h2", { id: "token-title" }, "Admin token"),
+      h("h2", { id: "token-title" }, "Sign in"),
       this.#why,
       h("label", { class: "field" }, "Token", this.#field),
-      h("p", { class: "hint" }, "It stays in this tab and is forgotten when you close it."),
+      h("p", { class: "hint" }, "It is kept in this tab until you close it."),
       h(
         "div",
         { class: "controls" },
-        h("button", { type: "submit", class: "primary", id: "give-token" }, "Open the gate"),
+        h("button", { type: "submit", class: "primary", id: "give-token" }, "Sign in"),
         forget,
         h("button", { type: "button", class: "quiet", onclick: () => this.#dialog.close() }, "Cancel"),
       ),
@@ -52,14 +52,14 @@ export class Access {
   /** Asks for the token, and says why. */
   ask(why: string): void {
     say(this.#why, why || "Give a token with the right admin: of the server's --tokens file, or its --admin-token.");
-    // Who is typing already is not disturbed.
+    // A token that is being typed stays.
     if (this.#dialog.open) return;
     this.#field.value = "";
     this.#dialog.showModal();
   }
 
   #show(): void {
-    say(this.#open, token() ? "Token given" : "Token");
+    say(this.#open, token() ? "Signed in" : "Sign in");
     this.#open.classList.toggle("given", token() !== null);
   }
 }

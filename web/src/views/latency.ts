@@ -30,7 +30,7 @@ export class Latency {
         "header",
         {},
         h("h2", { id: "latency-title" }, "Latency"),
-        h("div", { class: "figures" }, figure(this.#p50, "half within", "sea"), figure(this.#p99, "99% within", "sand")),
+        h("div", { class: "figures" }, figure(this.#p50, "p50", "sea"), figure(this.#p99, "p99", "sand")),
       ),
       this.#chart.element,
     );
@@ -48,7 +48,7 @@ export class Latency {
     const words = (value: number | null) => (value === null ? "–" : format.duration(value));
     say(this.#p50, words(latest.p50));
     say(this.#p99, words(latest.p99));
-    const label = `Half of the requests within ${words(latest.p50)}, 99% within ${words(latest.p99)}`;
+    const label = `Latency since this page was opened: p50 ${words(latest.p50)}, p99 ${words(latest.p99)}`;
     this.#chart.element.setAttribute("aria-label", label);
   }
 }

@@ -1,9 +1,10 @@
 /** The playground: one limit, one traffic, and all five algorithms side by side. */
 
-import { Failure, lines } from "../api.ts";
+import { lines } from "../api.ts";
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
 import { Strip, type Outcome, type Scale } from "../parts/strip.ts";
+import { explainFailure, type View } from "./view.ts";
 import { SHAPES, limitWords, periods, type Numbers, type Unit } from "../traffic.ts";
 
 interface Begin {
@@ -40,7 +41,8 @@ const ABOUT: Record<string, string> = {
   "sliding counter": "Two counters that stand in for the log: close to it, at the price of a window.",
 };
 
-export class Playground {
+export class Playground implements View {
+  readonly title = "Playground";
   readonly element: HTMLElement;
   readonly #count = number("play-count", 10, 1, 1_000_000);
   readonly #burst = h("input", { id: "play-burst", type: "number", min: 1, max: 1_000_000, placeholder: "as the limit", inputmode: "numeric" });
@@ -94,8 +96,8 @@ export class Playground {
     this.#fill();
   }
 
-  /** Runs what is there, the first time that somebody looks. */
-  visit(): void {
+  /** Runs what is there, the first time that it is opened. */
+  open(): void {
     if (!this.#hasRun) void this.#play();
   }
 
@@ -147,9 +149,10 @@ export class Playground {
       say(this.#outcome, run.words);
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Failure && error.isUnauthorized) this.onUnauthorized();
       this.#outcome.classList.add("problem");
-      say(this.#outcome, error instanceof Error ? error.message : "Something went wrong.");
+      // The strips of an earlier run are no answer to this one.
+      this.#strips.replaceChildren();
+      say(this.#outcome, explainFailure(error, this.onUnauthorized));
     }
   }
 }

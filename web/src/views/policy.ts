@@ -1,58 +1,66 @@
-/** The policy: what is in force, an editor, and what is wrong with what is in it. */
+/** The policy: what is active, an editor with a diff, and the versions to go back to. */
 
-import { Failure, applyPolicy, readPolicy, validatePolicy } from "../api.ts";
+import { Failure, applyPolicy, readPolicy, readVersions, validatePolicy } from "../api.ts";
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
+import type { Live } from "../live.ts";
+import { difference } from "../parts/difference.ts";
 import { notify } from "../parts/notice.ts";
-import type { Mistake, Picture, PolicyDocument } from "../types.ts";
+import { Verdict } from "../parts/verdict.ts";
+import type { Route } from "../route.ts";
+import type { Mistake, PolicyDocument, PolicyVersion } from "../types.ts";
+import { Versions } from "./versions.ts";
+import { explainFailure, type View } from "./view.ts";
 
-export class PolicyView {
+export class PolicyView implements View {
+  readonly title = "Policy";
   readonly element: HTMLElement;
   readonly #state = h("p", { class: "policy-state", id: "policy-state" });
-  readonly #broken = h("pre", { class: "mistakes-of-file", hidden: true });
+  readonly #broken = h("pre", { class: "mistakes-of-file", hidden: true, tabindex: "0" });
   readonly #numbers = h("pre", { class: "line-numbers", "aria-hidden": "true" });
-  readonly #text: HTMLTextAreaElement;
-  readonly #format: HTMLSelectElement;
+  readonly #text = h("textarea", {
+    id: "policy-text",
+    spellcheck: "false",
+    autocomplete: "off",
+    autocapitalize: "off",
+    wrap: "off",
+    rows: 16,
+    "aria-describedby": "policy-verdict",
+  });
+  readonly #format = h("select", { id: "policy-format" }, h("option", { value: "toml" }, "TOML"), h("option", { value: "yaml" }, "YAML"));
+  readonly #diff = h("div", { id: "policy-diff" });
   readonly #validate = h("button", { type: "button", id: "validate" }, "Validate");
-  readonly #apply = h("button", { type: "button", id: "apply", class: "primary" }, "Apply");
-  readonly #again = h("button", { type: "button", class: "quiet", id: "reload-policy" }, "Start over");
-  readonly #hint = h("span", { class: "hint" });
-  readonly #verdict = h("div", { class: "verdict", id: "policy-verdict", role: "status" });
-  /** What the server has, as the editor shows it: its line ends may be others. */
-  #known: string | null = null;
-  /** Which policy that is, and which is in force: by number and time, as another process counts anew. */
+  readonly #apply = h("button", { type: "button", id: "apply", class: "primary" }, "Apply until restart");
+  readonly #again = h("button", { type: "button", class: "quiet", id: "reload-policy" }, "Discard changes");
+  readonly #hint = h("span", { class: "hint", id: "policy-hint" });
+  readonly #verdict = new Verdict((mistake) => this.#go(mistake));
+  readonly #versions = new Versions();
+  #known: PolicyVersion[] = [];
+  /** The active text, as the editor shows it: its line ends may be others. */
+  #active: string | null = null;
+  /** Which policy that is, and which is active: by number and time, as another process counts anew. */
   #loaded = "";
   #inForce = "";
+  /** A version that the address asks for. */
+  #wanted: number | null = null;
 
-  constructor(private readonly onUnauthorized: () => void) {
-    this.#text = h("textarea", {
-      id: "policy-text",
-      spellcheck: "false",
-      autocomplete: "off",
-      autocapitalize: "off",
-      wrap: "off",
-      rows: 16,
-      "aria-describedby": "policy-verdict",
-    });
-    this.#format = h("select", { id: "policy-format" }, h("option", { value: "toml" }, "TOML"), h("option", { value: "yaml" }, "YAML"));
-    this.element = h(
+  constructor(
+    private readonly live: Live,
+    private readonly onUnauthorized: () => void,
+  ) {
+    const controls = [h("label", { class: "field inline" }, "Format", this.#format), this.#validate, this.#apply, this.#again, this.#hint];
+    const panel = h(
       "section",
       { class: "panel policy", "aria-labelledby": "policy-title" },
       h("header", {}, h("h2", { id: "policy-title" }, "Policy"), this.#state),
       this.#broken,
       h("label", { for: "policy-text", class: "unseen" }, "The policy's text"),
       h("div", { class: "editor" }, this.#numbers, this.#text),
-      h(
-        "div",
-        { class: "controls" },
-        h("label", { class: "field inline" }, "Format", this.#format),
-        this.#validate,
-        this.#apply,
-        this.#again,
-        this.#hint,
-      ),
-      this.#verdict,
+      this.#diff,
+      h("div", { class: "controls" }, ...controls),
+      this.#verdict.element,
     );
+    this.element = h("div", { class: "column" }, panel, this.#versions.element);
     this.#text.addEventListener("input", () => this.#changed());
     this.#text.addEventListener("scroll", () => (this.#numbers.scrollTop = this.#text.scrollTop));
     this.#text.addEventListener("keydown", (event) => {
@@ -60,29 +68,48 @@ export class PolicyView {
     });
     this.#validate.addEventListener("click", () => void this.#check());
     this.#apply.addEventListener("click", () => void this.#put());
-    this.#again.addEventListener("click", () => void this.load());
+    this.#again.addEventListener("click", () => void this.#load(true));
   }
 
-  /** Takes the text from the server; what was typed is given up. */
-  async load(): Promise<void> {
-    this.#loaded = this.#inForce;
-    try {
-      this.#take(await readPolicy());
-    } catch (error) {
-      this.#fail(error);
-    }
+  open(route: Route): void {
+    this.#wanted = route.view === "policy" ? route.version : null;
+    this.show();
+    this.#showWanted();
   }
 
-  /** The same, unless something has been typed meanwhile. */
-  async #follow(): Promise<void> {
+  show(): void {
+    const { picture } = this.live;
+    if (!picture) return;
+    const { policy, time_us } = picture;
+    const where = policy.file ? `from ${policy.file}` : policy.generation > 1 ? "applied by API, until restart" : "built in";
+    const active = format.duration(Math.max(0, Math.floor((time_us - policy.since_us) / 1e6)) * 1e6).replace("0 µs", "0 s");
+    say(this.#state, `Version ${policy.generation} ${where}, active for ${active}`);
+    this.#broken.hidden = policy.mistakes === null;
+    say(this.#broken, policy.mistakes ? `The file has errors. Version ${policy.generation} stays active:\n\n${policy.mistakes}` : "");
+    // The server follows a file: what is applied here would not last.
+    const isFile = policy.file !== null;
+    this.#apply.hidden = this.#validate.hidden = isFile;
+    this.#text.readOnly = this.#format.disabled = isFile;
+    this.#inForce = `${policy.generation} ${policy.since_us}`;
+    if (this.#inForce !== this.#loaded && this.#isUntouched) void this.#load(false);
+    const others = this.#inForce === this.#loaded ? "" : "Another policy is active now: discard your changes to see it. ";
+    say(this.#hint, others + (isFile ? "Read-only: the file decides. Change the file, and the server applies it." : "Ctrl+Enter validates."));
+  }
+
+  /** Takes the text from the server; what was typed meanwhile stays, unless it is to be discarded. */
+  async #load(discard: boolean): Promise<void> {
     this.#loaded = this.#inForce;
+    if (discard) this.#wanted = null;
     try {
-      const policy = await readPolicy();
-      if (this.#isUntouched) this.#take(policy);
+      const [policy, versions] = await Promise.all([readPolicy(), readVersions()]);
+      this.#known = versions;
+      this.#versions.show(versions);
+      if (discard || this.#isUntouched) this.#take(policy);
+      this.#showWanted();
     } catch (error) {
-      // Without an answer it is asked for again; without the token, nobody is to be asked again and again.
+      // Without an answer it is asked for again; without the token it is not.
       if (!(error instanceof Failure && error.isUnauthorized)) this.#loaded = "";
-      this.#fail(error);
+      this.#verdict.bad(explainFailure(error, this.onUnauthorized));
     }
   }
 
@@ -90,90 +117,65 @@ export class PolicyView {
     const before = this.#text.value;
     this.#text.value = text;
     this.#format.value = format;
-    this.#known = this.#text.value;
-    if (this.#known !== before) this.#verdict.replaceChildren();
+    this.#active = this.#text.value;
+    if (this.#active !== before) this.#verdict.clear();
+    this.#changed();
+  }
+
+  /** Puts the version that was asked for into the editor: the diff says what applying it would change. */
+  #showWanted(): void {
+    const version = this.#known.find(({ generation }) => generation === this.#wanted);
+    if (!version || this.#active === null) return;
+    this.#wanted = null;
+    this.#text.value = version.text;
+    this.#format.value = version.format;
+    this.#verdict.good(`Version ${version.generation} is in the editor. The lines above say what it would change.`);
     this.#changed();
   }
 
   get #isUntouched(): boolean {
-    return this.#known === null ? this.#text.value === "" : this.#text.value === this.#known;
-  }
-
-  show({ policy, time_us }: Picture): void {
-    const where = policy.file ? `from ${policy.file}` : policy.generation > 1 ? "put by hand" : "built in";
-    const since = format.ago(time_us - policy.since_us);
-    say(this.#state, `No. ${policy.generation} since the start, ${where}, in force since ${since}`.replace("since now", "just now"));
-    this.#broken.hidden = policy.mistakes === null;
-    say(this.#broken, policy.mistakes ? `The file says something else now, which is not in force:\n\n${policy.mistakes}` : "");
-    // The server follows a file: what is put here would not last.
-    this.#apply.disabled = policy.file !== null;
-    this.#inForce = `${policy.generation} ${policy.since_us}`;
-    if (this.#inForce !== this.#loaded && this.#isUntouched) void this.#follow();
-    const others = this.#inForce === this.#loaded ? "" : "Meanwhile another policy is in force: Start over shows it. ";
-    say(this.#hint, others + (policy.file ? "The server follows its file: change it there, and it is applied by itself." : "Ctrl+Enter validates."));
+    return this.#active === null ? this.#text.value === "" : this.#text.value === this.#active;
   }
 
   #changed(): void {
     const count = this.#text.value.split("\n").length;
     say(this.#numbers, Array.from({ length: count }, (_, line) => String(line + 1)).join("\n"));
     this.#again.disabled = this.#isUntouched;
+    const lines = this.#active === null ? null : difference(this.#active, this.#text.value);
+    this.#diff.replaceChildren(...(lines ? [h("h3", {}, "Changes to the active policy"), lines] : []));
   }
 
   get #chosen(): PolicyDocument["format"] {
     return this.#format.value === "yaml" ? "yaml" : "toml";
   }
 
-  async #check(): Promise<void> {
+  async #check(): Promise<boolean> {
     try {
       const { mistakes } = await validatePolicy(this.#text.value, this.#chosen);
-      this.#tell(mistakes, "No mistakes. Apply puts it in force; what was used stays used.");
+      if (mistakes.length > 0) this.#verdict.errors(mistakes);
+      else this.#verdict.good("No errors. Keys keep what they have used.");
+      return mistakes.length === 0;
     } catch (error) {
-      this.#fail(error);
+      this.#verdict.bad(explainFailure(error, this.onUnauthorized));
+      return false;
     }
   }
 
   async #put(): Promise<void> {
-    const [text, format] = [this.#text.value, this.#chosen];
+    const [text, chosen] = [this.#text.value, this.#chosen];
+    if (!(await this.#check())) return;
     try {
-      const { mistakes } = await validatePolicy(text, format);
-      if (mistakes.length > 0) {
-        this.#tell(mistakes, "");
-        return;
-      }
-      await applyPolicy(text, format);
-      this.#known = text;
-      this.#tell([], "In force now.");
+      const { changes } = await applyPolicy(text, chosen);
+      this.#active = text;
       this.#changed();
-      notify("The policy is in force.");
+      this.#verdict.good(changes.length > 0 ? "Active now. Changed:" : "Active now. No rule changed.", changes);
+      notify("The policy is active.");
     } catch (error) {
-      this.#fail(error);
+      this.#verdict.bad(explainFailure(error, this.onUnauthorized));
     }
   }
 
-  #tell(mistakes: Mistake[], good: string): void {
-    this.#verdict.dataset["kind"] = mistakes.length > 0 ? "bad" : "good";
-    if (mistakes.length === 0) {
-      this.#verdict.replaceChildren(h("p", {}, good));
-      return;
-    }
-    const many = mistakes.length === 1 ? "One mistake" : `${mistakes.length} mistakes`;
-    this.#verdict.replaceChildren(h("p", {}, `${many}:`), h("ol", {}, ...mistakes.map((mistake) => this.#mistake(mistake))));
-  }
-
-  #mistake(mistake: Mistake): HTMLElement {
-    const place =
-      mistake.line === null
-        ? null
-        : h(
-            "button",
-            { type: "button", class: "quiet place", onclick: () => this.#go(mistake) },
-            `Line ${mistake.line}, column ${mistake.column ?? 1}`,
-          );
-    const help = mistake.help ? h("p", { class: "help" }, mistake.help) : null;
-    return h("li", {}, h("p", {}, place, mistake.message), excerpt(mistake), help);
-  }
-
-  /** Puts the cursor where the mistake is. */
+  /** Puts the cursor where the error is. */
   #go({ line, column }: Mistake): void {
     const before = this.#text.value.split("\n").slice(0, (line ?? 1) - 1);
     const at = before.reduce((sum, text) => sum + text.length + 1, 0) + (column ?? 1) - 1;
@@ -182,19 +184,4 @@ export class PolicyView {
     const height = this.#text.scrollHeight / Math.max(1, this.#text.value.split("\n").length);
     this.#text.scrollTop = Math.max(0, ((line ?? 1) - 4) * height);
   }
-
-  #fail(error: unknown): void {
-    if (error instanceof Failure && error.isUnauthorized) this.onUnauthorized();
-    this.#verdict.dataset["kind"] = "bad";
-    this.#verdict.replaceChildren(h("p", {}, error instanceof Error ? error.message : "Something went wrong."));
-  }
-}
-
-/** The lines of the policy that it is about, as `tidegate validate` shows them. */
-function excerpt({ text }: Mistake): HTMLElement | null {
-  const lines = text.split("\n").filter((line) => /^\s*\d*\s*\|/.test(line));
-  const isBare = (line = "") => /^\s*\|\s*$/.test(line);
-  while (lines.length > 0 && isBare(lines.at(-1))) lines.pop();
-  while (lines.length > 0 && isBare(lines[0])) lines.shift();
-  return lines.length > 0 ? h("pre", {}, lines.join("\n")) : null;
 }

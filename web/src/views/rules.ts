@@ -1,84 +1,96 @@
-/** The rules, each with its limit and its own small tide. */
+/** The rules, each with its limit and a small chart of the range. */
 
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
-import type { History } from "../history.ts";
+import type { Live } from "../live.ts";
 import { Rows, rowOf, table } from "../parts/table.ts";
 import { Spark } from "../parts/spark.ts";
-import type { Picture, RulePicture } from "../types.ts";
+import { address } from "../route.ts";
+import { describe, nameOf } from "../rulewords.ts";
+import { RANGE_WORDS, condense } from "../timeline.ts";
+import type { RulePicture } from "../types.ts";
 
-/** Seconds that a small picture shows. */
-const SPARK_LENGTH = 120;
+/** Points of a small chart. */
+const SPARK_POINTS = 120;
+
+/** Columns of numbers, in their order: what they hold, and what hides them while all of it is zero. */
+const COLUMNS = [
+  { name: "admitted / s", hides: "admitted" },
+  { name: "refused / s", hides: "refused" },
+  { name: "admitted", hides: "admitted" },
+  { name: "refused", hides: "refused" },
+  { name: "degraded", hides: "degraded" },
+] as const;
 
 interface RuleRow {
   element: HTMLTableSectionElement;
   spark: Spark;
+  link: HTMLAnchorElement;
   limit: HTMLElement;
-  now: HTMLElement;
-  allowed: HTMLElement;
-  refused: HTMLElement;
-  degraded: HTMLElement;
+  cells: HTMLElement[];
 }
 
 export class Rules {
   readonly element: HTMLElement;
+  readonly #table: HTMLTableElement;
   readonly #rows: Rows<RulePicture, RuleRow>;
-  #history: History | null = null;
+  readonly #span: Element | undefined;
 
-  constructor() {
-    const headings = ["Rule", "Last two minutes", "#now / s", "#admitted", "#refused", "#degraded"];
-    const body = table("Rules with what they admitted and refused", headings);
-    this.#rows = new Rows(body, (rule) => rule.rule, make, (row, rule) => this.#update(row, rule));
+  constructor(private readonly live: Live) {
+    this.#table = table("Rules with what they admitted and refused", ["Rule", "Range", ...COLUMNS.map(({ name }) => `#${name}`)]);
+    this.#table.id = "rules";
+    this.#span = this.#table.querySelectorAll("thead th")[1];
+    this.#rows = new Rows(this.#table, (rule) => rule.rule, make, (row, rule) => this.#update(row, rule));
     this.element = h(
       "section",
       { class: "panel rules", "aria-labelledby": "rules-title" },
       h("header", {}, h("h2", { id: "rules-title" }, "Rules")),
-      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "rules-title" }, body),
+      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "rules-title" }, this.#table),
     );
   }
 
-  show(picture: Picture, history: History): void {
-    this.#history = history;
-    this.#rows.show(picture.rules);
+  show(rules: RulePicture[]): void {
+    if (this.#span) say(this.#span, `Last ${RANGE_WORDS[this.live.range]}`);
+    const totals = { admitted: 0, refused: 0, degraded: 0 };
+    for (const rule of rules) {
+      const { allowed, refused } = decided(rule);
+      totals.admitted += allowed;
+      totals.refused += refused;
+      totals.degraded += rule.degraded;
+    }
+    COLUMNS.forEach(({ hides }, place) => this.#table.classList.toggle(`no-${place + 3}`, totals[hides] === 0));
+    this.#rows.show(rules);
   }
 
   #update(row: RuleRow, rule: RulePicture): void {
-    say(row.limit, words(rule));
-    const [allowed, refused] = rule.shadow
-      ? [rule.shadow_allowed, rule.shadow_refused]
-      : [rule.allowed, rule.refused];
-    say(row.allowed, format.count(allowed));
-    say(row.refused, format.count(refused));
-    say(row.degraded, format.count(rule.degraded));
-    row.degraded.classList.toggle("zero", rule.degraded === 0);
-    row.refused.classList.toggle("coral", refused > 0);
-    const moments = this.#history?.moments.slice(-SPARK_LENGTH) ?? [];
-    const of = moments.map((moment) => moment.rules.get(rule.rule) ?? { allowed: 0, refused: 0 });
-    row.spark.show(of.map((totals) => totals.allowed), of.map((totals) => totals.refused), SPARK_LENGTH);
-    const last = of.at(-1);
-    say(row.now, last ? format.rate(last.allowed + last.refused) : "–");
+    say(row.limit, describe(rule));
+    row.element.classList.toggle("shadow", rule.shadow);
+    row.link.href = address({ view: "rule", rule: rule.rule, range: this.live.range });
+    const { allowed, refused } = this.live.timeline.of(rule.rule, rule.shadow);
+    row.spark.show(condense(allowed, SPARK_POINTS), condense(refused, SPARK_POINTS));
+    const now = this.live.history.latest?.rules.get(rule.rule) ?? { allowed: 0, refused: 0 };
+    const total = decided(rule);
+    const values = [format.rate(now.allowed), format.rate(now.refused), format.count(total.allowed), format.count(total.refused), format.count(rule.degraded)];
+    row.cells.forEach((cell, place) => {
+      say(cell, values[place] ?? "");
+      cell.classList.toggle("zero", values[place] === "0");
+    });
+    row.cells[3]?.classList.toggle("coral", total.refused > 0 && !rule.shadow);
   }
 }
 
-function make(rule: RulePicture): RuleRow {
-  const number = (label: string) => h("td", { class: "number", "data-label": label });
-  const [now, allowed, refused, degraded] = [number("now / s"), number("admitted"), number("refused"), number("degraded")];
-  const [spark, limit] = [new Spark(), h("span", { class: "limit" })];
-  const name = h("th", { scope: "row" }, h("span", { class: "name" }, rule.rule), limit);
-  const picture = h("td", { class: "sparks" }, spark.element);
-  return { element: rowOf(name, picture, now, allowed, refused, degraded), spark, limit, now, allowed, refused, degraded };
+/** What a rule decided since the start; of a shadow rule, what it would have decided. */
+function decided(rule: RulePicture): { allowed: number; refused: number } {
+  return rule.shadow
+    ? { allowed: rule.shadow_allowed, refused: rule.shadow_refused }
+    : { allowed: rule.allowed, refused: rule.refused };
 }
 
-/** Those who decide and are no rules. */
-const OTHERS = new Map([
-  ["denied", "those on the list that denies"],
-  ["inline", "limits that came with requests"],
-  ["unlimited", "whom no rule limits"],
-]);
-
-function words(rule: RulePicture): string {
-  const limit = rule.limit ?? OTHERS.get(rule.rule) ?? "not in the policy";
-  const by = rule.key === null ? "" : rule.key.length ? ` by ${rule.key.join(", ")}` : " for all together";
-  const missing = rule.missing ? ` · ${format.count(rule.missing)} without a key attribute` : "";
-  return `${limit}${by}${rule.shadow ? " · only watches" : ""}${missing}`;
+function make(rule: RulePicture): RuleRow {
+  const word = (name: string) => (rule.shadow ? name.replace("admitted", "would admit").replace("refused", "would refuse") : name);
+  const cells = COLUMNS.map(({ name }) => h("td", { class: "number", "data-label": word(name), title: word(name) }));
+  const [spark, limit] = [new Spark(), h("span", { class: "limit" })];
+  const link = h("a", { class: "name" }, nameOf(rule.rule));
+  const element = rowOf(h("th", { scope: "row" }, link, limit), h("td", { class: "sparks" }, spark.element), ...cells);
+  return { element, spark, link, limit, cells };
 }

@@ -1,4 +1,4 @@
-/** The strip at the top: is all well, and with which store and policy? */
+/** The strip at the top: the state of the server, its store and its policy. */
 
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
@@ -20,10 +20,10 @@ export class Status {
     const entries = {
       store: fact("store", "store"),
       breaker: fact("breaker", "breaker"),
-      keys: fact("keys held", "keys"),
+      keys: fact("keys", "keys"),
       policy: fact("policy", "policy"),
       connections: fact("connections", "connections"),
-      uptime: fact("up for", "uptime"),
+      uptime: fact("uptime", "uptime"),
     };
     this.#facts = {
       store: entries.store.value,
@@ -50,12 +50,13 @@ export class Status {
   show(picture: Picture): void {
     this.#picture = picture;
     const { store, policy } = picture;
-    say(this.#facts.store, store.reachable ? store.kind : `${store.kind}, away`);
-    say(this.#facts.breaker, store.breaker ?? "none needed");
+    say(this.#facts.store, store.reachable ? store.kind : `${store.kind}, unreachable`);
+    say(this.#facts.breaker, store.breaker ?? "");
+    if (this.#facts.breaker.parentElement) this.#facts.breaker.parentElement.hidden = store.breaker === null;
     const room = store.max_keys === null ? "" : ` of ${format.count(store.max_keys)}`;
     say(this.#facts.keys, store.keys === null ? "in the store" : `${format.count(store.keys)}${room}`);
-    const name = policy.file?.split("/").at(-1) ?? (policy.generation > 1 ? "put by hand" : "built in");
-    say(this.#facts.policy, `${name}, no. ${policy.generation}`);
+    const name = policy.file?.split("/").at(-1) ?? (policy.generation > 1 ? "applied by API" : "built in");
+    say(this.#facts.policy, `${name}, version ${policy.generation}`);
     if (policy.file) this.#facts.policy.title = policy.file;
     say(this.#facts.connections, format.count(picture.connections));
     say(this.#facts.uptime, format.duration(Math.floor(picture.uptime_us / 1e6) * 1e6));
@@ -70,12 +71,12 @@ export class Status {
 
   #verdict(): ["good" | "warn" | "bad" | "idle", string] {
     const [link, picture] = [this.#link, this.#picture];
-    if (link.state === "refused") return ["idle", link.failure.isUnauthorized ? "Locked" : "No admin API"];
+    if (link.state === "refused") return ["idle", link.failure.isUnauthorized ? "Sign in" : "No admin API"];
     if (link.state === "lost") return ["bad", "Connection lost"];
     if (!picture) return ["idle", "Connecting…"];
-    if (picture.leaving) return ["warn", "Leaving"];
-    if (!picture.store.reachable) return ["bad", "Store away"];
-    if (picture.policy.mistakes) return ["warn", "Policy file refused"];
+    if (picture.leaving) return ["warn", "Shutting down"];
+    if (!picture.store.reachable) return ["bad", "Store unreachable"];
+    if (picture.policy.mistakes) return ["warn", "Policy file invalid"];
     return ["good", "Admitting"];
   }
 }

@@ -1,4 +1,4 @@
-/** The store: whether it answers, and what it has been through. */
+/** The store: whether it answers, and its counters. */
 
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
@@ -25,17 +25,17 @@ export class Store {
     const counts: [string, number][] =
       store.kind === "memory"
         ? [
-            ["keys without room", store.overflows],
-            ["questions without an answer", failures],
+            ["Overflowed keys", store.overflows],
+            ["Errors", failures],
           ]
         : [
-            ["outages", store.outages],
-            ["calls that failed", store.failures],
-            ["calls not made while away", store.turned_away],
-            ["round trips", store.round_trips],
-            ["from leases", store.leased],
-            ["refusals repeated", store.repeated],
-            ["questions without an answer", failures],
+            ["Outages", store.outages],
+            ["Failed calls", store.failures],
+            ["Calls skipped by the breaker", store.turned_away],
+            ["Round trips", store.round_trips],
+            ["Decided from leases", store.leased],
+            ["Refusals from the cache", store.repeated],
+            ["Errors", failures],
           ];
     say(this.#words, health(store.kind, store.reachable));
     for (const [name, value] of counts) this.#fact(name, format.count(value));
@@ -53,8 +53,8 @@ export class Store {
 }
 
 function health(kind: string, reachable: boolean): string {
-  if (kind === "memory") return "In this process: always there.";
+  if (kind === "memory") return "In the memory of this process.";
   return reachable
     ? "Redis answers. The breaker is closed."
-    : "Redis is away. The breaker is open, and the failure mode of each rule answers.";
+    : "Redis does not answer. The breaker is open, and the failure mode of each rule decides.";
 }

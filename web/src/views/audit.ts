@@ -1,0 +1,65 @@
+/** The audit log: which identity changed what, from where, and why. */
+
+import { readAudit } from "../api.ts";
+import { h, say } from "../dom.ts";
+import * as format from "../format.ts";
+import { table } from "../parts/table.ts";
+import type { AuditEntry } from "../types.ts";
+import { explainFailure, type View } from "./view.ts";
+
+export class AuditView implements View {
+  readonly title = "Audit";
+  readonly element: HTMLElement;
+  readonly #body = h("tbody");
+  readonly #problem = h("p", { class: "problem", role: "status" });
+  readonly #summary = h("p", { class: "hint" });
+
+  constructor(private readonly onUnauthorized: () => void) {
+    const body = table("Audit log, the latest first", ["Time", "Action", "Outcome", "Identity", "Peer", "Reason"]);
+    body.id = "audit";
+    body.append(this.#body);
+    this.element = h(
+      "section",
+      { class: "panel audit", "aria-labelledby": "audit-title" },
+      h(
+        "header",
+        {},
+        h("h2", { id: "audit-title" }, "Audit"),
+        this.#summary,
+        h("button", { type: "button", class: "quiet", onclick: () => this.open() }, "Refresh"),
+      ),
+      this.#problem,
+      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "audit-title" }, body),
+    );
+  }
+
+  open(): void {
+    void this.#load();
+  }
+
+  async #load(): Promise<void> {
+    try {
+      const entries = await readAudit();
+      say(this.#summary, `${entries.length === 1 ? "1 entry" : `${entries.length} entries`} since the start, at most 1,000; --audit FILE keeps all.`);
+      say(this.#problem, "");
+      this.#body.replaceChildren(...entries.map(row));
+    } catch (error) {
+      say(this.#problem, explainFailure(error, this.onUnauthorized));
+    }
+  }
+}
+
+function row({ time, peer, identity, action, outcome, reason }: AuditEntry): HTMLElement {
+  const cell = (label: string, text: string, kind = "") => h("td", { "data-label": label, class: kind || null }, text);
+  const when = format.moment(Date.parse(time) * 1_000);
+  return h(
+    "tr",
+    {},
+    h("td", { class: "when" }, h("time", { datetime: time }, when)),
+    h("th", { scope: "row" }, action),
+    cell("outcome", outcome, outcome === "refused" ? "coral" : ""),
+    cell("identity", identity),
+    cell("peer", peer ?? "–"),
+    cell("reason", reason ?? "–"),
+  );
+}
