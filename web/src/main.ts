@@ -24,8 +24,8 @@ import type { View } from "./views/view.ts";
 const status = new Status();
 const live = new Live(() => view.show?.());
 const access = new Access(() => {
+  isOpen = false;
   feed.start();
-  view.open?.(route);
 });
 const unauthorized = () => access.ask("The server does not know this token.");
 const views: Record<Route["view"], View> = {
@@ -41,6 +41,8 @@ const search = byId("search") as HTMLInputElement;
 
 let route = parse(location.hash);
 let view = views[route.view];
+/** Whether the view has been told its address: that waits until the server answers. */
+let isOpen = false;
 
 byId("status").append(status.element);
 for (const { element } of Object.values(views)) byId("view").append(element);
@@ -74,6 +76,13 @@ function navigate(): void {
     else link.removeAttribute("aria-current");
   }
   if (route.view === "request") search.value = words(route.request);
+  isOpen = false;
+  if (document.body.dataset["link"] === "live") open();
+}
+
+function open(): void {
+  if (isOpen) return;
+  isOpen = true;
   view.open?.(route);
   view.show?.();
   document.title = view.title ? `${view.title} – tidegate` : "tidegate";
@@ -91,10 +100,8 @@ function onLink(link: Link): void {
   const before = status.words;
   status.showLink(link);
   if (status.words !== before) announce(status.words);
-  const wasLive = document.body.dataset["link"] === "live";
   document.body.dataset["link"] = link.state;
-  // What could not be asked for before is asked for now.
-  if (link.state === "live" && !wasLive) view.open?.(route);
+  if (link.state === "live") open();
   const notice = byId("link-notice");
   notice.hidden = link.state === "live" || link.state === "connecting";
   if (link.state === "lost") notice.textContent = `${link.why} Trying again…`;

@@ -38,14 +38,14 @@ export const SHAPES: Shape[] = [
   {
     id: "boundary",
     name: "A burst across a boundary",
-    about: "Twice the limit, around the end of a window: a fixed window lets all of it pass.",
+    about: "Twice the limit, around the end of a window: a fixed window admits all of it.",
     words: ({ count, unit }) =>
       `bursts ${2 * count} every ${periods(4, unit)} within ${periods(0.4, unit)} from ${periods(0.8, unit)}`,
   },
   {
     id: "steady",
     name: "Steadily too much",
-    about: "Half as much again as the limit, evenly: who spreads what passes, and who lets it pass in lumps?",
+    about: "Half as much again as the limit, evenly: which algorithm spreads what it admits, and which admits it in lumps?",
     words: (numbers) => `constant ${rate(1.5, numbers)}`,
   },
   {
@@ -57,7 +57,7 @@ export const SHAPES: Shape[] = [
   {
     id: "on-off",
     name: "On and off",
-    about: "Three times the limit for a while, then silence: who makes up for the silence?",
+    about: "Three times the limit for a while, then silence: which algorithm makes up for the silence?",
     words: (numbers) => `on-off ${rate(3, numbers)} ${periods(2, numbers.unit)} on ${periods(3, numbers.unit)} off`,
   },
   {

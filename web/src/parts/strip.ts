@@ -1,4 +1,4 @@
-/** One algorithm's answers over time: what came, what it admitted, what it refused. */
+/** One algorithm's decisions over time: admitted and refused requests, with the rate of the limit as a line. */
 
 import { h, s, say } from "../dom.ts";
 import * as format from "../format.ts";
@@ -7,6 +7,8 @@ const WIDTH = 640;
 const HEIGHT = 72;
 /** Room below for what leaves, where that is another time than it came. */
 const BELOW = 12;
+/** Parts of the axis of time. */
+const MARKS = 4;
 
 export interface Outcome {
   admitted: number;
@@ -14,7 +16,6 @@ export interface Outcome {
   burst: number;
   worst_window: number;
   worst_window_from_us: number;
-  smoothness: number | null;
   longest_delay_us: number;
   leaving: number[];
 }
@@ -33,6 +34,9 @@ export class Strip {
   readonly #refused = s("path", { class: "below" });
   readonly #leaving = s("path", { class: "leaving" });
   readonly #window = s("rect", { class: "window", y: 0, height: HEIGHT, width: 0 });
+  readonly #rate = s("line", { class: "rate", x1: 0, x2: WIDTH });
+  readonly #most = h("span", { class: "most" });
+  readonly #times = h("div", { class: "times", "aria-hidden": "true" });
   readonly #title = h("h3");
   readonly #limit = h("code");
   readonly #numbers = h("p", { class: "numbers" });
@@ -50,17 +54,18 @@ export class Strip {
       this.#admitted,
       this.#leaving,
       s("line", { x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5 }),
+      this.#rate,
     );
     this.element = h(
       "article",
       { class: "strip", "data-algorithm": name.replace(" ", "-") },
       h("header", {}, this.#title, this.#limit),
-      this.#picture,
+      h("div", { class: "plot" }, h("div", { class: "rates", "aria-hidden": "true" }, this.#most, h("span", {}, "0")), this.#picture, this.#times),
       h("footer", {}, this.#numbers, this.#worst),
     );
   }
 
-  /** What came in each slice so far, and what was admitted of it. */
+  /** The requests of each slice, and what was admitted of them; `most` is the height of the picture. */
   draw(offered: number[], admitted: number[], scale: Scale, most: number): void {
     const step = WIDTH / scale.slices;
     const bar = (index: number, low: number, high: number) => {
@@ -69,18 +74,27 @@ export class Strip {
     };
     this.#admitted.setAttribute("d", admitted.map((value, index) => bar(index, 0, value)).join(""));
     this.#refused.setAttribute("d", offered.map((value, index) => bar(index, admitted[index] ?? 0, value)).join(""));
-    const [passed, all] = [sum(admitted), sum(offered)];
-    say(this.#numbers, `${format.count(passed)} of ${format.count(all)} admitted`);
+    this.#drawAxes(scale, most);
+  }
+
+  /** Rates per period of the limit on the left, times below. */
+  #drawAxes({ slices, lengthUs, periodUs, count }: Scale, most: number): void {
+    const period = format.round(periodUs);
+    const slicesOfPeriod = (periodUs * slices) / lengthUs;
+    say(this.#most, `${format.rate(most * slicesOfPeriod).replace(".0", "")} / ${period.replace(/^1 /, "")}`);
+    const y = HEIGHT - (count / slicesOfPeriod / most) * (HEIGHT - 4);
+    for (const end of ["y1", "y2"]) this.#rate.setAttribute(end, Math.max(1, y).toFixed(1));
+    const marks = Array.from({ length: MARKS + 1 }, (_, mark) => h("span", {}, format.round((lengthUs * mark) / MARKS)));
+    this.#times.replaceChildren(...marks);
   }
 
   /** What there is to say in the end. */
   finish(outcome: Outcome, scale: Scale): void {
     const all = outcome.admitted + outcome.refused;
-    const smooth = outcome.smoothness === null ? "" : ` · ${Math.round(outcome.smoothness / 10)}% even`;
-    const delay = outcome.longest_delay_us > 0 ? ` · told to wait up to ${format.duration(outcome.longest_delay_us)}` : "";
-    say(this.#numbers, `${format.count(outcome.admitted)} of ${format.count(all)} admitted (${format.percent(outcome.admitted, all)})${smooth}${delay}`);
+    const delay = outcome.longest_delay_us > 0 ? ` · delayed by up to ${format.duration(outcome.longest_delay_us)}` : "";
+    say(this.#numbers, `${format.count(outcome.admitted)} of ${format.count(all)} admitted (${format.percent(outcome.admitted, all)})${delay}`);
     const over = outcome.worst_window > scale.count;
-    say(this.#worst, `up to ${format.count(outcome.worst_window)} within ${format.round(scale.periodUs)}`);
+    say(this.#worst, `up to ${format.count(outcome.worst_window)} within ${format.round(scale.periodUs)}, limit ${format.count(scale.count)}`);
     this.#worst.classList.toggle("coral", over);
     const x = (us: number) => (us / scale.lengthUs) * WIDTH;
     this.#window.setAttribute("x", x(outcome.worst_window_from_us).toFixed(2));
@@ -97,8 +111,4 @@ export class Strip {
     this.#picture.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT + BELOW}`);
     this.#picture.classList.add("taller");
   }
-}
-
-function sum(values: number[]): number {
-  return values.reduce((all, value) => all + value, 0);
 }

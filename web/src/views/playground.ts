@@ -28,17 +28,14 @@ interface End {
 
 type Line = { begin: Begin } | { slice: Slice } | { end: End };
 
-/** Milliseconds that the drawing takes, for those who like to watch. */
-const DRAWING = 1_800;
-
 const ALGORITHMS = ["token bucket", "leaky bucket", "fixed window", "sliding log", "sliding counter"];
 
 const ABOUT: Record<string, string> = {
   "token bucket": "Saves up to its burst, then lets pass at the rate. The usual choice.",
-  "leaky bucket": "The same meter, and it tells each request when to go: the marks below are what leaves, at an even pace.",
-  "fixed window": "Counts in windows of the clock. Cheap; across a boundary it lets up to twice the limit pass.",
+  "leaky bucket": "The same meter, and it delays each request: the marks below are when they leave, at an even pace.",
+  "fixed window": "Counts in windows of the clock. Cheap; across a boundary it admits up to twice the limit.",
   "sliding log": "Remembers every request: no period ever holds more than the limit. Memory by the request.",
-  "sliding counter": "Two counters that stand in for the log: close to it, at the price of a window.",
+  "sliding counter": "Two counters that approximate the log, at the price of a window.",
 };
 
 export class Playground implements View {
@@ -81,6 +78,7 @@ export class Playground implements View {
       h("header", {}, h("h2", { id: "play-title" }, "Playground"), h("p", { class: "hint" }, "The server's own kernels decide, in virtual time. No key of yours is touched.")),
       form,
       this.#outcome,
+      legend(),
       this.#strips,
     );
     form.addEventListener("submit", (event) => {
@@ -143,8 +141,8 @@ export class Playground implements View {
       const sending = { method: "POST", type: "application/json", body: JSON.stringify(asked), signal } as const;
       for await (const line of lines<Line>("/admin/v1/playground", sending)) run.take(line);
       this.#mark();
-      await run.draw(signal);
       if (signal.aborted) return;
+      run.draw();
       this.#hasRun = true;
       say(this.#outcome, run.words);
     } catch (error) {
@@ -186,21 +184,10 @@ class Run {
     }
   }
 
-  /** Draws it as if it happened now, unless motion is unwelcome. */
-  async draw(signal: AbortSignal): Promise<void> {
+  draw(): void {
     const most = Math.max(1, ...this.#offered);
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const began = performance.now();
-    for (let shown = 0; shown < this.#offered.length; ) {
-      const part = calm ? 1 : Math.min(1, (performance.now() - began) / DRAWING);
-      shown = Math.ceil(part * this.#offered.length);
-      this.#strips.forEach((strip, index) => {
-        strip.draw(this.#offered.slice(0, shown), (this.#admitted[index] ?? []).slice(0, shown), this.#scale, most);
-      });
-      if (shown < this.#offered.length) await new Promise((resolve) => requestAnimationFrame(resolve));
-      if (signal.aborted) return;
-    }
     this.#strips.forEach((strip, index) => {
+      strip.draw(this.#offered, this.#admitted[index] ?? [], this.#scale, most);
       const outcome = this.#end?.outcomes[index];
       if (outcome) strip.finish(outcome, this.#scale);
     });
@@ -211,6 +198,19 @@ class Run {
     const cut = this.#end.cut_short ? " That is as many as one run may have: the rest was left out." : "";
     return `${format.count(this.#end.requests)} requests over ${format.round(this.#scale.lengthUs)} of virtual time, decided five times.${cut}`;
   }
+}
+
+/** What the marks of all strips mean. */
+function legend(): HTMLElement {
+  const entry = (kind: string, name: string) => h("li", { class: kind }, name);
+  return h(
+    "ul",
+    { class: "legend", "aria-label": "Legend" },
+    entry("admitted", "admitted"),
+    entry("refused", "refused"),
+    entry("rate", "rate of the limit"),
+    entry("busiest", "the period with the most admitted requests"),
+  );
 }
 
 function number(id: string, value: number, min: number, max: number): HTMLInputElement {

@@ -43,6 +43,7 @@ export class PolicyView implements View {
   #inForce = "";
   /** A version that the address asks for. */
   #wanted: number | null = null;
+  #route: Route | null = null;
 
   constructor(
     private readonly live: Live,
@@ -72,7 +73,9 @@ export class PolicyView implements View {
   }
 
   open(route: Route): void {
-    this.#wanted = route.view === "policy" ? route.version : null;
+    // After signing in again, what was typed stays.
+    if (route !== this.#route) this.#wanted = route.view === "policy" ? route.version : null;
+    this.#route = route;
     this.show();
     this.#showWanted();
   }
