@@ -114,9 +114,13 @@ impl Pool {
 
     /// The fewest units of which a share can be made; none if all are too few.
     pub(crate) fn min_units(&self) -> Option<u32> {
-        let all: Vec<u32> = (1..=UNITS).collect();
-        let least = all.partition_point(|units| self.grant(*units).is_none());
-        all.get(least).copied()
+        let (mut too_few, mut enough) = (0, UNITS);
+        self.grant(enough)?;
+        while enough - too_few > 1 {
+            let between = too_few.midpoint(enough);
+            *(if self.grant(between).is_some() { &mut enough } else { &mut too_few }) = between;
+        }
+        Some(enough)
     }
 
     /// The units that let pass so many requests in so many microseconds, with a quarter to spare.
