@@ -260,3 +260,17 @@ fn windows_begin_with_the_unit_of_time_and_not_with_the_first_request() {
     both.clock.advance(Duration::from_secs(1));
     assert!(ask(), "a new day, a second after the first request");
 }
+
+#[test]
+fn a_limit_on_a_descriptor_that_the_request_lacks_does_not_apply() {
+    let limit = |conditions: &[&str], variables: &[&str]| json!([{ "namespace": "n", "max_value": 0, "seconds": DAY, "conditions": conditions, "variables": variables }]);
+    for file in [limit(&["descriptors[2].path == 'GET'"], &[]), limit(&[], &["descriptors[2].path"])] {
+        let both = Both::new(&file).expect("a policy");
+        let descriptors: Descriptors = [vec![("path", "GET")], Vec::new()];
+        assert!(both.here.allow(request("n", &attributes(&descriptors))));
+        let (values, domain) = (context(&descriptors), Namespace::from("n"));
+        let asked = || both.there.is_rate_limited(&domain, &values, 1).map(bool::from);
+        let there = std::panic::catch_unwind(std::panic::AssertUnwindSafe(asked));
+        assert!(!matches!(there, Ok(Ok(_))), "there, the call fails: {file}");
+    }
+}
