@@ -16,7 +16,8 @@ pub(crate) const PROXY: &str = "127.0.0.1";
 
 /// A server of the binary. It is killed when dropped.
 pub(crate) struct Tidegate {
-    process: Process,
+    /// None while it is down.
+    process: Option<Process>,
     directory: Directory,
     pub(crate) port: u16,
 }
@@ -26,16 +27,17 @@ impl Tidegate {
         let directory = Directory::create();
         directory.write("policy.toml", policy);
         let port = unused_port();
-        Tidegate { process: serve(&directory, port), directory, port }
+        Tidegate { process: Some(serve(&directory, port)), directory, port }
     }
 
     pub(crate) fn kill(&mut self) {
-        self.process.kill();
+        // Its directory is for the next one.
+        self.process.take().unwrap().make_way();
     }
 
     /// Starts it again, with nothing of its states left.
     pub(crate) fn restart(&mut self) {
-        self.process = serve(&self.directory, self.port);
+        self.process = Some(serve(&self.directory, self.port));
     }
 
     /// What it says to a request.
