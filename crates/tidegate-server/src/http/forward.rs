@@ -1,8 +1,8 @@
 //! Forward auth: a proxy asks whether a request of its client may pass, by the head of that request.
 //!
 //! nginx (`auth_request`), Traefik (`forwardAuth`), Caddy (`forward_auth`), HAProxy and others send the head, without
-//! its body, and look at the status of the answer: 204, or the status of a refusal. [`head`] reads what the client asked
-//! for, [`terms`](super::terms) what the operator of the proxy wants, and [`negotiated`] writes refusals for people.
+//! its body, and look at the status of the answer: 204, or the status of a refusal. [`head`] reads what the client
+//! asked for, [`terms`](super::terms) what the operator of the proxy wants, and [`negotiated`] writes refusals for people.
 
 mod head;
 mod negotiated;

@@ -1,8 +1,8 @@
 //! The head of a request that a proxy sends: what it says of the request of the proxy's client.
 //!
 //! A head is believed as far as its peer is. Of a trusted proxy, the forwarding headers say what the client asked
-//! for, and what they do not say is missing. Of any other peer the head is the request itself, and its forwarding headers
-//! are ignored.
+//! for, and what they do not say is missing. Of any other peer the head is the request itself, and its forwarding
+//! headers are ignored.
 //!
 //! A proxy may pass on what its client wrote, beside what it writes itself and under another name. So all spellings
 //! and all lines of a value have to agree: a client that adds one gets an error, not another limit.
