@@ -65,7 +65,7 @@ const IGNORED: [(&str, When, &str); 33] = [
     ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", True, "/readyz says whether Redis answers, /healthcheck does not"),
     ("REDIS_PERSECOND", True, "limits of a second are kept on REDIS_URL with all others"),
     ("MERGE_DOMAIN_CONFIG", True, "a domain in two files is an error at the start: join the files"),
-    ("TRACING_ENABLED", True, "no traces are sent"),
+    ("TRACING_ENABLED", True, "traces are sent by --otlp-traces, in a build with the feature otlp"),
 ];
 
 /// The settings that an environment asks for. `is_given` says of a setting whether a flag, a variable of its own or the
