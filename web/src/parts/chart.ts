@@ -186,9 +186,13 @@ function readout(lines: Line[], format: (value: number) => string, when: (second
         const time = index == null ? undefined : plot.data[0][index];
         box.hidden = index == null || time === undefined;
         if (index == null || time === undefined) return;
-        const said = lines.map((line, number) => {
-          const value = plot.data[number + 1]?.[index];
-          return value == null ? "" : `${line.label} ${(line.exact ?? format)(Math.abs(value))}`;
+        const values = lines.map((_, number) => plot.data[number + 1]?.[index] ?? null);
+        const isKnown = values.some((value) => value !== null);
+        const said = lines.map(({ label, exact }, number) => {
+          const value = values[number] ?? null;
+          // A count that is not drawn is zero; a latency of no request is none.
+          if (value === null) return exact && isKnown ? `${label} ${exact(0)}` : "";
+          return `${label} ${(exact ?? format)(Math.abs(value))}`;
         });
         box.textContent = [when(time), ...said.filter(Boolean)].join("  ·  ");
         const left = plot.cursor.left ?? 0;

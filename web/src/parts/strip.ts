@@ -84,7 +84,7 @@ export class Strip {
     say(this.#most, `${format.rate(most * slicesOfPeriod).replace(".0", "")} / ${period.replace(/^1 /, "")}`);
     const y = HEIGHT - (count / slicesOfPeriod / most) * (HEIGHT - 4);
     for (const end of ["y1", "y2"]) this.#rate.setAttribute(end, Math.max(1, y).toFixed(1));
-    const marks = Array.from({ length: MARKS + 1 }, (_, mark) => h("span", {}, format.round((lengthUs * mark) / MARKS)));
+    const marks = Array.from({ length: MARKS + 1 }, (_, mark) => h("span", {}, mark === 0 ? "0" : format.round((lengthUs * mark) / MARKS)));
     this.#times.replaceChildren(...marks);
   }
 
