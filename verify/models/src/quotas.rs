@@ -1,8 +1,8 @@
 //! Units of a limit that a server assigns to clients, which use them by themselves.
 //!
 //! The server keeps a log of permits, which the library's kernel decides on, and tells a client what it
-//! holds for it. A message arrives within [`DELIVERY`], or is lost. A client that has received one uses
-//! the unit for [`TTL`] from then on, whatever becomes of the server; one that dies says nothing. A unit
+//! holds for it. A message arrives within `DELIVERY`, or is lost. A client that has received one uses
+//! the unit for `TTL` from then on, whatever becomes of the server; one that dies says nothing. A unit
 //! that its client is to give up is held until that one has certainly stopped, and so is one whose
 //! renewal would come too late. A server that starts anew knows no client. If it has lost the log as
 //! well, it assigns nothing until all that was assigned before has run out.
