@@ -5,7 +5,9 @@ import type { Picture } from "./types.ts";
 
 /** The request without what is about one decision only. */
 export function aboutKey({ rule: _, ...request }: CheckRequest): CheckRequest {
-  return request;
+  // A request without a key has its user for one, so that need not be said twice.
+  const { key, ...rest } = request;
+  return key !== undefined && key === rest.attributes?.["user"] ? rest : request;
 }
 
 /** A request with this key of a rule; null if the key alone does not tell it. */

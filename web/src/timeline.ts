@@ -39,16 +39,19 @@ export class Timeline {
     this.#rules.clear();
   }
 
-  /** Adds what was decided from one picture to the next. Minutes come from the server alone: it tells whole ones. */
-  follow(before: Picture, after: Picture): void {
-    if (this.#steps === 0 || this.#stepUs > 1e6) return;
+  /**
+   * Adds what was decided from one picture to the next, and says whether it is all there. Minutes come from the
+   * server alone: it tells whole ones. A second that the server's history has already may have been read in its midst.
+   */
+  follow(before: Picture, after: Picture): boolean {
+    if (this.#steps === 0 || this.#stepUs > 1e6) return true;
     const at = Math.floor(after.time_us / this.#stepUs);
-    // The server's history has it already.
-    if (at < this.#end) return;
+    if (at < this.#end) return decided(after) === decided(before);
     this.#advance(Math.min(at + 1 - this.#end, this.#steps));
     this.#end = at + 1;
     const known = new Map(before.rules.map((rule) => [rule.rule, rule]));
     for (const rule of after.rules) this.#add(rule, known.get(rule.rule));
+    return true;
   }
 
   #advance(steps: number): void {
@@ -100,6 +103,11 @@ export class Timeline {
     }
     return { allowed: total.allowed, refused: total.refused };
   }
+}
+
+/** All that the rules of a picture have decided. */
+function decided({ rules }: Picture): number {
+  return sum(rules.flatMap((rule) => KINDS.map((kind) => rule[kind])));
 }
 
 export function sum(values: number[]): number {

@@ -29,7 +29,7 @@ export class AuditView implements View {
         h("button", { type: "button", class: "quiet", onclick: () => this.open() }, "Refresh"),
       ),
       this.#problem,
-      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "audit-title" }, body),
+      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Table of audit entries" }, body),
     );
   }
 

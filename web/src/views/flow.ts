@@ -60,6 +60,7 @@ export class Flow {
       this.#chart.element,
     );
     this.#chart.element.setAttribute("role", "img");
+    this.#chart.element.setAttribute("aria-label", title);
     this.#pause.addEventListener("click", () => live.pause(!live.isPaused));
   }
 

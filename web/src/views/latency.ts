@@ -35,6 +35,7 @@ export class Latency {
       this.#chart.element,
     );
     this.#chart.element.setAttribute("role", "img");
+    this.#chart.element.setAttribute("aria-label", "Latency");
   }
 
   show(history: History): void {

@@ -3,6 +3,7 @@
 import { INSPECT, explainKey, giveBack } from "../api.ts";
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
+import { aboutKey } from "../keys.ts";
 import type { Live } from "../live.ts";
 import { copied } from "../parts/copied.ts";
 import { notify } from "../parts/notice.ts";
@@ -62,7 +63,7 @@ export class RequestView implements View {
   show(): void {
     const { picture } = this.live;
     if (!picture) return;
-    const own = picture.recent_refusals.filter(({ question }) => question !== null && isSame(question, this.#request));
+    const own = picture.recent_refusals.filter(({ question }) => question !== null && isSame(aboutKey(question), this.#request));
     this.#refusals.show(own, picture.time_us);
     this.#pictures += 1;
     if (this.#pictures % REFRESH === 0) void this.#ask();

@@ -19,7 +19,7 @@ export class Versions {
       "section",
       { class: "panel versions", "aria-labelledby": "versions-title" },
       h("header", {}, h("h2", { id: "versions-title" }, "Versions"), h("p", { class: "hint" }, "The last 20 since the start of the server.")),
-      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "versions-title" }, body),
+      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Table of versions" }, body),
     );
   }
 

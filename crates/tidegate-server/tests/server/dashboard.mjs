@@ -6,7 +6,11 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { isSmall, keepsNoPersonOut } from "./dashboard/access.mjs";
 import { TIMEOUT, ask, browser, check, guarded, open, shown, token, visit } from "./dashboard/browser.mjs";
+import { drillsDown } from "./dashboard/drill.mjs";
+import { figuresAreTrue, fitsAPhone, idleServerSaysWhatToTry, startsFull } from "./dashboard/figures.mjs";
+import { appliesAndRollsBack, followsItsFile } from "./dashboard/policy.mjs";
 
 /** A server that asks for its token: what is shown without it, and what can be done with it. */
 async function withToken() {
@@ -67,7 +71,7 @@ async function withToken() {
   await shown(page, "Reset everyone, 20 remaining");
   assert.equal(await check(guarded, { key: "browser-alice", cost: 20 }), 200);
 
-  assert.deepEqual(strangers, [], "nobody else is asked");
+  assert.deepEqual(strangers, [], "no other server is asked");
   assert.ok(!addresses.some((address) => address.includes(token)), "the token is in no address");
   assert.ok(!(await page.evaluate(() => JSON.stringify({ ...localStorage }) + location.href)).includes(token));
   assert.ok(complaints.every((text) => text.includes("401")), complaints.join("\n"));
@@ -97,7 +101,7 @@ async function withoutToken() {
 
   await byKeyboard(page);
   await inBothThemes(page);
-  assert.deepEqual(strangers, [], "nobody else is asked");
+  assert.deepEqual(strangers, [], "no other server is asked");
   assert.deepEqual(complaints, [], "the console is silent");
 }
 
@@ -176,7 +180,21 @@ async function withoutStorage() {
   assert.equal(await page.locator("#theme").innerText(), "Theme: light");
 }
 
-const steps = [withToken, withoutToken, oneRunAfterTheOther, withoutStorage];
+const steps = [
+  withToken,
+  withoutToken,
+  oneRunAfterTheOther,
+  withoutStorage,
+  startsFull,
+  figuresAreTrue,
+  idleServerSaysWhatToTry,
+  fitsAPhone,
+  drillsDown,
+  appliesAndRollsBack,
+  followsItsFile,
+  keepsNoPersonOut,
+  isSmall,
+];
 for (const step of steps) {
   const began = Date.now();
   await step();

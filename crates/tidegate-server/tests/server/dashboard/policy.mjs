@@ -1,0 +1,82 @@
+// The policy: a diff before it is applied, versions, and the way back.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { folder, getJson, open, serve, visit } from "./browser.mjs";
+
+const LIMIT_3 = '[rules.everyone]\nlimit = "3/h"\n';
+
+/** Changes the limit, sees what changes, applies it, and goes back. */
+export async function appliesAndRollsBack() {
+  const { page, complaints } = await visit(`${open}#/policy`);
+  const active = async () => (await getJson(open, "/admin/v1/policy")).text;
+  const first = await active();
+  await page.waitForFunction(() => document.querySelector("#policy-text").value.includes("[rules.everyone]"));
+  await page.fill("#policy-text", '[rules.everyone]\nlimit = "1/fortnight"\n');
+  await page.click("#validate");
+  await page.getByRole("button", { name: "Line 2, column 9" }).click();
+  const cursor = await page.evaluate(() => document.activeElement.selectionStart);
+  assert.equal(cursor, "[rules.everyone]\nlimit = ".length, "the cursor is where the error is");
+  const apply = page.getByRole("button", { name: "Apply until restart" });
+  await apply.click();
+  await page.getByText("1 error:").waitFor();
+  assert.equal(await active(), first);
+
+  const another = first.replace("100/min burst 20", "3/h");
+  await page.fill("#policy-text", another);
+  const changed = page.locator("#policy-diff");
+  const lines = (await changed.locator(".removed, .added").allInnerTexts()).map((line) => line.replace(/\s+/g, " "));
+  assert.deepEqual(lines, ['removed - limit = "100/min burst 20"', 'added + limit = "3/h"']);
+  await apply.click();
+  await page.getByText("Active now. Changed:").waitFor();
+  assert.match(await page.locator("#policy-verdict li").innerText(), /everyone/);
+  await page.locator("#policy-state", { hasText: "Version 2 applied by API, until restart, active for" }).waitFor();
+  assert.equal(await active(), another);
+  assert.equal(await changed.innerText(), "", "nothing is left to change");
+
+  const version = page.locator("#versions tbody tr").first();
+  await version.getByText("anonymous").waitFor();
+  assert.match(await version.innerText(), /everyone[^]*active/);
+  await page.getByRole("link", { name: "Compare version 1" }).click();
+  await changed.getByText('limit = "100/min burst 20"').waitFor();
+  assert.ok(page.url().endsWith("#/policy/1"), page.url());
+  await apply.click();
+  await page.locator("#policy-state", { hasText: "Version 3" }).waitFor();
+  assert.equal(await active(), first);
+
+  // What was typed stays, and one is told.
+  await page.fill("#policy-text", "mine");
+  const headers = { "content-type": "application/toml" };
+  await fetch(new URL("/admin/v1/policy", open), { method: "PUT", headers, body: LIMIT_3 });
+  await page.getByText("Another policy is active now").waitFor();
+  assert.equal(await page.inputValue("#policy-text"), "mine");
+  await page.click("#reload-policy");
+  await page.waitForFunction((text) => document.querySelector("#policy-text").value === text, LIMIT_3);
+  assert.deepEqual(complaints, [], "the console is silent");
+}
+
+/** A policy of a file is shown as it is now, also after the server was away; it is changed in the file. */
+export async function followsItsFile() {
+  const file = join(folder, "policy.toml");
+  // As some editors end their lines.
+  const write = (limit) => writeFileSync(file, `[rules.everyone]\r\nlimit = "${limit}"\r\n`);
+  write("1/h");
+  let server = await serve("127.0.0.1:0", file);
+  const { page } = await visit(`${server.url}#/policy`);
+  const shows = (limit) => page.waitForFunction((text) => document.querySelector("#policy-text").value.includes(text), limit);
+  await shows("1/h");
+  assert.ok(await page.locator("#reload-policy").isDisabled(), "nothing has been typed");
+  await page.getByText("Read-only: the file decides.").waitFor();
+  assert.ok(!(await page.locator("#policy-text").isEditable()));
+  assert.ok(!(await page.locator("#apply").isVisible()));
+  server.child.kill("SIGKILL");
+  await once(server.child, "exit");
+  write("2/h");
+  server = await serve(server.address, file);
+  await shows("2/h");
+  write("3/h");
+  await shows("3/h");
+  server.child.kill("SIGKILL");
+}
