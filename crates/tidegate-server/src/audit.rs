@@ -43,7 +43,7 @@ pub(crate) const SERVER: &str = "server";
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Action {
     Authenticate,
-    /// A dashboard, or another client, began to watch.
+    /// A dashboard, or another client with a credential, began to watch.
     SignIn,
     PutPolicy,
     ReloadPolicy,

@@ -27,9 +27,13 @@ pub(super) async fn picture(State(app): State<Arc<App>>) -> Response<Body> {
 pub(super) async fn stream(State(app): State<Arc<App>>, extensions: Extensions) -> Result<Response<Body>, Problem> {
     let watcher = live::watch(&app, Peer::of(&extensions).address());
     let watcher = watcher.map_err(|bound| Problem::TooManyWatchers { bound })?;
-    let (peer, identity) = (Some(Peer::of(&extensions)), identity_of(&extensions));
-    let (identity, action, outcome) = (identity.name(), Action::SignIn, Outcome::Done);
-    app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
+    let identity = identity_of(&extensions);
+    // A client without a credential does not sign in.
+    if !identity.is_anonymous() {
+        let (peer, identity) = (Some(Peer::of(&extensions)), identity.name());
+        let (action, outcome) = (Action::SignIn, Outcome::Done);
+        app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
+    }
     let pictures = unfold(watcher, |mut watcher| async {
         let picture = watcher.next().await?;
         Some((Ok::<_, std::convert::Infallible>(picture), watcher))

@@ -97,7 +97,7 @@ async fn said_to(peer: Peer, settings: Settings, pieces: &[&[u8]], first: First)
         }
     });
     for piece in pieces {
-            // A client that is disconnected early may not get to say it all.
+        // A client that is disconnected early may not get to say it all.
         let _ = client.write_all(piece).await;
         for _ in 0..4 {
             tokio::task::yield_now().await;
