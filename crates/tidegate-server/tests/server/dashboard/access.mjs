@@ -17,7 +17,7 @@ const VIEWS = [
   ["#/keys?user=alice", "#says tbody tr"],
   ["#/keys/alice", "#says tbody tr"],
   ["#/policy", "#versions tbody tr"],
-  ["#/audit", "#audit tbody tr"],
+  ["#/audit", "#audit thead"],
   ["#/playground", ".strip .worst:not(:empty)"],
 ];
 
