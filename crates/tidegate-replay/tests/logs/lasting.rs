@@ -145,8 +145,28 @@ fn durations_that_are_none_break_their_lines_and_a_field_that_no_line_has_is_tol
     assert!(
         report.broken_examples[0].reason.starts_with("the duration \"-1\" is not a number from 0 to 49 days: name")
     );
+    let json = "{\"time\":1,\"user\":\"a\"}\n";
     let report =
-        replay("[rules.ip]\nlimit = '5/s'\nkey = ['user']\n", &[("duration", "seconds"), ("actual", "b")], log);
+        replay("[rules.ip]\nlimit = '5/s'\nkey = ['user']\n", &[("duration", "seconds"), ("actual", "b")], json);
     assert_eq!(report.missing, ["duration", "actual"]);
     assert!(report.to_string().contains("note: no line has \"duration\", which is needed"), "{report}");
+}
+
+#[test]
+fn a_column_that_is_named_and_not_there_is_an_error_with_the_columns_that_are() {
+    let log = "time,user,s\n1,a,1\n";
+    let replay = Replay::new(policy("[rules.ip]\nlimit = '5/s'\nkey = ['user']\n")).map("duration", "seconds");
+    let error = replay.run([Source::stream("log", std::io::Cursor::new(log))]).expect_err("there is no such column");
+    assert_eq!(error.to_string(), "the format csv has no field \"seconds\", but: time, user, s");
+}
+
+#[test]
+fn csv_is_known_by_the_end_of_its_name() {
+    let log = "when,user\n1,a\n";
+    let run = |name: &str| {
+        let replay = Replay::new(policy("[rules.ip]\nlimit = '5/s'\nkey = ['user']\n")).map("time", "when");
+        replay.run([Source::stream(name, std::io::Cursor::new(log))])
+    };
+    assert!(run("log").is_err(), "nothing tells what it is");
+    assert_eq!(run("log.csv").map(|report| report.admitted).unwrap_or_default(), 1);
 }
