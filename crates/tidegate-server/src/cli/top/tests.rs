@@ -199,7 +199,7 @@ fn rates_are_by_the_second_however_late_a_picture_comes() {
 fn silence_is_told_and_ends() {
     let mut view = view();
     view.hear(News::Silence(Refused::Unauthorized));
-    assert!(screen(&view).ends_with("give it by --admin-token or TIDEGATE_ADMIN_TOKEN"));
+    assert!(screen(&view).ends_with("give it by --token or TIDEGATE_TOKEN"));
     view.hear(news(picture(5)));
     assert!(screen(&view).ends_with("r resets its key"));
 }
