@@ -49,7 +49,7 @@ type PeerFn = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 #[derive(Clone, Debug, Default)]
 enum Trust {
     #[default]
-    Nobody,
+    NoProxy,
     Hops(usize),
     Networks(Arc<[Network]>),
 }
@@ -71,7 +71,7 @@ impl ClientIp {
     /// [networks](ClientIp::behind_any_of).
     #[must_use]
     pub fn behind(proxies: usize) -> ClientIp {
-        let trust = if proxies == 0 { Trust::Nobody } else { Trust::Hops(proxies) };
+        let trust = if proxies == 0 { Trust::NoProxy } else { Trust::Hops(proxies) };
         ClientIp { trust, ..ClientIp::default() }
     }
 
@@ -102,7 +102,7 @@ impl ClientIp {
     #[must_use]
     pub fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<IpAddr> {
         match &self.trust {
-            Trust::Nobody => self.peer_of(extensions),
+            Trust::NoProxy => self.peer_of(extensions),
             Trust::Hops(_) | Trust::Networks(_) => {
                 let lines = headers.get_all(self.header.name()).into_iter().map(HeaderValue::as_bytes);
                 self.of_lines(self.peer_of(extensions), lines)
@@ -130,7 +130,7 @@ impl ClientIp {
     ) -> Option<IpAddr> {
         let mut entries = self.header.read_from_right(lines);
         match &self.trust {
-            Trust::Nobody => peer.map(|peer| peer.to_canonical()),
+            Trust::NoProxy => peer.map(|peer| peer.to_canonical()),
             // A header that each proxy writes anew has one entry, however many they are.
             Trust::Hops(_) if self.header.is_single() => entries.next()?,
             Trust::Hops(hops) => entries.nth(hops - 1)?,
@@ -156,7 +156,7 @@ impl ClientIp {
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         match &self.trust {
-            Trust::Nobody => false,
+            Trust::NoProxy => false,
             Trust::Hops(_) => true,
             Trust::Networks(networks) => networks.iter().any(|network| network.contains(peer)),
         }
