@@ -294,7 +294,7 @@ impl App {
         self.settings.on_failure().is_some() || self.limiter.policy().rules().any(|rule| rule.failure_mode().is_some())
     }
 
-    /// The store, for those who ask it themselves.
+    /// The store, for callers that ask it directly.
     pub fn store(&self) -> &AnyStore {
         self.limiter.store()
     }

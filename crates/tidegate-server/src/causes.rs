@@ -41,9 +41,9 @@ mod tests {
 
     #[test]
     fn a_store_that_fails_says_why() {
-        let source = std::io::Error::other("nobody is there").into();
+        let source = std::io::Error::other("connection refused").into();
         let error = CheckError::Store(StoreError::Failed { source });
-        assert_eq!(in_full(&error), "the store gave no answer: nobody is there");
+        assert_eq!(in_full(&error), "the store gave no answer: connection refused");
         assert_eq!(for_clients(&error), in_full(&error));
     }
 

@@ -4,6 +4,7 @@ mod asked;
 mod check;
 mod client;
 mod colour;
+mod help;
 mod progress;
 mod replay;
 mod serve;
@@ -24,7 +25,7 @@ use crate::causes::in_full;
 use crate::settings::envoy_ratelimit::{self, Translated};
 use crate::settings::{self, OtherService, Settings};
 
-/// The exit status where the question was answered by "no": refused, invalid, too many.
+/// The exit status of "no": refused, not ready, invalid, too many.
 const NO: u8 = 1;
 
 /// The exit status where there is no answer: bad arguments, a file that cannot be read, no server.
@@ -32,7 +33,9 @@ const NO_ANSWER: u8 = 2;
 
 /// A rate limiter: exact counts, five algorithms, one binary.
 #[derive(Parser)]
-#[command(name = "tidegate", version, propagate_version = true)]
+#[command(name = "tidegate", version)]
+#[command(before_help = "Examples:\n  tidegate serve --policy policy.toml\n  tidegate check user=alice\n  \
+                         tidegate simulate --limit \"100/min burst 20\"")]
 #[command(after_help = "Exit status of every command: 0 for success or \"yes\", 1 for \"no\" (refused, not ready, \
                         invalid, too many), 2 without an answer (bad arguments, a file that cannot be read, no server). \
                         The help of each command says what that means.")]
@@ -44,21 +47,26 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Serve limits until Ctrl-C or SIGTERM
-    #[command(after_help = "Every setting is also a variable of the environment, and a name in the --settings file: \
-                            --max-keys is TIDEGATE_MAX_KEYS and max_keys.\n\n\
-                            Exit status: 0 after a shutdown, 1 if it cut connections or could not write the snapshot, \
-                            2 if it could not start, 130 if a second signal ended it at once.")]
+    #[command(before_help = "Examples:\n  tidegate serve --policy policy.toml\n  \
+                             tidegate serve --policy policy.toml --store redis://127.0.0.1")]
+    #[command(after_help = "--help lists all settings.")]
+    #[command(
+        after_long_help = "Every setting is also a variable of the environment, and a name in the --settings file: \
+                                 --max-keys is TIDEGATE_MAX_KEYS and max_keys.\n\n\
+                                 Exit status: 0 after a shutdown, 1 if it cut connections or could not write the \
+                                 snapshot, 2 if it could not start, 130 if a second signal ended it at once."
+    )]
     Serve(Box<Settings>),
-    /// Ask a server, or a store, whether a request is admitted, and charge it
-    #[command(after_help = "Examples:\n  tidegate check user=alice endpoint=/orders\n  \
-                            tidegate check alice --limit \"10/min\" --cost 3\n\n\
-                            Exit status: 0 admitted, 1 refused, 2 without an answer: no server or store, or an error \
+    /// Check a request at a server or a store, and charge it
+    #[command(before_help = "Examples:\n  tidegate check user=alice endpoint=/orders\n  \
+                             tidegate check alice --limit \"10/min\" --cost 3")]
+    #[command(after_help = "Exit status: 0 admitted, 1 refused, 2 without an answer: no server or store, or an error \
                             instead of a decision.")]
     Check(check::Arguments),
-    /// Say what every rule makes of a request, and charge nothing
-    #[command(after_help = "Examples:\n  tidegate explain user=alice endpoint=/orders\n  \
-                            tidegate explain user=alice --policy policy.toml\n\n\
-                            Exit status: 0 would be admitted, 1 would be refused, 2 without an answer: no server, a \
+    /// Show what every rule decides about a request, without a charge
+    #[command(before_help = "Examples:\n  tidegate explain user=alice endpoint=/orders\n  \
+                             tidegate explain user=alice --policy policy.toml")]
+    #[command(after_help = "Exit status: 0 would be admitted, 1 would be refused, 2 without an answer: no server, a \
                             policy that cannot be read, or an error instead of a decision.")]
     Explain(check::ExplainArguments),
     /// Ask a server whether it should get requests
@@ -69,13 +77,18 @@ enum Command {
         #[command(flatten)]
         target: client::Target,
     },
-    /// Show what limits would do to traffic, each algorithm beside the others
-    #[command(after_help = simulate::WORDS)]
+    /// Show what each algorithm would do to traffic
+    #[command(before_help = simulate::EXAMPLES, after_help = simulate::WORDS)]
     Simulate(simulate::Arguments),
-    /// Watch a server: rates and latency, the store, who is refused
-    #[command(after_help = "Exit status: 0 when left, 2 without a server or a terminal.")]
+    /// Watch a server: rates and latency, the store, refused keys
+    #[command(before_help = "Examples:\n  tidegate top\n  tidegate top --server https://limits.example:7400")]
+    #[command(after_help = "Exit status: 0 when left, 2 without a server or a terminal, 128 and its number when a \
+                            signal ended it.")]
     Top(top::Arguments),
     /// Look for errors in policy files
+    #[command(
+        before_help = "Examples:\n  tidegate validate policy.toml\n  cat policy.yaml | tidegate validate - --format yaml"
+    )]
     #[command(after_help = "Exit status: 0 all valid, 1 a file is invalid, 2 a file cannot be read.")]
     Validate {
         /// The files, TOML or YAML; - is standard input
@@ -84,29 +97,30 @@ enum Command {
         /// The format of standard input
         #[arg(long, value_name = "FORMAT", default_value = "toml")]
         format: InputFormat,
-        /// They are descriptor files of Envoy's rate limit service, all of one configuration
+        /// Read descriptor files of Envoy's rate limit service, all of one configuration
         #[arg(long)]
         envoy: bool,
-        /// They are limits files of limitador
+        /// Read limits files of limitador
         #[arg(long, conflicts_with = "envoy")]
         limitador: bool,
         /// The largest count of a sliding log, as of `serve`
         #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = Limiter::DEFAULT_MAX_LOG_ENTRIES)]
         max_log_entries: u64,
     },
-    /// Decide an access log by a policy: who would be refused, when, and by which rule
-    #[command(after_help = replay::HELP)]
+    /// Decide an access log by a policy, and report what is refused
+    #[command(before_help = replay::EXAMPLES, after_help = replay::HELP)]
     Replay(replay::Arguments),
-    /// Make a token, and the lines of the --tokens file that make it known
+    /// Make a token, and its lines for the --tokens file
     #[command(after_help = PRINTED)]
     Token(token::Arguments),
     /// Print the JSON Schema of policy files, for editors
     #[command(after_help = PRINTED)]
     Schema,
-    /// Print what makes a shell complete the commands
+    /// Print a script that makes a shell complete the commands
+    #[command(before_help = "Examples:\n  tidegate completions bash > /etc/bash_completion.d/tidegate")]
     #[command(after_help = PRINTED)]
     Completions {
-        /// For which
+        /// The shell
         shell: Shell,
     },
     /// Print the manual page
@@ -204,11 +218,16 @@ fn has_other_default(serve: &clap::Command, name: &str) -> bool {
     default_of(serve) != default_of(&Settings::augment_args(clap::Command::new("serve")))
 }
 
-/// The commands, by the environment that there is.
+/// The commands, with their help and by the environment that there is.
 fn commands() -> clap::Command {
-    let command = Cli::command();
-    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_empty_variables))
+    help::shaped(Cli::command()).mut_subcommands(|command| match command.get_name() {
+        "serve" => shaped_serve(command),
+        _ => help::shaped(without_empty_variables(command)),
+    })
+}
+
+fn shaped_serve(command: clap::Command) -> clap::Command {
+    help::shaped_serve(without_empty_variables(command), help::is_short(std::env::args_os()))
 }
 
 /// A variable that is empty is none: that is how a template leaves it out.
@@ -302,7 +321,7 @@ fn is_unread(report: &tidegate_config::Report) -> bool {
     })
 }
 
-/// Prints to standard output; a reader that has gone is no mistake.
+/// Prints to standard output; a reader that has gone is no error.
 fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
     match write(&mut io::stdout().lock()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => complain(&error),
@@ -310,14 +329,19 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
     }
 }
 
-/// A line on standard output, for whoever reads it.
-fn say(line: &str) {
-    drop(writeln!(io::stdout(), "{line}"));
+/// Prints text for people to standard output, with colours where it is a terminal.
+fn print_text(text: &str) -> ExitCode {
+    print(|out| out.write_all(colour::tinted(text, &io::stdout()).as_bytes()))
 }
 
-/// Lines on standard error, for whoever reads them.
+/// Writes a line to standard output. A reader that has gone is no error.
+fn say(line: &str) {
+    drop(writeln!(io::stdout(), "{}", colour::tinted(line, &io::stdout())));
+}
+
+/// Writes lines to standard error. A reader that has gone is no error.
 fn warn(lines: &dyn std::fmt::Display) {
-    drop(writeln!(io::stderr(), "{lines}"));
+    drop(writeln!(io::stderr(), "{}", colour::tinted(&lines.to_string(), &io::stderr())));
 }
 
 /// An error and what caused it, on one line.

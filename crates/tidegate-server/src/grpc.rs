@@ -74,7 +74,7 @@ fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     let (reporter, health) = health_reporter();
     app.connections.spawn(report_health(reporter, app.drain.clone()));
     let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
-    let timeout = app.settings.body_patience();
+    let timeout = app.settings.body_timeout();
     let whole = |bounds: Bounds| {
         from_fn(move |request: Request<Body>, next: Next| bounds::in_one_message(bounds.clone(), request, next))
     };

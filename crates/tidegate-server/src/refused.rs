@@ -1,5 +1,5 @@
 //! Who is refused most, in bounded memory, and who was refused lately. A key
-//! that makes up more than one in [`MOST_REFUSED`] of all refusals is always
+//! that makes up more than one in [`MAX_REFUSED`] of all refusals is always
 //! there.
 
 mod recent;
@@ -15,12 +15,12 @@ use self::recent::Recent;
 pub(crate) use self::recent::{AskAgain, RecentRefusal};
 
 /// Characters of a key that are shown.
-const LONGEST_SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// Keys that are counted at a time.
-pub(crate) const MOST_REFUSED: usize = 1_000;
+pub(crate) const MAX_REFUSED: usize = 1_000;
 
-/// A refusal, as whoever made it tells of it.
+/// A refusal, as the wire that answered it reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
     /// The rule that refused.
@@ -58,13 +58,13 @@ struct Seen {
 
 impl Default for Seen {
     fn default() -> Seen {
-        Seen { counts: Top::new(MOST_REFUSED), recent: Recent::default() }
+        Seen { counts: Top::new(MAX_REFUSED), recent: Recent::default() }
     }
 }
 
 impl Refused {
-    /// Counts a refusal. While another thread counts, this one is let go: who
-    /// is refused most is seen all the same, and nobody waits.
+    /// Counts a refusal, unless another thread counts at this moment: no caller waits, and the most refused keys are
+    /// seen all the same.
     pub fn count(&self, refusal: &Refusal<'_>) {
         let mut seen = match self.seen.try_lock() {
             Ok(seen) => seen,
@@ -110,7 +110,7 @@ impl Refused {
 /// A key as people read it, as far as they do.
 pub(crate) fn shown(key: &Key<'_>) -> String {
     let text = key.to_string();
-    match text.char_indices().nth(LONGEST_SHOWN - 1) {
+    match text.char_indices().nth(MAX_SHOWN - 1) {
         None if text.is_empty() => "(no key)".into(),
         Some((end, last)) if end + last.len_utf8() < text.len() => format!("{}…", &text[..end]),
         None | Some(_) => text,
@@ -165,7 +165,7 @@ mod tests {
         for ((.., count, error), truth) in top.iter().zip([30_000, 15_000, 7_500]) {
             assert!(count - error <= truth && truth <= *count, "{count} - {error}, in truth {truth}");
         }
-        assert_eq!(refused.top(usize::MAX).len(), MOST_REFUSED);
+        assert_eq!(refused.top(usize::MAX).len(), MAX_REFUSED);
     }
 
     #[test]

@@ -259,11 +259,11 @@ impl Server {
         tcp(&self.resp)
     }
 
-    /// Leaves: says so, waits for the grace if anybody ever came, closes, and waits for those who
-    /// have begun. Says whether all have finished in time.
+    /// Shuts down: reports not ready, waits for the grace if there ever was a connection, closes the listeners, and
+    /// waits for requests that have begun. Returns whether all have finished in time.
     pub async fn drain(mut self) -> bool {
         let settings = &self.app.settings;
-        info!("leaving");
+        info!("shutting down");
         self.app.drain.leave();
         if self.app.connections.have_been() {
             tokio::time::sleep(Duration::from_millis(settings.drain_grace_ms)).await;
@@ -278,13 +278,13 @@ impl Server {
         }
         let kept = self.kept.save().await;
         if !kept {
-            error!("the states are lost: what was written before is as it was");
+            error!("cannot write the snapshot: states since the last one are lost");
         }
         self.app.audit.flush().await;
         if let Some(webhook) = self.webhook.take() {
             webhook.finish().await;
         }
-        // Last: a collector may not answer, and whoever wants the end may not wait for that.
+        // Last: a collector may not answer, and the rest of the shutdown does not wait for it.
         #[cfg(feature = "otlp")]
         if let Some(exporter) = self.exporter.take() {
             exporter.finish().await;

@@ -25,19 +25,21 @@ pub(crate) const STORE_DEADLINE_MS: u64 = 100;
 /// The settings of a server. [`Settings::default`] is what no flags mean.
 #[derive(Clone, Debug, Args)]
 pub struct Settings {
-    /// Read settings from this file, TOML or YAML; flags and the environment come before it
+    /// Read settings from this file, TOML or YAML; flags and the environment override it
     #[arg(long, env = "TIDEGATE_SETTINGS", value_name = "FILE")]
     pub settings: Option<PathBuf>,
 
-    /// Take the place of another rate limit service: read its environment, listen on its ports, mean what it means
+    /// Replace another rate limit service: read its environment, listen on its ports, decide as it does
     #[arg(id = "as", long = "as", env = "TIDEGATE_AS", value_name = "SERVICE")]
     pub stands_in_for: Option<OtherService>,
 
-    /// What is to be told of that environment at the start.
+    /// Notices about that environment, logged at the start.
     #[arg(skip)]
     pub notices: Vec<String>,
 
-    /// Serve HTTP here: host:port or unix:/path; may be given several times
+    /// HTTP address
+    ///
+    /// host:port or unix:/path. May be given several times.
     #[arg(
         long,
         env = "TIDEGATE_HTTP",
@@ -47,77 +49,61 @@ pub struct Settings {
     )]
     pub http: Vec<Address>,
 
-    /// Serve RESP, the protocol of Redis, here: host:port or unix:/path; may be given several times
-    #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDRESS", value_delimiter = ',')]
-    pub resp: Vec<Address>,
-
-    /// The password that clients of RESP have to give
-    #[arg(long, env = "TIDEGATE_RESP_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
-    pub resp_password: Option<Secret>,
-
-    /// Serve gRPC here, for Envoy; HTTP listeners serve it as well
+    /// gRPC address, for Envoy
+    ///
+    /// host:port or unix:/path. May be given several times. HTTP listeners serve gRPC as well.
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDRESS", value_delimiter = ',')]
     pub grpc: Vec<Address>,
 
-    /// Serve /rlconfig and /stats here, as the reference service does on its port for debugging
-    #[arg(long, env = "TIDEGATE_DEBUG", value_name = "ADDRESS", value_delimiter = ',')]
-    pub debug: Vec<Address>,
+    /// RESP address, for Redis clients
+    ///
+    /// host:port or unix:/path. May be given several times.
+    #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDRESS", value_delimiter = ',')]
+    pub resp: Vec<Address>,
+
+    /// The password that RESP clients must send
+    #[arg(long, env = "TIDEGATE_RESP_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
+    pub resp_password: Option<Secret>,
+
+    /// Seconds that a client of RESP may be idle between commands; 0 is for ever
+    #[arg(long, env = "TIDEGATE_RESP_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 300)]
+    pub resp_idle_seconds: u64,
 
     /// Let clients of gRPC list the services and their messages (server reflection)
     #[arg(long, env = "TIDEGATE_GRPC_REFLECTION")]
     pub grpc_reflection: bool,
 
-    /// Descriptor files of Envoy's rate limit service, or folders of them; may be given several times
-    #[arg(long, env = "TIDEGATE_ENVOY_CONFIG", value_name = "PATH", value_delimiter = ',')]
-    pub envoy_config: Vec<PathBuf>,
+    /// Serve /rlconfig and /stats here, as the reference service does on its port for debugging
+    #[arg(long, env = "TIDEGATE_DEBUG", value_name = "ADDRESS", value_delimiter = ',')]
+    pub debug: Vec<Address>,
 
-    /// Where the reference service looks for a folder `config` of descriptor files
-    #[arg(long, env = "RUNTIME_ROOT", value_name = "FOLDER", hide = true)]
-    pub runtime_root: Option<PathBuf>,
+    /// Threads that serve [default: one for each core]
+    #[arg(long, env = "TIDEGATE_THREADS", value_name = "COUNT")]
+    pub threads: Option<NonZeroUsize>,
 
-    /// A folder below that one, to look in instead
-    #[arg(long, env = "RUNTIME_SUBDIRECTORY", value_name = "FOLDER", hide = true)]
-    pub runtime_subdirectory: Option<PathBuf>,
+    /// Seconds that a client may take for the head of a request, or be idle
+    #[arg(long, env = "TIDEGATE_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub idle_seconds: u64,
 
-    /// Headers by which Envoy tells clients of their limits
-    #[arg(long, env = "TIDEGATE_ENVOY_HEADERS", value_name = "STYLE", default_value = "none")]
-    pub envoy_headers: HeaderStyle,
+    /// Seconds that a client may take for the body of a request
+    #[arg(long, env = "TIDEGATE_BODY_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub body_seconds: u64,
 
-    /// The names of the three headers of --envoy-headers reference: limit, remaining, reset
-    #[arg(
-        long,
-        env = "TIDEGATE_ENVOY_HEADER_NAMES",
-        value_name = "NAMES",
-        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
-    )]
-    pub envoy_header_names: HeaderNames,
+    /// Milliseconds from the first "not ready" to closing the listeners, so that load balancers notice
+    #[arg(long, env = "TIDEGATE_DRAIN_GRACE_MS", value_name = "MS", default_value_t = 1_000)]
+    pub drain_grace_ms: u64,
 
-    /// Let all requests of Envoy pass, and count them as if they did not
-    #[arg(long, env = "TIDEGATE_ENVOY_SHADOW")]
-    pub envoy_shadow: bool,
+    /// Seconds after which a drain closes connections that are still busy
+    #[arg(long, env = "TIDEGATE_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 25)]
+    pub drain_seconds: u64,
 
-    /// Take every limit of the descriptor files for a quota: a request is refused only if all of its limits refuse it
-    #[arg(long, env = "TIDEGATE_ENVOY_QUOTA")]
-    pub envoy_quota: bool,
-
-    /// Give clients that Envoy refuses a problem document (RFC 9457) as the body
-    #[arg(long, env = "TIDEGATE_ENVOY_PROBLEM")]
-    pub envoy_problem: bool,
-
-    /// Tell Envoy's other filters of each decision, as dynamic metadata
-    #[arg(long, env = "TIDEGATE_ENVOY_METADATA")]
-    pub envoy_metadata: bool,
-
-    /// Seconds that a share of a limit lives which Envoy's rate limit quota filter was assigned; the same on all servers
-    /// that share a store
-    #[arg(long, env = "TIDEGATE_RLQS_TTL_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(4..=3_600))]
-    pub rlqs_ttl_seconds: u64,
-
-    /// Where states are kept: `memory`, or a URL such as `redis://127.0.0.1:6379`
-    #[arg(long, env = "TIDEGATE_STORE", default_value = "memory")]
+    /// memory, or redis://host:port
+    ///
+    /// `memory`, or the URL of a Redis or Valkey server, cluster or sentinel, such as `redis://127.0.0.1:6379`.
+    #[arg(long, env = "TIDEGATE_STORE", value_name = "URL", default_value = "memory")]
     pub store: StoreChoice,
 
-    /// What the names of all keys on Redis begin with: servers with different prefixes share nothing
+    /// Prefix of all keys on Redis; servers with different prefixes share nothing
     #[arg(long, env = "TIDEGATE_STORE_PREFIX", value_name = "PREFIX", default_value = "tidegate")]
     pub store_prefix: String,
 
@@ -137,7 +123,28 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_STORE_TLS_KEY", value_name = "FILE")]
     pub store_tls_key: Option<PathBuf>,
 
-    /// The policy file, TOML or YAML; without one, a small built-in policy applies
+    /// Fallback when the store fails
+    ///
+    /// `error`, `open` (admit), `closed` (refuse), or `local:N`: decide in memory, with the limits divided by N servers.
+    #[arg(long, env = "TIDEGATE_ON_FAILURE", value_name = "MODE", default_value = "error")]
+    pub on_failure: OnFailure,
+
+    /// Live keys in memory
+    ///
+    /// The memory store has room for so many live keys. Memory for them is taken as they come.
+    #[arg(long, env = "TIDEGATE_MAX_KEYS", value_name = "COUNT", default_value_t = 1_000_000)]
+    pub max_keys: usize,
+
+    /// Read states from this file at the start, and write them to it while running and at the end (memory store);
+    /// those of limits that came with requests go to a second file, with .inline after the name
+    #[arg(long, env = "TIDEGATE_SNAPSHOT", value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Seconds from one writing of the states to the next; 0 writes them only at the end
+    #[arg(long, env = "TIDEGATE_SNAPSHOT_EVERY", value_name = "SECONDS", default_value_t = 60)]
+    pub snapshot_every: u64,
+
+    /// Policy file, TOML or YAML [default: built in]
     #[arg(long, env = "TIDEGATE_POLICY", value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
@@ -145,15 +152,15 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_LIMITADOR_LIMITS", value_name = "FILE", conflicts_with = "policy")]
     pub limitador_limits: Option<PathBuf>,
 
-    /// Who answers when the store cannot: `error`, `open`, `closed`, or `local` with the number of servers
-    #[arg(long, env = "TIDEGATE_ON_FAILURE", value_name = "MODE", default_value = "error")]
-    pub on_failure: OnFailure,
+    /// The largest count of a sliding log, which keeps as many entries for each key
+    #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = Limiter::DEFAULT_MAX_LOG_ENTRIES)]
+    pub max_log_entries: u64,
 
-    /// Live keys that the memory store has room for
-    #[arg(long, env = "TIDEGATE_MAX_KEYS", value_name = "KEYS", default_value_t = 1_000_000)]
-    pub max_keys: usize,
+    /// Reject limits that come with requests
+    #[arg(long, env = "TIDEGATE_NO_INLINE")]
+    pub no_inline: bool,
 
-    /// Live keys that limits which come with requests may have, beside those of the policy
+    /// Live keys of limits that come with requests, beside those of the policy
     #[arg(long, env = "TIDEGATE_INLINE_MAX_KEYS", value_name = "KEYS", default_value_t = 100_000)]
     pub inline_max_keys: usize,
 
@@ -164,27 +171,6 @@ pub struct Settings {
     /// The largest count or burst of a limit that comes with a request
     #[arg(long, env = "TIDEGATE_INLINE_MAX_COUNT", value_name = "COUNT", default_value_t = 1_000_000)]
     pub inline_max_count: u64,
-
-    /// Take no limits from requests
-    #[arg(long, env = "TIDEGATE_NO_INLINE")]
-    pub no_inline: bool,
-
-    /// The largest count of a sliding log, which keeps as many entries for each key
-    #[arg(long, env = "TIDEGATE_MAX_LOG_ENTRIES", value_name = "COUNT", default_value_t = Limiter::DEFAULT_MAX_LOG_ENTRIES)]
-    pub max_log_entries: u64,
-
-    /// Callers that may wait for admission at a time; more are refused at once
-    #[arg(long, env = "TIDEGATE_MAX_WAITERS", value_name = "COUNT", default_value_t = 10_000)]
-    pub max_waiters: u64,
-
-    /// Read states from this file at the start, and write them to it while running and at the end (memory store);
-    /// those of limits that came with requests go to a second file, with .inline after the name
-    #[arg(long, env = "TIDEGATE_SNAPSHOT", value_name = "FILE")]
-    pub snapshot: Option<PathBuf>,
-
-    /// Seconds from one writing of the states to the next; 0 writes them only at the end
-    #[arg(long, env = "TIDEGATE_SNAPSHOT_EVERY", value_name = "SECONDS", default_value_t = 60)]
-    pub snapshot_every: u64,
 
     /// Connections of each protocol that may be open at a time; unless set, 20000, or as many as the limit on open
     /// files leaves room for
@@ -204,39 +190,25 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_MAX_BUFFERED", value_name = "BYTES", default_value_t = 256 << 20)]
     pub max_buffered: usize,
 
-    /// Questions that one request may ask
+    /// Checks in one batch request
     #[arg(long, env = "TIDEGATE_MAX_BATCH", value_name = "COUNT", default_value_t = 1_000)]
     pub max_batch: usize,
 
-    /// Seconds that a client may take for the head of a request, or be idle
-    #[arg(long, env = "TIDEGATE_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    pub idle_seconds: u64,
+    /// Callers that may wait for admission at the same time; more are refused at once
+    #[arg(long, env = "TIDEGATE_MAX_WAITERS", value_name = "COUNT", default_value_t = 10_000)]
+    pub max_waiters: u64,
 
-    /// Seconds that a client of RESP may be idle between commands; 0 is for ever
-    #[arg(long, env = "TIDEGATE_RESP_IDLE_SECONDS", value_name = "SECONDS", default_value_t = 300)]
-    pub resp_idle_seconds: u64,
-
-    /// Seconds that a client may take for the body of a request
-    #[arg(long, env = "TIDEGATE_BODY_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub body_seconds: u64,
-
-    /// Milliseconds between the word that the server leaves and closing its sockets
-    #[arg(long, env = "TIDEGATE_DRAIN_GRACE_MS", value_name = "MS", default_value_t = 1_000)]
-    pub drain_grace_ms: u64,
-
-    /// Seconds after which a drain gives up on those who do not finish
-    #[arg(long, env = "TIDEGATE_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 25)]
-    pub drain_seconds: u64,
-
-    /// The certificate chain of the server, in PEM format: then all listeners speak TLS
+    /// Certificate chain in PEM: turns on TLS
+    ///
+    /// The certificate chain of the server, in PEM format. All listeners then speak TLS.
     #[arg(long, env = "TIDEGATE_TLS_CERTIFICATE", value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
 
-    /// The private key of the certificate, in PEM format
+    /// Private key in PEM
     #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// Clients must show a certificate by one of these authorities, in PEM format
+    /// Require client certificates signed by one of these authorities, in PEM format
     #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
 
@@ -245,43 +217,45 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_TLS_CLIENT_CRL", value_name = "FILE", value_delimiter = ',')]
     pub tls_client_crl: Vec<PathBuf>,
 
-    /// Tokens and client certificates with their rights, TOML or YAML; followed while the server runs
+    /// File of tokens and their rights
+    ///
+    /// Tokens and client certificates with their rights, TOML or YAML. Read again when it changes.
     #[arg(long, env = "TIDEGATE_TOKENS", value_name = "FILE")]
     pub tokens: Option<PathBuf>,
+
+    /// A token with all rights
+    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    pub admin_token: Option<Secret>,
+
+    /// A file with the token that has all rights; lists of processes do not show it
+    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "admin_token")]
+    pub admin_token_file: Option<PathBuf>,
 
     /// What callers without a credential may do: check, manage, admin, metrics; may be given several times
     #[arg(long, env = "TIDEGATE_ANONYMOUS", value_name = "RIGHT", value_delimiter = ',')]
     pub anonymous: Vec<Right>,
+
+    /// Serve every client on any address without credentials
+    #[arg(long, env = "TIDEGATE_INSECURE_NO_AUTH")]
+    pub insecure_no_auth: bool,
+
+    /// Serve no admin API
+    #[arg(long, env = "TIDEGATE_NO_ADMIN")]
+    pub no_admin: bool,
+
+    /// Append changes and failed authentications to this file, a JSON object a line
+    #[arg(long, env = "TIDEGATE_AUDIT", value_name = "FILE")]
+    pub audit: Option<PathBuf>,
 
     /// A host that anonymous HTTP requests may name, beside localhost and the addresses of the server; may be given
     /// several times
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "HOST", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
 
-    /// A proxy whose forwarding headers are believed, for /v1/forward-auth: an address, or a network such as 10.0.0.0/8;
+    /// A proxy whose forwarding headers are trusted, for /v1/forward-auth: an address, or a network such as 10.0.0.0/8;
     /// may be given several times
     #[arg(long, env = "TIDEGATE_TRUSTED_PROXY", value_name = "ADDRESS_OR_NETWORK", value_delimiter = ',')]
     pub trusted_proxy: Vec<Network>,
-
-    /// Serve all who reach the server, on any address, without credentials
-    #[arg(long, env = "TIDEGATE_INSECURE_NO_AUTH")]
-    pub insecure_no_auth: bool,
-
-    /// Append changes and failed authentications to this file, a JSON object a line
-    #[arg(long, env = "TIDEGATE_AUDIT", value_name = "FILE")]
-    pub audit: Option<PathBuf>,
-
-    /// A token with all rights
-    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    pub admin_token: Option<Secret>,
-
-    /// A file with the token that has all rights: not seen in lists of processes
-    #[arg(long, env = "TIDEGATE_ADMIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "admin_token")]
-    pub admin_token_file: Option<PathBuf>,
-
-    /// Serve no admin API
-    #[arg(long, env = "TIDEGATE_NO_ADMIN")]
-    pub no_admin: bool,
 
     /// Send an event to this URL when a charge crosses a threshold of its rule; signed as Standard Webhooks says
     #[arg(long, env = "TIDEGATE_WEBHOOK", value_name = "URL")]
@@ -291,13 +265,66 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET", value_name = "SECRET", hide_env_values = true)]
     pub webhook_secret: Option<Secret>,
 
-    /// A file with the secret that signs events: not seen in lists of processes
+    /// A file with the secret that signs events; lists of processes do not show it
     #[arg(long, env = "TIDEGATE_WEBHOOK_SECRET_FILE", value_name = "FILE", conflicts_with = "webhook_secret")]
     pub webhook_secret_file: Option<PathBuf>,
 
     /// Let the webhook be on a loopback or private address
     #[arg(long, env = "TIDEGATE_WEBHOOK_ALLOW_PRIVATE")]
     pub webhook_allow_private: bool,
+
+    /// Descriptor files of Envoy's rate limit service, or folders of them; may be given several times
+    #[arg(long, env = "TIDEGATE_ENVOY_CONFIG", value_name = "PATH", value_delimiter = ',')]
+    pub envoy_config: Vec<PathBuf>,
+
+    /// Where the reference service looks for a folder `config` of descriptor files
+    #[arg(long, env = "RUNTIME_ROOT", value_name = "FOLDER", hide = true)]
+    pub runtime_root: Option<PathBuf>,
+
+    /// A folder below that one, to look in instead
+    #[arg(long, env = "RUNTIME_SUBDIRECTORY", value_name = "FOLDER", hide = true)]
+    pub runtime_subdirectory: Option<PathBuf>,
+
+    /// Rate limit headers that Envoy adds to responses
+    #[arg(long, env = "TIDEGATE_ENVOY_HEADERS", value_name = "STYLE", default_value = "none")]
+    pub envoy_headers: HeaderStyle,
+
+    /// The names of the three headers of --envoy-headers reference: limit, remaining, reset
+    #[arg(
+        long,
+        env = "TIDEGATE_ENVOY_HEADER_NAMES",
+        value_name = "NAMES",
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
+    )]
+    pub envoy_header_names: HeaderNames,
+
+    /// Shadow mode for Envoy: admit every request, and count what would have been refused
+    #[arg(long, env = "TIDEGATE_ENVOY_SHADOW")]
+    pub envoy_shadow: bool,
+
+    /// Treat every limit of the descriptor files as a quota: refuse a request only if all of its limits refuse it
+    #[arg(long, env = "TIDEGATE_ENVOY_QUOTA")]
+    pub envoy_quota: bool,
+
+    /// Send a problem document (RFC 9457) as the body of Envoy's refusals
+    #[arg(long, env = "TIDEGATE_ENVOY_PROBLEM")]
+    pub envoy_problem: bool,
+
+    /// Send each decision to Envoy's other filters, as dynamic metadata
+    #[arg(long, env = "TIDEGATE_ENVOY_METADATA")]
+    pub envoy_metadata: bool,
+
+    /// Seconds until an assignment to Envoy's rate limit quota filter expires; the same on all servers that share a store
+    #[arg(long, env = "TIDEGATE_RLQS_TTL_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(4..=3_600))]
+    pub rlqs_ttl_seconds: u64,
+
+    /// Log filter, such as `info` or `tidegate_server=debug,warn`
+    #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+
+    /// Format of log lines
+    #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
 
     /// Send metrics to the collector at this URL, by OTLP over gRPC
     #[cfg(feature = "otlp")]
@@ -328,18 +355,6 @@ pub struct Settings {
     #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_TRACES_KEYS")]
     pub otlp_traces_keys: bool,
-
-    /// Threads that serve; one for each core unless set
-    #[arg(long, env = "TIDEGATE_THREADS", value_name = "COUNT")]
-    pub threads: Option<NonZeroUsize>,
-
-    /// How logs are written
-    #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
-
-    /// What is logged, such as `info` or `tidegate_server=debug,warn`
-    #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER", default_value = "info")]
-    pub log: String,
 }
 
 impl Default for Settings {
@@ -371,17 +386,17 @@ impl Settings {
         paths
     }
 
-    pub(crate) fn body_patience(&self) -> Duration {
+    pub(crate) fn body_timeout(&self) -> Duration {
         Duration::from_secs(self.body_seconds)
     }
 
     pub(crate) fn idle(&self) -> Duration {
-        Duration::from_secs(self.idle_seconds).min(LONGEST_IDLE)
+        Duration::from_secs(self.idle_seconds).min(MAX_IDLE)
     }
 
     /// How long a client of RESP may be idle, if that has an end.
     pub(crate) fn resp_idle(&self) -> Option<Duration> {
-        let idle = Duration::from_secs(self.resp_idle_seconds).min(LONGEST_IDLE);
+        let idle = Duration::from_secs(self.resp_idle_seconds).min(MAX_IDLE);
         (!idle.is_zero()).then_some(idle)
     }
 }
@@ -414,7 +429,7 @@ fn ratio(text: &str) -> Result<f64, RatioError> {
 }
 
 /// As good as for ever, and still an instant that clocks can tell: thirty years.
-const LONGEST_IDLE: Duration = Duration::from_secs(30 * 365 * 86_400);
+const MAX_IDLE: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Which store.
 #[derive(Clone, PartialEq, Eq)]
@@ -442,18 +457,18 @@ impl FromStr for StoreChoice {
     }
 }
 
-/// Who answers when the store cannot.
+/// The fallback when the store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Nobody: the caller gets the error.
+    /// None: the caller gets the error.
     Error,
-    /// A stand-in.
+    /// A failure mode of the library.
     Mode(FailureMode),
 }
 
 /// Why a text names no failure mode.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} is no failure mode: write error, open, closed, or local:N for one of N servers")]
+#[error("{text:?} is not a failure mode: write error, open, closed, or local:N for one of N servers")]
 pub struct OnFailureError {
     text: String,
 }
@@ -482,10 +497,10 @@ pub enum HeaderStyle {
     /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`
     #[value(name = "draft-3")]
     Draft3,
-    /// `RateLimit-Policy` and `RateLimit`, the fields of the IETF's draft since its eighth version
+    /// `RateLimit-Policy` and `RateLimit`, as in the IETF's draft since version 8
     #[value(name = "draft-8")]
     Draft8,
-    /// Three plain numbers, under the names that `envoy_header_names` has, as the reference service writes them
+    /// Three plain numbers under the names of --envoy-header-names, as the reference service writes them
     Reference,
 }
 

@@ -82,7 +82,7 @@ impl Watches {
         Ok(watches)
     }
 
-    /// Reads all files again soon, for those who say so by a signal.
+    /// Reads all files again soon, after a SIGHUP.
     pub(crate) fn reload(&self) {
         let watches = || [&self.policy, &self.envoy, &self.tokens, &self.tls].into_iter().flatten();
         if watches().next().is_none() {

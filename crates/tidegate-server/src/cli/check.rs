@@ -14,7 +14,6 @@ use tidegate_redis::{ConnectError, RedisStore, Servers};
 
 use super::asked::{Asked, Words, WordsError};
 use super::client::{NoAnswer, ServerAddress, Target};
-use super::colour::Colour;
 use super::{NO, NO_ANSWER, complain, say, warn};
 use crate::inline::INLINE_RULE;
 use crate::settings::STORE_DEADLINE_MS;
@@ -84,14 +83,13 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Err(failure) => complain(&failure),
         Ok(Answer { allowed: true, remaining, .. }) => {
             let remaining = remaining.map_or("any number".into(), |number| number.to_string());
-            say(&format!("{}, {remaining} left", Colour::Green.paint("allowed")));
+            say(&format!("allowed, {remaining} left"));
             ExitCode::SUCCESS
         }
         Ok(Answer { retry_after, .. }) => {
-            let refused = Colour::Red.paint("refused");
             match retry_after {
-                Some(time) => say(&format!("{refused}, retry after {time:?}")),
-                None => say(&format!("{refused} for good")),
+                Some(time) => say(&format!("refused, retry after {time:?}")),
+                None => say("refused for good"),
             }
             ExitCode::from(NO)
         }

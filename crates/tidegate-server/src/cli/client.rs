@@ -32,7 +32,7 @@ pub(super) struct Target {
     /// The server: host:port, https://host:port or unix:/path
     #[arg(long, env = "TIDEGATE_SERVER", value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(super) server: ServerAddress,
-    /// The token to show to the server, if it asks for one
+    /// The token, if the server asks for one
     #[arg(long, alias = "admin-token", env = "TIDEGATE_TOKEN", value_name = "TOKEN", hide_env_values = true)]
     pub(super) token: Option<Secret>,
     /// The authorities that may sign the certificate of an https:// server, in PEM format; the system's unless set

@@ -11,21 +11,24 @@ use tidegate_config::Report as Mistakes;
 use tidegate_replay::{Format, HELD_BACK, Progress as SoFar, Replay, ReplayError, Report, Share, Source, Titles};
 
 use super::progress::Progress;
-use super::{NO, NO_ANSWER, complain, print, warn};
+use super::{NO, NO_ANSWER, complain, print, print_text, warn};
 use crate::policy::changes;
 
-pub(super) const HELP: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   tidegate replay access.log --policy new.toml
-  tidegate replay access.log* --policy new.toml --against old.toml --html report.html
-  zcat logs/*.gz | tidegate replay - --policy new.toml --map tenant=org.id --at-most 0.1%
-  tidegate replay access.json --policy new.toml --map duration=request_time --map actual=bytes_sent
+  tidegate replay access.log* --policy new.toml --against old.toml --html out.html
+  zcat logs/*.gz | tidegate replay - --policy new.toml --map tenant=org.id
+  tidegate replay a.json --policy new.toml --map duration=request_time";
 
+pub(super) const HELP: &str = "\
 Durations:
-  --map duration=FIELD (seconds), or duration_ms, duration_us, duration_ns: requests are charged
-  when they came and settled when they ended, to --map actual=FIELD if there is one. The time of a
-  line is that of the end, so a request came that much earlier; Envoy's start_time and Traefik's
-  StartUTC are those of the start, and --map start=FIELD (such as start=time of Apache) says so.
+  --map duration=FIELD (seconds), or duration_ms, duration_us, duration_ns:
+  requests are charged when they start and settled when they end, to
+  --map actual=FIELD if there is one. The time of a line is that of the end, so
+  a request started that much earlier; Envoy's start_time and Traefik's StartUTC
+  are those of the start, and --map start=FIELD (such as start=time of Apache)
+  says so.
 
 Exit status:
   0  decided; with --at-most, no more than that is refused
@@ -35,16 +38,16 @@ Exit status:
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Access logs, as they are or by gzip or zstd; - is standard input
+    /// Access logs, plain or compressed by gzip or zstd; - is standard input
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
     /// The policy to decide by: TOML or YAML
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
-    /// The policy that it would replace: tells who is newly refused and newly admitted
+    /// The policy that it would replace: shows which keys are newly refused and newly admitted
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// What lines look like: combined, envoy, json or csv; the first lines tell unless this does
+    /// The format of lines: combined, envoy, json or csv [default: by the name and the first lines]
     #[arg(long)]
     format: Option<Format>,
     /// Take a field of the log for an attribute of the requests, or for time, start, duration, cost, actual, id or
@@ -54,13 +57,13 @@ pub(super) struct Arguments {
     /// Search the smallest limits that would refuse at most this share of requests, such as 0.1%
     #[arg(long, value_name = "SHARE")]
     at_most: Option<Share>,
-    /// The share of lines that need not be read and decided: if more are lost, there is no answer
+    /// The share of lines that may fail to be read or decided; with more there is no answer
     #[arg(long, value_name = "SHARE", default_value_t = Share::TOLERATED)]
     tolerate: Share,
-    /// How many lines are held back, so that earlier ones can still come
+    /// Lines to hold back, so that lines out of order are sorted
     #[arg(long, value_name = "LINES", default_value_t = HELD_BACK)]
     reorder: usize,
-    /// How many live keys there is room for
+    /// Live keys that the memory store has room for
     #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
     max_keys: usize,
     /// Print the report as JSON
@@ -69,7 +72,7 @@ pub(super) struct Arguments {
     /// Write the report as a page that needs nothing else
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Say how long it took, and how many lines a second that is
+    /// Print how long it took, and the lines per second
     #[arg(long)]
     timings: bool,
 }
@@ -137,10 +140,10 @@ fn report(arguments: &Arguments, (policy, against): (Policy, Option<Policy>)) ->
 }
 
 fn tell(arguments: &Arguments, report: &Report) -> ExitCode {
-    let printed = print(|out| match arguments.json {
-        true => writeln!(out, "{}", report.to_json()),
-        false => write!(out, "{report}"),
-    });
+    let printed = match arguments.json {
+        true => print(|out| writeln!(out, "{}", report.to_json())),
+        false => print_text(&report.to_string()),
+    };
     if arguments.timings {
         warn(&report.timings_in_words());
     }

@@ -1,6 +1,6 @@
 //! `tidegate serve`: from the settings to the last answer.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
-use super::{NO, NO_ANSWER, complain, say, warn as tell};
+use super::{NO, NO_ANSWER, colour, complain, say, warn as tell};
 use crate::address::Address;
 use crate::http::example;
 use crate::serve::{Server, StartError};
@@ -116,7 +116,7 @@ fn log(settings: &Settings) -> Result<(), NoFilter> {
     let filter = filter(&settings.log).map_err(|source| NoFilter { filter: settings.log.clone(), source })?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // It would complain on the very stream that cannot be written to, and panic.
-    let logs = logs.with_ansi(io::stderr().is_terminal()).log_internal_errors(false);
+    let logs = logs.with_ansi(colour::is_wanted(&io::stderr())).log_internal_errors(false);
     match settings.log_format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),

@@ -16,7 +16,13 @@ use tidegate_simulate::{
 };
 
 use super::progress::Progress;
-use super::{complain, print, warn};
+use super::{complain, print, print_text, warn};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidegate simulate
+  tidegate simulate --limit '100/min burst 20' --traffic 'poisson 2/s' --for 10min
+  tidegate simulate --limit 600/min --traffic '5 clients: 2/s' --svg picture.svg";
 
 /// What can be written, in the help.
 pub(super) const WORDS: &str = "\
@@ -25,18 +31,21 @@ Traffic:
   poisson 50/s                      by chance
   bursts 200 every 1min within 2s   again and again
   on-off 100/s 5s on 10s off        in turns
-  diurnal 10/s to 100/s             by chance, with a noon; every 1h for a short day
+  diurnal 10/s to 100/s             by chance, with a noon; every 1h: a short day
 Any of it may end in: from 10s, until 2min, cost 3. Joined by +, it is of one client.
 Clients may have a name (\"alice: 5/s\") or a number (\"20 clients: 5/s\").
-Requests that last are reservations, charged when they come and settled when they end:
+Requests that last are reservations, charged at their start and settled at
+their end:
   poisson 5/s lasting 1s..5s                        by chance; or lasting 2s
-  poisson 5/s floor 50%                             a class that leaves half of the limit to others
+  poisson 5/s floor 50%                             leaves half of the limit
   poisson 5/s cost 400 actual 100..900 lasting 2s   cost is an estimate then
 
-Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8, sliding-counter 10/s,
-  in-flight 20 for 60s (permits are held until requests end or 60s have passed)
+Limits: 100/min burst 20, fixed 1000/day, sliding-log 5/10s, leaky 2/s queue 8,
+  sliding-counter 10/s, in-flight 20 for 60s (a permit is held until its request
+  ends or 60s have passed)
 
-Exit status: 0 simulated, 2 if that cannot be simulated, or a file cannot be written.";
+Exit status: 0 simulated, 2 if that cannot be simulated, or a file cannot be
+written.";
 
 /// What is simulated unless told otherwise.
 const LESSON: Limit = Limit::per_second(10);
@@ -131,11 +140,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Err(failure) => complain(&failure),
         Ok(report) if arguments.json => print(|out| writeln!(out, "{}", as_json(&report))),
         Ok(report) if arguments.csv => print(|out| out.write_all(as_csv(&report).as_bytes())),
-        Ok(report) => print(|out| {
-            write!(out, "{}", in_words(&report))?;
+        Ok(report) => {
             let is_lesson = arguments.limit.is_empty() && arguments.traffic.is_empty();
-            if is_lesson { write!(out, "\n{}", lesson(&report)) } else { Ok(()) }
-        }),
+            let lesson = if is_lesson { format!("\n{}", lesson(&report)) } else { String::new() };
+            print_text(&(in_words(&report) + &lesson))
+        }
     }
 }
 

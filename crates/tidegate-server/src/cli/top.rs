@@ -11,11 +11,16 @@ mod view;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use signal_hook::consts::signal::{SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::flag::register_usize;
+use signal_hook::low_level::emulate_default_handler;
 
 use self::feed::{Feed, Refused};
 use self::view::View;
@@ -25,6 +30,9 @@ use crate::settings::Secret;
 
 /// How long the keyboard is listened to before news are looked for.
 const GLANCE: Duration = Duration::from_millis(100);
+
+/// Signals that end or stop a process unless it handles them; SIGKILL cannot be handled.
+const SIGNALS: [i32; 6] = [SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -44,40 +52,67 @@ enum Failure {
 
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match watch(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(End::Left) => ExitCode::SUCCESS,
+        // By custom: 128 and the signal's number.
+        Ok(End::Signal(signal)) => ExitCode::from(128 + signal as u8),
         Err(failure) => complain(&failure),
     }
 }
 
-fn watch(arguments: &Arguments) -> Result<(), Failure> {
+/// Why the screen is given back.
+enum End {
+    Left,
+    Signal(i32),
+}
+
+fn watch(arguments: &Arguments) -> Result<End, Failure> {
     if !io::stdout().is_terminal() {
         return Err(Failure::NoTerminal);
     }
-    // The first answer comes before the screen is taken: whoever has no server
-    // should read that where they typed.
+    // The first answer comes before the screen is taken: an error stays where the command was typed.
     let mut target = arguments.target.clone();
     // As the server itself is told it.
     target.token = target.token.or_else(|| std::env::var("TIDEGATE_ADMIN_TOKEN").ok().map(Secret::from));
     let name = target.server.to_string();
     let (feed, picture) = Feed::start(target)?;
     let mut view = View::new(&name, picture);
-    let mut terminal = ratatui::try_init()?;
-    let watched = until_left(&mut terminal, &feed, &mut view);
-    ratatui::restore();
-    Ok(watched?)
+    let signalled = Arc::new(AtomicUsize::new(0));
+    for signal in SIGNALS {
+        register_usize(signal, Arc::clone(&signalled), signal as usize)?;
+    }
+    loop {
+        let mut terminal = ratatui::try_init()?;
+        let watched = until_left(&mut terminal, &feed, &mut view, &signalled);
+        ratatui::restore();
+        match watched? {
+            // Stops here, with the terminal as it was, until the shell continues it.
+            End::Signal(SIGTSTP) => emulate_default_handler(SIGTSTP)?,
+            end @ (End::Left | End::Signal(_)) => return Ok(end),
+        }
+    }
 }
 
-fn until_left(terminal: &mut DefaultTerminal, feed: &Feed, view: &mut View) -> io::Result<()> {
+fn until_left(
+    terminal: &mut DefaultTerminal,
+    feed: &Feed,
+    view: &mut View,
+    signalled: &AtomicUsize,
+) -> io::Result<End> {
     loop {
         terminal.draw(|frame| draw::draw(frame, view))?;
+        match signalled.swap(0, Ordering::Relaxed) {
+            0 => {}
+            signal => return Ok(End::Signal(signal as i32)),
+        }
         if event::poll(GLANCE)?
             && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press
         {
             match (key.code, key.modifiers) {
-                (KeyCode::Char('c'), KeyModifiers::CONTROL) => return Ok(()),
+                (KeyCode::Char('c'), KeyModifiers::CONTROL) => return Ok(End::Left),
+                (KeyCode::Char('z'), KeyModifiers::CONTROL) => return Ok(End::Signal(SIGTSTP)),
                 (code, _) => match view.press(code) {
-                    Wish::Leave => return Ok(()),
+                    Wish::Leave => return Ok(End::Left),
                     Wish::Reset(question) => feed.reset(*question),
                     Wish::Nothing => {}
                 },

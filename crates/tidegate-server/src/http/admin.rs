@@ -23,7 +23,7 @@ use crate::json::micros;
 use crate::live;
 use crate::peer::Peer;
 use crate::policy::{PolicyText, Version};
-use crate::refused::MOST_REFUSED;
+use crate::refused::MAX_REFUSED;
 use crate::rights::Right;
 
 pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
@@ -160,9 +160,9 @@ const USUAL_TOP: usize = 20;
 async fn refused(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let query = request.uri().query().filter(|query| !query.is_empty());
     let top = query.map_or(Some(USUAL_TOP), |query| query.strip_prefix("top=")?.parse().ok());
-    let Some(top) = top.filter(|top| (1..=MOST_REFUSED).contains(top)) else {
+    let Some(top) = top.filter(|top| (1..=MAX_REFUSED).contains(top)) else {
         let found = query.unwrap_or_default().to_owned();
-        return Err(Problem::Query { found, bound: MOST_REFUSED });
+        return Err(Problem::Query { found, bound: MAX_REFUSED });
     };
     Ok(Reply::json(&live::top_refused(&app, top)))
 }

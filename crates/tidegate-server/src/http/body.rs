@@ -20,7 +20,7 @@ impl<B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>>> ReadableBody for
 
 /// The whole body of a request.
 pub(super) async fn read<B: ReadableBody>(request: Request<B>, app: &App) -> Result<Bytes, Problem> {
-    let (bound, timeout) = (app.settings.max_body, app.settings.body_patience());
+    let (bound, timeout) = (app.settings.max_body, app.settings.body_timeout());
     whole(request.into_body(), bound, timeout).await.map_err(|unread| match unread {
         Unread::TooLong => Problem::TooLong { bound },
         Unread::TooSlow => Problem::TooSlow { patience: timeout },

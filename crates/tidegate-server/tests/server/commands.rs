@@ -203,6 +203,28 @@ fn every_command_documents_its_exit_status() {
 }
 
 #[test]
+fn help_has_examples_first_and_80_columns_and_the_short_one_fits_a_screen() {
+    let help = |arguments: &[&str]| String::from_utf8(ask(arguments).stdout).unwrap();
+    let commands =
+        ["serve", "check", "explain", "ready", "simulate", "top", "validate", "replay", "token", "schema", "man"];
+    for command in commands {
+        for flag in ["-h", "--help"] {
+            let text = help(&[command, flag]);
+            let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+            assert!(wide.is_empty(), "{command} {flag}: {wide:#?}");
+            let (example, usage) = (text.find("Examples:"), text.find("Usage:"));
+            assert!(example.is_none_or(|example| Some(example) < usage), "{text}");
+        }
+    }
+    let short = help(&["serve", "-h"]);
+    assert!(short.lines().count() <= 24, "{} lines\n{short}", short.lines().count());
+    let long = help(&["serve", "--help"]);
+    let places = ["Examples:", "Listen:", "Store:", "Policy:", "Limits:", "TLS:", "Admin:", "Envoy:", "Logging:"];
+    let places = places.map(|heading| long.find(heading).unwrap_or_else(|| panic!("no {heading}\n{long}")));
+    assert!(places.is_sorted(), "{long}");
+}
+
+#[test]
 fn validate_shows_warnings_at_their_places_and_succeeds() {
     let folder = Folder::new();
     let file = folder.write("policy.toml", "[rules.all]\nlimit = \"1/h\"\nkey = [\"usr\"]\n");

@@ -16,10 +16,10 @@ use crate::refused::AskAgain;
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
 
 /// News that wait to be looked at; then the server is not asked for more.
-const MOST_NEWS: usize = 4;
+const MAX_NEWS: usize = 4;
 
 /// Wishes that wait to be carried out; further ones are dropped.
-const MOST_WISHES: usize = 4;
+const MAX_WISHES: usize = 4;
 
 /// What there is to hear.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Feed {
             runtime: runtime::Builder::new_current_thread().enable_all().build().map_err(Refused::Runtime)?,
         };
         let picture = server.picture()?;
-        let ((sender, news), (wishes, wanted)) = (sync_channel(MOST_NEWS), sync_channel(MOST_WISHES));
+        let ((sender, news), (wishes, wanted)) = (sync_channel(MAX_NEWS), sync_channel(MAX_WISHES));
         thread::spawn(move || server.tell(&sender, &wanted));
         Ok((Feed { news, wishes }, picture))
     }
@@ -74,7 +74,7 @@ impl Feed {
 
     /// Has a key reset; the news will tell.
     pub(super) fn reset(&self, question: AskAgain) {
-        // Somebody who leans on the key has asked often enough.
+        // A key that is held down sends more resets than are needed: further ones are dropped.
         drop(self.wishes.try_send(question));
     }
 }
@@ -85,7 +85,7 @@ struct Server {
 }
 
 impl Server {
-    /// Until nobody listens.
+    /// Runs until the receiver is dropped.
     fn tell(&self, news: &SyncSender<News>, wishes: &Receiver<AskAgain>) {
         loop {
             let told = match wishes.recv_timeout(BETWEEN_PICTURES) {

@@ -1,4 +1,4 @@
-//! Screens as somebody would see them, from pictures as the server makes them.
+//! Screens drawn from pictures that the server makes.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
