@@ -306,7 +306,7 @@ impl Metrics {
         metrics
     }
 
-    /// The counters of a rule, for those who decide many checks at a time.
+    /// The counters of a rule, for callers that decide many checks at a time.
     pub fn rule(&self, rule: &Name) -> Arc<RuleCounters> {
         let count = {
             let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);

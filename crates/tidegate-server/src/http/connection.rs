@@ -26,7 +26,7 @@ use crate::buffered::FREE;
 use crate::listen::Stream;
 
 /// Requests that one connection of HTTP/2 may have open.
-const MOST_STREAMS: u32 = 200;
+const MAX_STREAMS: u32 = 200;
 
 /// What a client of HTTP/2 may send before it is read: of a request the protocol's own default, and of a
 /// connection twice that, so that one request that is not read holds up no other.
@@ -37,7 +37,7 @@ const CONNECTION_WINDOW: u32 = 2 * STREAM_WINDOW;
 const MAX_SEND_BUFFER: usize = 64 * 1024;
 
 /// The longest head of a request.
-const LONGEST_HEAD: usize = 16 << 10;
+const MAX_HEAD: usize = 16 << 10;
 
 /// How long the rest of a head may take once the server closes.
 const LAST_HEAD: Duration = Duration::from_secs(1);
@@ -70,10 +70,10 @@ where
     let Terms { head_timeout, keep_alive } = terms;
     let mut builder = Builder::new(TokioExecutor::new());
     let mut http1 = builder.http1();
-    http1.timer(TokioTimer::new()).header_read_timeout(head_timeout).keep_alive(keep_alive).max_buf_size(LONGEST_HEAD);
+    http1.timer(TokioTimer::new()).header_read_timeout(head_timeout).keep_alive(keep_alive).max_buf_size(MAX_HEAD);
     let mut http2 = builder.http2();
-    let streams = if keep_alive { MOST_STREAMS } else { 1 };
-    http2.timer(TokioTimer::new()).max_concurrent_streams(streams).max_header_list_size(LONGEST_HEAD as u32);
+    let streams = if keep_alive { MAX_STREAMS } else { 1 };
+    http2.timer(TokioTimer::new()).max_concurrent_streams(streams).max_header_list_size(MAX_HEAD as u32);
     http2.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
     http2.max_send_buf_size(MAX_SEND_BUFFER);
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.

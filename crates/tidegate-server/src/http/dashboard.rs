@@ -1,7 +1,7 @@
 //! The dashboard: files that the build made, as they are.
 //!
 //! Nothing of it is secret: what it shows comes from the admin API. It asks
-//! nobody but this server, and the browser is told to hold it to that.
+//! only this server, and its content security policy makes the browser enforce that.
 
 use std::sync::Arc;
 

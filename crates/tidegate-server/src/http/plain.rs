@@ -47,7 +47,7 @@ use crate::protocol::Protocol;
 const ROOM: usize = 4 * 1024;
 /// Answers that are held while their client is not reading. Its next questions
 /// wait until these are sent.
-const MOST_UNSENT: usize = 64 * 1024;
+const MAX_UNSENT: usize = 64 * 1024;
 
 /// What becomes of a connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
             };
             reply.write(&date.text, &mut answers);
             at += length;
-            if answers.len() >= MOST_UNSENT {
+            if answers.len() >= MAX_UNSENT {
                 send(stream, &mut answers, app).await?;
             }
             let answered = Instant::now();

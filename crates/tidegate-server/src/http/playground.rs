@@ -24,13 +24,13 @@ use crate::app::{App, MAX_PLAYERS};
 use crate::json::{self, FromObject, Shape, Whole};
 
 /// Requests of one simulation; it ends there.
-const MOST_REQUESTS: u64 = 1_000_000;
+const MAX_REQUESTS: u64 = 1_000_000;
 
 /// The longest virtual time: a week.
 const LONGEST: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
 
 /// The longest limit and the longest traffic, in bytes.
-const LONGEST_WORDS: usize = 1_000;
+const MAX_WORDS: usize = 1_000;
 
 /// Slices of time that are told.
 const SLICES: u64 = 160;
@@ -38,9 +38,8 @@ const SLICES: u64 = 160;
 /// Marks of what leaves: finer, as it is the distance between them that is looked at.
 const MARKS: u64 = 960;
 
-/// Lines that wait for a visitor who reads slowly: all there are, so that
-/// nobody who does not read keeps a simulation from its end.
-const MOST_UNREAD: usize = SLICES as usize + 2;
+/// Lines that wait for a client that reads slowly: all there are, so that a simulation always ends.
+const MAX_UNREAD: usize = SLICES as usize + 2;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,7 +116,7 @@ pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) ->
     let simulation = read(&body::read_json(request, &app).await?)?;
     let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
     let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
-    let (lines, unread) = mpsc::channel(MOST_UNREAD);
+    let (lines, unread) = mpsc::channel(MAX_UNREAD);
     // Deciding a million requests is no work for a thread that serves.
     tokio::task::spawn_blocking(move || {
         run(simulation, &lines);
@@ -134,8 +133,8 @@ fn read(body: &[u8]) -> Result<Simulation, Problem> {
     let FromObject(asked): FromObject<Asked> = json::read(body)?;
     let Asked { limit, traffic, duration, seed: Whole(seed) } = asked;
     for (what, text) in [("limit", &limit), ("traffic", &traffic), ("duration", &duration)] {
-        if text.len() > LONGEST_WORDS {
-            return Err(Problem::TextTooLong { what, found: text.len(), bound: LONGEST_WORDS });
+        if text.len() > MAX_WORDS {
+            return Err(Problem::TextTooLong { what, found: text.len(), bound: MAX_WORDS });
         }
     }
     let limit: Limit = limit.parse()?;
@@ -149,7 +148,7 @@ fn read(body: &[u8]) -> Result<Simulation, Problem> {
     Ok(scenario.lasting(length.to_duration()).start()?)
 }
 
-/// Decides everything, or as much as somebody reads.
+/// Decides all requests, or stops when the client has gone.
 fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
     let begin = begin(&simulation);
     let (length, limits) = (begin.length_us, begin.algorithms.len());
@@ -171,7 +170,7 @@ fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
                 }
             }
             requests += 1;
-            if requests >= MOST_REQUESTS {
+            if requests >= MAX_REQUESTS {
                 break;
             }
         }
@@ -179,7 +178,7 @@ fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
         if !is_read {
             return;
         }
-        if requests >= MOST_REQUESTS {
+        if requests >= MAX_REQUESTS {
             break;
         }
     }
@@ -215,7 +214,7 @@ fn end(simulation: &Simulation, requests: u64, leaving: Vec<Vec<u64>>) -> End {
     End { requests, cut_short: simulation.next_at().is_some(), outcomes: outcomes.collect() }
 }
 
-/// Sends a line, and says whether anybody is still there to read it.
+/// Sends a line; false when the client has gone.
 fn tell(lines: &mpsc::Sender<Bytes>, line: &Line) -> bool {
     let mut bytes = serde_json::to_vec(line).unwrap_or_default();
     bytes.push(b'\n');

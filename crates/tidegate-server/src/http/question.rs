@@ -17,7 +17,7 @@ use crate::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
 use crate::inline::Inline;
 use crate::json::{self, FromObject, MAX_TEXT, MAX_WHOLE, Shape, Whole, given};
 
-const MOST_ATTRIBUTES: usize = 64;
+const MAX_ATTRIBUTES: usize = 64;
 
 /// The longest that a caller may wait, in milliseconds.
 const MAX_PATIENCE_MS: u64 = 60_000;
@@ -103,8 +103,8 @@ impl<'a> Question<'a> {
             text.as_ref().map_or(Ok(()), |text| within(what, &text.0))?;
         }
         let found = self.attributes.0.len();
-        if found > MOST_ATTRIBUTES {
-            return Err(Problem::TooManyAttributes { bound: MOST_ATTRIBUTES, found });
+        if found > MAX_ATTRIBUTES {
+            return Err(Problem::TooManyAttributes { bound: MAX_ATTRIBUTES, found });
         }
         for (name, value) in &self.attributes.0 {
             within("the name of an attribute", name)?;
@@ -225,7 +225,7 @@ trait Member {
 impl Member for Value<'_> {
     const WHAT: &'static str = "attribute";
     const EXPECTED: &'static str = "an object whose values are strings or whole numbers";
-    const MAX: usize = MOST_ATTRIBUTES;
+    const MAX: usize = MAX_ATTRIBUTES;
 }
 
 impl Member for Whole<MAX_WHOLE> {

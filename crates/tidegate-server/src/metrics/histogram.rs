@@ -1,4 +1,4 @@
-//! How long requests take: a histogram that nobody waits for, and that can be
+//! How long requests take: a histogram without locks that can be
 //! read by others than Prometheus.
 
 use std::fmt;

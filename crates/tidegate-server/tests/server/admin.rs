@@ -96,7 +96,7 @@ fn a_policy_file_is_followed_and_read_again_when_told_and_the_last_good_one_stay
     write("20/d");
     until("changes", 1);
     assert_eq!(check(), 16);
-    // Whoever says so has it read at once.
+    // A SIGHUP has it read at once.
     write("30/d");
     server.hang_up();
     until("changes", 2);

@@ -25,9 +25,9 @@ fn check_answers_by_its_exit_status() {
     let by_policy = ask(&["check", "alice", "--server", server.address(), "--cost", "21"]);
     assert_eq!(by_policy.status.code(), Some(2));
     assert!(String::from_utf8(by_policy.stderr).unwrap().contains("can never fit"));
-    let nobody = ask(&["check", "alice", "--server", "127.0.0.1:1"]);
-    assert_eq!(nobody.status.code(), Some(2));
-    assert!(String::from_utf8(nobody.stderr).unwrap().contains("start one by `tidegate serve`"));
+    let unreachable = ask(&["check", "alice", "--server", "127.0.0.1:1"]);
+    assert_eq!(unreachable.status.code(), Some(2));
+    assert!(String::from_utf8(unreachable.stderr).unwrap().contains("start one by `tidegate serve`"));
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn an_empty_variable_is_none() {
     assert!(String::from_utf8_lossy(&ready.stderr).contains("127.0.0.1:7400") || ready.status.success());
 }
 
-/// A pipe that nobody reads from any more.
+/// A pipe whose reader has gone.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -335,7 +335,7 @@ fn unread() -> Stdio {
 }
 
 #[test]
-fn nobody_has_to_read_what_is_printed() {
+fn commands_succeed_when_their_output_is_not_read() {
     let server = Running::start(&[]);
     let folder = Folder::new();
     let policy = folder.write("policy.toml", "[rules.all]\nlimit = '1/h'\n");
@@ -358,7 +358,7 @@ fn nobody_has_to_read_what_is_printed() {
 
 /// Neither what it prints nor what it logs is worth a server's life, or its states.
 #[test]
-fn a_server_lives_on_and_keeps_its_states_though_nobody_reads_its_log() {
+fn a_server_keeps_running_and_keeps_its_states_when_its_log_is_not_read() {
     let folder = Folder::new();
     let (socket, states) = (folder.path("socket"), folder.path("states"));
     let mut server = tidegate()

@@ -19,7 +19,7 @@ fn check(server: &Running, question: &Value) -> u16 {
 }
 
 #[test]
-fn a_browser_finds_what_it_needs_and_asks_nobody_else() {
+fn a_browser_finds_what_it_needs_and_asks_no_other_server() {
     let playwright = workspace().join("target/programs/playwright");
     let playwright = std::env::var_os("TIDEGATE_PLAYWRIGHT").map_or(playwright, Into::into);
     assert!(playwright.exists(), "playwright-core is missing: run `cargo xtask programs`");
@@ -269,7 +269,7 @@ fn pictures_follow_each_other_until_the_server_leaves() {
     server.terminate();
     while next().is_some() {}
     assert!(watcher.wait().unwrap().success(), "the stream ends as it should");
-    assert!(server.wait().success(), "nobody who watches keeps the server from leaving");
+    assert!(server.wait().success(), "open dashboards do not delay the shutdown");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn drops_no_answer_at(path: &str) {
                         if story.answered == 20 {
                             busy.wait();
                         }
-                        // Whoever is told so asks here no more.
+                        // A client that is told so sends no more requests here.
                         if story.told_to_leave || story.dropped {
                             return story;
                         }
@@ -127,7 +127,7 @@ fn readiness_ends_before_service_does() {
 }
 
 #[test]
-fn whoever_has_said_nothing_yet_does_not_hold_up_the_end() {
+fn silent_connections_do_not_delay_the_shutdown() {
     let server = Running::start(&[]);
     let mut silent = Connection::open(server.address());
     let mut halfway = Connection::open(server.address());

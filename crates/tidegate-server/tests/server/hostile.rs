@@ -15,7 +15,7 @@ use crate::running::Running;
 use crate::same_as_library::{settings, store};
 
 #[test]
-fn ten_thousand_idle_connections_keep_nobody_from_being_served() {
+fn requests_are_served_beside_ten_thousand_idle_connections() {
     const IDLE: usize = 10_000;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -89,7 +89,7 @@ fn drops_of_a_head_do_not_buy_more_time() {
 }
 
 #[test]
-fn bytes_that_are_no_http_are_answered_or_closed_and_hurt_nobody() {
+fn bytes_that_are_not_http_get_an_error_or_a_close_and_others_are_served() {
     let server = Running::start(&[]);
     let long_head = [b"GET /".as_slice(), &[b'a'; 100_000]].concat();
     let many_fields = ["GET / HTTP/1.1\r\nhost: x\r\n".to_owned(), "a: b\r\n".repeat(1_000), "\r\n".into()].concat();
@@ -122,7 +122,7 @@ fn bytes_that_are_no_http_are_answered_or_closed_and_hurt_nobody() {
 }
 
 #[test]
-fn whoever_leaves_in_the_middle_leaves_nothing_behind() {
+fn connections_closed_in_the_middle_leave_nothing_behind() {
     let server = Running::start(&[]);
     for half in [
         "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-len",

@@ -8,7 +8,7 @@ use tidegate_testkit::servers::{GUARD, Permit};
 use crate::client::{curl, post};
 use crate::running::{Folder, Running, workspace};
 
-/// Has no end, so nobody who waits for one can compare it.
+/// A response without an end, which a client that waits for the end cannot compare.
 const ENDLESS: &str = "/admin/v1/live/stream";
 
 /// Takes any method, which the document cannot say.

@@ -205,7 +205,7 @@ fn a_store_that_asks_for_a_certificate_is_shown_one() {
 }
 
 #[test]
-fn a_rule_that_only_watches_refuses_nobody_while_the_store_is_away() {
+fn a_shadow_rule_refuses_nothing_while_the_store_is_away() {
     let redis = servers::Server::start();
     let folder = Folder::new();
     let policy = folder.write("policy.toml", "[rules.watching]\nlimit = \"1/h\"\nshadow = true\n");

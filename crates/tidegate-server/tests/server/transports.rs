@@ -78,7 +78,7 @@ impl Certificates {
 }
 
 #[test]
-fn tls_is_spoken_with_whoever_trusts_the_authority() {
+fn tls_clients_that_trust_the_authority_are_served() {
     let certificates = Certificates::new();
     let server = certificates.start(&[]);
     let url = format!("https://{}/healthz", server.address());
