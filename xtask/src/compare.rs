@@ -1,11 +1,11 @@
 //! The same promises, asked of tidegate and of its rivals: the table of
-//! `docs/compare.md`, made anew.
+//! `docs/book/src/appendix/compare.md`, made anew.
 
 use std::fs;
 
 use crate::run::{Failure, Step, root};
 
-const PAGE: &str = "docs/compare.md";
+const PAGE: &str = "docs/book/src/appendix/compare.md";
 /// The table stands between these.
 const BEGINS: &str = "<!-- the table begins -->\n";
 const ENDS: &str = "<!-- the table ends -->";

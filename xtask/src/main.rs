@@ -39,7 +39,7 @@ cargo xtask TASK
   chaos     faults under load, each with its bound; options are passed on (--list, --only WORD, --repeat N, --seed N)
   attack    bounded attacks on a server, each with an honest client beside it and a stated bound; options are passed
             on (--list, --only WORD, --quick)
-  compare   the same promises asked of tidegate and its rivals; writes the table of docs/compare.md
+  compare   the same promises asked of tidegate and its rivals; writes the table of docs/book/src/appendix/compare.md
   loom      every schedule of the locking and waiting code, more of them than ci runs
   simulation
             processes, leases and servers with faults in virtual time: [COUNT] [--seed FIRST], 100,000 seeds unless

@@ -515,7 +515,7 @@ fn on_redis_as_in_memory() {
 
 #[test]
 fn the_file_of_the_document_is_one() {
-    let document = include_str!("../../../docs/envoy.md");
+    let document = include_str!("../../../docs/book/src/reference/envoy.md");
     let mut blocks = document.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().expect("a block"));
     let file = blocks.find(|block| block.starts_with("domain:")).expect("a descriptor file");
     let config = envoy::parse(file, Path::new("envoy.md")).unwrap_or_else(|report| panic!("{report}"));

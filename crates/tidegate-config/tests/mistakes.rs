@@ -89,7 +89,7 @@ fn no_policy_of_this_repository_gives_a_warning() {
         read(&lines.collect::<Vec<&str>>().join("\n"), Path::new(file));
     }
     let mut blocks = 0;
-    for file in ["README.md", "docs/policies.md"] {
+    for file in ["README.md", "docs/book/src/reference/policies.md"] {
         let text = fs::read_to_string(root.join(file)).expect("a document");
         for block in text.split("```toml\n").skip(1) {
             read(block.split("```").next().unwrap_or_default(), Path::new(file));

@@ -34,7 +34,7 @@
 //!
 //! A request has the attributes that the policies ask for. Each is looked for
 //! under its own name and under those that logs usually give it;
-//! [`Replay::map`] names another field. `docs/replay.md` has the list.
+//! [`Replay::map`] names another field. `docs/book/src/reference/replay.md` has the list.
 //!
 //! # Order
 //!
@@ -45,7 +45,7 @@
 //! # Durations
 //!
 //! With [`Replay::map`] of `duration`, a line is a reservation: charged when the request came and
-//! settled when it ended, to what `actual` says. `docs/replay.md` tells which time a line's is.
+//! settled when it ended, to what `actual` says. `docs/book/src/reference/replay.md` tells which time a line's is.
 //!
 //! # Bounds
 //!

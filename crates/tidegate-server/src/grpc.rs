@@ -9,7 +9,7 @@
 //!
 //! Unlike in the reference service, a request that is refused charges no
 //! descriptor, and a descriptor with zero hits asks whether one more would pass;
-//! `docs/envoy.md` has the whole list. As there, a request that can never pass is
+//! `docs/book/src/reference/envoy.md` has the whole list. As there, a request that can never pass is
 //! `OVER_LIMIT`, never an error: Envoy lets pass what the service has no answer for.
 
 mod answer;

@@ -1,9 +1,9 @@
-//! Draws the pictures of docs/algorithms.md, each algorithm on the same
+//! Draws the pictures of the chapter about algorithms, each algorithm on the same
 //! traffic, and prints the text of the library's page.
 //!
 //! ```text
-//! cargo run -p tidegate-simulate --example pictures            # only says what there is
-//! cargo run -p tidegate-simulate --example pictures -- docs    # writes it
+//! cargo run -p tidegate-simulate --example pictures                           # only says what there is
+//! cargo run -p tidegate-simulate --example pictures -- docs/book/src/concepts # writes it
 //! ```
 
 use std::error::Error;

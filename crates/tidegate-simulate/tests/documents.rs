@@ -24,9 +24,9 @@ fn report() -> Report {
 fn the_pictures_show_what_the_algorithms_do_today() {
     let each = report().outcomes.into_iter().map(|it| (it.name().replace(' ', "-"), lesson().limits([it.limit])));
     for (name, scenario) in each.chain([("side-by-side".to_owned(), lesson())]) {
-        let path = format!("docs/algorithms/{name}.svg");
+        let path = format!("docs/book/src/concepts/algorithms/{name}.svg");
         let drawn = scenario.run().expect("it can be simulated").picture().to_svg();
-        let again = "cargo run -p tidegate-simulate --example pictures -- docs";
+        let again = "cargo run -p tidegate-simulate --example pictures -- docs/book/src/concepts";
         assert!(read(&path) == drawn, "draw {path} again: {again}");
     }
 }
@@ -54,7 +54,7 @@ fn the_numbers_beside_the_pictures_are_theirs() {
     let row = |name: &str, cell: &dyn Fn(&Outcome) -> String| {
         format!("| {name} | {} |", report.outcomes.iter().map(cell).collect::<Vec<_>>().join(" | "))
     };
-    let page = read("docs/algorithms.md");
+    let page = read("docs/book/src/concepts/algorithms.md");
     let smoothness = |outcome: &Outcome| {
         let thousandths = outcome.flow.smoothness.unwrap_or_default();
         format!("{}.{}%", thousandths / 10, thousandths % 10)
@@ -65,6 +65,6 @@ fn the_numbers_beside_the_pictures_are_theirs() {
         row("longest burst", &|outcome| outcome.flow.burst.to_string()),
         row("smoothness", &smoothness),
     ] {
-        assert!(page.contains(&row), "docs/algorithms.md should say {row}");
+        assert!(page.contains(&row), "docs/book/src/concepts/algorithms.md should say {row}");
     }
 }

@@ -244,10 +244,10 @@ pub use tally::{BodyEnd, Spent, Tally};
 
 /// The code in the guide compiles and runs.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/from-tower-governor.md")]
+#[doc = include_str!("../../../docs/book/src/migrate/tower-governor.md")]
 struct Documents;
 
 /// The code in the guide to gateways, too.
 #[cfg(all(doctest, feature = "usage"))]
-#[doc = include_str!("../../../docs/llm.md")]
+#[doc = include_str!("../../../docs/book/src/recipes/llm.md")]
 struct Gateways;

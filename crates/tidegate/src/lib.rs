@@ -449,7 +449,7 @@ pub use warm_up::WarmUp;
 /// The code in the project's documents compiles and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-#[doc = include_str!("../../../docs/algorithms.md")]
-#[doc = include_str!("../../../docs/notify.md")]
+#[doc = include_str!("../../../docs/book/src/concepts/algorithms.md")]
+#[doc = include_str!("../../../docs/book/src/reference/notify.md")]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Documents;

@@ -72,10 +72,10 @@ mod tests {
     /// The page lists what there is, in the words of the list.
     #[test]
     fn the_page_names_every_fault() {
-        let page = include_str!("../../../docs/chaos.md");
+        let page = include_str!("../../../docs/book/src/operate/chaos.md");
         for (_, fault) in all() {
             let row = format!("| `{}` | {} | {} |", fault.name, fault.what, fault.costs);
-            assert!(page.contains(&row), "docs/chaos.md lacks: {row}");
+            assert!(page.contains(&row), "docs/book/src/operate/chaos.md lacks: {row}");
         }
     }
 }

@@ -33,8 +33,11 @@ fn the_sample_is_what_the_generator_writes() {
 fn the_documents_show_what_a_replay_finds_today() {
     let report = run().to_string();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let guide = fs::read_to_string(root.join("docs/replay.md")).unwrap_or_default();
-    assert!(guide.contains(&format!("```text\n{report}```\n")), "docs/replay.md should show this:\n{report}");
+    let guide = fs::read_to_string(root.join("docs/book/src/reference/replay.md")).unwrap_or_default();
+    assert!(
+        guide.contains(&format!("```text\n{report}```\n")),
+        "docs/book/src/reference/replay.md should show this:\n{report}"
+    );
     // The README has a part of it.
     let readme = fs::read_to_string(root.join("README.md")).unwrap_or_default();
     let (_, section) = readme.split_once("## Replay").expect("the README has a section about it");

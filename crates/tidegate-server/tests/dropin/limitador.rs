@@ -9,7 +9,7 @@ use crate::running::{Running, command};
 
 /// The worked example of the document, in windows of a year, so that none ends during a test.
 fn limits() -> String {
-    let document = include_str!("../../../../docs/from-limitador.md");
+    let document = include_str!("../../../../docs/book/src/migrate/limitador.md");
     let example = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     assert_eq!(example.matches("seconds: 60\n").count(), 3, "{example}");
     example.replace("seconds: 60\n", "seconds: 31536000\n")

@@ -1,4 +1,4 @@
-//! A model behind Envoy, as `docs/llm.md` shows it: Envoy reads the tokens of
+//! A model behind Envoy, as `docs/book/src/recipes/llm.md` shows it: Envoy reads the tokens of
 //! each response, and tidegate counts them.
 
 use std::io::{BufRead, BufReader, Read};
@@ -190,7 +190,7 @@ fn responses_without_usage_are_charged_the_fallback() {
 
 #[test]
 fn the_configuration_of_the_document_is_that_of_these_tests() {
-    let document = include_str!("../../../../docs/llm.md");
+    let document = include_str!("../../../../docs/book/src/recipes/llm.md");
     let tested: Vec<&str> = ENVOY.lines().map(str::trim).collect();
     let shown: Vec<&str> =
         document.split("```yaml\n").skip(1).flat_map(|rest| rest.split("```").next().unwrap().lines()).collect();

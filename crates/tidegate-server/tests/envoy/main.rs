@@ -146,7 +146,7 @@ fn grpcio_finds_health_reflection_and_the_right_answers() {
 
 #[test]
 fn the_filter_of_the_document_is_that_of_these_tests() {
-    let document = include_str!("../../../../docs/envoy.md");
+    let document = include_str!("../../../../docs/book/src/reference/envoy.md");
     let shown = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let tested: Vec<&str> = include_str!("../envoy_support/envoy.yaml").lines().map(str::trim).collect();
     assert!(shown.lines().all(|line| tested.contains(&line.trim())), "{shown}");

@@ -1,4 +1,4 @@
-//! Three Envoys that enforce shares of one limit by themselves, as `docs/rlqs.md` shows it.
+//! Three Envoys that enforce shares of one limit by themselves, as `docs/book/src/reference/rlqs.md` shows it.
 //!
 //! A request passes after it was sent and before its answer arrived. So the requests that were sent after
 //! some instant and answered before another were let pass between the two, however busy the machine is.

@@ -1,4 +1,4 @@
-//! A tidegate that is killed and comes back: what `docs/proxies.md` says of each proxy.
+//! A tidegate that is killed and comes back: what `docs/book/src/operate/proxies.md` says of each proxy.
 
 use tidegate_testkit::servers::{Permit, eventually};
 

@@ -342,8 +342,8 @@ fn row_19_twice_the_limit_at_an_edge_only_where_it_is_said() {
         clock.set(Micros::new(START + 10 * SECOND));
         assert_eq!(before + passes(&limiter, 9), expected, "{limit}");
     }
-    let page = include_str!("../../../../docs/algorithms.md");
-    assert!(page.contains("twice") || page.contains("2 x"), "docs/algorithms.md tells of the edge");
+    let page = include_str!("../../../../docs/book/src/concepts/algorithms.md");
+    assert!(page.contains("twice") || page.contains("2 x"), "docs/book/src/concepts/algorithms.md tells of the edge");
 }
 
 /// envoyproxy/ratelimit#1206, epam/ai-dial-core#1951: a month was thirty days.
