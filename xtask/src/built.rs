@@ -36,6 +36,15 @@ pub(crate) fn binaries(packages: &[&str]) -> Result<Vec<Program>, Failure> {
     Ok(printed.lines().filter_map(program).filter(|program| program.kind == "bin").collect())
 }
 
+/// A binary, built as the tests that call it have it.
+pub(crate) fn binary(name: &str) -> Result<String, Failure> {
+    let command = format!("build {EVERYTHING} --profile test --bin {name}");
+    Step::cargo(&command).run()?;
+    let printed = Step::cargo(&format!("{command} --quiet --message-format json")).read()?;
+    let found = printed.lines().filter_map(program).find(|program| program.name == name && program.kind == "bin");
+    found.map(|program| program.path).ok_or(format!("there is no binary {name}"))
+}
+
 /// The examples of a package, in the order of their names.
 pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
     let mut found = all()?;

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::built::{self, EVERYTHING, Program};
+use crate::docs;
 use crate::instructions::instructions;
 use crate::jobs::{self, Job};
 use crate::load::Load;
@@ -120,6 +121,7 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         Job::whole("schedules", "cargo xtask loom", || loom(Some(2))),
         doc_tests(),
         Job::whole("documents", "cargo doc", documents).that_builds(),
+        Job::whole("book", "cargo xtask docs", || docs::check(&[])).that_builds(),
         Job::whole("features", "cargo xtask features", features).that_builds(),
         Job::whole("examples", "cargo xtask examples", examples).that_builds(),
         Job::whole("scripts", "cargo xtask lua", lua::lint).that_builds(),

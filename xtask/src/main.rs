@@ -8,6 +8,7 @@ mod ci;
 mod compare;
 mod defects;
 mod deny;
+mod docs;
 mod fuzz;
 mod instructions;
 mod jobs;
@@ -64,6 +65,7 @@ cargo xtask TASK
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             nginx, HAProxy, Traefik, Caddy, Chromium
+  docs      builds the book into target/book, checks its links and runs its shell blocks: [WORD], a part of a chapter's path
   features  every library without its default features, and with each alone
   examples  every example, to its end
   pingora   lints and tests of the proxy in examples/pingora, which takes CMake
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         "mutants" => mutants::all(&rest),
         "sbom" => sbom::write(),
         "deny" => deny::check(),
+        "docs" => docs::check(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
         "pingora" => ci::pingora(),

@@ -89,10 +89,13 @@ fn no_policy_of_this_repository_gives_a_warning() {
         read(&lines.collect::<Vec<&str>>().join("\n"), Path::new(file));
     }
     let mut blocks = 0;
-    for file in ["README.md", "docs/book/src/reference/policies.md"] {
-        let text = fs::read_to_string(root.join(file)).expect("a document");
-        for block in text.split("```toml\n").skip(1) {
-            read(block.split("```").next().unwrap_or_default(), Path::new(file));
+    let recipes = fs::read_dir(root.join("docs/book/src/recipes")).expect("the folder of recipes");
+    let recipes = recipes.map(|entry| entry.expect("its entries").path());
+    for file in recipes.chain([root.join("docs/book/src/reference/policies.md")]) {
+        let text = fs::read_to_string(&file).expect("a document");
+        for block in text.split("```toml").skip(1) {
+            let (_, policy) = block.split_once('\n').expect("it begins on the next line");
+            read(policy.split("```").next().unwrap_or_default(), &file);
             blocks += 1;
         }
     }

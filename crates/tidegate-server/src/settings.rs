@@ -3,6 +3,8 @@
 
 pub(crate) mod envoy_ratelimit;
 pub(crate) mod file;
+#[cfg(test)]
+mod page;
 mod secret;
 
 use std::convert::Infallible;

@@ -43,9 +43,9 @@ fn the_page_of_the_library_shows_the_same_in_text() {
 }
 
 #[test]
-fn the_readme_shows_the_table_of_the_first_run() {
+fn the_book_shows_the_table_of_the_first_run() {
     let table = report().table().to_string();
-    assert!(read("README.md").contains(&table), "README.md should show\n{table}");
+    assert!(read("docs/book/src/concepts/simulate.md").contains(&table), "simulate.md should show\n{table}");
 }
 
 #[test]

@@ -242,9 +242,10 @@ pub use service::RateLimit;
 pub use settings::Keyless;
 pub use tally::{BodyEnd, Spent, Tally};
 
-/// The code in the guide compiles and runs.
+/// The code in the book compiles and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/migrate/tower-governor.md")]
+#[doc = include_str!("../../../docs/book/src/start/axum.md")]
 struct Documents;
 
 /// The code in the guide to gateways, too.

@@ -450,6 +450,11 @@ pub use warm_up::WarmUp;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/book/src/concepts/algorithms.md")]
+#[doc = include_str!("../../../docs/book/src/migrate/governor.md")]
+#[doc = include_str!("../../../docs/book/src/recipes/batch.md")]
+#[doc = include_str!("../../../docs/book/src/recipes/testing.md")]
+#[doc = include_str!("../../../docs/book/src/recipes/webhooks.md")]
 #[doc = include_str!("../../../docs/book/src/reference/notify.md")]
+#[doc = include_str!("../../../docs/book/src/start/library.md")]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Documents;

@@ -21,22 +21,15 @@ fn crate_page() -> String {
     page.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
 }
 
-const DOCUMENTS: [&str; 24] = [
+/// Documents beside the book.
+const BESIDE: [&str; 16] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "PROMISES.md",
-    "docs/book/src/concepts/algorithms.md",
-    "docs/book/src/operate/chaos.md",
-    "docs/book/src/reference/commands.md",
-    "docs/book/src/appendix/compare.md",
-    "docs/book/src/appendix/evidence.md",
-    "docs/book/src/migrate/envoy-ratelimit.md",
-    "docs/book/src/migrate/limitador.md",
-    "docs/book/src/reference/notify.md",
-    "docs/book/src/operate/proxies.md",
-    "docs/book/src/reference/replay.md",
+    "SECURITY.md",
+    "examples/shop/README.md",
     "verify/README.md",
     "verify/bench/README.md",
     "verify/chaos/README.md",
@@ -47,6 +40,13 @@ const DOCUMENTS: [&str; 24] = [
     "verify/mutants/README.md",
     "verify/simulation/README.md",
 ];
+
+/// All documents, by their paths from the root: those beside the book, and its chapters.
+fn documents() -> Vec<String> {
+    let chapters = files_below(root().join("docs")).into_iter().filter(|file| file.extension() == Some("md".as_ref()));
+    let name = |file: PathBuf| file.strip_prefix(root()).expect("it lies below").display().to_string();
+    BESIDE.map(String::from).into_iter().chain(chapters.map(name)).collect()
+}
 
 #[test]
 fn one_hello_program_greets_everywhere() {
@@ -64,8 +64,8 @@ fn one_hello_program_greets_everywhere() {
 /// others; the documents' doctests are among the former.
 #[test]
 fn every_block_of_code_in_a_document_names_its_language() {
-    for document in DOCUMENTS {
-        let text = read(document);
+    for document in documents() {
+        let text = read(&document);
         let fences = text.lines().filter_map(|line| line.trim_start().strip_prefix("```"));
         for (index, fence) in fences.enumerate() {
             assert_eq!(fence.is_empty(), index % 2 == 1, "{document}: block {}", index / 2 + 1);
@@ -75,13 +75,38 @@ fn every_block_of_code_in_a_document_names_its_language() {
 
 #[test]
 fn every_link_between_documents_leads_somewhere() {
-    for document in DOCUMENTS {
-        let text = read(document);
+    for document in documents() {
+        let text = read(&document);
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
         for target in targets.filter(|target| !target.contains("://") && !target.starts_with('#')) {
-            let folder = Path::new(document).parent().expect("a document lies in a folder");
+            let folder = Path::new(&document).parent().expect("a document lies in a folder");
             let file = target.split('#').next().unwrap_or(target);
             assert!(root().join(folder).join(file).exists(), "{document} links to {target}");
+        }
+    }
+}
+
+#[test]
+fn every_chapter_is_in_the_summary() {
+    let summary = read("docs/book/src/SUMMARY.md");
+    let chapters = documents().into_iter().filter_map(|path| Some(path.strip_prefix("docs/book/src/")?.to_owned()));
+    for chapter in chapters.filter(|chapter| chapter != "SUMMARY.md") {
+        assert!(summary.contains(&format!("]({chapter})")), "SUMMARY.md lacks {chapter}");
+    }
+}
+
+/// A chapter with a Rust block that can be compiled is a doctest of a library.
+#[test]
+fn every_program_in_the_book_is_compiled() {
+    let libraries = ["tidegate", "tidegate-tower"].map(|name| read(&format!("crates/{name}/src/lib.rs"))).concat();
+    for document in documents().into_iter().filter(|path| path.starts_with("docs/")) {
+        let fences = read(&document)
+            .lines()
+            .filter_map(|line| line.strip_prefix("```rust"))
+            .map(String::from)
+            .collect::<Vec<_>>();
+        if fences.iter().any(|marks| !marks.contains("ignore")) {
+            assert!(libraries.contains(&document), "no library has the programs of {document} among its doctests");
         }
     }
 }
