@@ -45,8 +45,11 @@ pub(crate) fn check(options: &[String]) -> Result<(), Failure> {
     let chapters = chapters()?;
     links::check(&chapters, &book)?;
     let server = built::binary("tidegate")?;
-    for chapter in chapters.iter().filter(|chapter| chapter.origin.display().to_string().contains(chosen)) {
-        blocks::run(&chapter.origin, Path::new(&server))?;
+    let is_chosen = |chapter: &&Chapter| chapter.origin.display().to_string().contains(chosen);
+    let runs = chapters.iter().filter(is_chosen).map(|chapter| blocks::run(&chapter.origin, Path::new(&server)));
+    let failures: Vec<Failure> = runs.filter_map(Result::err).collect();
+    if !failures.is_empty() {
+        return Err(failures.join("\n\n"));
     }
     say(&format!("The book of {} chapters is in {BUILT}/index.html.", chapters.len()));
     Ok(())
@@ -71,10 +74,8 @@ fn chapters() -> Result<Vec<Chapter>, Failure> {
         let source = Path::new(SOURCE).join(target);
         let text = read(&source)?;
         let included = text.trim().strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
-        let origin = match (included, source.parent()) {
-            (Some(path), Some(folder)) => links::resolve(folder, path),
-            _ => source.clone(),
-        };
+        let origin = included.zip(source.parent()).map(|(path, folder)| links::resolve(folder, path));
+        let origin = origin.filter(|origin| root().join(origin).exists()).unwrap_or_else(|| source.clone());
         Ok(Chapter { origin, source, page: Path::new(target).with_extension("html") })
     };
     targets.filter(|target| target.ends_with(".md")).map(chapter).collect()

@@ -46,7 +46,7 @@ impl<S: ImmediateStore> ImmediateStore for Timed<S> {}
 fn main() -> Result<(), Box<dyn Error>> {
     // ANCHOR: use
     let slow = Arc::new(AtomicU64::new(0));
-    let store = Timed { inner: MemoryStore::new(), threshold: Duration::from_secs(1), slow: Arc::clone(&slow) };
+    let store = Timed { inner: MemoryStore::default(), threshold: Duration::from_secs(1), slow: Arc::clone(&slow) };
     let limiter = Limiter::builder(Limit::per_second(2)).store(store).build()?;
     for _ in 0..3 {
         println!("{}", limiter.check("alice")?);
