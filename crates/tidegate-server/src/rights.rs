@@ -3,17 +3,19 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What a caller may be permitted to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
     /// To be told decisions: check, peek, acquire, throttle, Envoy's requests.
     Check,
     /// To change or look into counts: reset, refund, explain.
     Manage,
-    /// To use the admin API.
+    /// To read the admin API and the dashboard.
+    View,
+    /// To change the policy and to read the audit log; includes view and manage.
     Admin,
     /// To read the metrics.
     Metrics,
@@ -25,6 +27,7 @@ impl Right {
         match self {
             Right::Check => "check",
             Right::Manage => "manage",
+            Right::View => "view",
             Right::Admin => "admin",
             Right::Metrics => "metrics",
         }
@@ -42,11 +45,15 @@ impl fmt::Display for Right {
 pub(crate) struct Rights(u8);
 
 impl Rights {
-    pub(crate) const ALL: Rights = Rights(0b1111);
+    pub(crate) const ALL: Rights = Rights(0b1_1111);
 
     #[inline]
     pub(crate) fn contains(self, right: Right) -> bool {
         self.0 & (1 << right as u8) != 0
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Right> {
+        Right::value_variants().iter().copied().filter(move |right| self.contains(*right))
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -60,6 +67,11 @@ impl Rights {
 
 impl FromIterator<Right> for Rights {
     fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Rights {
-        Rights(rights.into_iter().fold(0, |set, right| set | (1 << right as u8)))
+        let bit = |right: Right| 1 << right as u8;
+        let with_included = |right| match right {
+            Right::Admin => bit(Right::Admin) | bit(Right::View) | bit(Right::Manage),
+            Right::Check | Right::Manage | Right::View | Right::Metrics => bit(right),
+        };
+        Rights(rights.into_iter().fold(0, |set, right| set | with_included(right)))
     }
 }

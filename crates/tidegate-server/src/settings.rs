@@ -233,7 +233,7 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_ADMIN_TOKEN_FILE", value_name = "FILE", conflicts_with = "admin_token")]
     pub admin_token_file: Option<PathBuf>,
 
-    /// What callers without a credential may do: check, manage, admin, metrics; may be given several times
+    /// What callers without a credential may do: check, manage, view, admin, metrics; may be given several times
     #[arg(long, env = "TIDEGATE_ANONYMOUS", value_name = "RIGHT", value_delimiter = ',')]
     pub anonymous: Vec<Right>,
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::peer::{Certificate, Peer};
 
-const RIGHTS: [Right; 4] = [Right::Check, Right::Manage, Right::Admin, Right::Metrics];
+const RIGHTS: [Right; 5] = [Right::Check, Right::Manage, Right::View, Right::Admin, Right::Metrics];
 
 fn file(text: &str) -> Result<TokensFile, tidegate_config::Report> {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
@@ -48,7 +48,7 @@ fn a_caller_has_the_rights_of_its_token_on_every_wire() {
         assert_eq!(by(protocol, secret(Some("default"), "one")), "ch");
         assert_eq!(by(protocol, secret(Some("robot"), "one")), "");
         assert_eq!(by(protocol, secret(None, "two")), "ma me");
-        assert_eq!(by(protocol, secret(None, "all")), "ch ma ad me");
+        assert_eq!(by(protocol, secret(None, "all")), "ch ma vi ad me");
         assert_eq!(by(protocol, secret(None, "")), "");
         assert_eq!(by(protocol, Some(Credential::Unreadable)), "");
     }
@@ -64,7 +64,7 @@ fn anonymous_callers_have_all_rights_or_none_unless_told() {
         let access = Access::new(&settings, TokensFile::default());
         [Protocol::Http, Protocol::Resp].map(|protocol| rights(&access, protocol, &link, None))
     };
-    let all = "ch ma ad me";
+    let all = "ch ma vi ad me";
     assert_eq!(anonymous(Settings::default()), [all, all]);
     assert_eq!(anonymous(settings()), ["", ""]);
     assert_eq!(anonymous(Settings { admin_token: Some("x".into()), ..Settings::default() }), ["", ""]);
@@ -86,7 +86,7 @@ fn a_certificate_may_check_unless_the_file_says_otherwise() {
     };
     let (ops, other) = (certificate("ops.corp"), certificate("other.corp"));
     assert_eq!(ops.certificate.as_ref().unwrap().names(), ["dns:ops.corp", "cn:some name"]);
-    assert_eq!(rights(&access, Protocol::Http, &ops, None), "ad");
+    assert_eq!(rights(&access, Protocol::Http, &ops, None), "ma vi ad", "admin includes view and manage");
     assert_eq!(rights(&access, Protocol::Resp, &other, None), "ch");
     assert_eq!(rights(&access, Protocol::Http, &ops, secret(None, "wrong")), "", "a wrong token is not made up for");
     let page = Page { fetch_site: Some(b"cross-site"), ..Page::default() };

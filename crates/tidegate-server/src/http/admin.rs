@@ -1,4 +1,4 @@
-//! The admin API: the policy, and keys, for callers with the right `admin`.
+//! The admin API: reading takes the right `view`, keys take `manage`, the policy and the audit log take `admin`.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::routing::{get, post};
-use http::Request;
+use axum::routing::{get, post, put};
+use http::{Extensions, Request};
 use serde::Serialize;
 use tidegate_config::{Format, Mistake};
 use tracing::info;
@@ -32,20 +32,41 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
     let resets = Router::new().route("/admin/v1/keys/reset", post(reset).fallback(posts));
     let refunds = Router::new().route("/admin/v1/keys/refund", post(refund).fallback(posts));
-    let routes = Router::new()
-        .route("/admin/v1/policy", get(policy).put(put_policy).fallback(reads_or_puts))
+    let views = Router::new()
+        .route("/admin/v1/session", get(session).fallback(reads))
+        .route("/admin/v1/policy", get(policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/versions", get(versions).fallback(reads))
-        .route("/admin/v1/audit", get(recent_audit).fallback(reads))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
         .route("/admin/v1/history", get(history::history).fallback(reads))
         .route("/admin/v1/live", get(pictures::picture).fallback(reads))
         .route("/admin/v1/live/stream", get(pictures::stream).fallback(reads))
         .route("/admin/v1/playground", post(playground::play).fallback(posts))
-        .route("/admin/v1/keys/refused", get(refused).fallback(reads))
+        .route("/admin/v1/keys/refused", get(refused).fallback(reads));
+    let manages = Router::new()
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
         .merge(audited(resets, app, Action::AdminReset))
         .merge(audited(refunds, app, Action::AdminRefund));
-    guarded(routes, app, Right::Admin)
+    let admins = Router::new()
+        .route("/admin/v1/policy", put(put_policy))
+        .route("/admin/v1/audit", get(recent_audit).fallback(reads));
+    guarded(views, app, Right::View).merge(guarded(manages, app, Right::Manage)).merge(guarded(
+        admins,
+        app,
+        Right::Admin,
+    ))
+}
+
+#[derive(Serialize)]
+struct Session<'a> {
+    /// The name of the token or certificate; null for a caller without a credential.
+    identity: Option<&'a str>,
+    rights: Vec<Right>,
+}
+
+async fn session(extensions: Extensions) -> Reply {
+    let identity = identity_of(&extensions);
+    let name = (!identity.is_anonymous()).then(|| identity.name());
+    Reply::json(&Session { identity: name, rights: identity.rights().iter().collect() })
 }
 
 #[derive(Serialize)]

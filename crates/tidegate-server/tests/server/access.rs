@@ -12,7 +12,7 @@ const RESERVATION: &str = r#"{"key": "carol", "limit": "5/h", "id": "call-1"}"#;
 const ENVOY: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}"#;
 
 /// A path, a body if it is posted, and the right that it needs.
-const PATHS: [(&str, Option<&str>, &str); 23] = [
+const PATHS: [(&str, Option<&str>, &str); 28] = [
     ("/v1/check", Some(KEY), "check"),
     ("/v1/report", Some(KEY), "check"),
     ("/v1/peek", Some(KEY), "check"),
@@ -26,11 +26,16 @@ const PATHS: [(&str, Option<&str>, &str); 23] = [
     ("/v1/reset", Some(KEY), "manage"),
     ("/v1/explain", Some(KEY), "manage"),
     ("/metrics", None, "metrics"),
-    ("/admin/v1/policy", None, "admin"),
-    ("/admin/v1/live", None, "admin"),
-    ("/admin/v1/keys/refused", None, "admin"),
-    ("/admin/v1/keys/inspect", Some(KEY), "admin"),
-    ("/admin/v1/keys/reset", Some(KEY), "admin"),
+    ("/admin/v1/session", None, "view"),
+    ("/admin/v1/policy", None, "view"),
+    ("/admin/v1/policy/versions", None, "view"),
+    ("/admin/v1/policy/validate", Some("{}"), "view"),
+    ("/admin/v1/history", None, "view"),
+    ("/admin/v1/live", None, "view"),
+    ("/admin/v1/keys/refused", None, "view"),
+    ("/admin/v1/keys/inspect", Some(KEY), "manage"),
+    ("/admin/v1/keys/reset", Some(KEY), "manage"),
+    ("/admin/v1/audit", None, "admin"),
     ("/healthz", None, ""),
     ("/readyz", None, ""),
     ("/healthcheck", None, ""),
@@ -61,7 +66,7 @@ fn post_as(server: &Running, path: &str, body: &str, token: &str) -> Answer {
 #[test]
 fn every_path_asks_for_its_right_however_it_is_reached() {
     let folder = Folder::new();
-    let rights = ["check", "manage", "metrics", "admin"];
+    let rights = ["check", "manage", "metrics", "view", "admin"];
     let (tokens, lines): (Vec<String>, Vec<String>) = rights.map(|right| token(right, right)).into_iter().unzip();
     let tokens_file = folder.write("tokens.toml", &lines.concat());
     let server = Running::start(&["--tokens", &tokens_file]);
@@ -81,7 +86,8 @@ fn every_path_asks_for_its_right_however_it_is_reached() {
             };
             assert_eq!(status("x: y"), if needed.is_empty() { 200 } else { 401 }, "{path} {way:?}");
             for (right, token) in rights.iter().zip(&tokens) {
-                let expected = if needed.is_empty() || needed == *right { 200 } else { 403 };
+                let has = needed == *right || *right == "admin" && ["view", "manage"].contains(&needed);
+                let expected = if needed.is_empty() || has { 200 } else { 403 };
                 assert_eq!(status(&authorization(token)), expected, "{path} {way:?} {right}");
             }
         }
@@ -90,6 +96,30 @@ fn every_path_asks_for_its_right_however_it_is_reached() {
     assert_eq!(wrong.status, 401, "{wrong:?}");
     let cut = &tokens[2][1..];
     assert_eq!(get(&server, "/metrics", cut).status, 401);
+}
+
+#[test]
+fn a_session_tells_identity_and_rights_and_a_viewer_changes_nothing() {
+    let (folder, (viewer, lines), (ops, more)) = (Folder::new(), token("viewer", "view"), token("ops", "admin"));
+    let server = Running::start(&["--tokens", &folder.write("tokens.toml", &(lines + &more))]);
+    let session = |token: &str| get(&server, "/admin/v1/session", token).json();
+    assert_eq!(session(&viewer), serde_json::json!({"identity": "viewer", "rights": ["view"]}));
+    assert_eq!(session(&ops), serde_json::json!({"identity": "ops", "rights": ["manage", "view", "admin"]}));
+    let put = |token: &str| {
+        let (token, kind) = (authorization(token), "content-type: application/toml");
+        let policy = "[rules.all]\nlimit = \"2/h\"\n";
+        curl(&["-X", "PUT", "-H", &token, "-H", kind, "--data-binary", policy, &server.url("/admin/v1/policy")])
+    };
+    let refused = put(&viewer);
+    assert_eq!(refused.status, 403);
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.starts_with("\"viewer\" lacks the right \"admin\""), "{detail}");
+    let refused = post_as(&server, "/admin/v1/keys/reset", KEY, &viewer).json()["detail"].to_string();
+    assert!(refused.contains("manage"), "{refused}");
+    assert_eq!(put(&ops).status, 200);
+    let open = Running::start(&[]);
+    let all = serde_json::json!({"identity": null, "rights": ["check", "manage", "view", "admin", "metrics"]});
+    assert_eq!(curl(&[&open.url("/admin/v1/session")]).json(), all);
 }
 
 #[test]
