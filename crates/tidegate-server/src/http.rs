@@ -13,6 +13,7 @@ mod forward;
 mod guard;
 mod heads;
 mod history;
+mod instances;
 mod live;
 mod metrics;
 mod plain;
@@ -112,7 +113,7 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
         .route("/healthz", reads(get(|| async { "alive\n" })))
         .route("/readyz", reads(get(ready)))
         .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
-        .merge(dashboard::router())
+        .merge(dashboard::router(&app.settings))
         .merge(beside);
     if !app.settings.no_admin {
         router = router.merge(admin::router(&app));

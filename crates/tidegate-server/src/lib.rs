@@ -110,7 +110,8 @@ pub use refused::{Refusal, Refused};
 pub use rights::Right;
 pub use serve::{Server, StartError};
 pub use settings::{
-    HeaderNames, HeaderNamesError, HeaderStyle, LogFormat, OnFailure, OtherService, Secret, Settings, StoreChoice,
+    HeaderNames, HeaderNamesError, HeaderStyle, LogFormat, OnFailure, Origin, OriginError, OtherService, Secret,
+    Settings, StoreChoice,
 };
 pub use snapshot::StatesError;
 pub use store::{AnyStore, Health};

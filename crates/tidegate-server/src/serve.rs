@@ -27,6 +27,7 @@ use crate::otlp;
 use crate::policy::CurrentPolicy;
 use crate::protocol::Protocol;
 use crate::resp::{self, Resp};
+use crate::settings::origin::MAX_INSTANCES;
 use crate::settings::{Secret, Settings};
 use crate::snapshot::{Kept, StatesError};
 use crate::store::AnyStore;
@@ -78,6 +79,12 @@ pub enum StartError {
         address: Address,
         /// What else would do.
         password: &'static str,
+    },
+    /// More instances were named than a dashboard shows.
+    #[error("there are {count} of --dashboard-instance: give at most {MAX_INSTANCES}")]
+    TooManyInstances {
+        /// How many.
+        count: usize,
     },
     /// More connections were asked for than files can be opened.
     #[error(transparent)]
@@ -150,6 +157,10 @@ impl Server {
             settings.webhook_secret = Some(secret(path)?);
         }
         is_guarded(&settings)?;
+        let count = settings.dashboard_instance.len();
+        if count > MAX_INSTANCES {
+            return Err(StartError::TooManyInstances { count });
+        }
         let tokens = settings.tokens.as_deref().map_or_else(|| Ok(TokensFile::default()), document::load)?;
         let audit = Audit::start(settings.audit.as_deref())?;
         let policy = CurrentPolicy::load(settings.policy.as_deref(), settings.limitador_limits.as_deref())?;

@@ -3,6 +3,7 @@
 
 pub(crate) mod envoy_ratelimit;
 pub(crate) mod file;
+pub(crate) mod origin;
 #[cfg(test)]
 mod page;
 mod secret;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use clap::{Args, FromArgMatches, ValueEnum};
 use tidegate::{FailureMode, Limit, Limiter, Network};
 
+pub use self::origin::{Origin, OriginError};
 pub use self::secret::Secret;
 use crate::address::Address;
 use crate::rights::Right;
@@ -258,6 +260,11 @@ pub struct Settings {
     /// may be given several times
     #[arg(long, env = "TIDEGATE_TRUSTED_PROXY", value_name = "ADDRESS_OR_NETWORK", value_delimiter = ',')]
     pub trusted_proxy: Vec<Network>,
+
+    /// Another server that the dashboard shows, by its origin: https://host:port; may be given several times, the same
+    /// list to all servers. Their pages may read this one's admin API, with a token
+    #[arg(long, env = "TIDEGATE_DASHBOARD_INSTANCE", value_name = "ORIGIN", value_delimiter = ',')]
+    pub dashboard_instance: Vec<Origin>,
 
     /// Send an event to this URL when a charge crosses a threshold of its rule; signed as Standard Webhooks says
     #[arg(long, env = "TIDEGATE_WEBHOOK", value_name = "URL")]

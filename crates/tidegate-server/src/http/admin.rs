@@ -15,7 +15,7 @@ use tracing::info;
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{ask, body, history, live as pictures, playground, wrong_method};
+use super::{ask, body, history, instances, live as pictures, playground, wrong_method};
 use crate::app::App;
 use crate::audit::{Action, Entry, Outcome};
 use crate::call::Call;
@@ -34,6 +34,7 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let refunds = Router::new().route("/admin/v1/keys/refund", post(refund).fallback(posts));
     let views = Router::new()
         .route("/admin/v1/session", get(session).fallback(reads))
+        .route("/admin/v1/instances", get(instances::instances).fallback(reads))
         .route("/admin/v1/policy", get(policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/versions", get(versions).fallback(reads))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
@@ -49,11 +50,10 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     let admins = Router::new()
         .route("/admin/v1/policy", put(put_policy))
         .route("/admin/v1/audit", get(recent_audit).fallback(reads));
-    guarded(views, app, Right::View).merge(guarded(manages, app, Right::Manage)).merge(guarded(
-        admins,
-        app,
-        Right::Admin,
-    ))
+    let views = guarded(views, app, Right::View);
+    let manages = guarded(manages, app, Right::Manage);
+    let admins = guarded(admins, app, Right::Admin);
+    instances::readable(views.merge(manages).merge(admins), app)
 }
 
 #[derive(Serialize)]

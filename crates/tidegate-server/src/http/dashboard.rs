@@ -1,7 +1,7 @@
 //! The dashboard: files that the build made, as they are.
 //!
 //! Nothing of it is secret: what it shows comes from the admin API. It asks
-//! only this server, and its content security policy makes the browser enforce that.
+//! no server but this one and those that `--dashboard-instance` lists, and the browser is told to hold it to that.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 use super::reads;
 use crate::app::App;
+use crate::settings::Settings;
 
 /// A file of the dashboard.
 struct File {
@@ -33,11 +34,11 @@ include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
 /// Scripts, styles and answers from here, pictures also from the page itself;
 /// nothing else, from nowhere else, in no frame, and no markup made of text.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'; \
+     connect-src 'self'";
 
-const COMMON: [(HeaderName, &str); 4] = [
-    (CONTENT_SECURITY_POLICY, POLICY),
+const COMMON: [(HeaderName, &str); 3] = [
     (REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (VARY, "accept-encoding"),
@@ -46,15 +47,21 @@ const COMMON: [(HeaderName, &str); 4] = [
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 const ASK_AGAIN: &str = "no-cache";
 
-pub(super) fn router() -> Router<Arc<App>> {
+pub(super) fn router(settings: &Settings) -> Router<Arc<App>> {
+    // Answers come from the other instances as well.
+    let policy =
+        settings.dashboard_instance.iter().fold(POLICY.to_owned(), |policy, origin| format!("{policy} {origin}"));
+    let policy = HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(POLICY));
     FILES.iter().fold(Router::new(), |router, file| {
-        router.route(file.path, reads(get(move |headers: HeaderMap| async move { respond(file, &headers) })))
+        let policy = policy.clone();
+        router.route(file.path, reads(get(move |headers: HeaderMap| async move { respond(file, &headers, policy) })))
     })
 }
 
-fn respond(file: &File, asked: &HeaderMap) -> Response<Body> {
+fn respond(file: &File, asked: &HeaderMap, policy: HeaderValue) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
     for (name, value) in COMMON {
         headers.insert(name, HeaderValue::from_static(value));
     }

@@ -3,7 +3,8 @@
 use tidegate_testkit::servers::eventually;
 
 use crate::client::{ALICE, Answer, curl, post};
-use crate::running::{Folder, Running};
+use crate::commands::ended_at_its_start;
+use crate::running::{Folder, Running, tidegate};
 
 const TOKEN: [&str; 2] = ["-H", "authorization: Bearer s3cret"];
 
@@ -34,6 +35,63 @@ fn only_the_token_opens_the_admin_api() {
     let url = by_file.url("/admin/v1/policy");
     assert_eq!((curl(&[&url]).status, curl(&[TOKEN[0], TOKEN[1], &url]).status), (401, 200));
     assert_eq!(post(&server.url("/v1/check"), ALICE).status, 401, "nor is anything else open");
+}
+
+#[test]
+fn pages_of_listed_instances_read_the_admin_api_and_no_other_page_does() {
+    let (listed, other) = ("https://limiter-b.example:7400", "https://limiter-c.example");
+    let flags = ["--admin-token", "s3cret", "--dashboard-instance", listed];
+    let server = Running::start(&[&flags[..], &["--dashboard-instance", "http://Self.example"]].concat());
+    let url = server.url("/admin/v1/instances");
+    let from = |origin: &str, more: &[&str]| {
+        let origin = format!("origin: {origin}");
+        let page = ["-H", &origin, "-H", "sec-fetch-site: cross-site"];
+        curl(&[&page[..], more, &[&url]].concat())
+    };
+    let allowed = |answer: &Answer| answer.header("access-control-allow-origin").map(str::to_owned);
+    let read = from(listed, &TOKEN);
+    assert_eq!((read.status, allowed(&read).as_deref()), (200, Some(listed)));
+    assert_eq!((read.header("vary"), read.header("access-control-allow-credentials")), (Some("origin"), None));
+    assert_eq!(read.json()["instances"], serde_json::json!([listed, "http://self.example"]));
+    let own = curl(&[TOKEN[0], TOKEN[1], "-H", "host: self.example", &url]).json();
+    assert_eq!(own["instances"], serde_json::json!([listed]), "without the one that is asked");
+    let refused = from(listed, &[]);
+    assert_eq!((refused.status, allowed(&refused).as_deref()), (401, Some(listed)), "the page is told why");
+    let wants = ["-X", "OPTIONS", "-H", "access-control-request-method: GET"];
+    let preflight = from(listed, &wants);
+    assert_eq!((preflight.status, allowed(&preflight).as_deref()), (204, Some(listed)));
+    assert_eq!(preflight.header("access-control-allow-headers"), Some("authorization"));
+    assert_eq!(preflight.header("access-control-allow-methods"), Some("GET"));
+    for origin in [other, "null", "https://limiter-b.example", "http://limiter-b.example:7400"] {
+        assert_eq!(allowed(&from(origin, &TOKEN)), None, "{origin}");
+        assert_eq!((from(origin, &wants).status, allowed(&from(origin, &wants))), (401, None), "{origin}");
+    }
+    let posted = from(listed, &[TOKEN[0], TOKEN[1], "-X", "POST"]);
+    assert_eq!(allowed(&posted), None, "only what is read");
+    let page = curl(&[&server.url("/")]);
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.ends_with(&format!("connect-src 'self' {listed} http://self.example")), "{policy}");
+    let alone = Running::start(&[]);
+    assert_eq!(curl(&[&alone.url("/admin/v1/instances")]).json(), serde_json::json!({"instances": []}));
+    let origin = format!("origin: {}", alone.url(""));
+    assert_eq!(allowed(&curl(&["-H", &origin, &alone.url("/admin/v1/instances")])), None);
+}
+
+#[test]
+fn instances_are_origins_and_bounded() {
+    let start = |instances: &[String]| {
+        let mut serve = tidegate();
+        serve.args(["serve", "--http", "127.0.0.1:0"]);
+        for origin in instances {
+            serve.args(["--dashboard-instance", origin]);
+        }
+        ended_at_its_start(serve)
+    };
+    let wrong = start(&["https://limiter-b.example/path".to_owned()]);
+    assert!(wrong.contains("is not an origin: write http://"), "{wrong}");
+    let many: Vec<String> = (0..65).map(|number| format!("https://limiter-{number}.example")).collect();
+    let wrong = start(&many);
+    assert!(wrong.contains("there are 65 of --dashboard-instance: give at most 64"), "{wrong}");
 }
 
 #[test]
