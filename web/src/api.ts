@@ -2,6 +2,7 @@
 
 import { token } from "./session.ts";
 import type { CheckRequest } from "./request.ts";
+import type { Schema } from "./schema.ts";
 import type { Range } from "./timeline.ts";
 import type { Answer, Applied, AuditEntry, Explained, PolicyDocument, PolicyVersion, ToldHistory, Validated } from "./types.ts";
 
@@ -129,6 +130,11 @@ export function readVersions(): Promise<PolicyVersion[]> {
 
 export function readPolicy(): Promise<PolicyDocument> {
   return json("/admin/v1/policy");
+}
+
+/** The JSON Schema of policies. */
+export function readSchema(): Promise<Schema> {
+  return json("/admin/v1/policy/schema");
 }
 
 const typeOf = (format: PolicyDocument["format"]) => `application/${format}`;

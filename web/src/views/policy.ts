@@ -1,10 +1,11 @@
 /** The policy: what is active, an editor with a diff, and the versions to go back to. */
 
-import { Failure, applyPolicy, readPolicy, readVersions, validatePolicy } from "../api.ts";
+import { Failure, applyPolicy, readPolicy, readSchema, readVersions, validatePolicy } from "../api.ts";
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
 import type { Live } from "../live.ts";
 import { difference } from "../parts/difference.ts";
+import { Editor } from "../parts/editor.ts";
 import { notify } from "../parts/notice.ts";
 import { Verdict } from "../parts/verdict.ts";
 import type { Route } from "../route.ts";
@@ -17,16 +18,7 @@ export class PolicyView implements View {
   readonly element: HTMLElement;
   readonly #state = h("p", { class: "policy-state", id: "policy-state" });
   readonly #broken = h("pre", { class: "mistakes-of-file", hidden: true, tabindex: "0" });
-  readonly #numbers = h("pre", { class: "line-numbers", "aria-hidden": "true" });
-  readonly #text = h("textarea", {
-    id: "policy-text",
-    spellcheck: "false",
-    autocomplete: "off",
-    autocapitalize: "off",
-    wrap: "off",
-    rows: 16,
-    "aria-describedby": "policy-verdict",
-  });
+  readonly #text = new Editor(() => this.#changed());
   readonly #format = h("select", { id: "policy-format" }, h("option", { value: "toml" }, "TOML"), h("option", { value: "yaml" }, "YAML"));
   readonly #diff = h("div", { id: "policy-diff" });
   readonly #validate = h("button", { type: "button", id: "validate" }, "Validate");
@@ -56,19 +48,18 @@ export class PolicyView implements View {
       h("header", {}, h("h2", { id: "policy-title" }, "Policy"), this.#state),
       this.#broken,
       h("label", { for: "policy-text", class: "unseen" }, "The policy's text"),
-      h("div", { class: "editor" }, this.#numbers, this.#text),
+      this.#text.element,
       this.#diff,
       h("div", { class: "controls" }, ...controls),
       this.#verdict.element,
     );
     this.element = h("div", { class: "column" }, panel, this.#versions.element);
-    this.#text.addEventListener("input", () => this.#changed());
-    this.#text.addEventListener("scroll", () => (this.#numbers.scrollTop = this.#text.scrollTop));
-    this.#text.addEventListener("keydown", (event) => {
+    this.#format.addEventListener("input", () => (this.#text.format = this.#chosen));
+    this.#text.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void this.#check();
     });
     this.#validate.addEventListener("click", () => void this.#check());
-    this.#apply.addEventListener("click", () => void this.#put());
+    this.#apply.addEventListener("click", () => void this.#applyText());
     this.#again.addEventListener("click", () => void this.#load(true));
   }
 
@@ -92,11 +83,11 @@ export class PolicyView implements View {
     // The server follows a file: what is applied here would not last.
     const isFile = policy.file !== null;
     this.#apply.hidden = this.#validate.hidden = isFile;
-    this.#text.readOnly = this.#format.disabled = isFile;
+    this.#text.field.readOnly = this.#format.disabled = isFile;
     this.#inForce = `${policy.generation} ${policy.since_us}`;
     if (this.#inForce !== this.#loaded && this.#isUntouched) void this.#load(false);
     const others = this.#inForce === this.#loaded ? "" : "Another policy is active now: discard your changes to see it. ";
-    say(this.#hint, others + (isFile ? "Read-only: the file decides. Change the file, and the server applies it." : "Ctrl+Enter validates."));
+    say(this.#hint, others + (isFile ? "Read-only: the file decides. Change the file, and the server applies it." : "Ctrl+Space completes, Ctrl+Enter validates."));
   }
 
   /** Takes the text from the server; what was typed meanwhile stays, unless it is to be discarded. */
@@ -106,6 +97,7 @@ export class PolicyView implements View {
     try {
       const [policy, versions] = await Promise.all([readPolicy(), readVersions()]);
       this.#known = versions;
+      void this.#loadSchema();
       this.#versions.show(versions);
       if (discard || this.#isUntouched) this.#take(policy);
       this.#showWanted();
@@ -116,10 +108,19 @@ export class PolicyView implements View {
     }
   }
 
+  /** What can be completed; without an answer there are no completions. */
+  async #loadSchema(): Promise<void> {
+    if (this.#text.schema || this.#text.field.readOnly) return;
+    try {
+      this.#text.schema = await readSchema();
+    } catch {
+      // The editor is of use without it.
+    }
+  }
+
   #take({ text, format }: PolicyDocument): void {
     const before = this.#text.value;
-    this.#text.value = text;
-    this.#format.value = format;
+    this.#put({ text, format });
     this.#active = this.#text.value;
     if (this.#active !== before) this.#verdict.clear();
     this.#changed();
@@ -130,10 +131,15 @@ export class PolicyView implements View {
     const version = this.#known.find(({ generation }) => generation === this.#wanted);
     if (!version || this.#active === null) return;
     this.#wanted = null;
-    this.#text.value = version.text;
-    this.#format.value = version.format;
+    this.#put(version);
     this.#verdict.good(`Version ${version.generation} is in the editor. The lines above say what it would change.`);
     this.#changed();
+  }
+
+  #put({ text, format }: Pick<PolicyDocument, "text" | "format">): void {
+    this.#format.value = format;
+    this.#text.format = format;
+    this.#text.value = text;
   }
 
   get #isUntouched(): boolean {
@@ -141,8 +147,6 @@ export class PolicyView implements View {
   }
 
   #changed(): void {
-    const count = this.#text.value.split("\n").length;
-    say(this.#numbers, Array.from({ length: count }, (_, line) => String(line + 1)).join("\n"));
     this.#again.disabled = this.#isUntouched;
     const lines = this.#active === null ? null : difference(this.#active, this.#text.value);
     this.#diff.replaceChildren(...(lines ? [h("h3", {}, "Changes to the active policy"), lines] : []));
@@ -164,7 +168,7 @@ export class PolicyView implements View {
     }
   }
 
-  async #put(): Promise<void> {
+  async #applyText(): Promise<void> {
     const [text, chosen] = [this.#text.value, this.#chosen];
     if (!(await this.#check())) return;
     try {
@@ -180,11 +184,6 @@ export class PolicyView implements View {
 
   /** Puts the cursor where the error is. */
   #go({ line, column }: Mistake): void {
-    const before = this.#text.value.split("\n").slice(0, (line ?? 1) - 1);
-    const at = before.reduce((sum, text) => sum + text.length + 1, 0) + (column ?? 1) - 1;
-    this.#text.focus();
-    this.#text.setSelectionRange(at, at);
-    const height = this.#text.scrollHeight / Math.max(1, this.#text.value.split("\n").length);
-    this.#text.scrollTop = Math.max(0, ((line ?? 1) - 4) * height);
+    this.#text.go(line ?? 1, column ?? 1);
   }
 }

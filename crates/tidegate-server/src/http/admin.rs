@@ -37,6 +37,7 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/admin/v1/instances", get(instances::instances).fallback(reads))
         .route("/admin/v1/policy", get(policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/versions", get(versions).fallback(reads))
+        .route("/admin/v1/policy/schema", get(schema).fallback(reads))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
         .route("/admin/v1/history", get(history::history).fallback(reads))
         .route("/admin/v1/live", get(pictures::picture).fallback(reads))
@@ -85,6 +86,11 @@ impl From<PolicyText> for PolicyDocument {
 
 async fn policy(State(app): State<Arc<App>>) -> Reply {
     Reply::json(&PolicyDocument::from(app.policy.text()))
+}
+
+/// What `tidegate schema` prints: for editors of policies.
+async fn schema() -> Reply {
+    Reply::written(tidegate_config::schema().into_bytes())
 }
 
 fn name(format: Format) -> &'static str {

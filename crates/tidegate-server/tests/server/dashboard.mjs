@@ -10,7 +10,7 @@ import { isSmall, keepsNoPersonOut } from "./dashboard/access.mjs";
 import { TIMEOUT, ask, browser, check, guarded, open, shown, token, visit } from "./dashboard/browser.mjs";
 import { drillsDown } from "./dashboard/drill.mjs";
 import { figuresAreTrue, fitsAPhone, idleServerSaysWhatToTry, startsFull } from "./dashboard/figures.mjs";
-import { appliesAndRollsBack, followsItsFile } from "./dashboard/policy.mjs";
+import { appliesAndRollsBack, completesWhatIsTyped, followsItsFile } from "./dashboard/policy.mjs";
 
 /** A server that asks for its token: what is shown without it, and what can be done with it. */
 async function withToken() {
@@ -190,6 +190,7 @@ const steps = [
   idleServerSaysWhatToTry,
   fitsAPhone,
   drillsDown,
+  completesWhatIsTyped,
   appliesAndRollsBack,
   followsItsFile,
   keepsNoPersonOut,

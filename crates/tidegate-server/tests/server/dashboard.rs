@@ -73,6 +73,16 @@ fn files_are_sent_once_and_small() {
     assert_eq!((curl(&[&closed.url("/")]).status, curl(&[&closed.url("/admin/v1/live")]).status), (200, 404));
 }
 
+/// The editor of policies completes from it.
+#[test]
+fn the_schema_of_policies_is_what_the_command_prints() {
+    let server = Running::start(&[]);
+    let schema = curl(&[&server.url("/admin/v1/policy/schema")]);
+    assert_eq!((schema.status, schema.header("content-type")), (200, Some("application/json")));
+    let printed = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("schema").output().unwrap();
+    assert_eq!(schema.body.trim(), String::from_utf8_lossy(&printed.stdout).trim());
+}
+
 /// Whatever a key is made of, a refusal brings the question that comes to the
 /// same state again.
 #[test]

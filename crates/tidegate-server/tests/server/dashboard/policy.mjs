@@ -80,3 +80,59 @@ export async function followsItsFile() {
   await shows("3/h");
   server.child.kill("SIGKILL");
 }
+
+/** Writes a rule by the keyboard alone: what can stand there is offered, and what was typed has colours. */
+export async function completesWhatIsTyped() {
+  const { page, complaints } = await visit(`${open}#/policy`);
+  await page.waitForFunction(() => document.querySelector("#policy-text").value.includes("[rules."));
+  await page.waitForFunction(() => performance.getEntriesByType("resource").some(({ name, responseEnd }) => name.endsWith("/policy/schema") && responseEnd > 0));
+  const text = page.getByRole("textbox", { name: "The policy's text" });
+  const list = page.getByRole("listbox", { name: "Completions" });
+  const chosen = () => page.evaluate(() => document.getElementById(document.activeElement.getAttribute("aria-activedescendant"))?.querySelector("code").textContent);
+  await text.fill("");
+  await text.pressSequentially("[ru");
+  await list.getByRole("option", { name: /^rules/ }).waitFor();
+  await page.keyboard.press("Tab");
+  await text.pressSequentially(".orders]\nmis");
+  await list.getByText("missing", { exact: true }).waitFor();
+  await page.keyboard.press("Enter");
+  // After a key come its values.
+  await list.getByText("skip", { exact: true }).waitFor();
+  while ((await chosen()) !== "skip") await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  assert.equal(await text.inputValue(), '[rules.orders]\nmissing = "skip"');
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Control+Space");
+  assert.ok((await list.getByRole("option").count()) > 5, "all keys of a rule");
+  await page.keyboard.press("Escape");
+  assert.ok(!(await list.isVisible()));
+  await text.pressSequentially("li");
+  await list.getByText("limit", { exact: true }).click();
+  await list.getByText("sliding-log 5/10s").click();
+  const written = '[rules.orders]\nmissing = "skip"\nlimit = "sliding-log 5/10s"';
+  assert.equal(await text.inputValue(), written);
+  // The colours are of the same text, at the same place.
+  const layer = page.locator(".layer");
+  assert.equal((await layer.textContent()).trimEnd(), written);
+  const colours = await layer.locator("span").evaluateAll((spans) => new Set(spans.map((span) => getComputedStyle(span).color)).size);
+  assert.ok(colours >= 3, `${colours} colours`);
+  const fonts = await page.evaluate(() => [".layer", "#policy-text"].map((name) => {
+    const { font, letterSpacing, paddingLeft, paddingTop } = getComputedStyle(document.querySelector(name));
+    return [font, letterSpacing, paddingLeft, paddingTop].join();
+  }));
+  assert.equal(fonts[0], fonts[1]);
+  await page.keyboard.press("Control+Enter");
+  await page.getByText("No errors.").waitFor();
+  // Tab leaves the field where no list is open.
+  await text.press("Tab");
+  assert.ok(!(await text.evaluate((field) => field === document.activeElement)));
+
+  await page.selectOption("#policy-format", "yaml");
+  await text.fill("rules:\n  orders:\n    ");
+  await text.press("End");
+  await text.pressSequentially("shad");
+  await list.getByText("shadow", { exact: true }).click();
+  await list.getByText("true", { exact: true }).click();
+  assert.equal(await text.inputValue(), "rules:\n  orders:\n    shadow: true");
+  assert.deepEqual(complaints, [], "the console is silent");
+}
