@@ -4,7 +4,7 @@ import { token } from "./session.ts";
 import type { CheckRequest } from "./request.ts";
 import type { Schema } from "./schema.ts";
 import type { Range } from "./timeline.ts";
-import type { Answer, Applied, AuditEntry, Explained, PolicyDocument, PolicyVersion, ToldHistory, Validated } from "./types.ts";
+import type { Answer, Applied, AuditEntry, Explained, Picture, PolicyDocument, PolicyVersion, Session, ToldHistory, Trial, Validated } from "./types.ts";
 
 /** Why there is no answer, in words for people. */
 export class Failure extends Error {
@@ -46,6 +46,7 @@ async function send(path: string, { method = "GET", body, type, signal }: Sendin
     });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
+    if (error instanceof DOMException && error.name === "TimeoutError") throw new Failure(0, "The server has not answered in time.");
     throw new Failure(0, "The server does not answer.");
   }
   if (response.ok) return response;
@@ -101,6 +102,9 @@ async function json<T>(path: string, sending?: Sending): Promise<T> {
   return (await (await send(path, sending)).json()) as T;
 }
 
+/** Milliseconds after which another server is taken to be away. */
+const INSTANCE_TIMEOUT = 5_000;
+
 const JSON_TYPE = "application/json";
 
 /** Where a request is explained without a charge. */
@@ -114,6 +118,20 @@ export function explainKey(request: CheckRequest): Promise<Explained> {
 export function giveBack(how: "reset" | "refund", request: CheckRequest, reason: string): Promise<Answer> {
   const path = `/admin/v1/keys/${how}?${new URLSearchParams({ reason })}`;
   return json(path, { method: "POST", type: JSON_TYPE, body: JSON.stringify(request) });
+}
+
+export function readSession(): Promise<Session> {
+  return json("/admin/v1/session");
+}
+
+/** The other servers whose figures the page may show. */
+export function readInstances(): Promise<{ instances: string[] }> {
+  return json("/admin/v1/instances");
+}
+
+/** A picture of another server: one of those that this one names. */
+export function readLiveOf(origin: string, signal: AbortSignal): Promise<Picture> {
+  return json(`${origin}/admin/v1/live`, { signal: AbortSignal.any([signal, AbortSignal.timeout(INSTANCE_TIMEOUT)]) });
 }
 
 export function readHistory(range: Range): Promise<ToldHistory> {
@@ -141,6 +159,11 @@ const typeOf = (format: PolicyDocument["format"]) => `application/${format}`;
 
 export function validatePolicy(text: string, format: PolicyDocument["format"]): Promise<Validated> {
   return json("/admin/v1/policy/validate", { method: "POST", type: typeOf(format), body: text });
+}
+
+/** Lets the active policy and this one decide the server's last requests; one with errors is answered as if validated. */
+export function tryPolicy(text: string, format: PolicyDocument["format"]): Promise<Trial | Validated> {
+  return json("/admin/v1/policy/trial", { method: "POST", type: typeOf(format), body: text });
 }
 
 export function applyPolicy(text: string, format: PolicyDocument["format"]): Promise<Applied> {

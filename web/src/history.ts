@@ -53,6 +53,12 @@ export class History {
     this.#before = [];
   }
 
+  /** The latency histograms that the latest quantiles lie between. */
+  get latencies(): { window: LatencyPicture[]; end: LatencyPicture[] } | undefined {
+    const [first, last] = [this.#before[0], this.#before.at(-1)];
+    return first && last ? { window: first.latency, end: last.latency } : undefined;
+  }
+
   get latest(): Moment | undefined {
     return this.moments.at(-1);
   }

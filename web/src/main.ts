@@ -3,15 +3,19 @@
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 
+import { readSession } from "./api.ts";
 import { byId } from "./dom.ts";
 import { Feed, type Link } from "./feed.ts";
+import { Instances } from "./instances.ts";
 import { Live } from "./live.ts";
 import { announce } from "./parts/notice.ts";
 import { parseSearch, words } from "./request.ts";
+import { NO_RIGHTS, may, restriction, setRights } from "./rights.ts";
 import { address, parse, type Route } from "./route.ts";
 import type { Picture } from "./types.ts";
 import { Access } from "./views/access.ts";
 import { AuditView } from "./views/audit.ts";
+import { InstancesView } from "./views/instances.ts";
 import { Overview } from "./views/overview.ts";
 import { Playground } from "./views/playground.ts";
 import { PolicyView } from "./views/policy.ts";
@@ -23,9 +27,10 @@ import type { View } from "./views/view.ts";
 
 const status = new Status();
 const live = new Live(() => view.show?.());
+const instances = new Instances();
 const access = new Access(() => {
   isOpen = false;
-  feed.start();
+  begin();
 });
 const unauthorized = () => access.ask("The server does not know this token.");
 const views: Record<Route["view"], View> = {
@@ -33,6 +38,7 @@ const views: Record<Route["view"], View> = {
   rule: new RuleView(live),
   request: new RequestView(live, unauthorized),
   policy: new PolicyView(live, unauthorized),
+  instances: new InstancesView(live, instances),
   audit: new AuditView(unauthorized),
   playground: new Playground(unauthorized),
 };
@@ -63,9 +69,29 @@ byId("search-form").addEventListener("submit", (event) => {
   const request = parseSearch(search.value);
   if (request) location.hash = address({ view: "request", request });
 });
-feed.start();
+begin();
+
+/** Asks what the token may do, then follows the server. */
+function begin(): void {
+  setRights(NO_RIGHTS);
+  void identify().finally(() => feed.start());
+}
+
+async function identify(): Promise<void> {
+  try {
+    const session = await readSession();
+    setRights(session);
+    status.restrict(restriction());
+    access.name(session.identity);
+    await instances.load();
+    byId("instances-link").hidden = instances.others.length === 0;
+  } catch {
+    // The stream says what is wrong.
+  }
+}
 
 function navigate(): void {
+  view.close?.();
   route = parse(location.hash);
   view = views[route.view];
   if ("range" in route) live.range = route.range;
@@ -77,12 +103,16 @@ function navigate(): void {
   }
   if (route.view === "request") search.value = words(route.request);
   isOpen = false;
-  if (document.body.dataset["link"] === "live") open();
+  if (document.body.dataset["link"] === "live") void open();
 }
 
-function open(): void {
+async function open(): Promise<void> {
   if (isOpen) return;
   isOpen = true;
+  const opened = route;
+  // The server was away when it was asked first.
+  if (!may("view")) await identify();
+  if (opened !== route) return;
   view.open?.(route);
   view.show?.();
   document.title = view.title ? `${view.title} – tidegate` : "tidegate";
@@ -101,7 +131,7 @@ function onLink(link: Link): void {
   status.showLink(link);
   if (status.words !== before) announce(status.words);
   document.body.dataset["link"] = link.state;
-  if (link.state === "live") open();
+  if (link.state === "live") void open();
   const notice = byId("link-notice");
   notice.hidden = link.state === "live" || link.state === "connecting";
   if (link.state === "lost") notice.textContent = `${link.why} Trying again…`;

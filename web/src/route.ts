@@ -10,6 +10,7 @@ export type Route =
   /** A version to compare with the one in force and to apply again. */
   | { view: "policy"; version: number | null }
   | { view: "audit" }
+  | { view: "instances" }
   | { view: "playground" };
 
 export const DEFAULT_RANGE: Range = "15m";
@@ -29,7 +30,7 @@ export function parse(hash: string): Route {
     if (request) return { view: "request", request };
   }
   if (head === "policy") return { view: "policy", version: /^\d{1,9}$/.test(tail) ? Number(tail) : null };
-  if (head === "audit" || head === "playground") return { view: head };
+  if (head === "audit" || head === "instances" || head === "playground") return { view: head };
   return { view: "overview", range };
 }
 
@@ -45,6 +46,7 @@ export function address(route: Route): string {
     case "policy":
       return route.version === null ? "#/policy" : `#/policy/${route.version}`;
     case "audit":
+    case "instances":
     case "playground":
       return `#/${route.view}`;
   }

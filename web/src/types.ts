@@ -161,6 +161,32 @@ export interface Mistake {
   text: string;
 }
 
+/** Who the token belongs to, and what it may do. */
+export interface Session {
+  identity: string | null;
+  rights: string[];
+}
+
+/** What two policies decide of the same requests. */
+export interface Trial {
+  requests: number;
+  seconds: number;
+  complete: boolean;
+  admitted_before: number;
+  refused_before: number;
+  refused_after: number;
+  rules: { rule: string; refused_before: number; refused_after: number }[];
+  newly_refused: TrialKey[];
+  newly_admitted: TrialKey[];
+}
+
+export interface TrialKey {
+  rule: string;
+  key: string;
+  requests: number;
+  attributes: Record<string, string | number>;
+}
+
 export interface Applied extends Validated {
   /** A line for each rule that is another than before. */
   changes: string[];

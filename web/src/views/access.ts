@@ -51,11 +51,16 @@ export class Access {
 
   /** Asks for the token, and says why. */
   ask(why: string): void {
-    say(this.#why, why || "Give a token with the right admin: of the server's --tokens file, or its --admin-token.");
+    say(this.#why, why || "Give a token with the right view, or admin to change something: of the server's --tokens file, or its --admin-token.");
     // A token that is being typed stays.
     if (this.#dialog.open) return;
     this.#field.value = "";
     this.#dialog.showModal();
+  }
+
+  /** Whose token it is. */
+  name(identity: string | null): void {
+    this.#open.title = identity && token() ? `Signed in as ${identity}` : "";
   }
 
   #show(): void {

@@ -4,6 +4,7 @@ import { readAudit } from "../api.ts";
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
 import { table } from "../parts/table.ts";
+import { lacking, may } from "../rights.ts";
 import type { AuditEntry } from "../types.ts";
 import { explainFailure, type View } from "./view.ts";
 
@@ -34,7 +35,8 @@ export class AuditView implements View {
   }
 
   open(): void {
-    void this.#load();
+    if (may("admin")) void this.#load();
+    else say(this.#problem, lacking("The audit log", "admin"));
   }
 
   async #load(): Promise<void> {

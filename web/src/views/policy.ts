@@ -1,12 +1,13 @@
 /** The policy: what is active, an editor with a diff, and the versions to go back to. */
 
-import { Failure, applyPolicy, readPolicy, readSchema, readVersions, validatePolicy } from "../api.ts";
+import { Failure, applyPolicy, readPolicy, readSchema, readVersions, tryPolicy, validatePolicy } from "../api.ts";
 import { h, say } from "../dom.ts";
 import * as format from "../format.ts";
 import type { Live } from "../live.ts";
 import { difference } from "../parts/difference.ts";
 import { Editor } from "../parts/editor.ts";
 import { notify } from "../parts/notice.ts";
+import { TrialReport } from "../parts/trial.ts";
 import { Verdict } from "../parts/verdict.ts";
 import type { Route } from "../route.ts";
 import type { Mistake, PolicyDocument, PolicyVersion } from "../types.ts";
@@ -22,7 +23,9 @@ export class PolicyView implements View {
   readonly #format = h("select", { id: "policy-format" }, h("option", { value: "toml" }, "TOML"), h("option", { value: "yaml" }, "YAML"));
   readonly #diff = h("div", { id: "policy-diff" });
   readonly #validate = h("button", { type: "button", id: "validate" }, "Validate");
-  readonly #apply = h("button", { type: "button", id: "apply", class: "primary" }, "Apply until restart");
+  readonly #apply = h("button", { type: "button", id: "apply", class: "primary", "data-needs": "admin" }, "Apply until restart");
+  readonly #try = h("button", { type: "button", id: "try" }, "What would this refuse?");
+  readonly #trial = new TrialReport();
   readonly #again = h("button", { type: "button", class: "quiet", id: "reload-policy" }, "Discard changes");
   readonly #hint = h("span", { class: "hint", id: "policy-hint" });
   readonly #verdict = new Verdict((mistake) => this.#go(mistake));
@@ -41,7 +44,7 @@ export class PolicyView implements View {
     private readonly live: Live,
     private readonly onUnauthorized: () => void,
   ) {
-    const controls = [h("label", { class: "field inline" }, "Format", this.#format), this.#validate, this.#apply, this.#again, this.#hint];
+    const controls = [h("label", { class: "field inline" }, "Format", this.#format), this.#validate, this.#try, this.#apply, this.#again, this.#hint];
     const panel = h(
       "section",
       { class: "panel policy", "aria-labelledby": "policy-title" },
@@ -52,12 +55,14 @@ export class PolicyView implements View {
       this.#diff,
       h("div", { class: "controls" }, ...controls),
       this.#verdict.element,
+      this.#trial.element,
     );
     this.element = h("div", { class: "column" }, panel, this.#versions.element);
     this.#format.addEventListener("input", () => (this.#text.format = this.#chosen));
     this.#text.field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void this.#check();
     });
+    this.#try.addEventListener("click", () => void this.#tryOut());
     this.#validate.addEventListener("click", () => void this.#check());
     this.#apply.addEventListener("click", () => void this.#applyText());
     this.#again.addEventListener("click", () => void this.#load(true));
@@ -82,7 +87,7 @@ export class PolicyView implements View {
     say(this.#broken, policy.mistakes ? `The file has errors. Version ${policy.generation} stays active:\n\n${policy.mistakes}` : "");
     // The server follows a file: what is applied here would not last.
     const isFile = policy.file !== null;
-    this.#apply.hidden = this.#validate.hidden = isFile;
+    this.#apply.hidden = this.#validate.hidden = this.#try.hidden = isFile;
     this.#text.field.readOnly = this.#format.disabled = isFile;
     this.#inForce = `${policy.generation} ${policy.since_us}`;
     if (this.#inForce !== this.#loaded && this.#isUntouched) void this.#load(false);
@@ -148,6 +153,8 @@ export class PolicyView implements View {
 
   #changed(): void {
     this.#again.disabled = this.#isUntouched;
+    // What was said is of another text.
+    this.#trial.clear();
     const lines = this.#active === null ? null : difference(this.#active, this.#text.value);
     this.#diff.replaceChildren(...(lines ? [h("h3", {}, "Changes to the active policy"), lines] : []));
   }
@@ -165,6 +172,22 @@ export class PolicyView implements View {
     } catch (error) {
       this.#verdict.bad(explainFailure(error, this.onUnauthorized));
       return false;
+    }
+  }
+
+  async #tryOut(): Promise<void> {
+    const text = this.#text.value;
+    this.#try.disabled = true;
+    try {
+      const tried = await tryPolicy(text, this.#chosen);
+      if (text !== this.#text.value) return;
+      if ("mistakes" in tried && tried.mistakes.length > 0) return this.#verdict.errors(tried.mistakes);
+      this.#verdict.clear();
+      if ("requests" in tried) this.#trial.show(tried);
+    } catch (error) {
+      this.#verdict.bad(explainFailure(error, this.onUnauthorized));
+    } finally {
+      this.#try.disabled = false;
     }
   }
 

@@ -10,6 +10,7 @@ import { notify } from "../parts/notice.ts";
 import { askReason } from "../parts/reason.ts";
 import { table } from "../parts/table.ts";
 import { curl, isSame, words, type CheckRequest } from "../request.ts";
+import { lacking, may } from "../rights.ts";
 import { address, DEFAULT_RANGE, type Route } from "../route.ts";
 import { nameOf } from "../rulewords.ts";
 import { token } from "../session.ts";
@@ -86,6 +87,7 @@ export class RequestView implements View {
   }
 
   async #ask(): Promise<void> {
+    if (!may("manage")) return say(this.#decision, lacking("What the rules say now", "manage"));
     const [request, number] = [this.#request, (this.#asked += 1)];
     try {
       const explained = await explainKey(request);
@@ -137,7 +139,7 @@ export class RequestView implements View {
       h("td", { class: refuses && !rule.shadow ? "coral" : null }, `${said}${debt}${resets}`),
       number("remaining", remaining),
       number("reset after", reset),
-      h("td", { class: "actions" }, ...(answer ? [button("reset", "Reset"), button("refund", "Refund")] : [])),
+      h("td", { class: "actions", "data-needs": "manage" }, ...(answer ? [button("reset", "Reset"), button("refund", "Refund")] : [])),
     );
   }
 

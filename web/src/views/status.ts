@@ -9,6 +9,7 @@ export class Status {
   readonly element: HTMLElement;
   readonly #state = h("p", { class: "state", id: "state" }, "Connecting…");
   readonly #facts: Record<"store" | "keys" | "breaker" | "policy" | "uptime" | "connections", HTMLElement>;
+  readonly #restriction = h("p", { class: "restriction", id: "restriction", hidden: true });
   #link: Link = { state: "connecting" };
   #picture: Picture | null = null;
 
@@ -34,7 +35,13 @@ export class Status {
       uptime: entries.uptime.value,
     };
     const list = h("dl", { class: "facts" }, ...Object.values(entries).map(({ entry }) => entry));
-    this.element = h("section", { class: "status", "aria-label": "State of the server" }, this.#state, list);
+    this.element = h("section", { class: "status", "aria-label": "State of the server" }, this.#state, list, this.#restriction);
+  }
+
+  /** What the token may not do. */
+  restrict(words: string): void {
+    say(this.#restriction, words);
+    this.#restriction.hidden = words === "";
   }
 
   /** What the state is in a word or two. */
@@ -73,10 +80,14 @@ export class Status {
     const [link, picture] = [this.#link, this.#picture];
     if (link.state === "refused") return ["idle", link.failure.isUnauthorized ? "Sign in" : "No admin API"];
     if (link.state === "lost") return ["bad", "Connection lost"];
-    if (!picture) return ["idle", "Connecting…"];
-    if (picture.leaving) return ["warn", "Shutting down"];
-    if (!picture.store.reachable) return ["bad", "Store unreachable"];
-    if (picture.policy.mistakes) return ["warn", "Policy file invalid"];
-    return ["good", "Admitting"];
+    return picture ? verdictOf(picture) : ["idle", "Connecting…"];
   }
+}
+
+/** The state of a server that answers, and how good that is. */
+export function verdictOf(picture: Picture): ["good" | "warn" | "bad", string] {
+  if (picture.leaving) return ["warn", "Shutting down"];
+  if (!picture.store.reachable) return ["bad", "Store unreachable"];
+  if (picture.policy.mistakes) return ["warn", "Policy file invalid"];
+  return ["good", "Admitting"];
 }

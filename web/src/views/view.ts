@@ -9,6 +9,8 @@ export interface View {
   readonly title: string;
   /** The address leads here: before the first picture, too. */
   open?(route: Route): void;
+  /** The address leads elsewhere. */
+  close?(): void;
   /** There is something new to show, while the view is open. */
   show?(): void;
 }
