@@ -38,7 +38,7 @@ export class Live {
     const before = this.picture;
     this.picture = picture;
     if (this.history.add(picture)) this.#loadedAt = -Infinity;
-    else if (before && !this.timeline.follow(before, picture)) this.#loadedAt = -Infinity;
+    else if (before && !this.timeline.follow(before, picture, this.history.latest ?? { p50: null, p99: null })) this.#loadedAt = -Infinity;
     if (picture.uptime_us / 1e6 - this.#loadedAt >= REFRESH) void this.#load();
     if (!this.isPaused) this.onChange();
   }

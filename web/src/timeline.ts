@@ -1,6 +1,6 @@
 /** What each rule decided, step by step: the server's history, and the pictures that came after it. */
 
-import type { Picture, RulePicture, ToldHistory } from "./types.ts";
+import type { Picture, RulePicture, ToldHistory, ToldLatency } from "./types.ts";
 
 export const RANGES = ["5m", "15m", "1h", "24h"] as const;
 export type Range = (typeof RANGES)[number];
@@ -11,7 +11,13 @@ export const RANGE_WORDS: Record<Range, string> = { "5m": "5 min", "15m": "15 mi
 const STEPS: Record<Range, number> = { "5m": 300, "15m": 900, "1h": 60, "24h": 1_439 };
 
 const KINDS = ["allowed", "refused", "shadow_allowed", "shadow_refused"] as const;
-type Counts = Record<(typeof KINDS)[number], number[]>;
+type Counts = Record<(typeof KINDS)[number], number[]> & { latency: ToldLatency };
+
+/** Quantiles of one step. */
+export interface Quantiles {
+  p50: number | null;
+  p99: number | null;
+}
 
 /** Counts per step, the oldest first. */
 export interface Series {
@@ -21,6 +27,8 @@ export interface Series {
 
 export class Timeline {
   #rules = new Map<string, Counts>();
+  /** Of all rules together. */
+  #latency: ToldLatency = { p50_us: [], p99_us: [] };
   #steps = 0;
   #stepUs = 1e6;
   /** The number of the step after the last, counted from 1970. */
@@ -31,6 +39,7 @@ export class Timeline {
     this.#steps = STEPS[range];
     this.#stepUs = told.step_us;
     this.#end = Math.round(told.end_us / told.step_us);
+    this.#latency = told.latency;
     this.#rules = new Map(told.rules.map(({ rule, ...counts }) => [rule, counts]));
   }
 
@@ -43,21 +52,29 @@ export class Timeline {
    * Adds what was decided from one picture to the next, and says whether it is all there. Minutes come from the
    * server alone: it tells whole ones. A second that the server's history has already may have been read in its midst.
    */
-  follow(before: Picture, after: Picture): boolean {
+  follow(before: Picture, after: Picture, took: Quantiles): boolean {
     if (this.#steps === 0 || this.#stepUs > 1e6) return true;
     const at = Math.floor(after.time_us / this.#stepUs);
     if (at < this.#end) return decided(after) === decided(before);
     this.#advance(Math.min(at + 1 - this.#end, this.#steps));
     this.#end = at + 1;
     const known = new Map(before.rules.map((rule) => [rule.rule, rule]));
+    setLast(this.#latency, took);
     for (const rule of after.rules) this.#add(rule, known.get(rule.rule));
     return true;
   }
 
   #advance(steps: number): void {
     const empty = new Array<number>(steps).fill(0);
+    const none = new Array<null>(steps).fill(null);
+    const latencies = [this.#latency];
     for (const counts of this.#rules.values()) {
       for (const kind of KINDS) counts[kind] = [...counts[kind].slice(steps), ...empty];
+      latencies.push(counts.latency);
+    }
+    for (const latency of latencies) {
+      latency.p50_us = [...latency.p50_us.slice(steps), ...none];
+      latency.p99_us = [...latency.p99_us.slice(steps), ...none];
     }
   }
 
@@ -68,12 +85,16 @@ export class Timeline {
       const counts = this.#rules.get(rule.rule) ?? this.#empty();
       this.#rules.set(rule.rule, counts);
       counts[kind][this.#steps - 1] = (counts[kind][this.#steps - 1] ?? 0) + added;
+      // What took so long is of the last seconds, and so is this.
+      setLast(counts.latency, { p50: rule.latency.p50_us, p99: rule.latency.p99_us });
     }
   }
 
   #empty(): Counts {
     const zeros = () => new Array<number>(this.#steps).fill(0);
-    return { allowed: zeros(), refused: zeros(), shadow_allowed: zeros(), shadow_refused: zeros() };
+    const none = () => new Array<null>(this.#steps).fill(null);
+    const latency = { p50_us: none(), p99_us: none() };
+    return { allowed: zeros(), refused: zeros(), shadow_allowed: zeros(), shadow_refused: zeros(), latency };
   }
 
   get stepUs(): number {
@@ -94,6 +115,11 @@ export class Timeline {
       : { allowed: counts.allowed, refused: counts.refused };
   }
 
+  /** How long decisions took: those of one rule, or all. */
+  took(rule?: string): ToldLatency {
+    return rule === undefined ? this.#latency : (this.#rules.get(rule) ?? this.#empty()).latency;
+  }
+
   /** What all rules decided; shadow rules decide nothing. */
   all(): Series {
     const total = this.#empty();
@@ -103,6 +129,12 @@ export class Timeline {
     }
     return { allowed: total.allowed, refused: total.refused };
   }
+}
+
+function setLast({ p50_us, p99_us }: ToldLatency, { p50, p99 }: Quantiles): void {
+  if (p50_us.length === 0) return;
+  p50_us[p50_us.length - 1] = p50;
+  p99_us[p99_us.length - 1] = p99;
 }
 
 /** All that the rules of a picture have decided. */

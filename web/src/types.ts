@@ -54,6 +54,8 @@ export interface RulePicture {
   missing: number;
   reported: number;
   unrecorded: number;
+  /** Of the requests that it decided in the last ten seconds. */
+  latency: { p50_us: number | null; p99_us: number | null };
 }
 
 export interface LatencyPicture {
@@ -203,7 +205,14 @@ export interface PolicyVersion extends PolicyDocument {
 export interface ToldHistory {
   step_us: number;
   end_us: number;
-  rules: { rule: string; allowed: number[]; refused: number[]; shadow_allowed: number[]; shadow_refused: number[] }[];
+  latency: ToldLatency;
+  rules: { rule: string; allowed: number[]; refused: number[]; shadow_allowed: number[]; shadow_refused: number[]; latency: ToldLatency }[];
+}
+
+/** Quantiles per step; null where there was no request. */
+export interface ToldLatency {
+  p50_us: (number | null)[];
+  p99_us: (number | null)[];
 }
 
 export interface AuditEntry {

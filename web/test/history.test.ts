@@ -19,6 +19,7 @@ const rule = (name: string, allowed: number, refused: number): RulePicture => ({
   shadow_allowed: name === "shadow" ? allowed : 0,
   shadow_refused: name === "shadow" ? refused : 0,
   missing: 0,
+  latency: { p50_us: null, p99_us: null },
   reported: 0,
   unrecorded: 0,
 });

@@ -134,20 +134,18 @@ impl Ink {
         }
     }
 
-    /// On light paper, and on dark.
+    /// On light paper, and on dark: the dashboard's colours, which a test compares.
     fn colours(self) -> [u32; 2] {
         match self {
-            Ink::Paper => [0xffffff, 0x0d1117],
-            Ink::Title | Ink::Limit => [0x1f2328, 0xf0f6fc],
-            Ink::Text => [0x59636e, 0x9198a1],
-            Ink::Admitted => [0x1f6fb8, 0x58a6ff],
-            Ink::Refused => [0xf2c9a8, 0x84502a],
-            Ink::Leaving => [0x1a7f64, 0x3fb68b],
-            Ink::Within => [0xb3d3f0, 0x1d4673],
-            Ink::Above | Ink::Worst => [0xc2371a, 0xff7b54],
-            Ink::Burst => [0xdca63a, 0x9a6b12],
-            Ink::Edge => [0xe4e9ee, 0x2a313a],
-            Ink::Rule => [0x818b98, 0x656c76],
+            Ink::Paper => [0xfbfcfb, 0x0f1e24],
+            Ink::Title | Ink::Limit | Ink::Leaving => [0x12262e, 0xdfeaea],
+            Ink::Text | Ink::Rule => [0x54686f, 0x8ea5ab],
+            Ink::Admitted => [0x0b7a80, 0x45c4bd],
+            // What is admitted, a third as strong on the paper.
+            Ink::Within => [0xabd1d2, 0x215557],
+            Ink::Refused | Ink::Above | Ink::Worst => [0xc03d26, 0xff8266],
+            Ink::Burst => [0x946400, 0xe3b458],
+            Ink::Edge => [0xd7e0dd, 0x1d333b],
         }
     }
 }

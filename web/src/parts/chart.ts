@@ -110,7 +110,8 @@ export class Chart {
           label: line.label,
           stroke: colour(line.colour),
           width: 1.5,
-          points: { show: false },
+          // A value without neighbours is no line: it is a point.
+          points: logarithmic ? { show: true, size: 3, fill: colour(line.colour), filter: alone } : { show: false },
           spanGaps: false,
           ...(line.dashed ? { dash: [5, 4] } : {}),
           ...(line.filled ? { fill: `color-mix(in srgb, ${colour(line.colour)} 22%, transparent)` } : {}),
@@ -142,6 +143,12 @@ function decades(low: number, high: number, least: number): [number, number] {
 function powersOfTen(_plot: uPlot, _axis: number, low: number, high: number): number[] {
   const [from, to] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
   return Array.from({ length: to - from + 1 }, (_, step) => 10 ** (from + step));
+}
+
+function alone(plot: uPlot, series: number): number[] {
+  const values = plot.data[series] ?? [];
+  const isNone = (place: number) => values[place] == null;
+  return Array.from(values, (_, place) => place).filter((place) => !isNone(place) && isNone(place - 1) && isNone(place + 1));
 }
 
 function times(_plot: uPlot, splits: number[]): string[] {

@@ -93,14 +93,23 @@ export class Strip {
     const all = outcome.admitted + outcome.refused;
     const delay = outcome.longest_delay_us > 0 ? ` · delayed by up to ${format.duration(outcome.longest_delay_us)}` : "";
     say(this.#numbers, `${format.count(outcome.admitted)} of ${format.count(all)} admitted (${format.percent(outcome.admitted, all)})${delay}`);
-    const over = outcome.worst_window > scale.count;
-    say(this.#worst, `up to ${format.count(outcome.worst_window)} within ${format.round(scale.periodUs)}, limit ${format.count(scale.count)}`);
-    this.#worst.classList.toggle("coral", over);
+    const beyond = outcome.worst_window > scale.count;
+    const [kind, why] = !beyond ? ["", ""] : this.#isBucket ? ["burst", ": its burst"] : ["over", ": more than the limit"];
+    say(this.#worst, `up to ${format.count(outcome.worst_window)} within ${format.round(scale.periodUs)}, limit ${format.count(scale.count)}${why}`);
+    for (const element of [this.#worst, this.#window]) {
+      if (kind) element.dataset["kind"] = kind;
+      else delete element.dataset["kind"];
+    }
     const x = (us: number) => (us / scale.lengthUs) * WIDTH;
     this.#window.setAttribute("x", x(outcome.worst_window_from_us).toFixed(2));
     this.#window.setAttribute("width", outcome.worst_window > 0 ? x(scale.periodUs).toFixed(2) : "0");
     if (outcome.leaving.length > 0) this.#drawLeaving(outcome.leaving);
     this.#picture.setAttribute("aria-label", `${this.#title.textContent}: ${this.#numbers.textContent}, ${this.#worst.textContent}`);
+  }
+
+  /** Whether it admits a burst beyond its count by design. */
+  get #isBucket(): boolean {
+    return this.#title.textContent?.endsWith("bucket") ?? false;
   }
 
   #drawLeaving(leaving: number[]): void {

@@ -12,12 +12,14 @@ export class AuditView implements View {
   readonly title = "Audit";
   readonly element: HTMLElement;
   readonly #body = h("tbody");
+  readonly #none = h("p", { class: "none", hidden: true }, "No entry yet. A policy that is applied, a reset or a refund is listed here.");
   readonly #problem = h("p", { class: "problem", role: "status" });
   readonly #summary = h("p", { class: "hint" });
 
   constructor(private readonly onUnauthorized: () => void) {
     const body = table("Audit log, the latest first", ["Time", "Action", "Outcome", "Identity", "Peer", "Reason"]);
     body.id = "audit";
+    body.classList.add("cards");
     body.append(this.#body);
     this.element = h(
       "section",
@@ -30,7 +32,8 @@ export class AuditView implements View {
         h("button", { type: "button", class: "quiet", onclick: () => this.open() }, "Refresh"),
       ),
       this.#problem,
-      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Table of audit entries" }, body),
+      this.#none,
+      body,
     );
   }
 
@@ -44,6 +47,8 @@ export class AuditView implements View {
       const entries = await readAudit();
       say(this.#summary, `${entries.length === 1 ? "1 entry" : `${entries.length} entries`} since the start, at most 1,000; --audit FILE keeps all.`);
       say(this.#problem, "");
+      this.element.classList.toggle("empty", entries.length === 0);
+      this.#none.hidden = entries.length > 0;
       this.#body.replaceChildren(...entries.map(row));
     } catch (error) {
       say(this.#problem, explainFailure(error, this.onUnauthorized));

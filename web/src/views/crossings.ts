@@ -16,12 +16,13 @@ interface CrossingRow {
 export class Crossings {
   readonly element: HTMLElement;
   readonly #rows: Rows<CrossingPicture, CrossingRow>;
-  readonly #summary = h("p", { class: "none" }, "None was crossed.");
+  readonly #summary = h("p", { class: "none" }, "None was crossed. A rule with notify = [\"80%\"] tells here who nears its limit.");
   #now = 0;
 
   constructor() {
     const body = table("Thresholds that were crossed last", ["Key", "#threshold", "#used", "#ago"]);
     body.id = "crossings";
+    body.classList.add("cards");
     const name = ({ at_us, rule, key, threshold }: CrossingPicture) => `${at_us} ${threshold} ${rule} ${key}`;
     this.#rows = new Rows(body, name, make, (row, crossing) => this.#update(row, crossing));
     this.element = h(
@@ -46,10 +47,11 @@ export class Crossings {
 }
 
 function make({ rule, key, threshold, used, limit, shadow }: CrossingPicture): CrossingRow {
-  const ago = h("td", { class: "number" });
+  const number = (label: string, text = "") => h("td", { class: "number", "data-label": label }, text);
+  const ago = number("ago");
   const who = h("span", { class: "key", title: key }, key);
   const what = h("span", { class: "limit", title: rule }, shadow ? `${rule}, shadow` : rule);
-  const share = h("td", { class: "number" }, `${threshold}%`);
-  const units = h("td", { class: "number" }, `${format.count(used)} of ${format.count(limit)}`);
+  const share = number("threshold", `${threshold}%`);
+  const units = number("used", `${format.count(used)} of ${format.count(limit)}`);
   return { element: rowOf(h("th", { scope: "row" }, who, what), share, units, ago), ago };
 }

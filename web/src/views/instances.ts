@@ -63,10 +63,12 @@ export class InstancesView implements View {
     this.#sum.cells.forEach((cell, place) => say(cell, values[place] ?? ""));
     say(this.#sum.state, known.length === all.length ? "" : `without ${all.length - known.length} that did not answer`);
     this.#table.append(this.#sum.element);
-    COLUMNS.forEach((name, place) => {
-      const isEmpty = known.every((instance) => cellsOf(instance)[place] === "–");
-      this.#table.classList.toggle(`no-${place + 2}`, name === "breaker" && isEmpty);
-    });
+    // What no instance has is not shown.
+    const hasRefused = known.some(({ picture }) => picture?.rules.some(({ refused }) => refused > 0));
+    const isEmpty = (column: string) => known.every((instance) => cellsOf(instance)[COLUMNS.findIndex((name) => name === column)] === "–");
+    this.#table.classList.toggle("no-3", !hasRefused);
+    this.#table.classList.toggle("no-7", isEmpty("breaker"));
+    this.#table.classList.toggle("no-8", isEmpty("keys"));
   }
 }
 

@@ -24,8 +24,8 @@ export class Overview implements View {
   readonly element: HTMLElement;
   readonly #flow: Flow;
   readonly #rules: Rules;
-  readonly #refusals = new Refusals("recent-refusals", "Recent refusals", "No request has been refused yet.", FEW);
-  readonly #latency = new Latency();
+  readonly #refusals = new Refusals("recent-refusals", "Recent refusals", "No request has been refused yet. The latest refusal of each key is listed here; the playground shows when a limit refuses.", FEW);
+  readonly #latency: Latency;
   readonly #store = new Store();
   readonly #top = new Top("top-refused");
   readonly #reservations = new Reservations();
@@ -35,6 +35,7 @@ export class Overview implements View {
   constructor(private readonly live: Live) {
     this.#flow = new Flow(live, "Requests");
     this.#rules = new Rules(live);
+    this.#latency = new Latency(live);
     const columns = [
       [this.#idle, this.#flow.element, this.#rules.element, this.#refusals.element],
       [this.#latency.element, this.#store.element, this.#top.element, this.#reservations.element, this.#crossings.element],
@@ -49,7 +50,7 @@ export class Overview implements View {
     this.#flow.show({ series: timeline.all(), now: history.latest, addressOf });
     this.#rules.show(picture.rules);
     this.#refusals.show(picture.recent_refusals, picture.time_us);
-    this.#latency.show(history);
+    this.#latency.show(history.latest ?? { p50: null, p99: null });
     this.#store.show(picture);
     this.#top.show(picture);
     this.#reservations.show(picture);

@@ -209,7 +209,9 @@ function legend(): HTMLElement {
     entry("admitted", "admitted"),
     entry("refused", "refused"),
     entry("rate", "rate of the limit"),
-    entry("busiest", "the period with the most admitted requests"),
+    entry("busiest", "busiest period"),
+    entry("busiest burst", "busiest period, with the burst of a bucket"),
+    entry("busiest over", "busiest period, more than the limit"),
   );
 }
 

@@ -30,6 +30,7 @@ export class Refusals {
     this.#none = h("p", { class: "none" }, none);
     const body = table(`${title}, the latest first`, ["When", "Rule", "Key", "#times", "#cost", "#retry after"]);
     body.id = id;
+    body.classList.add("cards");
     const name = (refusal: RefusalPicture) => `${refusal.rule}\n${refusal.key}`;
     this.#rows = new Rows(body, name, make, (row, refusal) => this.#update(row, refusal));
     this.element = h(

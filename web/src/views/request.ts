@@ -26,9 +26,9 @@ export class RequestView implements View {
   readonly #name = h("h2");
   readonly #decision = h("p", { class: "decision", id: "decision", role: "status" });
   readonly #hints = h("p", { class: "hint" });
-  readonly #rules = h("div", { class: "scrolls" });
+  readonly #rules = h("div");
   readonly #command = h("div");
-  readonly #refusals = new Refusals("key-refusals", "Recent refusals of this request", "It has not been refused lately.", Infinity);
+  readonly #refusals = new Refusals("key-refusals", "Recent refusals of this request", "It has not been refused lately. What each rule would say now is above.", Infinity);
   #request: CheckRequest = {};
   #asked = 0;
   #pictures = 0;
@@ -108,6 +108,7 @@ export class RequestView implements View {
     say(this.#decision, decision.allowed ? `Would be admitted now (${by}).` : `Refused now ${by}${wait}.`);
     const body = table("What every rule says now", ["Rule", "Says", "#remaining", "#reset after", ""]);
     body.id = "says";
+    body.classList.add("cards");
     body.append(h("tbody", {}, ...rules.map((rule) => this.#row(rule))));
     // The focus stays on the button that it was on.
     const focused = document.activeElement?.id;

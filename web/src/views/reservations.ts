@@ -23,6 +23,7 @@ export class Reservations {
   constructor() {
     const body = table("Reservations that have been open for longest", ["Held by", "#open for", "#expires in"]);
     body.id = "reservations";
+    body.classList.add("cards");
     this.#rows = new Rows(body, (held) => held.id, make, (row, held) => this.#update(row, held));
     this.element = h(
       "section",
@@ -36,7 +37,7 @@ export class Reservations {
   show({ reservations: { open, expired, oldest }, time_us: now }: Picture): void {
     this.#now = now;
     const ended = expired > 0 ? ` ${format.count(expired)} expired unsettled.` : "";
-    say(this.#summary, `${open === 0 ? "None is open." : `${format.count(open)} open.`}${ended}`);
+    say(this.#summary, `${open === 0 ? "None is open: POST /v1/reserve opens one." : `${format.count(open)} open.`}${ended}`);
     this.element.classList.toggle("empty", open === 0);
     this.#rows.show(oldest.slice(0, SHOWN));
   }
@@ -48,7 +49,8 @@ export class Reservations {
 }
 
 function make(held: HeldPicture): HeldRow {
-  const [since, expires] = [h("td", { class: "number" }), h("td", { class: "number" })];
+  const number = (label: string) => h("td", { class: "number", "data-label": label });
+  const [since, expires] = [number("open for"), number("expires in")];
   const key = h("span", { class: "key", title: held.key }, held.key);
   const id = h("span", { class: "limit", title: held.id }, `${held.rule}, ${held.id}`);
   return { element: rowOf(h("th", { scope: "row" }, key, id), since, expires), since, expires };

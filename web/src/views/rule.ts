@@ -9,6 +9,7 @@ import { candidateOf, describe, nameOf } from "../rulewords.ts";
 import { RANGE_WORDS, sum } from "../timeline.ts";
 import type { RulePicture } from "../types.ts";
 import { Flow } from "./flow.ts";
+import { Latency } from "./latency.ts";
 import { Refusals } from "./refusals.ts";
 import { Top } from "./top.ts";
 import type { View } from "./view.ts";
@@ -24,13 +25,16 @@ export class RuleView implements View {
   readonly #shadow: Flow;
   readonly #candidate = h("section", { class: "panel candidate", "aria-label": "Candidate", hidden: true });
   readonly #top = new Top("rule-top");
-  readonly #refusals = new Refusals("rule-refusals", "Recent refusals of this rule", "It has refused no request lately.", FEW);
+  readonly #refusals = new Refusals("rule-refusals", "Recent refusals of this rule", "It has refused no request lately: choose another rule on the overview to see its refusals.", FEW);
+  readonly #latency: Latency;
+  readonly #limits = h("section", { class: "panel limits", "aria-label": "Limits", hidden: true });
   #rule = "";
   #compared = "";
 
   constructor(private readonly live: Live) {
     this.#decides = new Flow(live, "Requests");
     this.#shadow = new Flow(live, "Shadow: decides nothing", true);
+    this.#latency = new Latency(live);
     this.element = h(
       "div",
       { class: "board" },
@@ -42,7 +46,7 @@ export class RuleView implements View {
         this.#shadow.element,
         this.#refusals.element,
       ),
-      h("div", { class: "column" }, this.#candidate, this.#top.element),
+      h("div", { class: "column" }, this.#limits, this.#candidate, this.#latency.element, this.#top.element),
     );
   }
 
@@ -62,7 +66,7 @@ export class RuleView implements View {
     if (!picture) return;
     const rule = picture.rules.find(({ rule }) => rule === this.#rule);
     const isShadow = rule?.shadow ?? false;
-    const missing = `Neither the policy nor the counters since the start have a rule ${this.#rule}.`;
+    const missing = `Neither the policy nor the counters since the start have a rule ${this.#rule}. The overview lists those that there are.`;
     say(this.#about, rule ? `${describe(rule)}${degraded(rule)}` : missing);
     const flow = isShadow ? this.#shadow : this.#decides;
     this.#decides.element.hidden = isShadow;
@@ -72,6 +76,9 @@ export class RuleView implements View {
     const candidate = picture.rules.find(({ rule }) => rule === candidateOf(this.#rule));
     this.#candidate.hidden = !candidate || !rule;
     if (candidate && rule) this.#compare(rule, candidate);
+    // A shadow rule decides no request, so none took its time.
+    this.#latency.element.hidden = isShadow || !rule;
+    if (rule) this.#latency.show({ p50: rule.latency.p50_us, p99: rule.latency.p99_us }, this.#rule);
     this.#top.show(picture, this.#rule);
     this.#refusals.show(picture.recent_refusals.filter(({ rule }) => rule === this.#rule), picture.time_us);
   }

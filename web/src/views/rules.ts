@@ -45,7 +45,7 @@ export class Rules {
       "section",
       { class: "panel rules", "aria-labelledby": "rules-title" },
       h("header", {}, h("h2", { id: "rules-title" }, "Rules")),
-      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Table of rules" }, this.#table),
+      this.#table,
     );
   }
 

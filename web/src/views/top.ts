@@ -21,7 +21,7 @@ interface TopRow {
 export class Top {
   readonly element: HTMLElement;
   readonly #rows: Rows<TopRefused, TopRow>;
-  readonly #none = h("p", { class: "none" }, "No key has been refused yet.");
+  readonly #none = h("p", { class: "none" }, "No key has been refused yet. Those that go over a limit are counted here.");
   #most = 1;
   #picture: Picture | null = null;
 

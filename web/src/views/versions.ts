@@ -14,12 +14,13 @@ export class Versions {
   constructor() {
     const body = table("Versions of the policy, the latest first", ["Version", "Active from", "By", "Changes", ""]);
     body.id = "versions";
+    body.classList.add("cards");
     body.append(this.#body);
     this.element = h(
       "section",
       { class: "panel versions", "aria-labelledby": "versions-title" },
       h("header", {}, h("h2", { id: "versions-title" }, "Versions"), h("p", { class: "hint" }, "The last 20 since the start of the server.")),
-      h("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Table of versions" }, body),
+      body,
     );
   }
 
@@ -34,7 +35,7 @@ export class Versions {
         {},
         h("th", { scope: "row" }, String(generation)),
         h("td", { class: "when" }, time),
-        h("td", {}, file ? `${by}, from its file` : by),
+        h("td", { "data-label": "by" }, file ? `${by}, from its file` : by),
         h("td", {}, ...(changes.length > 0 ? changed(changes) : [none])),
         h("td", { class: "actions" }, place === 0 ? "active" : load),
       );
