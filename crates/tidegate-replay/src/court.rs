@@ -1,9 +1,10 @@
 //! Where lines are decided, in the log's own time, and everything is counted.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::{ConfigError, Key, ManualClock, Micros, Policy, Request};
+use tidegate::{ConfigError, Key, ManualClock, Micros, OwnedRequest, Policy, Request};
 
 use crate::batch::{Head, Record};
 use crate::bins::Bins;
@@ -15,13 +16,13 @@ use crate::report::{Broken, Example, MOST_EXAMPLES, in_words, short};
 use crate::search::{self, SearchError, Smallest};
 use crate::share::Share;
 use crate::spool::Spool;
-use crate::tally::{Outcome, Refusal, Refusals, Side};
+use crate::tally::{Outcome, Refusals, Side};
 use crate::when::Utc;
 
 pub(crate) struct Court {
     clock: ManualClock,
-    plan: Plan,
-    sources: Vec<String>,
+    plan: Rc<Plan>,
+    sources: Rc<[String]>,
     pub(crate) side: Side,
     pub(crate) old: Option<Side>,
     pub(crate) bins: Bins,
@@ -51,6 +52,35 @@ pub(crate) struct Changes {
     pub(crate) examples: Vec<Example>,
 }
 
+/// A request that was decided before, to be decided again.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// When.
+    pub at: Micros,
+    /// Which.
+    pub request: &'a OwnedRequest,
+    /// How long it lasted, if it was a reservation.
+    pub lasted: Option<Duration>,
+    /// What it has cost in the end, if that is known.
+    pub actual: Option<u64>,
+}
+
+/// A request that is to be decided.
+struct Arrival<'a> {
+    at: Micros,
+    request: Request<'a>,
+    cost: u64,
+    lasts: Option<Micros>,
+    actual: Option<u64>,
+}
+
+/// Where a request comes from, and what is shown of it.
+struct Whence {
+    source: String,
+    line: u64,
+    attributes: BTreeMap<String, String>,
+}
+
 /// What the search found for each limit, and whether it had all to go by.
 pub(crate) type Found = (Vec<Option<Smallest>>, bool);
 
@@ -67,7 +97,7 @@ impl Court {
             side: Side::new(policy, &clock, max_keys, spool)?,
             old,
             clock,
-            sources,
+            sources: sources.into(),
             bins: Bins::default(),
             decided: 0,
             span: None,
@@ -76,7 +106,7 @@ impl Court {
             present: vec![false; plan.attributes.len()],
             lasted: [false; 2],
             in_flight: InFlight::default(),
-            plan: plan.clone(),
+            plan: Rc::new(plan.clone()),
             examples: Vec::new(),
             newly_refused: Changes::default(),
             newly_admitted: Changes::default(),
@@ -92,18 +122,11 @@ impl Court {
     }
 
     pub(crate) fn decide(&mut self, record: Record<'_>) {
-        let Head { cost, lasts, actual, .. } = record.head;
-        // What ends at this instant makes room for what comes at it.
-        self.settle_until(record.head.at);
-        let at = self.reach(record.head.at);
-        self.decided += 1;
-        let own_key = record.key().map_or_else(|| Key::from(()), Key::from);
-        let request = match record.key() {
-            Some(_) => Request::new(own_key.clone()),
-            None => Request::without_key(),
-        };
+        let Head { at, cost, lasts, actual, .. } = record.head;
+        let (plan, sources) = (Rc::clone(&self.plan), Rc::clone(&self.sources));
+        let request = record.key().map_or_else(Request::without_key, Request::new);
         let mut request = request.cost(cost);
-        for (number, (name, _)) in self.plan.attributes.iter().enumerate() {
+        for (number, (name, _)) in plan.attributes.iter().enumerate() {
             if let Some(value) = record.value(number) {
                 self.present[number] = true;
                 request = request.with(name, value);
@@ -115,40 +138,65 @@ impl Court {
         self.lasted = [self.lasted[0] || lasts.is_some(), self.lasted[1] || actual.is_some()];
         // Where only the cost is known, it is at once.
         let lasts = lasts.or(actual.map(|_| Micros::ZERO));
+        self.decide_arrival(Arrival { at, request, cost, lasts, actual }, || Whence {
+            source: sources.get(record.head.source as usize).cloned().unwrap_or_default(),
+            line: record.head.line,
+            attributes: attributes(&plan, record),
+        });
+    }
+
+    /// Decides a request that was recorded as it came.
+    pub(crate) fn decide_recorded(&mut self, Recorded { at, request, lasted, actual }: Recorded<'_>) {
+        let (lasts, cost, line) = (lasted.map(Micros::from_duration), request.cost(), self.decided + 1);
+        let arrival = Arrival { at, request: request.lent(), cost, lasts, actual };
+        self.decide_arrival(arrival, || Whence {
+            source: String::new(),
+            line,
+            attributes: request.lent().attributes().map(|(name, it)| (name.to_owned(), shown(it.as_bytes()))).collect(),
+        });
+    }
+
+    fn decide_arrival(&mut self, arrival: Arrival<'_>, whence: impl Fn() -> Whence) {
+        let Arrival { at: came, request, cost, lasts, actual } = arrival;
+        // What ends at this instant makes room for what comes at it.
+        self.settle_until(came);
+        let at = self.reach(came);
+        self.decided += 1;
+        let own_key = request.own_key().cloned().unwrap_or_else(|| Key::from(()));
         let lasting = lasts.map(Micros::to_duration);
         let old = self.old.as_mut().map(|old| old.decide(request.clone(), &own_key, lasting));
         let (old, old_reservation) = old.map_or((None, None), |(outcome, reservation)| (Some(outcome), reservation));
         let (outcome, reservation) = self.side.decide(request, &own_key, lasting);
         if let Some(lasts) = lasts.filter(|_| reservation.is_some() || old_reservation.is_some()) {
-            let ends = record.head.at.saturating_add(lasts).max(at).min(Micros::LATEST);
+            let ends = came.saturating_add(lasts).max(at).min(Micros::LATEST);
             self.in_flight.begin(ends, Open { reservation, old: old_reservation, estimate: cost, actual });
         }
         let bin = self.bins.at(at);
         match (&outcome, &old) {
             (Outcome::Refused(refusal), Some(Outcome::Admitted)) => {
                 bin.newly_refused += 1;
-                self.newly_refused.refusals.count(refusal);
+                self.newly_refused.refusals.count(refusal, || whence().attributes);
             }
             (Outcome::Admitted, Some(Outcome::Refused(refusal))) => {
                 bin.newly_admitted += 1;
-                self.newly_admitted.refusals.count(refusal);
+                self.newly_admitted.refusals.count(refusal, || whence().attributes);
             }
             _ => {}
         }
-        let undecided = |message: String| undecided(&self.plan, &self.sources, record, &message);
+        let undecided = |message: String| undecided(whence(), &message);
         match &outcome {
             Outcome::Admitted => bin.admitted += 1,
-            Outcome::Refused(refusal) => bin.refuse(self.side.refused.count(refusal)),
+            Outcome::Refused(refusal) => bin.refuse(self.side.refused.count(refusal, BTreeMap::new)),
             Outcome::Undecided(error) => self.side.undecided.count(error, undecided),
         }
         if let (Some(outcome), Some(side)) = (&old, &mut self.old) {
             match outcome {
                 Outcome::Admitted => {}
-                Outcome::Refused(refusal) => _ = side.refused.count(refusal),
+                Outcome::Refused(refusal) => _ = side.refused.count(refusal, BTreeMap::new),
                 Outcome::Undecided(error) => side.undecided.count(error, undecided),
             }
         }
-        self.show(record, at, (&outcome, old.as_ref()));
+        self.show(at, (&outcome, old.as_ref()), whence);
     }
 
     /// Settles the requests that end up to this time.
@@ -185,7 +233,7 @@ impl Court {
     }
 
     /// Keeps the first few as examples.
-    fn show(&mut self, record: Record<'_>, at: Micros, (outcome, old): (&Outcome, Option<&Outcome>)) {
+    fn show(&mut self, at: Micros, (outcome, old): (&Outcome, Option<&Outcome>), whence: impl FnOnce() -> Whence) {
         let (examples, refusal) = match (outcome, old) {
             (Outcome::Refused(refusal), Some(Outcome::Admitted)) => (&mut self.newly_refused.examples, refusal),
             (Outcome::Admitted, Some(Outcome::Refused(refusal))) => (&mut self.newly_admitted.examples, refusal),
@@ -193,7 +241,9 @@ impl Court {
             _ => return,
         };
         if examples.len() < MOST_EXAMPLES {
-            examples.push(example(&self.plan, &self.sources, record, at, refusal));
+            let Whence { source, line, attributes } = whence();
+            let (rule, key) = (refusal.rule.to_string(), refusal.key.to_string());
+            examples.push(Example { at: Utc(at), source, line, rule, key, attributes });
         }
     }
 
@@ -218,31 +268,11 @@ impl Court {
     }
 }
 
-fn example(plan: &Plan, sources: &[String], record: Record<'_>, at: Micros, refusal: &Refusal) -> Example {
-    Example {
-        at: Utc(at),
-        source: source(sources, record),
-        line: record.head.line,
-        rule: refusal.rule.to_string(),
-        key: refusal.key.to_string(),
-        attributes: attributes(plan, record),
-    }
-}
-
 /// A line that a policy could not decide.
-fn undecided(plan: &Plan, sources: &[String], record: Record<'_>, message: &str) -> Broken {
+fn undecided(Whence { source, line, attributes }: Whence, message: &str) -> Broken {
     /// Characters of a reason: it may have a value of the log in it.
     const MAX_REASON: usize = 300;
-    Broken {
-        source: source(sources, record),
-        line: record.head.line,
-        reason: short(message, MAX_REASON),
-        text: in_words(&attributes(plan, record)),
-    }
-}
-
-fn source(sources: &[String], record: Record<'_>) -> String {
-    sources.get(record.head.source as usize).cloned().unwrap_or_default()
+    Broken { source, line, reason: short(message, MAX_REASON), text: in_words(&attributes) }
 }
 
 /// What the policies know of a line.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Key, Limit, Name};
+use tidegate::Limit;
 
 use crate::court::{Changes, Court, Found};
 use crate::headroom::{FULL, OVER, Peak};
@@ -12,7 +12,7 @@ use crate::report::{
 };
 use crate::search::Smallest;
 use crate::share::Share;
-use crate::tally::{Refusals, Undecided};
+use crate::tally::{Concerned, Refusals, Undecided};
 use crate::top::Top;
 use crate::watched::LimitUse;
 use crate::when::Utc;
@@ -39,6 +39,7 @@ impl Report {
             refused: old.refused.count,
             undecided: old.undecided.count,
             undecided_reasons: reasons_of(&old.undecided),
+            rules: rules_of(&old.refused),
             newly_refused: Change::new(&court.newly_refused),
             newly_admitted: Change::new(&court.newly_admitted),
         });
@@ -156,10 +157,11 @@ fn rules_of(refusals: &Refusals) -> Vec<RuleReport> {
     rules
 }
 
-fn keys_of(keys: &Top<(Name, Key<'static>)>) -> Vec<KeyReport> {
+fn keys_of(keys: &Top<Concerned>) -> Vec<KeyReport> {
     let named = keys.iter().take(MOST_NAMED).map(|entry| {
-        let (rule, key) = &entry.item;
-        KeyReport { rule: rule.to_string(), key: key.to_string(), count: entry.count, error: entry.error }
+        let Concerned { rule, key, attributes } = &entry.item;
+        let (rule, key, attributes) = (rule.to_string(), key.to_string(), attributes.clone());
+        KeyReport { rule, key, count: entry.count, error: entry.error, attributes }
     });
     named.collect()
 }

@@ -85,6 +85,7 @@ mod watched;
 mod when;
 
 pub use batch::HELD_BACK;
+pub use court::Recorded;
 pub use error::ReplayError;
 pub use format::{Format, UnknownField, UnknownFormat};
 pub use in_flight::MAX_IN_FLIGHT;

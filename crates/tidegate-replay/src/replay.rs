@@ -2,12 +2,12 @@
 //! order, and decided by the real limiter in the log's own time.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tidegate::{Micros, Policy};
+use tidegate::{ConfigError, Micros, Policy};
 
 use crate::batch::{Batch, HELD_BACK};
-use crate::court::Court;
+use crate::court::{Court, Recorded};
 use crate::draft::Draft;
 use crate::error::ReplayError;
 use crate::format::Format;
@@ -127,6 +127,26 @@ impl Replay {
     pub fn progress(mut self, tell: impl FnMut(Progress) + 'static) -> Replay {
         self.progress = Some(Box::new(tell));
         self
+    }
+
+    /// Decides requests that were recorded, in the order in which they are given: there is no log, and
+    /// each has all that it had.
+    ///
+    /// # Errors
+    /// If there is no policy to decide by.
+    pub fn run_recorded<'a>(self, requests: impl IntoIterator<Item = Recorded<'a>>) -> Result<Report, ConfigError> {
+        let (began, ran) = (Instant::now(), processor::time());
+        let plan = Plan::new(&self.mapping, &BTreeSet::new());
+        let mut court = Court::new((self.policy, self.against), &plan, Vec::new(), (self.max_keys, None))?;
+        court.timed(|court| {
+            requests.into_iter().for_each(|request| court.decide_recorded(request));
+            court.settle_until(Micros::MAX);
+        });
+        let ran = processor::time().saturating_sub(ran);
+        let timings = Timings::new((court.took, ran), Duration::ZERO, began.elapsed());
+        let mut report = Report::new(&court, (Vec::new(), false), (None, self.tolerate), timings);
+        (report.titles, report.lines) = (self.titles, court.decided);
+        Ok(report)
     }
 
     /// Reads the sources, side by side in the order of their times, and

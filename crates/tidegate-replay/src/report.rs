@@ -181,6 +181,9 @@ pub struct KeyReport {
     pub count: u64,
     /// By how much that may be too high: zero unless very many are refused.
     pub error: u64,
+    /// The attributes of the first such request, where two policies differ.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
 }
 
 /// A request, and the rule that refuses it.
@@ -273,6 +276,8 @@ pub struct Against {
     pub undecided: u64,
     /// Why, the most frequent reason first.
     pub undecided_reasons: Vec<UndecidedReport>,
+    /// Refused, by the rule that bound.
+    pub rules: Vec<RuleReport>,
     /// Requests that used to pass, and would not.
     pub newly_refused: Change,
     /// Requests that used to be refused, and would pass.

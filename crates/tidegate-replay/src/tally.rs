@@ -1,5 +1,6 @@
 //! What was decided, counted: in bounded memory, however long the log.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::store::StoreError;
@@ -48,7 +49,15 @@ pub(crate) struct Refusal {
 pub(crate) struct Refusals {
     pub(crate) count: u64,
     pub(crate) rules: Vec<(Name, u64)>,
-    pub(crate) keys: Top<(Name, Key<'static>)>,
+    pub(crate) keys: Top<Concerned>,
+}
+
+/// A key that is refused, or no longer.
+pub(crate) struct Concerned {
+    pub(crate) rule: Name,
+    pub(crate) key: Key<'static>,
+    /// Of the first request that was counted, if they are wanted.
+    pub(crate) attributes: BTreeMap<String, String>,
 }
 
 impl Default for Refusals {
@@ -59,9 +68,10 @@ impl Default for Refusals {
 
 impl Refusals {
     /// Counts one, and says the number of its rule.
-    pub(crate) fn count(&mut self, refusal: &Refusal) -> usize {
+    pub(crate) fn count(&mut self, refusal: &Refusal, attributes: impl FnOnce() -> BTreeMap<String, String>) -> usize {
         self.count += 1;
-        self.keys.count(refusal.hash, || (refusal.rule.clone(), refusal.key.clone()));
+        let Refusal { rule, key, hash } = refusal;
+        self.keys.count(*hash, || Concerned { rule: rule.clone(), key: key.clone(), attributes: attributes() });
         let rule = self.rules.iter().position(|(known, _)| *known == refusal.rule).unwrap_or_else(|| {
             if self.rules.len() < MOST_RULES {
                 self.rules.push((refusal.rule.clone(), 0));

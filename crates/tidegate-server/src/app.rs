@@ -26,6 +26,7 @@ use crate::inline_store::InlineStore;
 use crate::metrics::Metrics;
 use crate::policy::{Change, CurrentPolicy, PolicyError, PolicyText};
 use crate::quota::{Quotas, Sharing};
+use crate::recent_requests::RecentRequests;
 use crate::refused::Refused;
 use crate::rights::Right;
 use crate::settings::Settings;
@@ -36,7 +37,7 @@ use crate::watchers::Watchers;
 /// What a policy is called that came by the admin API.
 const PUT: &str = "policy";
 
-/// Simulations of the playground at a time, over all visitors.
+/// Simulations of the playground and trials of policies at a time, over all visitors.
 pub(crate) const MAX_PLAYERS: usize = 2;
 
 /// Streams of quotas that may be open at a time: of all addresses, and of one.
@@ -74,7 +75,9 @@ pub struct App {
     pub(crate) watchers: Watchers,
     pub(crate) history: Arc<History>,
     pub(crate) started: Instant,
-    /// Room for simulations of the playground.
+    /// The last requests, for trials of other policies.
+    pub(crate) recent_requests: Option<Arc<RecentRequests>>,
+    /// Room for simulations of the playground and trials of policies.
     pub(crate) players: Arc<Semaphore>,
     /// The descriptor files, ready to decide.
     pub(crate) envoy: EnvoyLimiter<AnyStore>,
@@ -117,11 +120,17 @@ impl App {
             envoy = envoy.all_quotas();
         }
         let (caps, inline) = (Caps::of(&settings), inline_store.store.clone());
-        let limiter = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused)).build()?;
+        let recent_requests = RecentRequests::new(&settings).filter(|_| !settings.no_admin).map(Arc::new);
+        builder = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused));
+        if let Some(recent) = &recent_requests {
+            builder = builder.observer(Arc::clone(recent));
+        }
+        let limiter = builder.build()?;
         let beside = limiter.clone();
         let inline = InlineLimits::new(caps, inline, beside, on_failure, Arc::clone(&metrics), Arc::clone(&refused));
         Ok(App {
             limiter,
+            recent_requests,
             inline,
             envoy,
             quotas,
@@ -243,17 +252,24 @@ impl App {
         validation.text(text, format, Path::new(PUT)).map(drop)
     }
 
+    /// Makes a policy of its text.
+    ///
+    /// # Errors
+    /// A report of all that is wrong.
+    pub(crate) fn read_policy(&self, text: &str, format: Format) -> Result<Loaded, Report> {
+        self.validate(text, format)?;
+        tidegate_config::parse_with_warnings(text, format, Path::new(PUT))
+    }
+
     /// Puts a policy in the place of the one that applies: whole, or not at all.
     pub(crate) fn put_policy(&self, text: String, format: Format, by: &str) -> Result<Option<Change>, PolicyError> {
-        let put = self
-            .validate(&text, format)
-            .and_then(|()| tidegate_config::parse_with_warnings(&text, format, Path::new(PUT)))
-            .map_err(|report| PolicyError::Mistakes(Box::new(report)))
-            .and_then(|Loaded { policy, warnings, .. }| {
+        let put = self.read_policy(&text, format).map_err(|report| PolicyError::Mistakes(Box::new(report))).and_then(
+            |Loaded { policy, warnings, .. }| {
                 let change = self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text }, by)?;
                 warnings.iter().for_each(|warning| warn!("the policy: {warning}"));
                 Ok(change)
-            });
+            },
+        );
         self.metrics.policy_given(put.is_ok());
         put
     }

@@ -5,6 +5,7 @@ mod answer;
 mod ask;
 pub mod bare;
 pub(crate) mod body;
+mod candidate;
 mod connection;
 mod counted;
 mod dashboard;

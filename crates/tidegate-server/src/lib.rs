@@ -43,6 +43,7 @@ mod budget;
 mod buffered;
 mod handshakes;
 mod policy;
+mod recent_requests;
 mod refused;
 
 mod crossings;

@@ -266,6 +266,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_DASHBOARD_INSTANCE", value_name = "ORIGIN", value_delimiter = ',')]
     pub dashboard_instance: Vec<Origin>,
 
+    /// Requests that are kept for trials of other policies, in at most 16 MiB; 0 keeps none
+    #[arg(long, env = "TIDEGATE_KEEP_REQUESTS", value_name = "COUNT", default_value_t = 20_000)]
+    pub keep_requests: usize,
+
     /// Send an event to this URL when a charge crosses a threshold of its rule; signed as Standard Webhooks says
     #[arg(long, env = "TIDEGATE_WEBHOOK", value_name = "URL")]
     pub webhook: Option<String>,

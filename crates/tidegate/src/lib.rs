@@ -440,7 +440,7 @@ pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, R
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep, ThresholdEvent};
 pub use policy::{Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, Priority, Rule, Setting};
-pub use request::{Amounts, Key, KeyPart, Request};
+pub use request::{Amounts, Key, KeyPart, OwnedRequest, Request};
 pub use store::memory::{MemoryStore, Overflow};
 pub use store::{CheckError, FailureMode};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};

@@ -11,7 +11,7 @@ pub(crate) use amounts::NamedAmounts;
 pub(crate) use attributes::Attributes;
 pub(crate) use key::Part;
 pub use key::{Key, KeyPart};
-pub(crate) use owned::OwnedRequest;
+pub use owned::OwnedRequest;
 
 use std::time::Duration;
 

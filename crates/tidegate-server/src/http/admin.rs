@@ -9,9 +9,10 @@ use axum::extract::State;
 use axum::routing::{get, post, put};
 use http::{Extensions, Request};
 use serde::Serialize;
-use tidegate_config::{Format, Mistake};
+use tidegate_config::Format;
 use tracing::info;
 
+use super::candidate::{Validated, policy_text, trial, validate};
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
@@ -39,6 +40,7 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/admin/v1/policy/versions", get(versions).fallback(reads))
         .route("/admin/v1/policy/schema", get(schema).fallback(reads))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
+        .route("/admin/v1/policy/trial", post(trial).fallback(posts))
         .route("/admin/v1/history", get(history::history).fallback(reads))
         .route("/admin/v1/live", get(pictures::picture).fallback(reads))
         .route("/admin/v1/live/stream", get(pictures::stream).fallback(reads))
@@ -117,14 +119,8 @@ async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Resu
     put.map(|change| {
         let changes = change.map(|change| change.rules).unwrap_or_default();
         changes.iter().for_each(|line| info!("the policy: {line}"));
-        Reply::json(&Applied { validated: Validated { valid: true, mistakes: Vec::new() }, changes })
+        Reply::json(&Applied { validated: Validated::VALID, changes })
     })
-}
-
-#[derive(Serialize)]
-struct Validated {
-    valid: bool,
-    mistakes: Vec<MistakeDocument>,
 }
 
 #[derive(Serialize)]
@@ -133,52 +129,6 @@ struct Applied {
     validated: Validated,
     /// A line for each rule that is another than before.
     changes: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct MistakeDocument {
-    message: String,
-    line: Option<usize>,
-    column: Option<usize>,
-    help: Option<String>,
-    /// As `tidegate validate` draws it.
-    text: String,
-}
-
-impl From<&Mistake> for MistakeDocument {
-    fn from(mistake: &Mistake) -> MistakeDocument {
-        let place = mistake.place();
-        MistakeDocument {
-            message: mistake.problem().to_string(),
-            line: place.map(|place| place.line),
-            column: place.map(|place| place.column),
-            help: mistake.help().map(str::to_owned),
-            text: mistake.to_string(),
-        }
-    }
-}
-
-async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
-    let (format, text) = policy_text(&app, request).await?;
-    let mistakes = match app.validate(&text, format) {
-        Ok(()) => Vec::new(),
-        Err(report) => report.mistakes().iter().map(MistakeDocument::from).collect(),
-    };
-    Ok(Reply::json(&Validated { valid: mistakes.is_empty(), mistakes }))
-}
-
-/// A policy as it comes: text of one format or the other.
-async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, String), Problem> {
-    let expected = "application/toml, application/yaml or application/json";
-    let format = match body::content_type(request.headers()) {
-        Some("application/toml" | "text/x-toml") => Format::Toml,
-        // JSON is YAML, too.
-        Some("application/yaml" | "application/x-yaml" | "text/yaml" | "application/json") => Format::Yaml,
-        _ => return Err(Problem::ContentType { expected }),
-    };
-    let bytes = body::read(request, app).await?;
-    let text = String::from_utf8(bytes.into()).map_err(|_| Problem::NotText)?;
-    Ok((format, text))
 }
 
 /// Keys that are listed unless the query says how many.

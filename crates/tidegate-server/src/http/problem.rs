@@ -99,8 +99,10 @@ pub(super) enum Problem {
     OverBudget(#[from] OverBudget),
     #[error(transparent)]
     Shed(#[from] Shed),
-    #[error("{bound} simulations are running already: retry in a moment")]
+    #[error("{bound} simulations or trials are running already: retry in a moment")]
     TooManyPlayers { bound: usize },
+    #[error("the server keeps no requests to try a policy on: start it with --keep-requests above 0")]
+    NoRequestsKept,
     #[error("duration is {found:?}: give a time up to {longest}, such as 30s or 5min")]
     PlayTime { found: String, longest: &'static str },
     #[error(transparent)]
@@ -151,7 +153,7 @@ impl Problem {
             Problem::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Problem::Denied(denied) => denied.status(),
             Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Problem::PolicyFromFile { .. } => StatusCode::CONFLICT,
+            Problem::PolicyFromFile { .. } | Problem::NoRequestsKept => StatusCode::CONFLICT,
             Problem::Check(error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
             Problem::Policy(_) | Problem::NoKeyAttribute { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Problem::Check(_)

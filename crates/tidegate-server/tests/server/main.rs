@@ -31,3 +31,4 @@ mod stores;
 mod thresholds;
 mod top;
 mod transports;
+mod trial;

@@ -98,7 +98,7 @@ impl<S: Store> Limiter<S> {
     /// One that is open from the first: where the future that makes it is dropped, it may be
     /// made all the same.
     fn reservation(&self, request: Request<'_>) -> Reservation<S> {
-        let request = Arc::new(OwnedRequest::new(request.reserves(), new_id));
+        let request = Arc::new(OwnedRequest::new(&request.reserves()).or_id(new_id));
         Reservation { limiter: self.clone(), request, decision: Decision::unlimited(), is_open: true }
     }
 
@@ -185,7 +185,7 @@ impl<S: ImmediateStore> Limiter<S> {
 impl<S: Store> Reservation<S> {
     /// The id, by which another process may settle it.
     pub fn id(&self) -> &str {
-        self.request.id()
+        self.request.id().unwrap_or_default()
     }
 
     /// What the limits said when it was made.

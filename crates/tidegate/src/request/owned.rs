@@ -2,13 +2,22 @@
 
 use super::{Extent, Key, KeyPart, Request, Without};
 
-/// What it takes to ask for the same request again.
-pub(crate) struct OwnedRequest {
+/// A request that borrows nothing: for [observers](crate::Observer) that keep requests, to have them decided again.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, OwnedRequest, Request};
+///
+/// let kept = OwnedRequest::new(&Request::user("alice").cost(2));
+/// let limiter = Limiter::new(Limit::per_minute(3));
+/// assert!(limiter.allow(kept.lent()) && !limiter.allow(kept.lent()));
+/// ```
+#[derive(Debug)]
+pub struct OwnedRequest {
     key: Key<'static>,
     cost: u64,
     attributes: Vec<(String, KeyPart<'static>)>,
     rule: Option<String>,
-    id: String,
+    id: Option<String>,
     lasts_ms: u32,
     amounts: Vec<(String, u64)>,
     extent: Extent,
@@ -16,32 +25,62 @@ pub(crate) struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// Keeps a request, which gets this id unless it has one.
-    pub(crate) fn new(request: Request<'_>, id: impl FnOnce() -> String) -> OwnedRequest {
-        let Request { key, cost, attributes, rule, id: given, lasts_ms, amounts, extent, without } = request;
+    /// Keeps a request.
+    #[must_use]
+    pub fn new(request: &Request<'_>) -> OwnedRequest {
+        let Request { key, cost, attributes, rule, id, lasts_ms, amounts, extent, without } = request;
         let attributes = attributes.iter().map(|(name, value)| (name.to_owned(), KeyPart::from(value).into_owned()));
         OwnedRequest {
             attributes: attributes.collect(),
-            key: key.into_owned(),
-            cost,
+            key: key.clone().into_owned(),
+            cost: *cost,
             rule: rule.map(str::to_owned),
-            id: given.map_or_else(id, str::to_owned),
-            lasts_ms,
+            id: id.map(str::to_owned),
+            lasts_ms: *lasts_ms,
             amounts: amounts.iter().map(|(unit, amount)| (unit.to_owned(), amount)).collect(),
-            extent,
-            without,
+            extent: *extent,
+            without: *without,
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.id
+    /// The same, with this id unless it has one.
+    pub(crate) fn or_id(self, id: impl FnOnce() -> String) -> OwnedRequest {
+        OwnedRequest { id: Some(self.id.unwrap_or_else(id)), ..self }
     }
 
-    pub(crate) fn lent(&self) -> Request<'_> {
+    /// Its [id](Request::id), if it has one.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Its cost.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The bytes that it takes, about.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let value = |value: &KeyPart<'_>| value.as_part().with_bytes(<[u8]>::len);
+        let attribute =
+            |(name, part): &(String, KeyPart<'_>)| name.len() + value(part) + size_of::<(String, KeyPart<'_>)>();
+        let amount = |(unit, _): &(String, u64)| unit.len() + size_of::<(String, u64)>();
+        size_of::<OwnedRequest>()
+            + self.key.as_bytes().len()
+            + self.attributes.iter().map(attribute).sum::<usize>()
+            + self.amounts.iter().map(amount).sum::<usize>()
+            + [&self.rule, &self.id].into_iter().flatten().map(String::len).sum::<usize>()
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn lent(&self) -> Request<'_> {
         let mut request = Request {
             cost: self.cost,
             rule: self.rule.as_deref(),
-            id: Some(&self.id),
+            id: self.id.as_deref(),
             lasts_ms: self.lasts_ms,
             extent: self.extent,
             without: self.without,

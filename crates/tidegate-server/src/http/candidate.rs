@@ -1,0 +1,200 @@
+//! A policy that is not in force: what is wrong with it, and what it would have made of the last requests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::State;
+use http::Request;
+use serde::Serialize;
+use tidegate::{ConfigError, Policy};
+use tidegate_config::{Format, Mistake, Report as Mistakes};
+use tidegate_replay::report::{Change, KeyReport, RuleReport};
+use tidegate_replay::{Replay, Report};
+
+use super::body;
+use super::problem::Problem;
+use super::reply::Reply;
+use crate::app::{App, MAX_PLAYERS};
+use crate::recent_requests::Recording;
+
+/// How long a trial decides; it ends there.
+const MAX_TIME: Duration = Duration::from_secs(10);
+
+/// Keys that each policy of a trial has room for, of each request and in all; further ones share.
+const KEYS_PER_REQUEST: usize = 4;
+const MAX_KEYS: usize = 400_000;
+
+/// Rules that are told.
+const MAX_RULES: usize = 256;
+
+#[derive(Serialize)]
+pub(super) struct Validated {
+    valid: bool,
+    mistakes: Vec<MistakeDocument>,
+}
+
+impl Validated {
+    pub(super) const VALID: Validated = Validated { valid: true, mistakes: Vec::new() };
+
+    fn invalid(report: &Mistakes) -> Validated {
+        Validated { valid: false, mistakes: report.mistakes().iter().map(MistakeDocument::from).collect() }
+    }
+}
+
+#[derive(Serialize)]
+struct MistakeDocument {
+    message: String,
+    line: Option<usize>,
+    column: Option<usize>,
+    help: Option<String>,
+    /// As `tidegate validate` draws it.
+    text: String,
+}
+
+impl From<&Mistake> for MistakeDocument {
+    fn from(mistake: &Mistake) -> MistakeDocument {
+        let place = mistake.place();
+        MistakeDocument {
+            message: mistake.problem().to_string(),
+            line: place.map(|place| place.line),
+            column: place.map(|place| place.column),
+            help: mistake.help().map(str::to_owned),
+            text: mistake.to_string(),
+        }
+    }
+}
+
+/// A policy as it comes: text of one format or the other.
+pub(super) async fn policy_text(app: &App, request: Request<Body>) -> Result<(Format, String), Problem> {
+    let expected = "application/toml, application/yaml or application/json";
+    let format = match body::content_type(request.headers()) {
+        Some("application/toml" | "text/x-toml") => Format::Toml,
+        // JSON is YAML, too.
+        Some("application/yaml" | "application/x-yaml" | "text/yaml" | "application/json") => Format::Yaml,
+        _ => return Err(Problem::ContentType { expected }),
+    };
+    let bytes = body::read(request, app).await?;
+    let text = String::from_utf8(bytes.into()).map_err(|_| Problem::NotText)?;
+    Ok((format, text))
+}
+
+pub(super) async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
+    let (format, text) = policy_text(&app, request).await?;
+    let found = app.validate(&text, format);
+    Ok(Reply::json(&found.map_or_else(|report| Validated::invalid(&report), |()| Validated::VALID)))
+}
+
+/// What two policies make of the same requests.
+#[derive(Serialize)]
+struct Trial {
+    requests: u64,
+    seconds: f64,
+    complete: bool,
+    admitted_before: u64,
+    refused_before: u64,
+    refused_after: u64,
+    /// Requests that lack what a policy needs to decide them.
+    undecided_before: u64,
+    undecided_after: u64,
+    rules: Vec<TrialRule>,
+    newly_refused: Vec<TrialKey>,
+    newly_admitted: Vec<TrialKey>,
+}
+
+#[derive(Serialize)]
+struct TrialRule {
+    rule: String,
+    refused_before: u64,
+    refused_after: u64,
+}
+
+#[derive(Serialize)]
+struct TrialKey {
+    rule: String,
+    key: String,
+    requests: u64,
+    attributes: BTreeMap<String, String>,
+}
+
+/// Decides the last requests by the policy in force and by the one that is sent, each from an empty state.
+pub(super) async fn trial(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
+    let (format, text) = policy_text(&app, request).await?;
+    let policy = match app.read_policy(&text, format) {
+        Ok(loaded) => loaded.policy,
+        Err(report) => return Ok(Reply::json(&Validated::invalid(&report))),
+    };
+    let recent = Arc::clone(app.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?);
+    let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
+    let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
+    let in_force = app.limiter.policy();
+    // Many decisions are no work for a thread that serves.
+    let decided = tokio::task::spawn_blocking(move || {
+        let trial = decide(in_force, policy, &recent.recording());
+        drop(place);
+        trial
+    });
+    match decided.await {
+        Ok(Ok(trial)) => Ok(Reply::json(&trial)),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Problem::Leaving),
+    }
+}
+
+fn decide(before: Policy, after: Policy, recording: &Recording) -> Result<Trial, ConfigError> {
+    let began = Instant::now();
+    let requests = recording.requests();
+    let count = requests.len() as u64;
+    let max_keys = (recording.len() * KEYS_PER_REQUEST).clamp(1, MAX_KEYS);
+    let in_time = requests.into_iter().take_while(|_| began.elapsed() < MAX_TIME);
+    let report = Replay::new(after).against(before).max_keys(max_keys).run_recorded(in_time)?;
+    let seconds = recording.span().map_or(Duration::ZERO, |(from, to)| to.saturating_since(from).to_duration());
+    let against = report.against.as_ref();
+    Ok(Trial {
+        requests: report.lines,
+        seconds: seconds.as_secs_f64(),
+        complete: recording.complete && report.lines == count,
+        admitted_before: against.map_or(0, |before| before.admitted),
+        refused_before: against.map_or(0, |before| before.refused),
+        refused_after: report.refused,
+        undecided_before: against.map_or(0, |before| before.undecided),
+        undecided_after: report.undecided,
+        rules: rules(&report),
+        newly_refused: against.map(|before| keys(&before.newly_refused)).unwrap_or_default(),
+        newly_admitted: against.map(|before| keys(&before.newly_admitted)).unwrap_or_default(),
+    })
+}
+
+/// The rules of either policy that refused, the most changed first.
+fn rules(report: &Report) -> Vec<TrialRule> {
+    let mut refused: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for RuleReport { rule, refused: count } in report.against.iter().flat_map(|before| &before.rules) {
+        refused.entry(rule).or_default().0 = *count;
+    }
+    for RuleReport { rule, refused: count } in &report.rules {
+        refused.entry(rule).or_default().1 = *count;
+    }
+    let mut rules: Vec<TrialRule> = refused
+        .into_iter()
+        .map(|(rule, (refused_before, refused_after))| TrialRule {
+            rule: rule.to_owned(),
+            refused_before,
+            refused_after,
+        })
+        .collect();
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.refused_before.abs_diff(rule.refused_after)));
+    rules.truncate(MAX_RULES);
+    rules
+}
+
+/// Whom a change concerns most.
+fn keys(change: &Change) -> Vec<TrialKey> {
+    let key = |KeyReport { rule, key, count, attributes, .. }: &KeyReport| TrialKey {
+        rule: rule.clone(),
+        key: key.clone(),
+        requests: *count,
+        attributes: attributes.clone(),
+    };
+    change.keys.iter().map(key).collect()
+}
