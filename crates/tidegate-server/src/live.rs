@@ -63,7 +63,7 @@ mod tests {
     use tidegate::MemoryStore;
 
     use super::*;
-    use crate::watchers::MAX_WATCHERS;
+    use crate::watchers::{MAX_WATCHERS, MAX_WATCHERS_PER_ADDRESS};
     use crate::{Server, Settings};
 
     #[tokio::test]
@@ -73,11 +73,11 @@ mod tests {
         let app = Arc::clone(server.app());
         let enter = |address| watch(&app, address);
         let address = Some("192.0.2.1".parse().unwrap());
-        let of_one: Vec<Watcher> = (0..8).map(|_| enter(address).unwrap()).collect();
-        assert_eq!(enter(address).err(), Some(8), "no address has all places");
+        let of_one: Vec<Watcher> = (0..MAX_WATCHERS_PER_ADDRESS).map(|_| enter(address).unwrap()).collect();
+        assert_eq!(enter(address).err(), Some(MAX_WATCHERS_PER_ADDRESS), "no address has all places");
         drop(of_one);
         let mut watchers: Vec<Watcher> = (0..MAX_WATCHERS).map(|_| enter(None).unwrap()).collect();
-        assert_eq!(enter(address).err(), Some(64));
+        assert_eq!(enter(address).err(), Some(MAX_WATCHERS));
         let first = watchers[0].next().await.unwrap();
         assert_eq!(watchers[1].next().await.unwrap().as_ptr(), first.as_ptr());
         watchers.truncate(2);

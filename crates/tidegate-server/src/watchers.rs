@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use crate::shares::{Full, Share, Shares};
 
 /// Clients that may watch at a time: of all addresses, and of one.
-pub(crate) const MAX_WATCHERS: usize = 64;
-const MAX_WATCHERS_PER_ADDRESS: usize = 8;
+pub(crate) const MAX_WATCHERS: usize = 256;
+pub(crate) const MAX_WATCHERS_PER_ADDRESS: usize = 128;
 
 /// All clients that watch.
 pub(crate) struct Watchers {
