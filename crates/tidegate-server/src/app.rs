@@ -169,7 +169,10 @@ impl App {
         request: impl Into<Request<'a>>,
         inline: Option<&'a Inline>,
     ) -> impl Future<Output = Result<Decision, CheckError>> {
-        self.limiter_for(inline).decide_async(verb, request).inspect_err(|error| self.metrics.failed(error))
+        let began = Instant::now();
+        let decided = self.limiter_for(inline).decide_async(verb, request);
+        let timed = decided.inspect_ok(move |decision| self.decided(verb, decision, began));
+        timed.inspect_err(|error| self.metrics.failed(error))
     }
 
     /// Decides several requests, all or nothing.
@@ -181,10 +184,23 @@ impl App {
         requests: &[(Verb, Request<'_>)],
         inline: Option<&Inline>,
     ) -> Result<Vec<Result<Decision, CheckError>>, CheckError> {
+        let began = Instant::now();
         let decided = self.limiter_for(inline).decide_all_async(requests).await;
         let decided = decided.inspect_err(|error| self.metrics.failed(error))?;
-        decided.iter().filter_map(|decided| decided.as_ref().err()).for_each(|error| self.metrics.failed(error));
+        for ((verb, _), decided) in requests.iter().zip(&decided) {
+            match decided {
+                Ok(decision) => self.decided(*verb, decision, began),
+                Err(error) => self.metrics.failed(error),
+            }
+        }
         Ok(decided)
+    }
+
+    /// Counts how long a charge took to be decided.
+    fn decided(&self, verb: Verb, decision: &Decision, began: Instant) {
+        if verb == Verb::Charge {
+            self.metrics.decided(decision.rule(), began.elapsed());
+        }
     }
 
     /// Says what every rule makes of a request, without a charge.

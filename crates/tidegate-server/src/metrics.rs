@@ -4,8 +4,10 @@
 //! atomic addition. What the store knows is read when someone scrapes.
 
 mod histogram;
+mod latencies;
 mod quotas;
 mod scrape;
+mod stores;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,24 +15,24 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 use serde::{Deserialize, Serialize};
 use tidegate::kernel::Verb;
-use tidegate::store::Store;
 use tidegate::{CheckError, Event, Name, Observer, ReservationStep, ThresholdEvent};
-use tidegate_redis::RedisStore;
 use tracing::warn;
 
 use self::histogram::Histogram;
 pub(crate) use self::histogram::Reading;
+use self::latencies::Latencies;
+pub(crate) use self::latencies::LatencyReading;
 pub(crate) use self::quotas::QuotaMetrics;
 pub(crate) use self::scrape::Format;
 use self::scrape::Renderings;
+use self::stores::StoreCollector;
 use crate::budget::reason;
 use crate::crossings::Crossings;
 use crate::held::Reservations;
@@ -114,6 +116,8 @@ pub struct Metrics {
     turned_away: Family<ByProtocolAndReason, Counter>,
     buffered: Gauge,
     protocols: [ProtocolMetrics; Protocol::ALL.len()],
+    /// How long requests took, of all protocols.
+    latencies: Latencies,
     reloads: Counter,
     failed_reloads: Counter,
 }
@@ -129,6 +133,7 @@ pub struct RuleCounters {
     shadow_allowed: Counter,
     shadow_refused: Counter,
     missing: Counter,
+    latencies: Latencies,
 }
 
 /// What the counters of one rule say.
@@ -147,7 +152,17 @@ pub(crate) struct RuleCounts {
 }
 
 impl RuleCounters {
-    fn read(&self) -> RuleCounts {
+    /// How long decisions took.
+    pub(crate) fn latencies(&self) -> LatencyReading {
+        self.latencies.read()
+    }
+
+    /// So many decisions took so long.
+    pub(crate) fn took(&self, took: Duration, decisions: u32) {
+        self.latencies.observe(took, decisions);
+    }
+
+    pub(crate) fn read(&self) -> RuleCounts {
         RuleCounts {
             allowed: self.allowed.get(),
             refused: self.refused.get(),
@@ -278,6 +293,7 @@ impl Default for Metrics {
             turned_away,
             buffered,
             protocols,
+            latencies: Latencies::default(),
             reloads,
             failed_reloads,
         }
@@ -330,6 +346,7 @@ impl Metrics {
             shadow_allowed: self.shadow_decisions.get_or_create_owned(&by(ALLOWED)),
             shadow_refused: self.shadow_decisions.get_or_create_owned(&by(REFUSED)),
             missing: self.missing.get_or_create_owned(&by_rule()),
+            latencies: Latencies::default(),
         });
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(rules.entry(rule.clone()).or_insert(counters))
@@ -346,6 +363,17 @@ impl Metrics {
     /// How long a request took to be answered.
     pub fn answered(&self, protocol: Protocol, took: Duration) {
         self.of(protocol).latency.observe(took);
+        self.latencies.observe(took, 1);
+    }
+
+    /// How long it took to decide a request, by the rule that bound.
+    pub(crate) fn decided(&self, rule: &Name, took: Duration) {
+        self.rule(rule).took(took, 1);
+    }
+
+    /// How long requests took, of all protocols.
+    pub(crate) fn latencies(&self) -> LatencyReading {
+        self.latencies.read()
     }
 
     pub(crate) fn connected(&self, protocol: Protocol) -> OpenConnection {
@@ -387,16 +415,16 @@ impl Metrics {
         };
     }
 
-    /// What was counted of each rule, in any order.
-    pub(crate) fn each_rule(&self, mut see: impl FnMut(&Name, RuleCounts)) {
+    /// The counters of each rule, in any order.
+    pub(crate) fn each_rule(&self, mut see: impl FnMut(&Name, &RuleCounters)) {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        rules.iter().for_each(|(rule, counters)| see(rule, counters.read()));
+        rules.iter().for_each(|(rule, counters)| see(rule, counters));
     }
 
     /// What was counted of each rule, by name.
     pub(crate) fn rules(&self) -> Vec<(Name, RuleCounts)> {
         let mut counts = Vec::new();
-        self.each_rule(|rule, read| counts.push((rule.clone(), read)));
+        self.each_rule(|rule, counters| counts.push((rule.clone(), counters.read())));
         counts.sort_unstable_by(|(rule, _), (other, _)| rule.cmp(other));
         counts
     }
@@ -531,69 +559,4 @@ fn step(step: ReservationStep) -> &'static str {
         // The library may learn more of them.
         _ => "other",
     }
-}
-
-/// What the stores know, asked for at each scrape.
-struct StoreCollector {
-    store: AnyStore,
-    keys: Arc<KeyCount>,
-    held: Arc<Reservations>,
-    inline: InlineStore,
-    inline_keys: KeyCount,
-}
-
-impl std::fmt::Debug for StoreCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("StoreCollector")
-    }
-}
-
-impl Collector for StoreCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Checks of inline limits that found no room for their key";
-        counter(&mut encoder, "inline_overflows", help, self.inline.overflowed())?;
-        let held = self.held.seen(self.store.clock().now(), 0);
-        gauge(&mut encoder, "reservations_open", "Reservations of this server that are open", held.open)?;
-        let help = "Reservations of this server that ended unsettled";
-        counter(&mut encoder, "reservations_expired", help, held.expired)?;
-        if let AnyStore::Memory(store) = &self.store {
-            let help = "Checks that found no room for their key";
-            counter(&mut encoder, "store_overflows", help, store.overflowed())?;
-            gauge(&mut encoder, "store_keys", "Keys that are live", self.keys.of(|| store.count_keys()))?;
-        }
-        if let Some(statistics) = self.store.redis().map(RedisStore::statistics) {
-            let mut counter = |name: &str, help: &str, value: u64| counter(&mut encoder, name, help, value);
-            counter("store_round_trips", "Commands sent to the store", statistics.round_trips)?;
-            counter("store_failures", "Calls of the store without an answer", statistics.failures)?;
-            counter("store_refused", "Calls that the store refused", statistics.refused)?;
-            counter("store_turned_away", "Calls not made, as the store was away", statistics.turned_away)?;
-            counter("store_outages", "Outages of the store that were noticed", statistics.outages)?;
-            counter("store_leased", "Decisions made from a lease", statistics.leased)?;
-            counter("store_repeated", "Refusals repeated without asking the store", statistics.repeated)?;
-            let help = "Units on lease, over all keys";
-            gauge(&mut encoder, "store_units_on_lease", help, statistics.units_on_lease)?;
-            let help = "Whether the latest answer of the store was a refusal of the command";
-            gauge(&mut encoder, "store_refusing", help, statistics.refusing.into())?;
-            let help = "Parts of the store whose breaker is open";
-            gauge(&mut encoder, "store_breakers_open", help, statistics.away as u64)?;
-        }
-        gauge(
-            &mut encoder,
-            "inline_keys",
-            "Keys of inline limits that are live",
-            self.inline_keys.of(|| self.inline.count_keys()),
-        )
-    }
-}
-
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
-    let counter = ConstCounter::new(value);
-    let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
-    counter.encode(metric)
-}
-
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
-    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-    gauge.encode(metric)
 }

@@ -55,15 +55,20 @@ pub(super) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Result<Res
 
 /// A line for each rule and step: the end of the step in seconds since 1970, and what was decided.
 fn csv(told: &Told) -> String {
-    let mut text = String::from("time,rule,allowed,refused,shadow_allowed,shadow_refused\r\n");
+    let mut text = String::from("time,rule,allowed,refused,shadow_allowed,shadow_refused,p50_us,p99_us\r\n");
+    let micros = |latency: Option<u32>| latency.map(|latency| latency.to_string()).unwrap_or_default();
     for rule in &told.rules {
         let name = quoted(&rule.rule);
         let counts = rule.allowed.iter().zip(&rule.refused).zip(rule.shadow_allowed.iter().zip(&rule.shadow_refused));
-        for (at, ((allowed, refused), (shadow_allowed, shadow_refused))) in counts.enumerate() {
+        let latency = rule.latency.p50_us.iter().zip(&rule.latency.p99_us);
+        for (at, (((allowed, refused), (shadow_allowed, shadow_refused)), (p50, p99))) in
+            counts.zip(latency).enumerate()
+        {
+            let (p50, p99) = (micros(*p50), micros(*p99));
             let ago = (rule.allowed.len() - 1 - at) as u64 * told.step_us;
             let time = told.end_us.saturating_sub(ago) / 1_000_000;
             // Only a writer fails, and a String takes everything.
-            let _ = write!(text, "{time},{name},{allowed},{refused},{shadow_allowed},{shadow_refused}\r\n");
+            let _ = write!(text, "{time},{name},{allowed},{refused},{shadow_allowed},{shadow_refused},{p50},{p99}\r\n");
         }
     }
     text
@@ -81,7 +86,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::ToldRule;
+    use crate::history::{ToldLatency, ToldRule};
 
     #[test]
     fn csv_has_a_line_for_each_step_and_quotes_names() {
@@ -91,11 +96,13 @@ mod tests {
             refused: vec![0, 3],
             shadow_allowed: vec![0, 0],
             shadow_refused: vec![0, 4],
+            latency: ToldLatency { p50_us: vec![None, Some(3)], p99_us: vec![None, Some(12)] },
         };
-        let told = Told { step_us: 60_000_000, end_us: 180_000_000, rules: vec![rule] };
+        let latency = ToldLatency::default();
+        let told = Told { step_us: 60_000_000, end_us: 180_000_000, latency, rules: vec![rule] };
         let lines = csv(&told);
-        let expected = "time,rule,allowed,refused,shadow_allowed,shadow_refused\r\n\
-                        120,\"'=a,\"\"b\"\"\",1,0,0,0\r\n180,\"'=a,\"\"b\"\"\",2,3,0,4\r\n";
+        let expected = "time,rule,allowed,refused,shadow_allowed,shadow_refused,p50_us,p99_us\r\n\
+                        120,\"'=a,\"\"b\"\"\",1,0,0,0,,\r\n180,\"'=a,\"\"b\"\"\",2,3,0,4,3,12\r\n";
         assert_eq!(lines, expected);
     }
 }

@@ -1,6 +1,6 @@
 //! A picture of the server: everything that is worth a look, at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use tidegate_redis::RedisStore;
 use crate::app::App;
 use crate::crossings::Crossing;
 use crate::held::Held;
+use crate::history::Latency;
 use crate::json::micros;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
@@ -90,6 +91,9 @@ pub(crate) struct RulePicture {
     pub(crate) key: Option<Vec<String>>,
     /// Whether it only watches.
     pub(crate) shadow: bool,
+    /// Of its decisions in the last ten seconds.
+    #[serde(default)]
+    pub(crate) latency: Latency,
     #[serde(flatten)]
     pub(crate) counts: RuleCounts,
 }
@@ -193,7 +197,7 @@ impl Picture {
             failures: app.metrics.failures(),
             store,
             policy: of_policy(app.policy.state()),
-            rules: rules(&policy, app.metrics.rules()),
+            rules: rules(&policy, app.metrics.rules(), &app.history.latencies()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
             reservations: reservations(app, now),
             crossings: app.metrics.crossings.recent().iter().map(of_crossing).collect(),
@@ -250,7 +254,7 @@ fn of_policy(state: PolicyState) -> PolicyPicture {
 }
 
 /// Those of the policy in its order, then the others that have decided.
-fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
+fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>, latencies: &HashMap<Name, Latency>) -> Vec<RulePicture> {
     let mut counts: BTreeMap<Name, RuleCounts> = counts.into_iter().collect();
     let mut of_policy = Vec::new();
     for rule in policy.rules() {
@@ -266,7 +270,12 @@ fn rules(policy: &Policy, counts: Vec<(Name, RuleCounts)>) -> Vec<RulePicture> {
     let decided =
         |counts: &RuleCounts| counts.allowed + counts.refused + counts.shadow_allowed + counts.shadow_refused > 0;
     let others = counts.into_iter().filter(|(_, counts)| decided(counts));
-    of_policy.into_iter().chain(others.map(|(rule, counts)| rule_picture(rule.as_str(), None, counts))).collect()
+    let others = others.map(|(rule, counts)| rule_picture(rule.as_str(), None, counts));
+    let mut rules: Vec<RulePicture> = of_policy.into_iter().chain(others).collect();
+    for rule in &mut rules {
+        rule.latency = latencies.get(&*rule.rule).copied().unwrap_or_default();
+    }
+    rules
 }
 
 fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePicture {
@@ -278,6 +287,7 @@ fn rule_picture(name: &str, rule: Option<&Rule>, counts: RuleCounts) -> RulePict
         limit: rule.map(Rule::in_words),
         key: key.map(|names| names.iter().map(|attribute| attribute.names().join(" or ")).collect()),
         shadow: rule.map_or(watched, Rule::is_shadow),
+        latency: Latency::default(),
         counts,
     }
 }

@@ -4,6 +4,7 @@
 //! store is asked about those of different keys at once; a key's own keep their order.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::future::join_all;
 use tidegate::kernel::{Verb, Verdict};
@@ -100,6 +101,7 @@ impl Throttles {
     }
 
     fn decide_now(&mut self, store: &MemoryStore, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
+        let began = Instant::now();
         let keys: Vec<Key<'_>> = self.waiting.iter().map(|(throttle, _)| Key::from(throttle.key.of(buffer))).collect();
         let checks = self.waiting.iter().zip(&keys).map(|((throttle, limit), key)| {
             let (verb, cost) = throttle.question();
@@ -146,6 +148,7 @@ impl Throttles {
             }
         }
         resp.inline.decided(allowed, charges - allowed);
+        resp.inline.took(began.elapsed(), u32::try_from(charges).unwrap_or(u32::MAX));
         if degraded > 0 {
             resp.inline.degraded(degraded);
         }

@@ -1,6 +1,8 @@
 //! The dashboard: its files, what it is fed with, and a browser that uses it.
 
-use std::io::{BufRead, BufReader};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -169,18 +171,59 @@ fn the_history_is_there_as_json_and_csv() {
         if seen == Some((2, 1)) { Ok(()) } else { Err(history) }
     });
     let history = curl(&[&server.url("/admin/v1/history")]).json();
+    for latency in [&history["latency"], &history["rules"][0]["latency"]] {
+        let steps = ["p50_us", "p99_us"].map(|name| latency[name].as_array().unwrap());
+        let told = steps.map(|steps| steps.iter().filter_map(Value::as_u64).max());
+        assert!(told[0] > Some(0) && told[0] <= told[1], "{latency}");
+        assert_eq!(steps.map(Vec::len), [900, 900]);
+    }
     assert_eq!(
         (&history["step_us"], history["rules"][0]["allowed"].as_array().unwrap().len()),
         (&1_000_000.into(), 900)
     );
     let csv = curl(&[&server.url("/admin/v1/history?range=15m&format=csv")]);
-    assert!(csv.body.starts_with("time,rule,allowed,refused,shadow_allowed,shadow_refused\r\n"), "{}", csv.body);
+    assert!(csv.body.starts_with("time,rule,allowed,refused,shadow_allowed,shadow_refused,p50_us,p99_us\r\n"));
     assert_eq!(csv.body.lines().count(), 901);
     for query in ["range=2m", "range=5m&range=5m", "rules=orders", "format=xml"] {
         let refused = curl(&[&server.url(&format!("/admin/v1/history?{query}"))]);
         assert_eq!(refused.status, 400, "{query}");
         assert!(refused.json()["detail"].as_str().unwrap().contains("range=5m, 15m, 1h or 24h"), "{query}");
     }
+}
+
+#[test]
+fn the_latency_of_a_rule_is_that_of_its_latest_decisions() {
+    let folder = Folder::new();
+    let policy = "[rules.orders]\nlimit = \"2/h\"\nkey = [\"user\"]\n[rules.idle]\nlimit = \"2/h\"\nmatch = { user = \"bob\" }\n";
+    let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
+    eventually("the latency of the rule", || {
+        check(&server, &json!({"attributes": {"user": "alice"}}));
+        let rules = curl(&[&server.url("/admin/v1/live")]).json()["rules"].clone();
+        assert_eq!(rules[1]["latency"], json!({"p50_us": null, "p99_us": null}));
+        if rules[0]["latency"]["p99_us"].as_u64() > Some(0) { Ok(()) } else { Err(rules) }
+    });
+}
+
+/// If each had pictures of its own, no two streams would have the same.
+#[test]
+fn a_hundred_open_pages_of_one_address_share_their_pictures() {
+    const PAGES: usize = 100;
+    const LINES: usize = 3;
+    let server = Running::start(&[]);
+    let open = || {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(b"GET /admin/v1/live/stream HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        BufReader::new(stream)
+    };
+    let pages: Vec<BufReader<TcpStream>> = (0..PAGES).map(|_| open()).collect();
+    let pictures = pages.into_iter().flat_map(|page| {
+        let lines = page.lines().map(Result::unwrap).inspect(|line| assert!(!line.contains(" 503 "), "{line}"));
+        lines.filter(|line| line.starts_with('{')).take(LINES).collect::<Vec<String>>()
+    });
+    let pictures: Vec<String> = pictures.collect();
+    assert_eq!(pictures.len(), PAGES * LINES);
+    let taken: HashSet<&String> = pictures.iter().collect();
+    assert!(taken.len() < PAGES, "{} pictures were taken for {PAGES} pages", taken.len());
 }
 
 /// What it would have done is what a candidate is there for.

@@ -1,5 +1,7 @@
 //! Requests that a descriptor file decides.
 
+use std::time::{Duration, Instant};
+
 use tidegate::kernel::Verb;
 use tidegate::store::{Meter, Store};
 use tidegate::{Micros, Setting};
@@ -31,9 +33,10 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
     for asked in asked {
         admit(app, domain, asked)?;
     }
+    let began = Instant::now();
     let answer = app.envoy.decide(domain, &descriptors).await;
     let Some(answer) = answer.map_err(|error| failed(app, error.into()))? else { return Ok(None) };
-    count(app, asked, &answer);
+    count(app, asked, &answer, began.elapsed());
     if app.metrics.tracer.is_on() {
         trace(app, domain, asked, &answer);
     }
@@ -52,7 +55,7 @@ fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
 }
 
 /// Counts charges: those that passed, or the limits that refused.
-fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
+fn count(app: &App, asked: &[Asked<'_>], answer: &Answer, took: Duration) {
     for (asked, status) in asked.iter().zip(&answer.statuses) {
         let Some(rule) = &status.rule else { continue };
         let counters = app.metrics.rule(rule);
@@ -69,6 +72,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer) {
         } else {
             // A quota that is over lets a request pass by another one.
             counters.decided((answer.allowed && status.allowed).into(), (!status.allowed).into());
+            counters.took(took, 1);
             if let Some(key) = &status.refused_key {
                 let limit = status.setting.and_then(|setting| shown(setting, status.unit, None, None));
                 app.refused.count(&Refusal {
