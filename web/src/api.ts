@@ -4,7 +4,7 @@ import { token } from "./session.ts";
 import type { CheckRequest } from "./request.ts";
 import type { Schema } from "./schema.ts";
 import type { Range } from "./timeline.ts";
-import type { Answer, Applied, AuditEntry, Explained, Picture, PolicyDocument, PolicyVersion, Session, ToldHistory, Trial, Validated } from "./types.ts";
+import type { Answer, Applied, AuditEntry, Explained, Picture, PolicyDocument, PolicyVersion, RuleLimits, Session, ToldHistory, Trial, Validated } from "./types.ts";
 
 /** Why there is no answer, in words for people. */
 export class Failure extends Error {
@@ -148,6 +148,10 @@ export function readVersions(): Promise<PolicyVersion[]> {
 
 export function readPolicy(): Promise<PolicyDocument> {
   return json("/admin/v1/policy");
+}
+
+export function readLimits(): Promise<RuleLimits[]> {
+  return json("/admin/v1/policy/limits");
 }
 
 /** The JSON Schema of policies. */

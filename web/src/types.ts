@@ -163,6 +163,14 @@ export interface Mistake {
   text: string;
 }
 
+/** The limits of a rule, with the first of its overrides and tiers. */
+export interface RuleLimits {
+  rule: string;
+  limit: string;
+  exceptions_in_all: number;
+  exceptions: { attribute: string; value: string; limit: string }[];
+}
+
 /** Who the token belongs to, and what it may do. */
 export interface Session {
   identity: string | null;

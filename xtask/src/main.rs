@@ -23,6 +23,7 @@ mod run;
 mod sanitize;
 mod sbom;
 mod servers;
+mod shots;
 mod simulation;
 mod suites;
 
@@ -70,6 +71,8 @@ cargo xtask TASK
   examples  every example, to its end
   pingora   lints and tests of the proxy in examples/pingora, which takes CMake
   web       the dashboard's own tests, by npm
+  shots     pictures of every view of the dashboard at three widths, light and dark, of a replay's report and of a
+            simulation, to target/shots; --docs also takes those that the documents show
   proto     generates the code of Envoy's messages anew";
 
 fn main() -> ExitCode {
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         "programs" => programs::ensure(),
         "pingora" => ci::pingora(),
         "web" => ci::web(),
+        "shots" => shots::take(&rest),
         "features" => ci::features(),
         "examples" => ci::examples(),
         "proto" => ci::proto(),

@@ -71,6 +71,14 @@ pub(crate) fn npm() -> Result<(), Failure> {
     if runs(Path::new("npm")) { Ok(()) } else { install(&["nodejs", "npm"]) }
 }
 
+/// Makes sure that the dashboard can be opened: Chromium, and what drives it.
+pub(crate) fn ensure_browser() -> Result<(), Failure> {
+    if !runs(Path::new("chromium")) {
+        install(&["chromium"])?;
+    }
+    playwright()
+}
+
 /// Makes sure that pingora can be built: its compression is C.
 pub(crate) fn cmake() -> Result<(), Failure> {
     if runs(Path::new("cmake")) { Ok(()) } else { install(&["cmake"]) }

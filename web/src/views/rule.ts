@@ -10,6 +10,7 @@ import { RANGE_WORDS, sum } from "../timeline.ts";
 import type { RulePicture } from "../types.ts";
 import { Flow } from "./flow.ts";
 import { Latency } from "./latency.ts";
+import { Limits } from "./limits.ts";
 import { Refusals } from "./refusals.ts";
 import { Top } from "./top.ts";
 import type { View } from "./view.ts";
@@ -27,7 +28,7 @@ export class RuleView implements View {
   readonly #top = new Top("rule-top");
   readonly #refusals = new Refusals("rule-refusals", "Recent refusals of this rule", "It has refused no request lately: choose another rule on the overview to see its refusals.", FEW);
   readonly #latency: Latency;
-  readonly #limits = h("section", { class: "panel limits", "aria-label": "Limits", hidden: true });
+  readonly #limits = new Limits();
   #rule = "";
   #compared = "";
 
@@ -46,7 +47,7 @@ export class RuleView implements View {
         this.#shadow.element,
         this.#refusals.element,
       ),
-      h("div", { class: "column" }, this.#limits, this.#candidate, this.#latency.element, this.#top.element),
+      h("div", { class: "column" }, this.#limits.element, this.#candidate, this.#latency.element, this.#top.element),
     );
   }
 
@@ -79,6 +80,7 @@ export class RuleView implements View {
     // A shadow rule decides no request, so none took its time.
     this.#latency.element.hidden = isShadow || !rule;
     if (rule) this.#latency.show({ p50: rule.latency.p50_us, p99: rule.latency.p99_us }, this.#rule);
+    this.#limits.show(this.#rule, picture.policy);
     this.#top.show(picture, this.#rule);
     this.#refusals.show(picture.recent_refusals.filter(({ rule }) => rule === this.#rule), picture.time_us);
   }

@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::routing::{get, post, put};
 use http::{Extensions, Request};
 use serde::Serialize;
+use tidegate::{Rule, Setting};
 use tidegate_config::Format;
 use tracing::info;
 
@@ -39,6 +40,7 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/admin/v1/policy", get(policy).fallback(reads_or_puts))
         .route("/admin/v1/policy/versions", get(versions).fallback(reads))
         .route("/admin/v1/policy/schema", get(schema).fallback(reads))
+        .route("/admin/v1/policy/limits", get(limits).fallback(reads))
         .route("/admin/v1/policy/validate", post(validate).fallback(posts))
         .route("/admin/v1/policy/trial", post(trial).fallback(posts))
         .route("/admin/v1/history", get(history::history).fallback(reads))
@@ -93,6 +95,43 @@ async fn policy(State(app): State<Arc<App>>) -> Reply {
 /// What `tidegate schema` prints: for editors of policies.
 async fn schema() -> Reply {
     Reply::written(tidegate_config::schema().into_bytes())
+}
+
+/// Exceptions of a rule that are told.
+const MAX_EXCEPTIONS: usize = 100;
+
+#[derive(Serialize)]
+struct RuleLimits {
+    rule: String,
+    limit: String,
+    /// How many overrides and tiers it has; the first of them follow.
+    exceptions_in_all: usize,
+    exceptions: Vec<ExceptionDocument>,
+}
+
+#[derive(Serialize)]
+struct ExceptionDocument {
+    attribute: String,
+    /// The value, or a pattern for it.
+    value: String,
+    limit: String,
+}
+
+/// The limits of each rule: its own, and those of its overrides and tiers.
+async fn limits(State(app): State<Arc<App>>) -> Reply {
+    let policy = app.limiter.policy();
+    let exception = |(attribute, value, setting): (&str, &str, Setting)| ExceptionDocument {
+        attribute: attribute.to_owned(),
+        value: value.to_owned(),
+        limit: setting.to_string(),
+    };
+    let document = |rule: &Rule| RuleLimits {
+        rule: rule.name().to_string(),
+        limit: rule.in_words(),
+        exceptions_in_all: rule.exceptions().count(),
+        exceptions: rule.exceptions().take(MAX_EXCEPTIONS).map(exception).collect(),
+    };
+    Reply::json(&policy.rules().map(document).collect::<Vec<_>>())
 }
 
 fn name(format: Format) -> &'static str {

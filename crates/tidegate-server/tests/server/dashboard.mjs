@@ -10,7 +10,9 @@ import { isSmall, keepsNoPersonOut } from "./dashboard/access.mjs";
 import { TIMEOUT, ask, browser, check, guarded, open, shown, token, visit } from "./dashboard/browser.mjs";
 import { drillsDown } from "./dashboard/drill.mjs";
 import { figuresAreTrue, fitsAPhone, idleServerSaysWhatToTry, startsFull } from "./dashboard/figures.mjs";
-import { appliesAndRollsBack, completesWhatIsTyped, followsItsFile } from "./dashboard/policy.mjs";
+import { showsAllInstances } from "./dashboard/instances.mjs";
+import { appliesAndRollsBack, completesWhatIsTyped, followsItsFile, saysWhatAPolicyWouldRefuse } from "./dashboard/policy.mjs";
+import { offersWhatTheTokenMayDo } from "./dashboard/rights.mjs";
 
 /** A server that asks for its token: what is shown without it, and what can be done with it. */
 async function withToken() {
@@ -191,8 +193,11 @@ const steps = [
   fitsAPhone,
   drillsDown,
   completesWhatIsTyped,
+  saysWhatAPolicyWouldRefuse,
   appliesAndRollsBack,
   followsItsFile,
+  offersWhatTheTokenMayDo,
+  showsAllInstances,
   keepsNoPersonOut,
   isSmall,
 ];

@@ -1,5 +1,7 @@
 //! A rule: to which requests a limit applies, and whose it is.
 
+use std::fmt;
+
 use super::condition::Condition;
 use super::priority::Priority;
 use crate::error::ConfigError;
@@ -60,6 +62,17 @@ pub enum Setting {
 impl From<Limit> for Setting {
     fn from(limit: Limit) -> Setting {
         Setting::Limit(limit)
+    }
+}
+
+/// A limit in words, `unlimited` or `blocked`.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Limit(limit) => limit.fmt(f),
+            Setting::Unlimited => f.write_str("unlimited"),
+            Setting::Blocked => f.write_str("blocked"),
+        }
     }
 }
 
@@ -465,11 +478,25 @@ impl Rule {
     #[must_use]
     pub fn in_words(&self) -> String {
         match &self.standard {
-            Standard::Setting(Setting::Limit(limit)) => limit.to_string(),
-            Standard::Setting(Setting::Unlimited) => "unlimited".into(),
-            Standard::Setting(Setting::Blocked) => "blocked".into(),
+            Standard::Setting(setting) => setting.to_string(),
             Standard::Meter(meter) => meter.meaning().to_owned(),
         }
+    }
+
+    /// What applies in place of its limit: an attribute, its value or a pattern for it, and the setting. Overrides
+    /// come first, then tiers.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule, Setting};
+    ///
+    /// let rule = Rule::new("orders", Limit::per_minute(10)).tier("plan", "pro", Setting::Unlimited);
+    /// assert_eq!(rule.exceptions().collect::<Vec<_>>(), [("plan", "pro", Setting::Unlimited)]);
+    /// ```
+    pub fn exceptions(&self) -> impl Iterator<Item = (&str, &str, Setting)> {
+        self.overrides.iter().chain(&self.tiers).map(|Override { attribute, value, setting }| {
+            let (Value::Exactly(value) | Value::Matching(value)) = value;
+            (attribute.as_str(), value.as_str(), *setting)
+        })
     }
 
     /// The limit that is watched in place of its own, if there is one.

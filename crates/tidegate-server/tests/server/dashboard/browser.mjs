@@ -1,7 +1,9 @@
 // A Chromium whose pages are watched, and servers for it.
 
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { createRequire } from "node:module";
+import { createServer } from "node:net";
 import { join } from "node:path";
 
 const { chromium } = createRequire(join(process.env.PLAYWRIGHT, "package.json"))("playwright-core");
@@ -26,8 +28,8 @@ export const browser = await chromium.launch({
   ],
 });
 
-/** A page that is watched: every request, every word on the console. */
-export async function visit(url, options = {}) {
+/** A page that is watched: every request, every word on the console. It may also ask these servers. */
+export async function visit(url, options = {}, others = []) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT);
@@ -46,7 +48,7 @@ export async function visit(url, options = {}) {
   await context.route("**/*", (route) => {
     const asked = route.request().url();
     addresses.push(asked);
-    if (new URL(asked).origin === new URL(url).origin) return route.continue();
+    if ([url, ...others].some((known) => new URL(asked).origin === new URL(known).origin)) return route.continue();
     strangers.push(asked);
     return route.abort();
   });
@@ -79,9 +81,26 @@ export async function until(condition) {
 
 export const getJson = async (url, path) => (await fetch(new URL(path, url))).json();
 
-/** A server of our own, and where it is. */
-export async function serve(address, policy) {
-  const child = spawn(binary, ["serve", "--http", address, "--policy", policy], { stdio: ["ignore", "pipe", "inherit"] });
+/** A port that is free now. */
+export async function freePort() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** A token with these rights, and its lines of a tokens file. */
+export function makeToken(name, rights) {
+  const { stdout, stderr } = spawnSync(binary, ["token", "--name", name, "--rights", rights], { encoding: "utf8" });
+  return { token: stderr.trim().split(/\s+/).at(-1), lines: stdout };
+}
+
+/** A server of our own, and where it is; without a policy file, it has the built-in one. */
+export async function serve(address, policy, ...more) {
+  const file = policy ? ["--policy", policy] : [];
+  const child = spawn(binary, ["serve", "--http", address, ...file, ...more], { stdio: ["ignore", "pipe", "inherit"] });
   process.on("exit", () => child.kill("SIGKILL"));
   let banner = "";
   for await (const part of child.stdout.iterator({ destroyOnReturn: false })) {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { folder, getJson, open, serve, visit } from "./browser.mjs";
+import { check, folder, getJson, open, serve, visit } from "./browser.mjs";
 
 const LIMIT_3 = '[rules.everyone]\nlimit = "3/h"\n';
 
@@ -134,5 +134,31 @@ export async function completesWhatIsTyped() {
   await list.getByText("shadow", { exact: true }).click();
   await list.getByText("true", { exact: true }).click();
   assert.equal(await text.inputValue(), "rules:\n  orders:\n    shadow: true");
+  assert.deepEqual(complaints, [], "the console is silent");
+}
+
+/** Sees what a policy would refuse of the last requests, before it is applied. */
+export async function saysWhatAPolicyWouldRefuse() {
+  const { page, complaints } = await visit(`${open}#/policy`);
+  await page.waitForFunction(() => document.querySelector("#policy-text").value.includes("[rules."));
+  for (let asked = 0; asked < 5; asked += 1) await check(open, { attributes: { user: "trial-alice" } });
+  await check(open, { attributes: { user: "trial-bob" } });
+  const attempt = page.getByRole("button", { name: "What would this refuse?" });
+  const trial = page.getByRole("region", { name: "What this policy would refuse" });
+  await page.fill("#policy-text", '[rules.everyone]\nlimit = "nonsense"\n');
+  await attempt.click();
+  await page.getByText("1 error:").waitFor();
+  await page.fill("#policy-text", '[rules.strict]\nlimit = "2/h"\nkey = ["user"]\nmissing = "skip"\n');
+  await attempt.click();
+  await trial.getByText(/^The last \d+ requests, of/).waitFor();
+  const change = page.locator("#trial-rules tr", { hasText: "strict" }).locator('[data-label="change"]');
+  assert.equal(await change.innerText(), "+3");
+  const key = page.locator("#newly-refused tr", { hasText: "trial-alice" });
+  assert.equal(await key.locator('[data-label="requests"]').innerText(), "3");
+  assert.equal(await page.locator("#newly-refused tr", { hasText: "trial-bob" }).count(), 0);
+  assert.ok(!(await getJson(open, "/admin/v1/policy")).text.includes("strict"), "nothing was applied");
+  // What was said is of this text only.
+  await page.locator("#policy-text").pressSequentially("#");
+  await trial.waitFor({ state: "hidden" });
   assert.deepEqual(complaints, [], "the console is silent");
 }
