@@ -1,11 +1,14 @@
 /** The other servers: each is read by itself, with the page's token, and one that does not answer stops no other. */
 
-import { readInstances, readLiveOf } from "./api.ts";
+import { Failure, readInstances, readLiveOf } from "./api.ts";
 import { History } from "./history.ts";
 import type { Picture } from "./types.ts";
 
 /** Milliseconds from one reading of an instance to the next. */
 const PAUSE = 2_000;
+
+/** A browser does not tell these apart. */
+const NO_ANSWER = "No answer: it is away, or does not list this page with --dashboard-instance.";
 
 /** What is known of one instance. */
 export interface Instance {
@@ -52,7 +55,7 @@ async function follow(instance: Instance, signal: AbortSignal, onChange: () => v
       if (signal.aborted) return;
       instance.history.clear();
       instance.picture = null;
-      instance.problem = error instanceof Error ? error.message : "does not answer";
+      instance.problem = error instanceof Failure && error.status > 0 ? error.message : NO_ANSWER;
     }
     if (signal.aborted) return;
     onChange();

@@ -185,6 +185,9 @@ export interface Trial {
   admitted_before: number;
   refused_before: number;
   refused_after: number;
+  /** Requests that lack what a policy needs to decide them. */
+  undecided_before: number;
+  undecided_after: number;
   rules: { rule: string; refused_before: number; refused_after: number }[];
   newly_refused: TrialKey[];
   newly_admitted: TrialKey[];

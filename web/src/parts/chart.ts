@@ -91,7 +91,7 @@ export class Chart {
           : { range: (_plot, low, high) => range(low, high, least, waterline ?? false) },
       },
       axes: [
-        { stroke: muted, font, grid: { show: false }, ticks: { show: false }, size: 22, space: 90, values: times },
+        { stroke: muted, font, grid: { show: false }, ticks: { show: false }, size: 22, space: 70, values: times },
         {
           stroke: muted,
           font,

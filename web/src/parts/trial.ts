@@ -27,6 +27,7 @@ export class TrialReport {
       heading,
       h("p", { class: "summary" }, summary(trial)),
       ...(trial.complete ? [] : [h("p", { class: "hint" }, "Some requests of this span are left out: they were too large to keep, or came too fast.")]),
+      ...(trial.undecided_after > trial.undecided_before ? [h("p", { class: "problem" }, undecided(trial))] : []),
       ...(rules.length > 0 ? [ruleTable(rules)] : []),
       ...keys("Refused only by this policy", "newly-refused", trial.newly_refused),
       ...keys("Admitted only by this policy", "newly-admitted", trial.newly_admitted),
@@ -40,6 +41,11 @@ function summary({ requests, seconds, refused_before, refused_after }: Trial): s
   const share = (refused: number) => `${format.count(refused)} (${format.percent(refused, requests)})`;
   if (refused_before === refused_after) return `${span}: ${share(refused_after)} refused, as many as by the active policy.`;
   return `${span}: ${share(refused_after)} refused by this policy, ${share(refused_before)} by the active one.`;
+}
+
+function undecided({ undecided_after: count }: Trial): string {
+  const words = count === 1 ? "1 request lacks" : `${format.count(count)} requests lack`;
+  return `${words} an attribute that this policy needs, and would be an error: set missing = "skip" on the rule, or send the attribute.`;
 }
 
 function ruleTable(rules: Trial["rules"]): HTMLElement {

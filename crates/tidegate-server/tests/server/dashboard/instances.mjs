@@ -25,7 +25,7 @@ export async function showsAllInstances() {
   const row = (name) => page.locator("#instances tbody", { hasText: name });
   await row(origins[0]).getByText("Admitting · this server").waitFor();
   await row(origins[1]).getByText("Admitting").waitFor();
-  await row(origins[2]).getByText("The server does not answer.").waitFor();
+  await row(origins[2]).getByText("No answer").waitFor();
   await page.getByText("2 of 3 answer.").waitFor();
 
   // The keys of both, in each row and in the sum.
@@ -46,7 +46,7 @@ export async function showsAllInstances() {
 
   // One that goes says so; one that comes is there again.
   two.child.kill("SIGKILL");
-  await row(origins[1]).getByText("The server does not answer.").waitFor();
+  await row(origins[1]).getByText("No answer").waitFor();
   const three = await start(origins[2]);
   await row(origins[2]).getByText("Admitting").waitFor();
   assert.deepEqual(strangers, [], "only the listed servers are asked");

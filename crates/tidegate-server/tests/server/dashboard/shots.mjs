@@ -58,24 +58,27 @@ async function put(url, text) {
 
 const origins = [];
 for (let number = 0; number < 3; number += 1) origins.push(`http://127.0.0.1:${await freePort()}`);
-const listed = origins.flatMap((origin) => ["--dashboard-instance", origin]);
+/** The instances read each other with it. */
+const TOKEN = "only-for-pictures";
+const listed = ["--admin-token", TOKEN, "--anonymous", "check", ...origins.flatMap((origin) => ["--dashboard-instance", origin])];
 const at = (origin) => new URL(origin).host;
 const busy = await serve(at(origins[0]), policy, ...listed);
-const second = await serve(at(origins[1]), policy);
+const second = await serve(at(origins[1]), policy, ...listed);
 // Its policy is not of a file, so that it can be edited.
 const editable = await serve("127.0.0.1:0", null);
 const idle = await serve("127.0.0.1:0", null);
-const guarded = await serve("127.0.0.1:0", null, "--admin-token", "only-for-pictures");
+const guarded = await serve("127.0.0.1:0", null, "--admin-token", TOKEN);
 const text = readFileSync(policy, "utf8");
+const authorization = `Bearer ${TOKEN}`;
 await put(editable.url, text.replace('"100/min burst 20"', '"120/min burst 20"'));
 await put(editable.url, text);
 const ending = new AbortController();
 for (const { url } of [busy, second, editable]) void traffic(url, ending.signal);
 const key = { attributes: { user: "alice", path: "/api/orders", method: "POST", plan: "free" } };
-const held = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ key: "job-7", limit: "in-flight 2 for 1h", id: "call-1" }) };
+const held = { method: "POST", headers: { "content-type": "application/json", authorization }, body: JSON.stringify({ key: "job-7", limit: "in-flight 2 for 1h", id: "call-1" }) };
 await fetch(new URL("/v1/reserve", busy.url), held);
 await new Promise((resolve) => setTimeout(resolve, WARM_UP));
-const reset = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ...key, rule: "orders" }) };
+const reset = { method: "POST", headers: { "content-type": "application/json", authorization }, body: JSON.stringify({ ...key, rule: "orders" }) };
 await fetch(new URL("/admin/v1/keys/reset?reason=customer+called", busy.url), reset);
 
 /** Types a stricter limit, at the place of the first. */
@@ -126,10 +129,11 @@ const VIEWS = [
   ["simulate", "about:blank", null, (page) => page.setContent(readFileSync(picture, "utf8"))],
 ];
 
-const only = process.env.ONLY?.split(",");
+const only = process.env.ONLY ? process.env.ONLY.split(",") : null;
 for (const colorScheme of ["light", "dark"]) {
   for (const [width, height] of SIZES) {
     const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
+    await context.addInitScript(([origin, token]) => location.origin === origin && sessionStorage.setItem("tidegate-token", token), [origins[0], TOKEN]);
     for (const [name, address, sign, act] of VIEWS.filter(([name]) => !only || only.includes(name))) {
       const page = await context.newPage();
       page.setDefaultTimeout(TIMEOUT);
@@ -138,6 +142,7 @@ for (const colorScheme of ["light", "dark"]) {
       await act?.(page);
       // A few pictures of the stream: the rates are there.
       await page.waitForTimeout(address.startsWith("http") ? 2_500 : 0);
+      await page.evaluate(() => scrollTo(0, 0));
       const [wide, long] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]);
       const file = `${name}-${width}-${colorScheme}.png`;
       await page.screenshot({ path: join(folder, file), fullPage: true, timeout: SHOT_TIMEOUT });
@@ -149,6 +154,7 @@ for (const colorScheme of ["light", "dark"]) {
 }
 
 const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+await page.addInitScript((token) => sessionStorage.setItem("tidegate-token", token), TOKEN);
 const session = await page.context().newCDPSession(page);
 await session.send("Emulation.setCPUThrottlingRate", { rate: THROTTLE });
 await page.goto(busy.url);
