@@ -10,12 +10,14 @@ export interface Token {
 }
 
 const QUOTED = String.raw`"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?`;
+/** A part of a key of TOML. */
+const NAME = String.raw`(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[\w-]+)`;
 const LONG = String.raw`"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)`;
 
 const TOML = new RegExp(
   [
     String.raw`(?<comment>#[^\n]*)`,
-    String.raw`(?<key>(?:${QUOTED}|[\w-]+)(?=[ \t]*(?:=|\.[^\n=]*=)))`,
+    `(?<key>${NAME}(?=(?:[ \\t]*\\.[ \\t]*${NAME})*[ \\t]*=))`,
     `(?<string>${LONG}|${QUOTED})`,
     String.raw`(?<word>[\w+-][\w.:+-]*)`,
     String.raw`(?<open>[[{])|(?<close>[\]}])`,

@@ -28,6 +28,8 @@ test("TOML has colours, and no letter is lost", () => {
     "number 12",
   ]);
   assert.equal(tokens(text, "toml").map(({ text }) => text).join(""), text);
+  const listed = ["key deny", "key ip", "key cidr", 'string "192.0.2.0/24"', "key user", 'string "a"'];
+  assert.deepEqual(kinds('deny = [{ ip = { cidr = "192.0.2.0/24" } }, { user = "a" }]', "toml"), listed);
 });
 
 test("YAML and JSON have colours", () => {

@@ -83,7 +83,7 @@ export class Chart {
       height,
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
-      padding: [8, 14, 0, 0],
+      padding: [8, 24, 0, 0],
       scales: {
         x: { time: true, range: (_plot, low, high) => [high - span(high - low), high] },
         y: logarithmic

@@ -87,7 +87,7 @@ export class PolicyView implements View {
     say(this.#broken, policy.mistakes ? `The file has errors. Version ${policy.generation} stays active:\n\n${policy.mistakes}` : "");
     // The server follows a file: what is applied here would not last.
     const isFile = policy.file !== null;
-    this.#apply.hidden = this.#validate.hidden = this.#try.hidden = isFile;
+    this.#apply.hidden = this.#validate.hidden = this.#try.hidden = this.#again.hidden = isFile;
     this.#text.field.readOnly = this.#format.disabled = isFile;
     this.#inForce = `${policy.generation} ${policy.since_us}`;
     if (this.#inForce !== this.#loaded && this.#isUntouched) void this.#load(false);

@@ -3,7 +3,7 @@
 // node shots.mjs "" "" "" BINARY FOLDER POLICY REPORT PICTURE
 //
 // The environment is that of dashboard.mjs. POLICY is the policy of the busy servers, REPORT a page of `tidegate replay`, PICTURE
-// an SVG of `tidegate simulate`. ONLY, if set, names the views to take, with commas between them.
+// an SVG of `tidegate simulate`. ONLY, WIDTHS and COLOURS, if set, name the views, widths and colour schemes to take, with commas.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -74,7 +74,7 @@ await put(editable.url, text.replace('"100/min burst 20"', '"120/min burst 20"')
 await put(editable.url, text);
 const ending = new AbortController();
 for (const { url } of [busy, second, editable]) void traffic(url, ending.signal);
-const key = { attributes: { user: "alice", path: "/api/orders", method: "POST", plan: "free" } };
+const key = { attributes: { user: "alice", path: "/api/orders", method: "POST", plan: "free", tenant: "globex", priority: "normal" } };
 const held = { method: "POST", headers: { "content-type": "application/json", authorization }, body: JSON.stringify({ key: "job-7", limit: "in-flight 2 for 1h", id: "call-1" }) };
 await fetch(new URL("/v1/reserve", busy.url), held);
 await new Promise((resolve) => setTimeout(resolve, WARM_UP));
@@ -86,6 +86,7 @@ async function edit(page) {
   const field = page.locator("#policy-text");
   await page.waitForFunction(() => document.querySelector("#policy-text").value.includes("[rules.orders]"));
   await field.fill(text.replace('limit = "100/min burst 20"', 'limit = "20/min"').replace('free = "10/min"', 'free = "5/min"'));
+  await field.press("Control+Home");
 }
 
 /** A name, an address, what is there once it has loaded, and what is done then. */
@@ -95,7 +96,7 @@ const VIEWS = [
   ["idle", idle.url, ".idle code"],
   ["rule", `${busy.url}#/rules/orders?range=5m`, "#limits tbody"],
   ["shadow-rule", `${busy.url}#/rules/robots?range=5m`, ".flow .chart canvas"],
-  ["key", `${busy.url}#/keys?user=alice&path=%2Fapi%2Forders&method=POST&plan=free`, "#says tbody tr"],
+  ["key", `${busy.url}#/keys?user=alice&path=%2Fapi%2Forders&method=POST&plan=free&tenant=globex&priority=normal`, "#says tbody tr"],
   ["policy-file", `${busy.url}#/policy`, "#versions tbody tr"],
   [
     "policy",
@@ -129,12 +130,12 @@ const VIEWS = [
   ["simulate", "about:blank", null, (page) => page.setContent(readFileSync(picture, "utf8"))],
 ];
 
-const only = process.env.ONLY ? process.env.ONLY.split(",") : null;
-for (const colorScheme of ["light", "dark"]) {
-  for (const [width, height] of SIZES) {
+const isWanted = (variable, name) => !process.env[variable] || process.env[variable].split(",").includes(String(name));
+for (const colorScheme of ["light", "dark"].filter((name) => isWanted("COLOURS", name))) {
+  for (const [width, height] of SIZES.filter(([width]) => isWanted("WIDTHS", width))) {
     const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
     await context.addInitScript(([origin, token]) => location.origin === origin && sessionStorage.setItem("tidegate-token", token), [origins[0], TOKEN]);
-    for (const [name, address, sign, act] of VIEWS.filter(([name]) => !only || only.includes(name))) {
+    for (const [name, address, sign, act] of VIEWS.filter(([name]) => isWanted("ONLY", name))) {
       const page = await context.newPage();
       page.setDefaultTimeout(TIMEOUT);
       await page.goto(address);
