@@ -64,7 +64,12 @@ export class Chart {
 
   #resize(): void {
     const width = this.element.clientWidth;
-    if (width > 0) this.#plot?.setSize({ width, height: this.options.height });
+    if (width > 0) this.#plot?.setSize({ width, height: this.#height });
+  }
+
+  /** As the style sheet has it, which knows the screen. */
+  get #height(): number {
+    return this.element.clientHeight || this.options.height;
   }
 
   #rebuild(): void {
@@ -74,13 +79,13 @@ export class Chart {
   }
 
   #uplotOptions(width: number): uPlot.Options {
-    const { lines, height, format, least, waterline, logarithmic, when } = this.options;
+    const { lines, format, least, waterline, logarithmic, when } = this.options;
     const muted = colour("--muted");
     const font = `11px ${getComputedStyle(document.body).fontFamily}`;
     const grid = { stroke: colour("--line"), width: 1 };
     return {
       width,
-      height,
+      height: this.#height,
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       padding: [8, 24, 0, 0],

@@ -66,7 +66,7 @@ function row({ time, peer, identity, action, outcome, reason }: AuditEntry): HTM
     h("th", { scope: "row" }, action),
     cell("outcome", outcome, outcome === "refused" ? "coral" : ""),
     cell("identity", identity),
-    cell("peer", peer ?? "–"),
-    cell("reason", reason ?? "–"),
+    cell("peer", peer ?? ""),
+    cell("reason", reason ?? ""),
   );
 }

@@ -83,6 +83,8 @@ export class Refusals {
     row.time.title = format.clock(refusal.at_us);
     say(row.times, format.count(refusal.times));
     say(row.cost, format.count(refusal.cost));
+    // On a phone, only a cost that is another than usual is told.
+    row.cost.classList.toggle("usual", refusal.cost === 1);
     say(row.wait, refusal.retry_after_us === null ? "never" : format.duration(refusal.retry_after_us));
   }
 }

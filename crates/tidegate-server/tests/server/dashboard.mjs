@@ -91,6 +91,11 @@ async function withoutToken() {
   // Twice the limit across a boundary, which the log does not let happen.
   await page.locator('[data-algorithm="fixed-window"]', { hasText: "up to 20 within 1 s" }).waitFor();
   await page.locator('[data-algorithm="sliding-log"]', { hasText: "up to 10 within 1 s" }).waitFor();
+  // What a bucket admits by design is no error.
+  const kind = (algorithm) => page.locator(`[data-algorithm="${algorithm}"] .worst`).getAttribute("data-kind");
+  assert.deepEqual([await kind("token-bucket"), await kind("fixed-window"), await kind("sliding-log")], ["burst", "over", null]);
+  const coral = await page.locator('[data-algorithm="fixed-window"] .worst').evaluate((words) => getComputedStyle(words).color);
+  assert.notEqual(await page.locator('[data-algorithm="token-bucket"] .worst').evaluate((words) => getComputedStyle(words).color), coral);
   await page.fill("#play-words", "constant nonsense");
   await page.click("#play-run");
   await page.locator("#play-outcome.problem").waitFor();

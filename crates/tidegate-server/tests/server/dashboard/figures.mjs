@@ -131,5 +131,15 @@ export async function fitsAPhone() {
   await page.locator("#recent-refusals tbody").nth(7).waitFor();
   const [width, height] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]);
   assert.ok(width <= 390 && height <= 4 * 844, `${width} x ${height}`);
+  // The views stay in reach, and what a link leads to begins below them.
+  await page.evaluate(() => scrollTo(0, 1_000));
+  const policy = page.getByRole("link", { name: "Policy", exact: true });
+  const { y } = await policy.boundingBox();
+  assert.ok(y >= 0 && y < 844, `the views are at ${y}`);
+  await policy.click();
+  const title = page.getByRole("heading", { name: "Policy", exact: true });
+  await title.waitFor();
+  const [bar, top] = await page.evaluate(() => [document.querySelector(".bar"), document.querySelector("#policy-title")].map((element) => element.getBoundingClientRect()));
+  assert.ok(top.top >= bar.bottom, `the title at ${top.top} is below the bar, which ends at ${bar.bottom}`);
   server.child.kill("SIGKILL");
 }
