@@ -9,6 +9,7 @@ mod compare;
 mod defects;
 mod deny;
 mod docs;
+mod evidence;
 mod fuzz;
 mod instructions;
 mod jobs;
@@ -67,6 +68,7 @@ cargo xtask TASK
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             nginx, HAProxy, Traefik, Caddy, Chromium
   docs      builds the book into target/book, checks its links and runs its shell blocks: [WORD], a part of a chapter's path
+  evidence  writes the book's page of results from verify/evidence; [TASK [OPTIONS]] runs a campaign first and records it
   features  every library without its default features, and with each alone
   examples  every example, to its end
   pingora   lints and tests of the proxy in examples/pingora, which takes CMake
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         "sbom" => sbom::write(),
         "deny" => deny::check(),
         "docs" => docs::check(&rest),
+        "evidence" => evidence::write(&rest),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
         "pingora" => ci::pingora(),
