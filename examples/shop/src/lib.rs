@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -97,7 +97,8 @@ async fn login<S: Store>(limiter: Limiter<S>, Form(login): Form<Login>) -> Respo
 
 /// The answer of the layer, for a limit that the handler asked.
 fn refused(refusal: &Refusal) -> Response {
-    let mut response = (refusal.status(), refusal.problem()).into_response();
+    let head = [(CONTENT_TYPE, "application/problem+json")];
+    let mut response = (refusal.status(), head, refusal.problem()).into_response();
     if let Some(seconds) = refusal.retry_after() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

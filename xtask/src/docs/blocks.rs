@@ -105,7 +105,7 @@ impl Chapter {
         fs::create_dir_all(&folder).map_err(cannot)?;
         // Held together until all are chosen, so that they differ.
         let listeners: Vec<TcpListener> = PORTS.iter().flat_map(|_| TcpListener::bind("127.0.0.1:0")).collect();
-        let free: Vec<u16> = listeners.iter().flat_map(|held| held.local_addr()).map(|at| at.port()).collect();
+        let free: Vec<u16> = listeners.iter().flat_map(TcpListener::local_addr).map(|at| at.port()).collect();
         let ports = free.try_into().map(|free: [u16; PORTS.len()]| free.map(|port| port.to_string()));
         let ports = ports.map_err(|_| "there are no free ports".to_owned())?;
         let programs = server.parent().unwrap_or(Path::new(".")).display().to_string();
