@@ -15,6 +15,7 @@ use crate::built;
 use crate::packages::runs;
 use crate::programs::{place, program};
 use crate::run::{Failure, Step, root, say};
+use crate::servers;
 
 const MDBOOK: &str = "mdbook@0.4.52";
 
@@ -41,7 +42,7 @@ pub(crate) fn check(options: &[String]) -> Result<(), Failure> {
     };
     let book = root().join(BUILT);
     let folder = book.display().to_string();
-    Step::new(&ensure()?, &["build", "docs/book", "--dest-dir", &folder]).run()?;
+    Step::new(&programs()?, &["build", "docs/book", "--dest-dir", &folder]).run()?;
     let chapters = chapters()?;
     links::check(&chapters, &book)?;
     let server = built::binary("tidegate")?;
@@ -55,8 +56,9 @@ pub(crate) fn check(options: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The program, installed if it is not there.
-fn ensure() -> Result<String, Failure> {
+/// mdBook, and Redis for the chapters that use it; installed if they are not there.
+pub(crate) fn programs() -> Result<String, Failure> {
+    servers::ensure()?;
     let place = place("mdbook");
     let installed = program(&place, "mdbook").display().to_string();
     if !runs(&installed, "--version") {
