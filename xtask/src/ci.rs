@@ -64,7 +64,7 @@ const WITH_SERVERS: [(&str, &[&str]); 5] = [
 const ON_VALKEY: [&str; 7] = ["conformance", "twin", "failure", "leases", "custom", "strict", "servers"];
 
 /// The jobs that take longest begin first, so that none of them is left alone at the end.
-const LONGEST: [&str; 10] = [
+const LONG_JOBS: [&str; 10] = [
     "tidegate-server/server",
     "tidegate-simulation/lib",
     "miri",
@@ -130,7 +130,7 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         Job::whole("dashboard", "cargo xtask web", web),
         Job::new("pingora", "pingora", pingora_job),
     ]);
-    jobs.sort_by_key(|job| LONGEST.iter().position(|label| *label == job.label()).unwrap_or(LONGEST.len()));
+    jobs.sort_by_key(|job| LONG_JOBS.iter().position(|label| *label == job.label()).unwrap_or(LONG_JOBS.len()));
     jobs::run(jobs, &mut report);
     drop(load);
     println!("{}", report.shown());

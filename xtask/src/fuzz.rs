@@ -11,7 +11,7 @@ use crate::run::{Failure, Step, root};
 /// Runs of each target unless told otherwise.
 const RUNS: u64 = 1_000_000;
 /// The longest input in bytes: room for every field of a policy, and quick.
-const LONGEST_INPUT: usize = 1_024;
+const MAX_INPUT_BYTES: usize = 1_024;
 const USAGE: &str = "cargo xtask fuzz [TARGET] [--runs N]";
 
 /// `[target] [--runs N]`: one target, or all of them.
@@ -71,7 +71,7 @@ fn fuzz(fuzzer: &str, target: &str, runs: u64) -> Result<(), Failure> {
     let seeds = root().join("verify/fuzz/seeds").join(target);
     let (corpus, seeds) = (corpus.display().to_string(), seeds.display().to_string());
     let runs = format!("-runs={runs}");
-    let longest = format!("-max_len={LONGEST_INPUT}");
+    let longest = format!("-max_len={MAX_INPUT_BYTES}");
     // The code is safe, but for one file that Miri looks after: a sanitizer
     // would only make it slower.
     let chosen = ["run", "--fuzz-dir", "fuzzer", "--sanitizer", "none", target, &corpus, &seeds];

@@ -55,7 +55,7 @@ use std::sync::Arc;
 use tidegate::store::Meter;
 use tidegate::{Limit, Micros, Name, Setting};
 
-use crate::reader::{Disk, Found, LARGEST_ALL, MOST_FILES, Reader, read_text, text_of, unreadable};
+use crate::reader::{Disk, Found, MAX_FILES, MAX_TOTAL_BYTES, Reader, read_text, text_of, unreadable};
 use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Place, Source, Span};
 use crate::tree::{self, Node, Texts};
@@ -368,8 +368,8 @@ impl Maker {
         self.files += 1;
         self.bytes += text.len();
         let (what, bound) = match () {
-            () if self.files > MOST_FILES => ("there are too many files", MOST_FILES),
-            () if self.bytes > LARGEST_ALL => ("the files have too many bytes in all", LARGEST_ALL),
+            () if self.files > MAX_FILES => ("there are too many files", MAX_FILES),
+            () if self.bytes > MAX_TOTAL_BYTES => ("the files have too many bytes in all", MAX_TOTAL_BYTES),
             () => return self.file(&Source::new(path, text)),
         };
         self.mistakes.add(Mistake::somewhere(Problem::TooMuch { what, bound }));

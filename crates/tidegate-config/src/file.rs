@@ -267,10 +267,10 @@ pub struct CoarseKeyPart {
     pub ignore_case: bool,
 }
 
-fn bits<'de, const MOST: u8, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+fn bits<'de, const MAX: u8, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
     match u64::deserialize(deserializer)? {
-        bits if bits <= u64::from(MOST) => Ok(u8::try_from(bits).ok()),
-        bits => Err(D::Error::custom(format_args!("an address has no {bits} bits: give at most {MOST}"))),
+        bits if bits <= u64::from(MAX) => Ok(u8::try_from(bits).ok()),
+        bits => Err(D::Error::custom(format_args!("an address has no {bits} bits: give at most {MAX}"))),
     }
 }
 

@@ -15,7 +15,7 @@ pub use values::MAX_UNIT_LENGTH;
 use tidegate::{Policy, Setting};
 
 use crate::file::{Listed, Named, PolicyFile, RuleFile, Words};
-use crate::reader::{Disk, LARGEST_ALL, MOST_FILES, Reader, read_text};
+use crate::reader::{Disk, MAX_FILES, MAX_TOTAL_BYTES, Reader, read_text};
 use crate::regular::MAX_FILE;
 use crate::report::{Collector, Mistake, Problem, Report};
 use crate::source::{Place, Source};
@@ -225,8 +225,8 @@ impl Loader {
         if self.open.len() > DEEPEST_INCLUDE {
             return refuse(Problem::TooMuch { what: "includes are nested too deep", bound: DEEPEST_INCLUDE });
         }
-        if self.parts.len() >= MOST_FILES {
-            return refuse(Problem::TooMuch { what: "the policy has too many files", bound: MOST_FILES });
+        if self.parts.len() >= MAX_FILES {
+            return refuse(Problem::TooMuch { what: "the policy has too many files", bound: MAX_FILES });
         }
         let text = read_text(reader, path, place)?;
         let same = match fs::canonicalize(path) {
@@ -237,8 +237,8 @@ impl Loader {
             return refuse(Problem::Cycle { path: shown() });
         }
         self.bytes += text.len();
-        if self.bytes > LARGEST_ALL {
-            return refuse(Problem::TooMuch { what: "the files have too many bytes in all", bound: LARGEST_ALL });
+        if self.bytes > MAX_TOTAL_BYTES {
+            return refuse(Problem::TooMuch { what: "the files have too many bytes in all", bound: MAX_TOTAL_BYTES });
         }
         let Some(part) = Part::read(path, text, format, &mut self.mistakes) else { return Ok(()) };
         let folder = path.parent().unwrap_or(Path::new(""));

@@ -9,9 +9,9 @@ use crate::report::{Mistake, Problem};
 use crate::source::{Place, Source};
 
 /// The most bytes of all files that are read together.
-pub(crate) const LARGEST_ALL: usize = 64 << 20;
+pub(crate) const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// The most files that are read together.
-pub(crate) const MOST_FILES: usize = 1_000;
+pub(crate) const MAX_FILES: usize = 1_000;
 
 /// What is found at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Reader for Disk {
         let mut files = Vec::new();
         for entry in fs::read_dir(path)? {
             let file = entry?.path();
-            if is_listed(&file) && files.len() <= MOST_FILES {
+            if is_listed(&file) && files.len() <= MAX_FILES {
                 files.push(file);
             }
         }

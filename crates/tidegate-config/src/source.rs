@@ -7,7 +7,7 @@ use std::path::Path;
 pub(crate) type Span = Range<usize>;
 
 /// A line longer than this is not shown.
-const LONGEST_LINE: usize = 2_000;
+const MAX_LINE_BYTES: usize = 2_000;
 
 /// Where something stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Source {
             file: self.name.clone(),
             line: before.matches('\n').count() + 1,
             column: self.text[line_start..start].chars().count() + 1,
-            text: (line.len() <= LONGEST_LINE).then(|| line.to_owned()),
+            text: (line.len() <= MAX_LINE_BYTES).then(|| line.to_owned()),
             span: within(start)..within(end),
         }
     }

@@ -1,12 +1,12 @@
 //! What somebody may have meant who wrote something else.
 
 /// Words longer than this are not compared.
-const LONGEST: usize = 40;
+const MAX_CHARS: usize = 40;
 
 /// The candidate nearest to `word`, if one is near: at most a third of its
 /// letters missing, added, changed or swapped with their neighbour.
 pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    if word.chars().count() > LONGEST {
+    if word.chars().count() > MAX_CHARS {
         return None;
     }
     let distances = candidates.into_iter().map(|candidate| (distance(word, candidate), candidate));
@@ -17,10 +17,10 @@ pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
 /// A candidate that differs by one letter, or by case only. Of short words one
 /// letter is too much: `id` is no slip of `ip`.
 pub(crate) fn slip<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    let length = |word: &str| word.chars().take(LONGEST + 1).count();
+    let length = |word: &str| word.chars().take(MAX_CHARS + 1).count();
     let is_slip = |candidate: &&str| {
         let edits = usize::from(length(candidate) > 3);
-        length(word).max(length(candidate)) <= LONGEST && word != *candidate && distance(word, candidate) <= edits
+        length(word).max(length(candidate)) <= MAX_CHARS && word != *candidate && distance(word, candidate) <= edits
     };
     candidates.into_iter().find(is_slip)
 }

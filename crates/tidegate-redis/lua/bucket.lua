@@ -25,7 +25,7 @@
       end
     end
     if at > tick + horizon then
-      local grace = -floor(-LEAST_GRACE / size)
+      local grace = -floor(-MIN_GRACE / size)
       if at > tick + reach + (horizon > grace and horizon or grace) then
         at, fraction = tick + floor(full / drain), full % drain
         if verb == RESET or (verb ~= PEEK and cost > 0) then

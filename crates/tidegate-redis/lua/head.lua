@@ -56,7 +56,7 @@
 local call, floor, unpack_numbers = redis.call, math.floor, struct.unpack
 
 local EXACT = 9007199254740992
-local LEAST_GRACE = 1000000 -- of a state from the future, in microseconds
+local MIN_GRACE = 1000000 -- of a state from the future, in microseconds
 local FOREIGN = 'TGFOREIGN a key holds what no limit wrote'
 local PEEK, CHARGE, REFUND, RESET, UNDO, REPORT, RENEW = 80, 67, 82, 88, 85, 68, 69
 --[[long]] local SETTLE = 83

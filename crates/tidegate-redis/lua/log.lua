@@ -55,7 +55,7 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
     integer(nil)
   end
   local newest = entries > 0 and at(entries) or 0
-  if newest > now + (period > LEAST_GRACE and period or LEAST_GRACE) then
+  if newest > now + (period > MIN_GRACE and period or MIN_GRACE) then
     entries, newest = 1, now
     if verb == RESET or (verb ~= PEEK and cost > 0) then
       call('DEL', key)

@@ -41,7 +41,7 @@
       end
     end
     if start > tick then
-      local grace = -floor(-LEAST_GRACE / size)
+      local grace = -floor(-MIN_GRACE / size)
       if start > tick + (horizon > grace and horizon or grace) then
         start, current, previous = from_first and tick or given or tick - tick % period, count, 0
         if verb == RESET or (verb ~= PEEK and cost > 0) then

@@ -56,7 +56,7 @@ const BETWEEN_WARNINGS: u64 = 10_000_000;
 
 /// Pauses before a server that was not ready is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 
 impl Client {
     pub(crate) fn new(servers: Servers, settings: CallSettings, runtime: &Handle) -> Client {
@@ -324,7 +324,7 @@ impl Attempt<'_> {
 
     async fn rest(&self, pause: Duration) -> Duration {
         sleep(pause).await;
-        (pause * 2).min(LONGEST_PAUSE)
+        (pause * 2).min(MAX_PAUSE)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use support::cluster::{UNHURRIED, masters, set_node_timeout, url_of};
-use support::load::{LONGEST_CALL, failure_of, hasty, load};
+use support::load::{MAX_CALL, failure_of, hasty, load};
 use support::timeline::{RESOLUTION, Timeline, is_pending, skip};
 use support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
@@ -395,7 +395,7 @@ mod faults {
         let recovered = load.wait_for_answers(CALLERS as u64);
         let tally = load.exhaust();
         println!("{what}: healed after {healed:?}, answers {recovered:?} later; {tally}");
-        assert!(tally.longest < LONGEST_CALL, "{what}: {tally}");
+        assert!(tally.longest < MAX_CALL, "{what}: {tally}");
         assert!(tally.admitted + tally.in_doubt >= BURST, "{what}: {tally}");
         // One, unless a busy machine was the reason for more.
         let elections = self::epoch(&cluster) - epoch;

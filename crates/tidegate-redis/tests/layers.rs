@@ -42,19 +42,19 @@ fn leasing(rules: &[&str]) -> (Leased<Memory>, ManualClock) {
 
 thread_local! {
     /// For how long refusals are remembered by the stores that this thread makes.
-    static LONGEST: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    static MAX_AGE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
 // Remembered for no time: the answers are all the store's own.
 tidegate_testkit::conformance!(refusal_cache, || {
-    remembering(RefusalSettings { longest: LONGEST.get(), ..RefusalSettings::default() })
+    remembering(RefusalSettings { longest: MAX_AGE.get(), ..RefusalSettings::default() })
 });
 
 /// Refusals are repeated within their instant. Of what is charged in between
 /// for other costs a repeated refusal says nothing, and the oracle does.
 #[test]
 fn repeated_refusals_keep_every_promise_but_that_of_the_oracle() {
-    LONGEST.set(Duration::from_micros(1));
+    MAX_AGE.set(Duration::from_micros(1));
     for (name, promise) in refusal_cache::ALL {
         println!("{name}");
         if !["every_verdict_is_that_of_the_oracle", "every_crossing_is_that_of_the_oracle"].contains(name) {

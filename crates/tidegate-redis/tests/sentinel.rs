@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Instant;
 
-use support::load::{LONGEST_CALL, failure_of, hasty, load};
+use support::load::{MAX_CALL, failure_of, hasty, load};
 use support::timeline::Timeline;
 use support::{RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
@@ -50,7 +50,7 @@ fn befalls(what: &str, happens: impl FnOnce(&SentinelSet, usize)) -> Tally {
     let recovered = load.wait_for_answers(CALLERS);
     let tally = load.exhaust();
     println!("{what}: another master after {healed:?}, answers {recovered:?} later; {tally}");
-    assert!(tally.longest < LONGEST_CALL, "{what}: {tally}");
+    assert!(tally.longest < MAX_CALL, "{what}: {tally}");
     assert!(tally.admitted + tally.in_doubt >= BURST, "{what}: {tally}");
     let failovers = failovers(&set);
     assert!(failovers > 0 && tally.admitted <= (1 + failovers) * BURST, "{what}: {tally}, {failovers} failovers");

@@ -14,7 +14,7 @@ use crate::mapping::Plan;
 pub const HELD_BACK: usize = 16_384;
 
 /// Bytes of lines that wait: beyond, fewer lines are held back.
-const MOST_BYTES: usize = 1 << 25;
+const MAX_BYTES: usize = 1 << 25;
 
 /// The values of a line: where they are in the batch's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Batch {
     /// Whether it is time to decide some.
     pub(crate) fn is_full(&self) -> bool {
         // Four times as many, so that each is moved a third of a time.
-        self.heads.len() >= 4 * self.held_back.max(1_024) || self.bytes.len() >= MOST_BYTES
+        self.heads.len() >= 4 * self.held_back.max(1_024) || self.bytes.len() >= MAX_BYTES
     }
 
     /// Gives away all but those that are to be held back, the earliest first.

@@ -7,7 +7,7 @@
 use tidegate::Micros;
 
 /// Bins that are kept.
-pub(crate) const MOST_BINS: u64 = 240;
+pub(crate) const MAX_BINS: u64 = 240;
 
 /// Widths in microseconds, each a multiple of the one before: 1 ms to a week.
 /// Beyond, they double.
@@ -79,7 +79,7 @@ impl Bins {
         if self.bins.is_empty() {
             self.first = at.get() / self.width;
         }
-        while at.get() / self.width - self.first >= MOST_BINS {
+        while at.get() / self.width - self.first >= MAX_BINS {
             self.widen();
         }
         let number = (at.get() / self.width).saturating_sub(self.first) as usize;
@@ -137,7 +137,7 @@ mod tests {
                 times.push(at);
             }
             let all: Vec<_> = bins.iter().collect();
-            assert!(all.len() as u64 <= MOST_BINS);
+            assert!(all.len() as u64 <= MAX_BINS);
             for (start, bin) in all {
                 let within = |at: &&u64| (start.get()..start.get() + bins.width().get()).contains(at);
                 assert_eq!(bin.refused, times.iter().filter(within).count() as u64);

@@ -11,7 +11,7 @@
 use tidegate::{AlgorithmKind, Limit, Micros};
 
 /// Slots of all limits together: 32 bytes each.
-pub(crate) const MOST_SLOTS: usize = 1 << 20;
+pub(crate) const MAX_SLOTS: usize = 1 << 20;
 
 pub(crate) struct Busy {
     /// Microseconds.

@@ -12,7 +12,7 @@ use crate::draft::shown;
 use crate::in_flight::{InFlight, Open};
 use crate::mapping::{Plan, slot};
 use crate::processor;
-use crate::report::{Broken, Example, MOST_EXAMPLES, in_words, short};
+use crate::report::{Broken, Example, MAX_EXAMPLES, in_words, short};
 use crate::search::{self, SearchError, Smallest};
 use crate::share::Share;
 use crate::spool::Spool;
@@ -240,7 +240,7 @@ impl Court {
             (Outcome::Refused(refusal), None) => (&mut self.examples, refusal),
             _ => return,
         };
-        if examples.len() < MOST_EXAMPLES {
+        if examples.len() < MAX_EXAMPLES {
             let Whence { source, line, attributes } = whence();
             let (rule, key) = (refusal.rule.to_string(), refusal.key.to_string());
             examples.push(Example { at: Utc(at), source, line, rule, key, attributes });

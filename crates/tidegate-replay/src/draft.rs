@@ -13,7 +13,7 @@ use crate::when::{self, TimeError};
 /// Why a line is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
-    #[error("the line has more than {} bytes", crate::LONGEST_LINE)]
+    #[error("the line has more than {} bytes", crate::MAX_LINE_BYTES)]
     TooLong,
     #[error("the source broke off in the middle of the line")]
     CutOff,
@@ -211,19 +211,19 @@ fn cost(text: &[u8]) -> Option<u64> {
 /// A time in units of so many nanoseconds.
 fn duration(text: &[u8], unit: f64) -> Option<Micros> {
     /// As long as a reservation can be made for.
-    const LONGEST: f64 = 49.0 * 86_400e6;
+    const MAX_MICROS: f64 = 49.0 * 86_400e6;
     let number: f64 = std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()?;
     let micros = number * unit / 1_000.0;
-    (0.0..=LONGEST).contains(&micros).then(|| Micros::new(micros.round() as u64))
+    (0.0..=MAX_MICROS).contains(&micros).then(|| Micros::new(micros.round() as u64))
 }
 
 /// The beginning of some bytes, such as can be shown anywhere.
 pub(crate) fn shown(bytes: &[u8]) -> String {
-    const LONGEST_SHOWN: usize = 160;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_SHOWN)]);
+    const MAX_SHOWN: usize = 160;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]);
     let visible = |character: char| if character.is_control() { '\u{fffd}' } else { character };
     let mut text: String = text.chars().map(visible).collect();
-    if bytes.len() > LONGEST_SHOWN {
+    if bytes.len() > MAX_SHOWN {
         text.push('…');
     }
     text

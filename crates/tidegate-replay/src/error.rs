@@ -6,7 +6,7 @@ use tidegate::ConfigError;
 
 use crate::format::UnknownField;
 use crate::search::SearchError;
-use crate::source::MOST_SOURCES;
+use crate::source::MAX_SOURCES;
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum ReplayError {
     UnknownField(#[from] UnknownField),
     /// More sources than are read side by side.
     #[error(
-        "{count} logs are too many to read at once: give at most {MOST_SOURCES}, or pipe them in one after the other"
+        "{count} logs are too many to read at once: give at most {MAX_SOURCES}, or pipe them in one after the other"
     )]
     TooManySources {
         /// How many.

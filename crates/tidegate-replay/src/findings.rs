@@ -18,7 +18,7 @@ use crate::watched::LimitUse;
 use crate::when::Utc;
 
 /// Keys that are named, in each list.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED_KEYS: usize = 20;
 
 impl Report {
     pub(crate) fn new(
@@ -158,7 +158,7 @@ fn rules_of(refusals: &Refusals) -> Vec<RuleReport> {
 }
 
 fn keys_of(keys: &Top<Concerned>) -> Vec<KeyReport> {
-    let named = keys.iter().take(MOST_NAMED).map(|entry| {
+    let named = keys.iter().take(MAX_NAMED_KEYS).map(|entry| {
         let Concerned { rule, key, attributes } = &entry.item;
         let (rule, key, attributes) = (rule.to_string(), key.to_string(), attributes.clone());
         KeyReport { rule, key, count: entry.count, error: entry.error, attributes }

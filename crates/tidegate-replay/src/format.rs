@@ -55,9 +55,9 @@ impl Format {
     #[must_use]
     pub fn detect(beginning: &[u8]) -> Option<Format> {
         /// Lines that are looked at.
-        const MOST_LOOKED_AT: usize = 32;
+        const MAX_LINES: usize = 32;
         let lines = beginning.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
-        let mut lines = lines.take(MOST_LOOKED_AT).peekable();
+        let mut lines = lines.take(MAX_LINES).peekable();
         let header = *lines.peek()?;
         let known = lines.find_map(|line| {
             if line.starts_with(b"{") {

@@ -12,7 +12,7 @@ use crate::error::ReplayError;
 use crate::format::{Format, Parsed, Parser};
 use crate::lines::{Line, Lines};
 use crate::mapping::Plan;
-use crate::report::{Broken, MOST_EXAMPLES, Report, SourceReport};
+use crate::report::{Broken, MAX_EXAMPLES, Report, SourceReport};
 use crate::source::Source;
 
 /// How far a replay has come.
@@ -134,7 +134,7 @@ impl Inputs {
                 Ok(Parsed::Record(at)) => input.reached = input.reached.max(at),
                 Err((fault, text)) => {
                     input.report.broken += 1;
-                    if self.broken.len() < MOST_EXAMPLES {
+                    if self.broken.len() < MAX_EXAMPLES {
                         let (source, line) = (input.report.name.clone(), place.1);
                         self.broken.push(Broken { source, line, reason: fault.to_string(), text });
                     }

@@ -52,11 +52,11 @@
 //! No line stops a replay: one that cannot be read, or that the policy cannot
 //! decide, is counted, and the first few are shown with the reason. If more are
 //! lost than [`Replay::tolerate`], the report is
-//! [inconclusive](Report::inconclusive). A line has at most [`LONGEST_LINE`]
-//! bytes; [`MOST_COUNTED`] keys are counted for each list, by the space-saving
+//! [inconclusive](Report::inconclusive). A line has at most [`MAX_LINE_BYTES`]
+//! bytes; [`MAX_COUNTED_KEYS`] keys are counted for each list, by the space-saving
 //! sketch of [`Top`]; how near keys come to a limit is known for 2,048 of them,
 //! drawn fairly; times fall into 240 bins; [`MAX_IN_FLIGHT`] requests are in flight at once. The search for the smallest limits
-//! keeps 24 bytes for each check in a file without a name, [`MOST_SPOOLED`] at
+//! keeps 24 bytes for each check in a file without a name, [`MAX_SPOOLED`] at
 //! most.
 
 mod batch;
@@ -90,13 +90,13 @@ pub use error::ReplayError;
 pub use format::{Format, UnknownField, UnknownFormat};
 pub use in_flight::MAX_IN_FLIGHT;
 pub use input::Progress;
-pub use lines::LONGEST_LINE;
+pub use lines::MAX_LINE_BYTES;
 pub use replay::Replay;
 pub use report::{Report, Titles};
 pub use search::Smallest;
 pub use share::{Share, UnreadableShare};
-pub use source::{Compression, MOST_SOURCES, Source};
-pub use spool::MOST_SPOOLED;
-pub use tally::MOST_COUNTED;
+pub use source::{Compression, MAX_SOURCES, Source};
+pub use spool::MAX_SPOOLED;
+pub use tally::MAX_COUNTED_KEYS;
 pub use top::{Counted, Top};
 pub use when::Utc;

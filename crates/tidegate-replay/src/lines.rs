@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use memchr::memchr;
 
 /// Bytes of the longest line that is read; a longer one is broken.
-pub const LONGEST_LINE: usize = 1 << 16;
+pub const MAX_LINE_BYTES: usize = 1 << 16;
 
 /// Bytes that are asked for at a time, and never fewer than two lines'.
 const CHUNK: usize = 1 << 18;
@@ -29,7 +29,7 @@ pub(crate) struct Lines<R> {
 pub(crate) enum Line<'b> {
     /// A line, without its end.
     Whole(&'b [u8]),
-    /// One of more than [`LONGEST_LINE`] bytes, and how it begins.
+    /// One of more than [`MAX_LINE_BYTES`] bytes, and how it begins.
     TooLong(&'b [u8]),
 }
 
@@ -42,7 +42,7 @@ impl<R: Read> Lines<R> {
     /// How the stream begins: as much of it as is at hand, which is not
     /// consumed.
     pub(crate) fn beginning(&mut self) -> &[u8] {
-        while !self.is_over && self.end < LONGEST_LINE && self.failure.is_none() {
+        while !self.is_over && self.end < MAX_LINE_BYTES && self.failure.is_none() {
             self.failure = self.fill().err();
         }
         // A mark of the byte order says nothing in UTF-8.
@@ -68,10 +68,10 @@ impl<R: Read> Lines<R> {
             }
             if self.skips {
                 (self.start, self.end) = (0, 0);
-            } else if held.len() > LONGEST_LINE {
+            } else if held.len() > MAX_LINE_BYTES {
                 self.skips = true;
                 let from = std::mem::replace(&mut self.start, self.end);
-                return Ok(Some(Line::TooLong(&self.buffer[from..from + LONGEST_LINE])));
+                return Ok(Some(Line::TooLong(&self.buffer[from..from + MAX_LINE_BYTES])));
             }
             seen = self.end - self.start;
             if self.is_over {
@@ -111,7 +111,7 @@ impl<R: Read> Lines<R> {
 
 fn line(bytes: &[u8]) -> Line<'_> {
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    if bytes.len() > LONGEST_LINE { Line::TooLong(&bytes[..LONGEST_LINE]) } else { Line::Whole(bytes) }
+    if bytes.len() > MAX_LINE_BYTES { Line::TooLong(&bytes[..MAX_LINE_BYTES]) } else { Line::Whole(bytes) }
 }
 
 #[cfg(test)]
@@ -155,12 +155,12 @@ mod tests {
 
     #[test]
     fn a_line_beyond_the_bound_is_told_once_and_skipped() {
-        for length in [LONGEST_LINE, LONGEST_LINE + 1, 3 * CHUNK, 3 * CHUNK + 7] {
+        for length in [MAX_LINE_BYTES, MAX_LINE_BYTES + 1, 3 * CHUNK, 3 * CHUNK + 7] {
             for step in [100, 4_096, usize::MAX] {
                 let text = [b"first\n", &*vec![b'x'; length], b"\nlast\n"].concat();
                 let found = all(&text, step);
                 assert_eq!(found.len(), 3, "{length} by {step}");
-                assert_eq!(found[1].is_some(), length <= LONGEST_LINE, "{length} by {step}");
+                assert_eq!(found[1].is_some(), length <= MAX_LINE_BYTES, "{length} by {step}");
                 assert_eq!(found[2].as_deref(), Some(&b"last"[..]));
             }
         }

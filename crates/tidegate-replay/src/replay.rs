@@ -17,7 +17,7 @@ use crate::processor;
 use crate::report::{Report, Timings, Titles};
 use crate::search::SearchError;
 use crate::share::Share;
-use crate::source::{MOST_SOURCES, Source};
+use crate::source::{MAX_SOURCES, Source};
 use crate::spool::Spool;
 
 /// Keys that a policy is decided with unless told otherwise.
@@ -167,7 +167,7 @@ impl Replay {
             .collect();
         let plan = Plan::new(&mapping, &attributes);
         let sources: Vec<Source> = sources.into_iter().collect();
-        if sources.len() > MOST_SOURCES {
+        if sources.len() > MAX_SOURCES {
             return Err(ReplayError::TooManySources { count: sources.len() });
         }
         let inputs = sources.into_iter().map(|source| Input::open(source, format, &plan));

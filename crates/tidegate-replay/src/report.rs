@@ -20,7 +20,7 @@ use crate::when::Utc;
 pub(crate) use words::{in_words, short};
 
 /// Broken lines, refusals and changes that are shown, of each kind.
-pub const MOST_EXAMPLES: usize = 5;
+pub const MAX_EXAMPLES: usize = 5;
 
 /// What a policy would have done.
 #[derive(Clone, Debug, Serialize)]

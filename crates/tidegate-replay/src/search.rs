@@ -22,7 +22,7 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Meter};
 use tidegate::{AlgorithmKind, ConfigError, Key, Limit, ManualClock, MemoryStore};
 
-use crate::busy::{Busy, MOST_SLOTS};
+use crate::busy::{Busy, MAX_SLOTS};
 use crate::share::Share;
 use crate::spool::{Asked, Spool};
 use crate::watched::LimitUse;
@@ -81,7 +81,7 @@ pub(crate) fn smallest(
 ) -> Result<Vec<Option<Smallest>>, SearchError> {
     let mut gaps: Vec<Gap> = limits.iter().enumerate().filter_map(|(number, seen)| Gap::new(number, seen)).collect();
     let mut of_limit = vec![None; limits.len()];
-    let most = (MOST_SLOTS / gaps.len().max(1)).max(1_024);
+    let most = (MAX_SLOTS / gaps.len().max(1)).max(1_024);
     for (place, gap) in gaps.iter_mut().enumerate() {
         of_limit[gap.number] = Some(place);
         // Four times as many as keys: few have to share.

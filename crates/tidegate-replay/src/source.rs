@@ -14,7 +14,7 @@ use flate2::bufread::MultiGzDecoder;
 use self::frames::Frames;
 
 /// Sources that are read side by side.
-pub const MOST_SOURCES: usize = 256;
+pub const MAX_SOURCES: usize = 256;
 /// Bytes that are read from a file at a time.
 const CHUNK: usize = 1 << 17;
 

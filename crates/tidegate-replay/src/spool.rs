@@ -7,14 +7,14 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use tidegate::{Limit, Micros};
 
 /// Questions that are kept: 2.4 GB of them. The search goes by those.
-pub const MOST_SPOOLED: u64 = 100_000_000;
+pub const MAX_SPOOLED: u64 = 100_000_000;
 
 const CHUNK: usize = 1 << 18;
 const RECORD: usize = 24;
 /// A cost above what any limit can have is all the same.
 const COST_BITS: u32 = 48;
-const LARGEST_COST: u64 = (1 << COST_BITS) - 1;
-const _: () = assert!(Limit::MAX_COUNT < LARGEST_COST);
+const MAX_COST: u64 = (1 << COST_BITS) - 1;
+const _: () = assert!(Limit::MAX_COUNT < MAX_COST);
 
 /// One limit, asked about one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct Spool {
 impl Spool {
     /// A file without a name, gone with the process.
     pub(crate) fn new() -> io::Result<Spool> {
-        Spool::with_room(MOST_SPOOLED)
+        Spool::with_room(MAX_SPOOLED)
     }
 
     /// The same, for so many questions.
@@ -54,7 +54,7 @@ impl Spool {
             return;
         }
         let Asked { at, key, cost, limit } = asked;
-        let last = cost.min(LARGEST_COST) | u64::from(limit) << COST_BITS;
+        let last = cost.min(MAX_COST) | u64::from(limit) << COST_BITS;
         let mut record = [0; RECORD];
         for (bytes, number) in record.chunks_exact_mut(8).zip([at.get(), key, last]) {
             bytes.copy_from_slice(&number.to_le_bytes());
@@ -85,7 +85,7 @@ impl Spool {
                 *number = u64::from_le_bytes(*bytes);
             }
             let [at, key, last] = numbers;
-            let (cost, limit) = (last & LARGEST_COST, (last >> COST_BITS) as u16);
+            let (cost, limit) = (last & MAX_COST, (last >> COST_BITS) as u16);
             show(Asked { at: Micros::new(at), key, cost, limit });
         }
         Ok(())

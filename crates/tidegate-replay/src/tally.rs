@@ -13,10 +13,10 @@ use crate::top::Top;
 use crate::watched::{Asking, Watched};
 
 /// Keys that are counted at a time, in each list.
-pub const MOST_COUNTED: usize = 1_000;
+pub const MAX_COUNTED_KEYS: usize = 1_000;
 
 /// Rules that are counted apart from the others.
-const MOST_RULES: usize = 64;
+const MAX_RULES: usize = 64;
 
 /// Reasons that are told apart.
 const MAX_REASONS: usize = 64;
@@ -62,7 +62,7 @@ pub(crate) struct Concerned {
 
 impl Default for Refusals {
     fn default() -> Refusals {
-        Refusals { count: 0, rules: Vec::new(), keys: Top::new(MOST_COUNTED) }
+        Refusals { count: 0, rules: Vec::new(), keys: Top::new(MAX_COUNTED_KEYS) }
     }
 }
 
@@ -73,9 +73,9 @@ impl Refusals {
         let Refusal { rule, key, hash } = refusal;
         self.keys.count(*hash, || Concerned { rule: rule.clone(), key: key.clone(), attributes: attributes() });
         let rule = self.rules.iter().position(|(known, _)| *known == refusal.rule).unwrap_or_else(|| {
-            if self.rules.len() < MOST_RULES {
+            if self.rules.len() < MAX_RULES {
                 self.rules.push((refusal.rule.clone(), 0));
-            } else if self.rules.len() == MOST_RULES {
+            } else if self.rules.len() == MAX_RULES {
                 self.rules.push((OTHERS, 0));
             }
             self.rules.len() - 1

@@ -15,7 +15,7 @@ use crate::headroom::{FULL, Headroom, OVER, Peak};
 use crate::spool::{Asked, Spool};
 
 /// Limits that are told apart; a policy may have more.
-pub(crate) const MOST_LIMITS: usize = 256;
+pub(crate) const MAX_LIMITS: usize = 256;
 
 pub(crate) struct Watched {
     store: MemoryStore,
@@ -172,7 +172,7 @@ impl Seen {
             return Some(*number);
         }
         let number = self.limits.len();
-        (number < MOST_LIMITS).then_some(())?;
+        (number < MAX_LIMITS).then_some(())?;
         self.numbers.insert(meter.identity(), number);
         self.limits.push(LimitUse {
             rule: meter.name().clone(),

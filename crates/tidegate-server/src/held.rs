@@ -14,7 +14,7 @@ use tidegate::{Event, Key, Limit, Micros, Name, Observer, ReservationStep};
 const PARTS: usize = 16;
 
 /// Reservations that a part remembers. Beyond that, new ones are not shown.
-const MOST_IN_A_PART: usize = 1_000;
+const MAX_PER_PART: usize = 1_000;
 
 /// For how long the stores of this server remember an id that does not say it.
 const USUALLY: Duration = Duration::from_secs(300);
@@ -91,9 +91,9 @@ impl Observer for Reservations {
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         match reservation.step {
             ReservationStep::Reserve => {
-                if part.open.len() >= MOST_IN_A_PART {
+                if part.open.len() >= MAX_PER_PART {
                     part.sweep(at);
-                    if part.open.len() >= MOST_IN_A_PART {
+                    if part.open.len() >= MAX_PER_PART {
                         return;
                     }
                 }
@@ -162,10 +162,10 @@ mod tests {
     fn more_than_the_bound_are_not_remembered() {
         let held = Arc::<Reservations>::default();
         let limiter = Limiter::builder(Limit::per_hour(1_000_000)).observer(Arc::clone(&held)).build().unwrap();
-        for number in 0..2 * PARTS * MOST_IN_A_PART {
+        for number in 0..2 * PARTS * MAX_PER_PART {
             let _ = limiter.check(Request::new(number as u64).id(&number.to_string()).reserves()).unwrap();
         }
         let seen = held.seen(limiter.store().clock().now(), 0);
-        assert_eq!(seen.open, (PARTS * MOST_IN_A_PART) as u64);
+        assert_eq!(seen.open, (PARTS * MAX_PER_PART) as u64);
     }
 }

@@ -29,10 +29,10 @@ pub const INLINE_RULE: Name = Name::literal("inline");
 /// Limits that are kept ready. States live in the store, or in one that stands
 /// in for it, so when there are more, all are let go and nothing is lost but the
 /// time to make them.
-const MOST_LIMITS: usize = 10_000;
+const MAX_LIMITS: usize = 10_000;
 
 /// Words that are remembered: longer ones are read each time.
-const LONGEST_WORDS: usize = 64;
+const MAX_TEXT_BYTES: usize = 64;
 
 /// A limit that came with a request, ready to be asked in two ways.
 pub struct Inline {
@@ -89,7 +89,7 @@ impl InlineLimits {
             return Ok(Arc::clone(known));
         }
         let inline = self.get(words.parse::<Limit>()?, Counted::ByLimit)?;
-        if words.len() <= LONGEST_WORDS {
+        if words.len() <= MAX_TEXT_BYTES {
             remember(&self.by_words, words.into(), &inline);
         }
         Ok(inline)
@@ -125,7 +125,7 @@ impl InlineLimits {
 
 fn remember<K: Eq + Hash>(known: &RwLock<HashMap<K, Arc<Inline>>>, name: K, inline: &Arc<Inline>) {
     let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
-    if known.len() >= MOST_LIMITS {
+    if known.len() >= MAX_LIMITS {
         known.clear();
     }
     known.insert(name, Arc::clone(inline));
@@ -166,10 +166,10 @@ mod tests {
             Limiter::with_store(Policy::from(inline.meter.clone()), Arc::clone(store)).unwrap().allow("alice")
         };
         assert!(ask(first));
-        for count in 2..=(MOST_LIMITS as u64 + 2) {
+        for count in 2..=(MAX_LIMITS as u64 + 2) {
             limits.get(Limit::token_bucket(count, Duration::from_secs(60)), Counted::ByLimit).unwrap();
         }
-        assert!(limits.known.read().unwrap().len() <= MOST_LIMITS);
+        assert!(limits.known.read().unwrap().len() <= MAX_LIMITS);
         assert!(!limits.known.read().unwrap().contains_key(&(first, Counted::ByLimit)));
         assert!(!ask(first));
     }
@@ -182,13 +182,13 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &limits.read("5/min").unwrap()));
         assert!(Arc::ptr_eq(&first, &limits.read(" 5/min ").unwrap()), "the same limit in other words");
         assert!(limits.read("five a minute").is_err());
-        let many = " ".repeat(LONGEST_WORDS) + "5/min";
+        let many = " ".repeat(MAX_TEXT_BYTES) + "5/min";
         assert!(Arc::ptr_eq(&first, &limits.read(&many).unwrap()));
         assert!(!limits.by_words.read().unwrap().contains_key(&*many), "who pads words fills no memory");
-        for count in 0..=MOST_LIMITS {
+        for count in 0..=MAX_LIMITS {
             limits.read(&format!("5/min{:1$}", "", count % 50)).unwrap();
             limits.read(&format!("{}/min", count + 1)).unwrap();
         }
-        assert!(limits.by_words.read().unwrap().len() <= MOST_LIMITS);
+        assert!(limits.by_words.read().unwrap().len() <= MAX_LIMITS);
     }
 }

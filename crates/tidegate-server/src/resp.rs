@@ -12,7 +12,7 @@
 //! other are one question to the memory store.
 //!
 //! What a client can make the server hold is bounded: a command by
-//! [`LONGEST_COMMAND`](frame::LONGEST_COMMAND), a transaction by
+//! [`MAX_COMMAND_BYTES`](frame::MAX_COMMAND_BYTES), a transaction by
 //! [`MAX_QUEUED_COMMANDS`](transaction::MAX_QUEUED_COMMANDS) and
 //! [`MAX_QUEUED_BYTES`](transaction::MAX_QUEUED_BYTES), answers that it does not read by
 //! [`MAX_UNSENT`](session::MAX_UNSENT), all of it by the server's [budget](crate::Settings::max_buffered), and the time

@@ -35,8 +35,8 @@
 //! Traffic takes constant memory. A simulation remembers what was admitted
 //! within the last period, under each limit: 16 bytes for each instant, never
 //! more than there were requests; and the requests in flight, 64 bytes for each. The bounds are
-//! [`Traffic::MOST_CLIENTS`], [`Traffic::MOST_COST`], [`Scenario::MOST_LIMITS`],
-//! [`Scenario::MOST_IN_FLIGHT`], [`Scenario::LONGEST`] and [`Series::MOST_BINS`].
+//! [`Traffic::MAX_CLIENTS`], [`Traffic::MAX_COST`], [`Scenario::MAX_LIMITS`],
+//! [`Scenario::MAX_IN_FLIGHT`], [`Scenario::LONGEST`] and [`Series::MAX_BINS`].
 
 mod chart;
 mod measure;

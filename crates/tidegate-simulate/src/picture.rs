@@ -266,7 +266,7 @@ impl Picture {
             let (x, width) = (from + 1, (to - from).saturating_sub(2).max(1));
             let units = (admitted.admitted, offered.admitted.max(admitted.admitted));
             let height = |units: u64| (u128::from(units) * u128::from(BARS) / u128::from(scale.tallest)) as u32;
-            match scale.tallest <= MOST_BLOCKS {
+            match scale.tallest <= MAX_BLOCKS {
                 // So few that each can be counted.
                 true => {
                     for unit in 0..units.1 {
@@ -355,7 +355,7 @@ impl Picture {
 }
 
 /// Up to so many in a column are drawn one by one.
-const MOST_BLOCKS: u64 = 10;
+const MAX_BLOCKS: u64 = 10;
 
 /// From times and units to places: the same for every panel.
 struct Scale {
@@ -408,7 +408,7 @@ fn spoken(report: &Report) -> String {
 
 /// Words in lines that fit; of very many, only the first.
 fn lines(words: &str) -> Vec<String> {
-    const MOST: usize = 4;
+    const MAX_LINES: usize = 4;
     let mut lines = vec![String::new()];
     for word in words.split(' ') {
         match lines.last_mut() {
@@ -419,9 +419,9 @@ fn lines(words: &str) -> Vec<String> {
             Some(_) | None => lines.push(word.chars().take(LETTERS).collect()),
         }
     }
-    if lines.len() > MOST {
-        lines.truncate(MOST);
-        lines.iter_mut().skip(MOST - 1).for_each(|line| line.push_str(" .."));
+    if lines.len() > MAX_LINES {
+        lines.truncate(MAX_LINES);
+        lines.iter_mut().skip(MAX_LINES - 1).for_each(|line| line.push_str(" .."));
     }
     lines
 }

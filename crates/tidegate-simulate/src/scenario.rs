@@ -92,9 +92,9 @@ pub enum ScenarioError {
 
 impl Scenario {
     /// The most limits of a simulation.
-    pub const MOST_LIMITS: usize = 16;
+    pub const MAX_LIMITS: usize = 16;
     /// About the most requests in flight at once, if all are admitted.
-    pub const MOST_IN_FLIGHT: u128 = 1_000_000;
+    pub const MAX_IN_FLIGHT: u128 = 1_000_000;
     /// The longest simulation: ten years.
     pub const LONGEST: Duration = Limit::MAX_PERIOD;
 

@@ -43,7 +43,7 @@ impl Bin {
 
 impl Series {
     /// The most bins of a series.
-    pub const MOST_BINS: usize = MOST_BARS * BINS_IN_A_BAR as usize;
+    pub const MAX_BINS: usize = MAX_BARS * BINS_IN_A_BAR as usize;
 
     pub(crate) fn new(width: Micros, bins: Vec<Bin>) -> Series {
         Series { width, bins }
@@ -77,7 +77,7 @@ impl Series {
 }
 
 /// As many bars as can be told apart.
-const MOST_BARS: usize = 50;
+const MAX_BARS: usize = 50;
 
 /// Bars are for counting, bins for curves: so many times as fine.
 const BINS_IN_A_BAR: u64 = 10;
@@ -92,7 +92,7 @@ pub(crate) struct Grid {
 impl Grid {
     pub(crate) fn new(length: Micros, period: Duration) -> Grid {
         let (length, period) = (length.get(), Micros::from_duration(period).get());
-        let shortest = length.div_ceil(MOST_BARS as u64);
+        let shortest = length.div_ceil(MAX_BARS as u64);
         // Bars that fit into the limit's period, if there are any nearly as short.
         let fits = |time: &u64| period.is_multiple_of(*time) || time.is_multiple_of(period);
         let short = nice_times().skip_while(|time| *time < shortest);
@@ -158,7 +158,7 @@ mod tests {
         for length in [1, 2, 119, 121, 999, 1_000_001, 86_399_999_999, 315_360_000_000_000] {
             for period in [1, 7, 1_000_000, 3_600_000_000] {
                 let grid = Grid::new(Micros::new(length), Duration::from_micros(period));
-                assert!((1..=Series::MOST_BINS).contains(&grid.bins()), "{length} by {period}: {grid:?}");
+                assert!((1..=Series::MAX_BINS).contains(&grid.bins()), "{length} by {period}: {grid:?}");
                 assert_eq!(grid.bin(Micros::new(length - 1)), grid.bins() - 1);
             }
         }

@@ -68,7 +68,7 @@ struct InFlight {
     admitted: u16,
 }
 
-const _: () = assert!(Scenario::MOST_LIMITS <= u16::BITS as usize);
+const _: () = assert!(Scenario::MAX_LIMITS <= u16::BITS as usize);
 
 impl Scenario {
     /// A simulation at its beginning.
@@ -79,8 +79,8 @@ impl Scenario {
         if self.limits.is_empty() {
             return Err(ScenarioError::NoLimit);
         }
-        if self.limits.len() > Scenario::MOST_LIMITS {
-            return Err(ScenarioError::TooManyLimits { limits: self.limits.len(), bound: Scenario::MOST_LIMITS });
+        if self.limits.len() > Scenario::MAX_LIMITS {
+            return Err(ScenarioError::TooManyLimits { limits: self.limits.len(), bound: Scenario::MAX_LIMITS });
         }
         if self.length == Micros::ZERO || self.length.to_duration() > Scenario::LONGEST {
             return Err(ScenarioError::Length);
@@ -92,8 +92,8 @@ impl Scenario {
             }
         }
         let requests = self.traffic.in_flight();
-        if requests > Scenario::MOST_IN_FLIGHT {
-            return Err(ScenarioError::TooManyInFlight { requests, bound: Scenario::MOST_IN_FLIGHT });
+        if requests > Scenario::MAX_IN_FLIGHT {
+            return Err(ScenarioError::TooManyInFlight { requests, bound: Scenario::MAX_IN_FLIGHT });
         }
         Ok(Simulation::new(self))
     }

@@ -121,17 +121,17 @@ enum Shape {
 
 impl Traffic {
     /// The most clients of one traffic.
-    pub const MOST_CLIENTS: u32 = 1_000;
+    pub const MAX_CLIENTS: u32 = 1_000;
 
     /// The largest cost of a request: no sum of what can be simulated is too
     /// large then.
-    pub const MOST_COST: u64 = 1_000_000;
+    pub const MAX_COST: u64 = 1_000_000;
 
     /// This traffic and more, of further clients; of the same one, where a name
     /// is the same.
     ///
     /// # Errors
-    /// If that would be more than [`MOST_CLIENTS`](Traffic::MOST_CLIENTS).
+    /// If that would be more than [`MAX_CLIENTS`](Traffic::MAX_CLIENTS).
     pub fn and(mut self, more: Traffic) -> Result<Traffic, TrafficError> {
         for group in more.groups {
             match self.groups.iter_mut().find(|known| matches!(known.who, Who::Named(_)) && known.who == group.who) {
@@ -144,8 +144,8 @@ impl Traffic {
 
     fn checked(self) -> Result<Traffic, TrafficError> {
         let clients: u64 = self.groups.iter().map(|group| u64::from(group.who.count())).sum();
-        if clients > u64::from(Traffic::MOST_CLIENTS) {
-            return Err(TrafficError::TooManyClients { clients, bound: Traffic::MOST_CLIENTS });
+        if clients > u64::from(Traffic::MAX_CLIENTS) {
+            return Err(TrafficError::TooManyClients { clients, bound: Traffic::MAX_CLIENTS });
         }
         Ok(self)
     }

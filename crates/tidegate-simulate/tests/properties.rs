@@ -287,7 +287,7 @@ proptest! {
             let scenario = Scenario::new(traffic.clone()).limits(limits).seed(seed).lasting(Scenario::LONGEST);
             let mut simulation = match scenario.start() {
                 Err(ScenarioError::TooManyInFlight { requests, .. }) => {
-                    prop_assert!(requests > Scenario::MOST_IN_FLIGHT && words.contains("lasting"));
+                    prop_assert!(requests > Scenario::MAX_IN_FLIGHT && words.contains("lasting"));
                     continue;
                 }
                 started => started.unwrap(),

@@ -31,7 +31,7 @@ use self::thresholds::Told;
 
 /// The least slack, in microseconds, before a state counts as one from the
 /// future.
-const LEAST_GRACE: i128 = 1_000_000;
+const MIN_GRACE: i128 = 1_000_000;
 
 /// Knows the right answer to every check.
 ///

@@ -12,7 +12,7 @@ use tidegate::{CountingObserver, Event, Limit, Limiter, Observer, Policy, Reques
 #[derive(Default)]
 struct Refusals(Mutex<BTreeMap<(String, String), u64>>);
 
-const MOST_KEYS: usize = 1_000;
+const MAX_KEYS: usize = 1_000;
 
 impl Observer for Refusals {
     fn observe(&self, event: &Event<'_>) {
@@ -21,7 +21,7 @@ impl Observer for Refusals {
         }
         let mut refusals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = (event.decision.rule().to_string(), event.key.to_string());
-        if refusals.len() < MOST_KEYS || refusals.contains_key(&entry) {
+        if refusals.len() < MAX_KEYS || refusals.contains_key(&entry) {
             *refusals.entry(entry).or_default() += 1;
         }
     }

@@ -337,7 +337,7 @@ pub(crate) const EXACT: u64 = 1 << 53;
 
 /// The least slack, in microseconds, before a state counts as one from the
 /// future: more than clocks of two cores or a thread's pause may differ by.
-pub(crate) const LEAST_GRACE: u64 = 1_000_000;
+pub(crate) const MIN_GRACE: u64 = 1_000_000;
 
 /// Whether a check of this verb and cost can change a state at all.
 #[must_use]

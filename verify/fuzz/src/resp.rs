@@ -2,7 +2,7 @@
 
 use tidegate_server::Call;
 use tidegate_server::resp::frame::{
-    LONGEST_ARGUMENT, LONGEST_COMMAND, LONGEST_LINE, MOST_ARGUMENTS, Parser, ProtocolError,
+    MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES, MAX_LINE_BYTES, Parser, ProtocolError,
 };
 use tidegate_server::resp::question::Question;
 use tidegate_server::resp::throttle::{Dialect, Throttle};
@@ -18,8 +18,8 @@ fn commands<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Commands, Option<Pro
             match parser.advance(&mut buffer) {
                 Ok(true) => {
                     let arguments = parser.arguments(&buffer);
-                    assert!((1..=MOST_ARGUMENTS).contains(&arguments.count()));
-                    assert!(arguments.from(0).all(|argument| argument.len() <= LONGEST_ARGUMENT));
+                    assert!((1..=MAX_ARGUMENTS).contains(&arguments.count()));
+                    assert!(arguments.from(0).all(|argument| argument.len() <= MAX_ARGUMENT_BYTES));
                     // Whatever they are, they are read or refused.
                     let _ = Throttle::parse(Dialect::RedisCell, arguments).map(|throttle| throttle.question());
                     let _ = Throttle::parse(Dialect::Throttlecrab, arguments).map(|throttle| throttle.question());
@@ -32,7 +32,7 @@ fn commands<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Commands, Option<Pro
             }
         }
         buffer.drain(..parser.forget());
-        assert!(buffer.len() <= LONGEST_COMMAND.max(LONGEST_LINE) + piece.len());
+        assert!(buffer.len() <= MAX_COMMAND_BYTES.max(MAX_LINE_BYTES) + piece.len());
     }
     (found, None)
 }

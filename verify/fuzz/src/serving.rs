@@ -7,12 +7,12 @@ use tidegate_server::{Server, Settings};
 use tokio::runtime::Runtime;
 
 /// Fuzzers make more keys than anybody wants to keep.
-const MOST_KEYS: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 
 pub(crate) static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"));
 
 pub(crate) fn start(settings: Settings) -> Server {
-    let store = MemoryStore::builder().max_keys(MOST_KEYS).build().expect("valid settings");
+    let store = MemoryStore::builder().max_keys(MAX_KEYS).build().expect("valid settings");
     RUNTIME.block_on(Server::start(Settings { http: Vec::new(), ..settings }, store)).expect("a server")
 }

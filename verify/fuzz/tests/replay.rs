@@ -9,7 +9,7 @@ use tidegate_fuzz::{TARGETS, Target};
 use tidegate_testkit::Random;
 
 /// No input is made longer.
-const LONGEST: usize = 4_096;
+const MAX_INPUT_BYTES: usize = 4_096;
 
 fn cases() -> u64 {
     std::env::var("TIDEGATE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3_000)
@@ -43,7 +43,7 @@ fn spoil(input: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Random) {
             drop(input.splice(at..end, other[from..to].iter().copied()));
         }
     }
-    input.truncate(LONGEST);
+    input.truncate(MAX_INPUT_BYTES);
 }
 
 fn replay((name, run): Target) {

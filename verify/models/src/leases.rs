@@ -102,9 +102,9 @@ pub enum Action {
 /// How long a lease lasts.
 const TTL: u64 = 1;
 /// Requests at a time that wait for another limit.
-const MOST_TRIED: u64 = 2;
+const MAX_TRIED: u64 = 2;
 /// Messages on the way at a time.
-const MOST_MESSAGES: usize = 2;
+const MAX_MESSAGES: usize = 2;
 
 impl Model for Leases {
     type State = State;
@@ -122,7 +122,7 @@ impl Model for Leases {
         for (number, process) in state.processes.iter().enumerate().filter(|(_, process)| !process.dead) {
             actions.push(Action::Ask(number));
             // One process has another limit beside this one.
-            if number == 0 && process.tried < MOST_TRIED {
+            if number == 0 && process.tried < MAX_TRIED {
                 actions.push(Action::Try(number));
             }
             if process.tried > 0 {
@@ -169,7 +169,7 @@ impl Model for Leases {
             }
             Action::Lose(number) => drop(next.messages.remove(number)),
             Action::End(number) => {
-                if next.messages.len() == MOST_MESSAGES {
+                if next.messages.len() == MAX_MESSAGES {
                     return None;
                 }
                 let left = std::mem::take(&mut next.processes[number].units);
@@ -214,7 +214,7 @@ impl Leases {
             self.taken(next, number, tries);
             return Some(());
         }
-        if process.requests == self.requests || next.messages.len() == MOST_MESSAGES {
+        if process.requests == self.requests || next.messages.len() == MAX_MESSAGES {
             return None;
         }
         if process.units > 0 {
@@ -245,7 +245,7 @@ impl Leases {
         if surplus > 0 && self.mistake != Some(Mistake::PutsBackBeyondTheChunk) {
             process.units = self.chunk;
             // Or is lost on the way, which admits less and never more.
-            if next.messages.len() < MOST_MESSAGES {
+            if next.messages.len() < MAX_MESSAGES {
                 next.messages.push(Message::Refund { units: surplus });
             }
         }

@@ -14,7 +14,7 @@ use tidegate_proof::quotas::{self, Quotas};
 use tidegate_proof::reservations::{self, Reservations};
 
 /// Where the search for a mistake ends that is not found: some of them never end.
-const MOST_STATES: usize = 5_000_000;
+const MAX_STATES: usize = 5_000_000;
 
 /// Visits every state, and sees that all properties hold.
 fn holds<M>(name: &str, model: M)
@@ -37,7 +37,7 @@ where
 {
     let found = HasDiscoveries::AllOf([property].into());
     // One thread, so that the shortest way there is found.
-    let checker = model.checker().finish_when(found).target_state_count(MOST_STATES).spawn_bfs().join();
+    let checker = model.checker().finish_when(found).target_state_count(MAX_STATES).spawn_bfs().join();
     let path = checker.discovery(property).unwrap_or_else(|| panic!("{name} is not noticed by: {property}"));
     println!("{name}: {:?}", path.into_actions());
 }

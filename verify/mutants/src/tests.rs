@@ -34,7 +34,7 @@ const DECISIONS: &str = "30000";
 /// The signal to a program that has used its time.
 const OUT_OF_TIME: i32 = 9;
 /// No test needs more, and a mistake may want all there is.
-const MOST_KILOBYTES: u32 = 4 << 20;
+const MAX_KILOBYTES: u32 = 4 << 20;
 /// How much of a processor's time a program may take more than without a mistake, and how much time of day: it
 /// may have to wait for a processor, and one that waits for nothing else takes none of it.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -70,7 +70,7 @@ impl Program {
     fn command(&self, mutant: u32) -> Command {
         let mut command = Command::new("sh");
         let seconds = if self.takes.is_zero() { 600 } else { (self.takes * 4 + PATIENCE).as_secs() };
-        let limited = format!("ulimit -v {MOST_KILOBYTES}; ulimit -t {seconds}; exec \"$0\" \"$@\"");
+        let limited = format!("ulimit -v {MAX_KILOBYTES}; ulimit -t {seconds}; exec \"$0\" \"$@\"");
         command.args(["-c", &limited, &self.path, "--test-threads", "1"]);
         command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
         command.env("TIDEGATE_MUTANT", mutant.to_string()).env("TIDEGATE_DECISIONS", DECISIONS);

@@ -13,7 +13,7 @@ const USUAL: &str = "user";
 /// The attribute that tiers are shown by.
 const PLAN: &str = "plan";
 /// Longer texts are not shown.
-const LONGEST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// Tells of settings that stand where a table for an attribute belongs, and takes
 /// them out.
@@ -79,8 +79,8 @@ impl Shape<'_, '_> {
             }
             let problem = Problem::Unexpected { expected: "a table for each attribute".into(), found: "text".into() };
             let is_attribute = path.last() == Some(&entry.key.as_str());
-            let value = if is_attribute || entry.key.len() > LONGEST_SHOWN { "acme" } else { &entry.key };
-            let setting = if setting.len() > LONGEST_SHOWN { "500/min" } else { setting };
+            let value = if is_attribute || entry.key.len() > MAX_SHOWN { "acme" } else { &entry.key };
+            let setting = if setting.len() > MAX_SHOWN { "500/min" } else { setting };
             let help = format!("name the attribute: {}", self.format.nested(path, value, setting));
             self.mistakes.add(Mistake::at(self.source, &entry.value.span, problem).help_with(help));
             false

@@ -17,7 +17,7 @@ use crate::tree::{Entry, Node};
 const WELL_KNOWN: [&str; 10] =
     ["user", "ip", "path", "method", "tenant", "endpoint", "query", "agent", "domain", "key"];
 /// The names of a larger policy are compared with the well-known ones only.
-const MOST_COMPARED: usize = 200;
+const MAX_COMPARED: usize = 200;
 /// Patterns without literal text that need no warning: each is tried on every request.
 const MAX_TRIED: usize = 100;
 /// The pattern that every value matches.
@@ -98,7 +98,7 @@ fn slips(parts: &[Part], warnings: &mut Collector) {
         }
         // Of two that one key each names, the first is taken for the right one.
         let others = uses.iter().filter(|(_, uses)| uses.times > 1 || uses.beside_keys || uses.first < index);
-        let others = others.filter(|_| uses.len() <= MOST_COMPARED).map(|(name, _)| *name);
+        let others = others.filter(|_| uses.len() <= MAX_COMPARED).map(|(name, _)| *name);
         if let Some(meant) = suggest::slip(name, WELL_KNOWN.into_iter().chain(others)) {
             let message = format!("key attribute {name:?} is named nowhere else");
             let warning = Mistake::at(source, span, Problem::Doubtful { message });

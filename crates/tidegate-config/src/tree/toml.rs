@@ -8,12 +8,12 @@ use crate::source::{Source, Span};
 
 /// Of a longer text only the first mistake of syntax is told: the parser would
 /// collect one for every line.
-const LARGEST_RECOVERED: usize = 1 << 20;
+const MAX_RECOVERED: usize = 1 << 20;
 
 /// The tree of a text, and all that is wrong with its syntax.
 pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
     let (table, errors) = match source.text().len() {
-        ..=LARGEST_RECOVERED => DeTable::parse_recoverable(source.text()),
+        ..=MAX_RECOVERED => DeTable::parse_recoverable(source.text()),
         _ => match DeTable::parse(source.text()) {
             Ok(table) => (table, Vec::new()),
             Err(error) => (DeTable::parse_recoverable("").0, vec![error]),

@@ -13,7 +13,7 @@ use crate::report::{Collector, Mistake, Problem};
 use crate::source::{Source, Span};
 
 /// The most values of a file, those that aliases stand for included.
-const MOST_VALUES: usize = 1_000_000;
+const MAX_VALUES: usize = 1_000_000;
 
 /// The tree of a text, or what is wrong with its syntax.
 pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
@@ -81,7 +81,7 @@ impl Builder<'_> {
                         let message = "an alias cannot be part of what it names".to_owned();
                         return Err(self.mistake(&span, Problem::Syntax { message }));
                     };
-                    if size.values > MOST_VALUES - self.values {
+                    if size.values > MAX_VALUES - self.values {
                         return self.count(size, &span);
                     }
                     let node = node.clone();
@@ -151,8 +151,8 @@ impl Builder<'_> {
 
     fn count(&mut self, size: Size, span: &Span) -> Result<(), Box<Mistake>> {
         self.values += size.values;
-        if self.values > MOST_VALUES {
-            let problem = Problem::TooMuch { what: "the file has too many values", bound: MOST_VALUES };
+        if self.values > MAX_VALUES {
+            let problem = Problem::TooMuch { what: "the file has too many values", bound: MAX_VALUES };
             return Err(self.mistake(span, problem));
         }
         Ok(())

@@ -23,11 +23,11 @@ use super::bell::Bell;
 use crate::reader::is_listed;
 
 /// How many symbolic links may lead to a file: as many as Linux follows.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// How often a path is followed that leads elsewhere each time. By then its
 /// links are watched, and the next change is seen.
-const MOST_DETOURS: usize = 3;
+const MAX_DETOURS: usize = 3;
 
 /// Whether it is cheap to watch a folder without what is below it, however
 /// much that is.
@@ -83,7 +83,7 @@ impl Sight {
             return;
         }
         let mut route = Route::of(path);
-        for _ in 0..MOST_DETOURS {
+        for _ in 0..MAX_DETOURS {
             self.follow(&route);
             // A link may have been pointed elsewhere before it was watched.
             match Route::of(path) {
@@ -191,7 +191,7 @@ impl Route {
             };
             let folder = route.end.clone();
             route.end.push(&name);
-            let link = fs::read_link(&route.end).ok().filter(|_| links < MOST_LINKS);
+            let link = fs::read_link(&route.end).ok().filter(|_| links < MAX_LINKS);
             let is_decisive = link.is_some() || ahead.is_empty() || fs::symlink_metadata(&route.end).is_err();
             route.lookups.push(Lookup { folder, name, is_decisive });
             match link {

@@ -14,7 +14,7 @@ use crate::reader::Disk;
 use crate::report::{Mistake, Problem, Report};
 
 /// Files that are never left alone are read after this long all the same.
-const LONGEST_UNREST: Duration = Duration::from_secs(10);
+const MAX_SETTLE_TIME: Duration = Duration::from_secs(10);
 /// How often files are read again that cannot be watched, or that were not
 /// accepted only for now.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -112,7 +112,7 @@ impl<T: 'static> Worker<T> {
     /// Reads once the files are left alone, and again if they were not while
     /// they were read; nothing if it is time to stop.
     fn read_settled(&mut self) -> Option<Reading<T>> {
-        let patience = Instant::now() + LONGEST_UNREST;
+        let patience = Instant::now() + MAX_SETTLE_TIME;
         let is_patient = || Instant::now() < patience;
         loop {
             match self.shared.bell.wait(Some(self.settings.debounce)) {

@@ -17,7 +17,7 @@ use tidegate::{Key, Micros};
 use crate::planted::{Defect, is_planted};
 
 /// Keys on lease at a time; others are decided by the servers.
-const MOST_KEYS: usize = 100_000;
+const MAX_KEYS: usize = 100_000;
 const SHARDS: usize = 64;
 
 /// Accounts by the names of their states.
@@ -176,7 +176,7 @@ impl Ledger {
         if let Some(account) = shard.get(state_key) {
             return Some(Arc::clone(&account.turn));
         }
-        if shard.len() >= MOST_KEYS / SHARDS {
+        if shard.len() >= MAX_KEYS / SHARDS {
             return None;
         }
         let account = Account::new(Subject::of(check));
@@ -242,7 +242,7 @@ impl Ledger {
     /// Keeps what could not be given back yet. No request can take it meanwhile.
     pub(super) fn owe(&self, state_key: &[u8], left: Return) {
         let mut shard = self.shard(state_key);
-        let has_room = shard.len() < MOST_KEYS / SHARDS;
+        let has_room = shard.len() < MAX_KEYS / SHARDS;
         let Return { subject, units } = left;
         match shard.get_mut(state_key) {
             Some(account) => account.surplus = account.surplus.saturating_add(units),

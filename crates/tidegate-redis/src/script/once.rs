@@ -9,7 +9,7 @@ use tidegate::store::{Check, Purpose, remembered_for};
 use crate::key::id_key;
 
 /// A thousand years: more than a server takes for an expiry is an error there.
-const LONGEST_EXPIRY_MS: u64 = 1_000 * 365 * 86_400_000;
+const MAX_EXPIRY_MS: u64 = 1_000 * 365 * 86_400_000;
 
 /// A request that is carried out once.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Once {
         let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ of(check);
         let limits = checks.iter().fold(0, mix);
         let known_for = remembered_for(id, checks, known_for);
-        let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_EXPIRY_MS);
+        let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_EXPIRY_MS);
         let (key, payload, purpose) = (id_key(prefix, check, id.text), id.payload, id.purpose);
         let words = checks.iter().map(word).collect();
         Some(Once { key, payload, limits, known_for_ms, purpose, words })

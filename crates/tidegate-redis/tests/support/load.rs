@@ -11,7 +11,7 @@ use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Load, Outcome};
 
 /// No machine adds so much to the deadline of a hasty store.
-pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(30);
+pub(crate) const MAX_CALL: Duration = Duration::from_secs(30);
 
 /// Between two requests of one caller, so that a fault is met half-way.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -2,7 +2,7 @@
 //! decided, must not be taken for "nothing is refused".
 
 use super::words::{count, share};
-use super::{MOST_EXAMPLES, Report, UndecidedReport};
+use super::{MAX_EXAMPLES, Report, UndecidedReport};
 
 impl Report {
     /// Whether no more is refused than the share that was asked for, in a sentence; none if no share was, or the
@@ -57,7 +57,7 @@ impl Report {
             text += &format!("\n{} could not be read: {broken}", count(self.broken));
         }
         for (title, reasons) in self.undecided_by_policy() {
-            for UndecidedReport { lines, example, .. } in reasons.iter().take(MOST_EXAMPLES) {
+            for UndecidedReport { lines, example, .. } in reasons.iter().take(MAX_EXAMPLES) {
                 text += &format!("\n{} {}: {example}", count(*lines), title.to_lowercase());
             }
         }

@@ -8,7 +8,7 @@ use super::{Broken, Change, Example, KeyReport, Report, Timings, Titles};
 use crate::source::Compression;
 
 /// Keys that are listed: the rest is in the other outputs.
-const MOST_LISTED: usize = 10;
+const MAX_LISTED_KEYS: usize = 10;
 /// Columns of the picture of when.
 const COLUMNS: usize = 60;
 /// Characters of a key or limit that are shown.
@@ -125,7 +125,7 @@ impl Report {
     fn write_undecided(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (title, reasons) in self.undecided_by_policy() {
             writeln!(f, "\n{title}")?;
-            for undecided in reasons.iter().take(MOST_LISTED) {
+            for undecided in reasons.iter().take(MAX_LISTED_KEYS) {
                 writeln!(f, "  {}: {}", count(undecided.lines), undecided.example)?;
             }
         }
@@ -249,7 +249,7 @@ impl Report {
             ));
         }
         if self.search_is_partial {
-            notes.push(format!("the search went by the first {} checks only", count(crate::MOST_SPOOLED)));
+            notes.push(format!("the search went by the first {} checks only", count(crate::MAX_SPOOLED)));
         }
         notes
     }
@@ -270,7 +270,7 @@ fn write_keys(f: &mut fmt::Formatter<'_>, title: &str, keys: &[KeyReport]) -> fm
         return Ok(());
     }
     let mut table = Table::new(&["rule", "key", "requests"]);
-    for key in keys.iter().take(MOST_LISTED) {
+    for key in keys.iter().take(MAX_LISTED_KEYS) {
         // What may be too high by more than a tenth is only a bound.
         let about = if key.error > key.count / 10 { "≤ " } else { "" };
         table.row([short(&key.rule, WIDEST), short(&key.key, WIDEST), format!("{about}{}", count(key.count))]);

@@ -2,7 +2,7 @@
 
 use std::io::{Cursor, Write};
 
-use tidegate_replay::{Format, LONGEST_LINE, Replay, ReplayError, Report, Source};
+use tidegate_replay::{Format, MAX_LINE_BYTES, Replay, ReplayError, Report, Source};
 use tidegate_testkit::Random;
 
 use crate::generated::{Written, entries};
@@ -35,7 +35,7 @@ fn broken_lines_are_counted_shown_and_left_out() {
                 spoilt.extend_from_slice(b"\n\n   \n");
             }
         }
-        spoilt.extend(std::iter::repeat_n(b'x', LONGEST_LINE + 1));
+        spoilt.extend(std::iter::repeat_n(b'x', MAX_LINE_BYTES + 1));
         let report = run(spoilt).expect("it can be read");
         assert_eq!(report.broken, 6, "{written:?}: {:?}", report.broken_examples);
         assert_eq!((report.admitted, report.refused), (whole.admitted, whole.refused), "{written:?}");

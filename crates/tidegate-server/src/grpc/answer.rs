@@ -22,7 +22,7 @@ use crate::store::AnyStore;
 use crate::trace::Origin;
 
 /// Descriptors that one request may have: each is a lock held, or a key sent.
-const MOST_DESCRIPTORS: usize = 100;
+const MAX_DESCRIPTORS: usize = 100;
 
 /// The entry by which a descriptor says that its hits are spent already. Envoy's protocol
 /// does not tell a call of `apply_on_stream_done` from any other. It is no part of the key.
@@ -113,7 +113,7 @@ fn read(request: &RateLimitRequest, purpose: Purpose) -> Result<Vec<Asked<'_>>, 
     if request.domain.is_empty() {
         return Err(Problem::NoDomain);
     }
-    let (count, bound) = (request.descriptors.len(), MOST_DESCRIPTORS);
+    let (count, bound) = (request.descriptors.len(), MAX_DESCRIPTORS);
     match count {
         0 => return Err(Problem::NoDescriptors),
         _ if count > bound => return Err(Problem::TooManyDescriptors { count, bound }),

@@ -21,7 +21,7 @@ use crate::rights::{Right, Rights};
 /// they speak.
 const REDIS_VERSION: &str = "7.2.0";
 /// The longest name that a client can give to itself or its library.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
@@ -273,7 +273,7 @@ impl Client {
 
 /// Whether this is text that fits into a line of `CLIENT INFO`.
 fn is_name(name: &[u8]) -> bool {
-    name.len() <= LONGEST_NAME && name.iter().all(|byte| matches!(byte, b'!'..=b'~'))
+    name.len() <= MAX_NAME_BYTES && name.iter().all(|byte| matches!(byte, b'!'..=b'~'))
 }
 
 fn ping(arguments: Arguments<'_>, replies: &mut Replies) {

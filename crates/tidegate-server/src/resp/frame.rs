@@ -7,19 +7,19 @@
 //! Redis: after it, nobody can say where the next command begins.
 
 /// The longest line of a command that is typed, as in Redis.
-pub const LONGEST_LINE: usize = 64 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
 /// The most arguments of a command, its name included.
-pub const MOST_ARGUMENTS: usize = 1024;
+pub const MAX_ARGUMENTS: usize = 1024;
 /// The longest argument.
-pub const LONGEST_ARGUMENT: usize = 64 * 1024;
+pub const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
 /// The longest command, all in all.
-pub const LONGEST_COMMAND: usize = 256 * 1024;
-/// [`MOST_ARGUMENTS`] for those who have not said the password, as in Redis.
-pub const MOST_ARGUMENTS_OF_STRANGERS: usize = 10;
-/// [`LONGEST_ARGUMENT`] for them, as in Redis.
-pub const LONGEST_ARGUMENT_OF_STRANGERS: usize = 16 * 1024;
+pub const MAX_COMMAND_BYTES: usize = 256 * 1024;
+/// [`MAX_ARGUMENTS`] for those who have not said the password, as in Redis.
+pub const MAX_ARGUMENTS_UNAUTHENTICATED: usize = 10;
+/// [`MAX_ARGUMENT_BYTES`] for them, as in Redis.
+pub const MAX_ARGUMENT_BYTES_UNAUTHENTICATED: usize = 16 * 1024;
 /// The longest number before a line end: that of any `i64`.
-const LONGEST_NUMBER: usize = 20;
+const MAX_NUMBER_BYTES: usize = 20;
 
 /// What no client may send. The words are those of Redis where it has some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum ProtocolError {
     #[error("expected the end of a line")]
     LineEnd,
     /// The arguments together are too long.
-    #[error("a command is longer than {LONGEST_COMMAND} bytes")]
+    #[error("a command is longer than {MAX_COMMAND_BYTES} bytes")]
     CommandTooLong,
     /// More arguments than strangers may send.
     #[error("unauthenticated multibulk length")]
@@ -212,10 +212,10 @@ impl Parser {
             Number::Unfinished => return Ok(false),
             Number::None => return Err(ProtocolError::ArgumentCount),
         };
-        if self.stranger && number > MOST_ARGUMENTS_OF_STRANGERS as i64 {
+        if self.stranger && number > MAX_ARGUMENTS_UNAUTHENTICATED as i64 {
             return Err(ProtocolError::ArgumentCountOfStranger);
         }
-        if number > MOST_ARGUMENTS as i64 {
+        if number > MAX_ARGUMENTS as i64 {
             return Err(ProtocolError::ArgumentCount);
         }
         self.missing = usize::try_from(number).unwrap_or(0);
@@ -234,14 +234,14 @@ impl Parser {
             Number::Unfinished => return Ok(false),
             Number::None => return Err(ProtocolError::ArgumentLength),
         };
-        if self.stranger && length > LONGEST_ARGUMENT_OF_STRANGERS as i64 {
+        if self.stranger && length > MAX_ARGUMENT_BYTES_UNAUTHENTICATED as i64 {
             return Err(ProtocolError::ArgumentLengthOfStranger);
         }
-        let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST_ARGUMENT);
+        let length = usize::try_from(length).ok().filter(|length| *length <= MAX_ARGUMENT_BYTES);
         let length = length.ok_or(ProtocolError::ArgumentLength)?;
         let start = self.position + 1 + digits;
         let end = start + length;
-        if end - self.start > LONGEST_COMMAND {
+        if end - self.start > MAX_COMMAND_BYTES {
             return Err(ProtocolError::CommandTooLong);
         }
         match buffer.get(end..end + 2) {
@@ -257,13 +257,13 @@ impl Parser {
 
     fn read_line(&mut self, buffer: &mut [u8]) -> Result<bool, ProtocolError> {
         let rest = &mut buffer[self.position..];
-        let Some(length) = rest.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') else {
-            return if rest.len() < LONGEST_LINE { Ok(false) } else { Err(ProtocolError::LineTooLong) };
+        let Some(length) = rest.iter().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n') else {
+            return if rest.len() < MAX_LINE_BYTES { Ok(false) } else { Err(ProtocolError::LineTooLong) };
         };
         split(&mut rest[..length], |start, end| {
             self.spans.push(Span { start: self.position + start, end: self.position + end });
         })?;
-        if self.spans.len() > MOST_ARGUMENTS {
+        if self.spans.len() > MAX_ARGUMENTS {
             return Err(ProtocolError::ArgumentCount);
         }
         self.position += length + 1;
@@ -292,8 +292,8 @@ fn read_number(bytes: &[u8]) -> Number {
         }
         _ => {}
     }
-    let Some(length) = bytes.iter().take(LONGEST_NUMBER + 1).position(|byte| *byte == b'\r') else {
-        return if bytes.len() > LONGEST_NUMBER { Number::None } else { Number::Unfinished };
+    let Some(length) = bytes.iter().take(MAX_NUMBER_BYTES + 1).position(|byte| *byte == b'\r') else {
+        return if bytes.len() > MAX_NUMBER_BYTES { Number::None } else { Number::Unfinished };
     };
     let number = std::str::from_utf8(&bytes[..length]).ok().and_then(|digits| {
         let positive = digits.strip_prefix('-').unwrap_or(digits);

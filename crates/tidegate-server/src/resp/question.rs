@@ -25,7 +25,7 @@ use crate::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
 use crate::causes::for_clients;
 
 /// The most attributes of one request.
-pub const MOST_ATTRIBUTES: usize = 64;
+pub const MAX_ATTRIBUTES: usize = 64;
 
 /// A request, and whom to ask.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub enum QuestionError {
     #[error("ERR KEY is empty: give the key that the request counts against, or leave it out")]
     EmptyKey,
     /// More attributes than are taken.
-    #[error("ERR a request has at most {MOST_ATTRIBUTES} attributes")]
+    #[error("ERR a request has at most {MAX_ATTRIBUTES} attributes")]
     TooManyAttributes,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Options<'a> {
         if self.attributes.iter().any(|(known, _)| *known == name) {
             return Err(QuestionError::Twice(name.into()));
         }
-        if self.attributes.len() == MOST_ATTRIBUTES {
+        if self.attributes.len() == MAX_ATTRIBUTES {
             return Err(QuestionError::TooManyAttributes);
         }
         self.attributes.push((name, value));
@@ -237,8 +237,8 @@ fn ttl(bytes: &[u8]) -> Result<Duration, QuestionError> {
 
 /// Whatever a client sent, as text of a bounded length.
 pub(super) fn shown(bytes: &[u8]) -> String {
-    const LONGEST: usize = 128;
-    String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]).into_owned()
+    const MAX_SHOWN: usize = 128;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]).into_owned()
 }
 
 /// Writes a decision: a map, or in RESP2 an array of names and values.

@@ -364,10 +364,10 @@ fn admit(arguments: Arguments<'_>, client: &Client) -> Result<Kind, Refusal> {
 
 /// In the words of Redis, with as many of the arguments.
 fn unknown(arguments: Arguments<'_>) -> String {
-    const LONGEST: usize = 128;
+    const MAX_SHOWN: usize = 128;
     let mut beginning = String::new();
     for argument in arguments.from(1) {
-        if beginning.len() >= LONGEST {
+        if beginning.len() >= MAX_SHOWN {
             break;
         }
         beginning.extend(["'", &shown(argument), "' "]);

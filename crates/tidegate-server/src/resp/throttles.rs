@@ -20,9 +20,9 @@ use crate::refused::Refusal;
 use crate::store::AnyStore;
 
 /// Throttles that are decided at a time.
-const MOST_WAITING: usize = 128;
+const MAX_WAITING: usize = 128;
 /// Limits that a connection has at hand; more are asked for again.
-const MOST_LIMITS: usize = 16;
+const MAX_LIMITS: usize = 16;
 
 /// Throttles that have been read and wait to be decided.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Throttles {
     /// Takes a throttle, if it has a limit and there is room.
     #[inline]
     pub(super) fn take(&mut self, throttle: Throttle, resp: &Resp) -> Result<Taken, ThrottleError> {
-        if self.waiting.len() >= MOST_WAITING {
+        if self.waiting.len() >= MAX_WAITING {
             return Ok(Taken::NoRoom);
         }
         let known = self.limits.iter().position(|(numbers, _)| *numbers == throttle.numbers);
@@ -66,7 +66,7 @@ impl Throttles {
     /// have to give way.
     fn remember(&mut self, throttle: Throttle, resp: &Resp) -> Result<Option<usize>, ThrottleError> {
         let Throttle { numbers, .. } = throttle;
-        let full = self.limits.len() >= MOST_LIMITS;
+        let full = self.limits.len() >= MAX_LIMITS;
         if full && !self.waiting.is_empty() {
             return Ok(None);
         }
@@ -76,7 +76,7 @@ impl Throttles {
             self.limits.push((numbers, inline));
             return Ok(Some(self.limits.len() - 1));
         }
-        self.oldest = (self.oldest + 1) % MOST_LIMITS;
+        self.oldest = (self.oldest + 1) % MAX_LIMITS;
         self.limits[self.oldest] = (numbers, inline);
         Ok(Some(self.oldest))
     }

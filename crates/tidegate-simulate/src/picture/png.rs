@@ -26,7 +26,7 @@ impl Picture {
     ///
     /// # Errors
     /// If it is too large to be one, which no picture of at most
-    /// [`MOST_LIMITS`](crate::Scenario::MOST_LIMITS) panels is.
+    /// [`MAX_LIMITS`](crate::Scenario::MAX_LIMITS) panels is.
     pub fn to_png(&self) -> Result<Vec<u8>, PngError> {
         let mut canvas = Canvas::new(WIDTH * SCALE, self.height * SCALE);
         self.shapes.iter().for_each(|shape| canvas.draw(shape));

@@ -127,7 +127,7 @@ impl<'t> Reader<'t> {
                     part.lasting = Some(self.spread("a time after lasting, such as 2s or 1s..5s", read)?);
                 }
                 ("actual", _) => {
-                    let read = |word: &str| word.parse().ok().filter(|actual| *actual <= Traffic::MOST_COST);
+                    let read = |word: &str| word.parse().ok().filter(|actual| *actual <= Traffic::MAX_COST);
                     part.actual = Some(self.spread("a cost from 0 to 1000000, such as 300 or 100..900", read)?);
                 }
                 ("within", Shape::Bursts { within, .. }) => *within = Some(self.time("a time after within")?),
@@ -208,7 +208,7 @@ impl<'t> Reader<'t> {
     fn cost(&mut self) -> Result<u64, TrafficError> {
         let word = self.words.clone().next().unwrap_or_default();
         let cost = self.number("a cost from 1 to 1000000")?;
-        match cost <= Traffic::MOST_COST {
+        match cost <= Traffic::MAX_COST {
             true => Ok(cost),
             false => Err(self.unreadable("a cost from 1 to 1000000", word)),
         }
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_says_what_was_expected() {
-        let long = format!("{} clients: 1/s", Traffic::MOST_CLIENTS + 1);
+        let long = format!("{} clients: 1/s", Traffic::MAX_CLIENTS + 1);
         for (words, said) in [
             ("", "expected constant 50/s, poisson"),
             ("poison 50/s", "found \"poison\""),

@@ -9,10 +9,10 @@ use crate::random::Random;
 
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
-const LONGEST: u64 = 3_650 * DAY;
+const MAX_PERIOD: u64 = 3_650 * DAY;
 
 /// The usual periods, and the longest.
-const PERIODS: [u64; 8] = [1_000, SECOND, 10 * SECOND, 60 * SECOND, 3_600 * SECOND, DAY, 7 * DAY, LONGEST];
+const PERIODS: [u64; 8] = [1_000, SECOND, 10 * SECOND, 60 * SECOND, 3_600 * SECOND, DAY, 7 * DAY, MAX_PERIOD];
 
 /// Primes have no factor in common with anything: no product is ever reduced.
 const PRIMES: [u64; 8] = [7, 97, 2_039, 2_053, 65_537, 999_983, 1_000_000_007, 999_999_999_989];
@@ -97,6 +97,6 @@ fn period(random: &mut Random) -> u64 {
         2..=5 => random.choose(&PERIODS),
         6 => random.choose(&PRIMES),
         7 => random.within(1..=100) * SECOND,
-        _ => random.magnitude(1..=LONGEST),
+        _ => random.magnitude(1..=MAX_PERIOD),
     }
 }

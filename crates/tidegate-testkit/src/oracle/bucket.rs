@@ -2,7 +2,7 @@
 //! empty.
 
 use super::ratio::Ratio;
-use super::{Account, LEAST_GRACE, Moment, Undone, ceil_div};
+use super::{Account, MIN_GRACE, Moment, Undone, ceil_div};
 
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
@@ -24,7 +24,7 @@ impl Bucket {
 impl Account for Bucket {
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
         let refill = Ratio::from(at.terms.capacity) / at.terms.rate;
-        let grace = refill.ceil().max(ceil_div(LEAST_GRACE, at.terms.tick));
+        let grace = refill.ceil().max(ceil_div(MIN_GRACE, at.terms.tick));
         let reach = (Ratio::from(at.terms.ceiling) / at.terms.rate).ceil();
         if self.empty_at.floor() <= at.tick() + reach + grace {
             return None;

@@ -2,7 +2,7 @@
 //! units of the previous one's as are still within a period.
 
 use super::ratio::Ratio;
-use super::{Account, LEAST_GRACE, Moment, Terms, Undone, ceil_div};
+use super::{Account, MIN_GRACE, Moment, Terms, Undone, ceil_div};
 
 #[derive(Clone, Debug)]
 pub(super) struct Counter {
@@ -60,7 +60,7 @@ struct Units {
 impl Account for Counter {
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
         let Moment { terms, .. } = at;
-        let grace = (2 * terms.period).max(ceil_div(LEAST_GRACE, terms.tick));
+        let grace = (2 * terms.period).max(ceil_div(MIN_GRACE, terms.tick));
         if self.is_unused() || self.start <= at.tick() + grace {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use tidegate::{Calendar, Micros};
 
-use super::{Account, LEAST_GRACE, Moment, Undone};
+use super::{Account, MIN_GRACE, Moment, Undone};
 
 #[derive(Clone, Debug)]
 pub(super) struct Fixed {
@@ -48,7 +48,7 @@ fn edges(calendar: Calendar, at: i128) -> (i128, i128) {
 impl Account for Fixed {
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
         let now = Fixed::opened(at);
-        let grace = (now.end(at) - now.start).max(LEAST_GRACE);
+        let grace = (now.end(at) - now.start).max(MIN_GRACE);
         if self.current == 0 || self.start <= at.now + grace {
             return None;
         }

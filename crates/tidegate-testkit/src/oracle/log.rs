@@ -1,6 +1,6 @@
 //! The sliding window log: every charge, for as long as it counts.
 
-use super::{Account, LEAST_GRACE, Moment, Undone};
+use super::{Account, MIN_GRACE, Moment, Undone};
 
 #[derive(Clone, Debug)]
 pub(super) struct Log {
@@ -37,7 +37,7 @@ impl Log {
 
 impl Account for Log {
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>> {
-        let grace = at.terms.period.max(LEAST_GRACE);
+        let grace = at.terms.period.max(MIN_GRACE);
         let newest = self.entries.last()?;
         if newest.at <= at.now + grace {
             return None;

@@ -10,7 +10,7 @@
 //! A thread that holds slots already does not wait for more: it would wait for
 //! itself. A process can wait for itself too, when a server that its tests share
 //! holds a slot while others want all the rest, so no wait is longer than
-//! [`LONGEST_WAIT`]. The number is therefore a target, not a bound.
+//! [`MAX_WAIT`]. The number is therefore a target, not a bound.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ use super::BETWEEN_LOOKS;
 const MIN_SLOTS: usize = 8;
 
 /// After which a caller goes on with the slots that it has.
-const LONGEST_WAIT: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 thread_local! {
     /// The slots that servers started by this thread hold.
@@ -49,7 +49,7 @@ impl Permit {
     ///
     /// When the files of the locks cannot be made.
     pub fn wait(weight: usize) -> Permit {
-        Permit::among(&directory(), weight, LONGEST_WAIT)
+        Permit::among(&directory(), weight, MAX_WAIT)
     }
 
     /// Waits until there is room among those whose locks are in one directory.
@@ -109,7 +109,7 @@ mod tests {
     use std::time::Duration;
     use std::{env, fs, process, thread};
 
-    use super::{LONGEST_WAIT, Permit};
+    use super::{MAX_WAIT, Permit};
 
     const ALL: usize = usize::MAX;
 
@@ -128,9 +128,9 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let _all = Permit::among(&locks, ALL, LONGEST_WAIT);
+                    let _all = Permit::among(&locks, ALL, MAX_WAIT);
                     assert_eq!(RUNNING.fetch_add(1, Ordering::SeqCst), 0);
-                    let _more = Permit::among(&locks, 1, LONGEST_WAIT);
+                    let _more = Permit::among(&locks, 1, MAX_WAIT);
                     RUNNING.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_process_that_shares_a_server_does_not_wait_for_itself_for_ever() {
         let locks = locks("shared");
-        let _shared = Permit::among(&locks, 1, LONGEST_WAIT);
+        let _shared = Permit::among(&locks, 1, MAX_WAIT);
         thread::scope(|scope| {
             // It takes the turn and can never have all; the next waits for the turn.
             scope.spawn(|| Permit::among(&locks, ALL, Duration::from_millis(100)));

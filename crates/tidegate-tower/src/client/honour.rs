@@ -151,10 +151,10 @@ struct Word {
 }
 
 /// Servers whose words are remembered; of more, nothing is.
-const MOST_HOSTS: usize = 10_000;
+const MAX_HOSTS: usize = 10_000;
 
 /// The longest that a server is believed.
-const LONGEST: Duration = Duration::from_secs(86_400);
+const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl Hosts {
     fn words(&self) -> MutexGuard<'_, HashMap<String, Word>> {
@@ -204,11 +204,11 @@ impl Hosts {
             (None, Some(Report { more_in: None, .. }) | None) => return,
         };
         let now = self.clock.now();
-        let until = now.saturating_add(Micros::from_duration(wait.min(LONGEST)));
+        let until = now.saturating_add(Micros::from_duration(wait.min(MAX_WAIT)));
         let mut words = self.words();
-        if words.len() >= MOST_HOSTS && !words.contains_key(&host) {
+        if words.len() >= MAX_HOSTS && !words.contains_key(&host) {
             words.retain(|_, word| word.until > now);
-            if words.len() >= MOST_HOSTS {
+            if words.len() >= MAX_HOSTS {
                 return;
             }
         }

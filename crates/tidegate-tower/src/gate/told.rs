@@ -86,7 +86,7 @@ impl Gate {
 }
 
 /// How many policies are written down for good.
-const MOST_LASTING: usize = 10_000;
+const MAX_POLICIES: usize = 10_000;
 
 /// The same field for the life of the process, each distinct one once: all
 /// threads can have a copy of it without counting them. One too many is
@@ -98,7 +98,7 @@ fn lasting(field: HeaderValue) -> HeaderValue {
     if let Some(known) = lasting.get(text) {
         return known.clone();
     }
-    if lasting.len() >= MOST_LASTING {
+    if lasting.len() >= MAX_POLICIES {
         return field;
     }
     let text: &'static str = Box::leak(text.into());

@@ -6,7 +6,7 @@
 //! while time passes: an empty bucket's instant lies in the past, and an
 //! unknown key's is the epoch.
 
-use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
+use super::{Admission, Charged, EXACT, Kernel, MIN_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the token bucket and the leaky bucket.
@@ -38,7 +38,7 @@ pub struct BucketState {
 }
 
 /// The longest time to drain a full bucket: 2^51 microseconds, 71 years.
-pub(crate) const LONGEST_HORIZON: u64 = 1 << 51;
+pub(crate) const MAX_HORIZON: u64 = 1 << 51;
 
 impl Bucket {
     /// `count` per `period` microseconds with room for `burst`, all of them
@@ -57,7 +57,7 @@ impl Bucket {
             if full + 2 * (drain as u128) < EXACT as u128 {
                 let full = full as u64;
                 let horizon = full.div_ceil(drain);
-                if horizon as u128 * tick as u128 > LONGEST_HORIZON as u128 {
+                if horizon as u128 * tick as u128 > MAX_HORIZON as u128 {
                     return None;
                 }
                 return Some(Bucket { drain, scale, full, admits: full, ceiling: full, horizon, tick, queues });
@@ -83,7 +83,7 @@ impl Bucket {
     /// the longest horizon.
     pub(crate) const fn debt_bound(&self) -> u64 {
         let countable = EXACT - 1 - 2 * self.drain;
-        let drained = (LONGEST_HORIZON / self.tick) as u128 * self.drain as u128;
+        let drained = (MAX_HORIZON / self.tick) as u128 * self.drain as u128;
         let ceiling = if drained < countable as u128 { drained as u64 } else { countable };
         (ceiling - self.full) / self.scale
     }
@@ -380,7 +380,7 @@ impl Kernel for Bucket {
         if state.at <= tick + self.horizon {
             return None;
         }
-        let grace = self.horizon.max(LEAST_GRACE.div_ceil(self.tick));
+        let grace = self.horizon.max(MIN_GRACE.div_ceil(self.tick));
         let (whole, fraction) = self.drained_in(self.full);
         (state.at > tick + self.reach() + grace).then_some(BucketState { at: tick + whole, fraction })
     }
@@ -511,11 +511,11 @@ mod tests {
             (2, 3, 5, (2, 3, 8, 1)),
             (5, exact, 3, (5, exact, (3 * exact).div_ceil(5), 1)),
             (7, inexact, 3, (7, inexact / 10 + 1, (3 * (inexact / 10 + 1)).div_ceil(7), 10)),
-            (1, LONGEST_HORIZON, 1, (1, LONGEST_HORIZON, LONGEST_HORIZON, 1)),
+            (1, MAX_HORIZON, 1, (1, MAX_HORIZON, MAX_HORIZON, 1)),
         ] {
             assert_eq!(numbers(count, period, burst), Some(expected), "{count} in {period}, {burst} at once");
         }
-        assert_eq!(numbers(1, LONGEST_HORIZON + 1, 1), None);
+        assert_eq!(numbers(1, MAX_HORIZON + 1, 1), None);
         // Ten times as many ticks of a tenth.
         let coarse = Bucket::new(7, inexact, 3, false).expect("a bucket");
         assert_eq!((coarse.tick(), coarse.horizon()), (10, 10 * coarse.horizon));

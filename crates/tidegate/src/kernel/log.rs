@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
+use super::{Admission, Charged, EXACT, Kernel, MIN_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the sliding window log.
@@ -260,7 +260,7 @@ impl Kernel for Log {
     }
 
     fn heal(&self, state: &LogState, now: Micros) -> Option<LogState> {
-        (state.newest() > now.get() + self.period.max(LEAST_GRACE)).then(|| {
+        (state.newest() > now.get() + self.period.max(MIN_GRACE)).then(|| {
             let mut full = LogState::default();
             full.push(now.get(), self.count);
             full
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_state_is_healed_that_is_more_than_a_period_and_a_second_ahead() {
-        for (period, ahead) in [(PERIOD, PERIOD), (1_000, LEAST_GRACE)] {
+        for (period, ahead) in [(PERIOD, PERIOD), (1_000, MIN_GRACE)] {
             let (log, ahead) = (Log::new(3, period), i64::try_from(ahead).expect("a few seconds"));
             assert_eq!(log.heal(&state(&[(0, 1), (ahead, 1)]), Micros::new(NOW)), None);
             assert_eq!(log.heal(&state(&[(0, 1), (ahead + 1, 1)]), Micros::new(NOW)), Some(state(&[(0, 3)])));

@@ -9,7 +9,7 @@
 
 mod floor;
 
-use super::{Admission, Charged, EXACT, Kernel, LEAST_GRACE, Reading};
+use super::{Admission, Charged, EXACT, Kernel, MIN_GRACE, Reading};
 use crate::calendar::Calendar;
 use crate::time::Micros;
 
@@ -351,7 +351,7 @@ impl Window {
                 end - start
             }
         };
-        horizon.max(LEAST_GRACE.div_ceil(self.tick))
+        horizon.max(MIN_GRACE.div_ceil(self.tick))
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 
-const MOST: u64 = Limit::MAX_COUNT;
+const MAX: u64 = Limit::MAX_COUNT;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
@@ -56,7 +56,7 @@ fn debt_is_bounded_by_what_can_be_counted_exactly() {
         (limit, bound)
     };
     for words in ["fixed 5/s", "fixed 5/s from-first", "sliding-log 5/s", "1000/us", "sliding 1/us"] {
-        assert_eq!(bound(words).1, MOST, "{words}");
+        assert_eq!(bound(words).1, MAX, "{words}");
     }
     // A bucket: every sum below 2^53, and drained within the longest horizon.
     for words in ["5/s", "1/day", "999983/day", "7/4us burst 9", "1/3650day burst 7", "1000000000000/s"] {
@@ -67,7 +67,7 @@ fn debt_is_bounded_by_what_can_be_counted_exactly() {
             let exact = bucket.ceiling() + 2 * bucket.drain() < 1 << 53;
             exact && bucket.reach() * bucket.tick() <= 1 << 51
         };
-        assert!(debt == MOST || fits(of(debt)) && !fits(of(debt + 1)), "{words}: {debt}");
+        assert!(debt == MAX || fits(of(debt)) && !fits(of(debt + 1)), "{words}: {debt}");
         assert!(fits(of(limit.max_debt())) && limit.max_debt() <= limit.capacity(), "{words}");
     }
     assert_eq!("1/3650day burst 7".parse::<Limit>().expect("a limit").max_debt(), 0, "seventy years is the most");
@@ -78,7 +78,7 @@ fn debt_is_bounded_by_what_can_be_counted_exactly() {
         let weight =
             |debt: u64| u128::from(2 * (limit.count + debt) + limit.count) * u128::from(window.period_in_ticks());
         let is_exact = |debt| weight(debt) < 1 << 53;
-        assert!(is_exact(debt) && (debt == MOST || !is_exact(debt + 1)), "{words}: {debt}");
+        assert!(is_exact(debt) && (debt == MAX || !is_exact(debt + 1)), "{words}: {debt}");
         assert!(2 * limit.max_debt() >= limit.count, "{words}: half a count at least");
     }
 }
@@ -102,14 +102,14 @@ fn the_largest_numbers_are_taken_and_no_larger_ones() {
     let longest = Limit::MAX_PERIOD;
     let too_long = longest + Duration::from_micros(1);
     for algorithm in AlgorithmKind::ALL {
-        for (count, period) in [(1, Duration::from_micros(1)), (MOST, SECOND), (MOST, longest), (1, longest)] {
+        for (count, period) in [(1, Duration::from_micros(1)), (MAX, SECOND), (MAX, longest), (1, longest)] {
             assert!(Limit::try_new(algorithm, count, period).is_ok(), "{algorithm:?} {count} {period:?}");
         }
         let zero = |field| Err(ConfigError::Zero { field });
         let large = |field, value, bound| Err(ConfigError::TooLarge { field, value, bound });
         let (period, bound) = ("period in microseconds", 315_360_000_000_000);
         assert_eq!(Limit::try_new(algorithm, 0, SECOND), zero("count"));
-        assert_eq!(Limit::try_new(algorithm, MOST + 1, SECOND), large("count", u128::from(MOST) + 1, MOST));
+        assert_eq!(Limit::try_new(algorithm, MAX + 1, SECOND), large("count", u128::from(MAX) + 1, MAX));
         assert_eq!(Limit::try_new(algorithm, 1, Duration::ZERO), zero(period));
         assert_eq!(Limit::try_new(algorithm, 1, Duration::from_nanos(999)), zero(period));
         assert_eq!(Limit::try_new(algorithm, 1, too_long), large(period, u128::from(bound) + 1, bound));
@@ -121,20 +121,20 @@ fn only_its_own_settings_apply_to_an_algorithm() {
     for algorithm in AlgorithmKind::ALL {
         let limit = Limit::try_new(algorithm, 1_000_000_000, SECOND).expect("a limit");
         let other = |field, instead| ConfigError::NotApplicable { field, algorithm, instead };
-        let bursts = limit.try_burst(MOST).map(|limit| limit.capacity());
-        let queues = limit.try_queue(MOST).map(|limit| limit.capacity());
+        let bursts = limit.try_burst(MAX).map(|limit| limit.capacity());
+        let queues = limit.try_queue(MAX).map(|limit| limit.capacity());
         let starts = limit.try_from_first_request().map(|limit| limit.starts_with_first_request());
         let is = |kind| algorithm == kind;
         let [token, leaky, fixed] =
             [AlgorithmKind::TokenBucket, AlgorithmKind::LeakyBucket, AlgorithmKind::FixedWindow];
-        assert_eq!(bursts, if is(token) { Ok(MOST) } else { Err(other("burst", token)) });
-        assert_eq!(queues, if is(leaky) { Ok(MOST) } else { Err(other("queue", leaky)) });
+        assert_eq!(bursts, if is(token) { Ok(MAX) } else { Err(other("burst", token)) });
+        assert_eq!(queues, if is(leaky) { Ok(MAX) } else { Err(other("queue", leaky)) });
         assert_eq!(starts, if is(fixed) { Ok(true) } else { Err(other("from-first", fixed)) });
     }
     let limit = Limit::per_second(7);
     assert_eq!(limit.try_burst(0), Err(ConfigError::Zero { field: "burst" }));
-    let (value, bound) = (u128::from(MOST) + 1, MOST);
-    assert_eq!(limit.try_burst(MOST + 1), Err(ConfigError::TooLarge { field: "burst", value, bound }));
-    let (burst, count, period) = (MOST, 1, SECOND);
-    assert_eq!(Limit::per_second(1).try_burst(MOST), Err(ConfigError::TooSlow { burst, count, period }));
+    let (value, bound) = (u128::from(MAX) + 1, MAX);
+    assert_eq!(limit.try_burst(MAX + 1), Err(ConfigError::TooLarge { field: "burst", value, bound }));
+    let (burst, count, period) = (MAX, 1, SECOND);
+    assert_eq!(Limit::per_second(1).try_burst(MAX), Err(ConfigError::TooSlow { burst, count, period }));
 }

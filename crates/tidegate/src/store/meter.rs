@@ -12,7 +12,7 @@ use crate::algorithm::AlgorithmKind;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::fnv::Fnv;
-use crate::kernel::{Kernel, LEAST_GRACE, LimitKernel, Verdict};
+use crate::kernel::{Kernel, LimitKernel, MIN_GRACE, Verdict};
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::time::Micros;
@@ -324,7 +324,7 @@ impl Meter {
             None => CUSTOM_HORIZON,
         };
         let climb = self.warm_up.map_or(Micros::ZERO, |warm_up| warm_up.over());
-        Micros::new(horizon).max(climb).saturating_add(Micros::new(LEAST_GRACE))
+        Micros::new(horizon).max(climb).saturating_add(Micros::new(MIN_GRACE))
     }
 
     /// Whether both have the same states.

@@ -2,7 +2,7 @@
 //!
 //! It starts with the first call and sleeps until the next alarm is due. A
 //! waiter who gives up leaves its alarm behind, to ring in vain; not for long,
-//! because no alarm is set further ahead than [`LONGEST`].
+//! because no alarm is set further ahead than [`MAX_WAIT`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -47,13 +47,13 @@ static TIMER: LazyLock<Option<&'static Timer>> = LazyLock::new(|| {
 });
 
 /// Whoever waits longer is woken meanwhile, and asks again.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Wakes `waker` after `wait`, or earlier.
 pub(crate) fn wake_after(wait: Duration, waker: &Waker) {
     match *TIMER {
         Some(timer) if !wait.is_zero() => {
-            let alarm = Alarm { due: Instant::now() + wait.min(LONGEST), waker: waker.clone() };
+            let alarm = Alarm { due: Instant::now() + wait.min(MAX_WAIT), waker: waker.clone() };
             timer.alarms.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(alarm));
             timer.changed.notify_one();
         }

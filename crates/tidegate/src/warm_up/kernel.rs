@@ -13,9 +13,7 @@ use std::borrow::Cow;
 
 use super::WarmUp;
 use crate::algorithm::AlgorithmKind;
-use crate::kernel::{
-    Admission, Charged, Kernel, LEAST_GRACE, LimitKernel, Log, LogState, Reading, Window, WindowState,
-};
+use crate::kernel::{Admission, Charged, Kernel, LimitKernel, Log, LogState, MIN_GRACE, Reading, Window, WindowState};
 use crate::limit::Limit;
 use crate::time::Micros;
 
@@ -373,7 +371,7 @@ impl Kernel for Warming {
     }
 
     fn heal(&self, state: &WarmingState, now: Micros) -> Option<WarmingState> {
-        if state.last <= now.get() + self.over.max(LEAST_GRACE) {
+        if state.last <= now.get() + self.over.max(MIN_GRACE) {
             return None;
         }
         let mut full = WarmingState::default();

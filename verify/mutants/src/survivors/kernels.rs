@@ -103,8 +103,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "kernel/bucket.rs",
         function: "Bucket::heal",
-        from: "LEAST_GRACE.div_ceil(self.tick)",
-        to: &["LEAST_GRACE / self.tick"],
+        from: "MIN_GRACE.div_ceil(self.tick)",
+        to: &["MIN_GRACE / self.tick"],
         why: "A tick is a power of ten: the quotient is whole, or less than one, and no horizon is shorter than a tick.",
     },
     Survivor {
@@ -141,8 +141,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "kernel/window.rs",
         function: "Window::grace",
-        from: "LEAST_GRACE.div_ceil(self.tick)",
-        to: &["LEAST_GRACE / self.tick"],
+        from: "MIN_GRACE.div_ceil(self.tick)",
+        to: &["MIN_GRACE / self.tick"],
         why: "A tick is a power of ten: the quotient is whole, or less than one, and no period is shorter than a tick.",
     },
     Survivor {

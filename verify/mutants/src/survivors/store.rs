@@ -175,8 +175,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/snapshot.rs",
         function: "Checked::read_bytes",
-        from: "length > LONGEST_STATE",
-        to: &["length >= LONGEST_STATE"],
+        from: "length > MAX_STATE_BYTES",
+        to: &["length >= MAX_STATE_BYTES"],
         why: "Differs for a state of four gigabytes to the byte.",
     },
     Survivor {

@@ -98,7 +98,7 @@ struct Host {
 }
 
 /// In thousands of instructions: no script comes near it, unless it goes round in circles.
-const LONGEST_CALL: u32 = 1_000;
+const MAX_CALL: u32 = 1_000;
 
 /// The scripts; or those with a mistake in them, if there is one to plant. A
 /// campaign that plants many names them in the environment, so that the tests
@@ -145,7 +145,7 @@ impl Host {
         let clock = Rc::clone(&spent);
         lua.set_hook(HookTriggers::new().every_nth_instruction(1_000), move |_, _| {
             clock.set(clock.get() + 1);
-            match clock.get() > LONGEST_CALL {
+            match clock.get() > MAX_CALL {
                 true => Err(mlua::Error::runtime("BUSY the script does not end")),
                 false => Ok(VmState::Continue),
             }

@@ -31,7 +31,7 @@ pub(super) struct Dialer {
 /// Bytes on their way, each way.
 const IN_FLIGHT: usize = 64 * 1024;
 /// Commands on their way: as many as the client sends at most.
-const MOST_COMMANDS: usize = 1_024;
+const MAX_COMMANDS: usize = 1_024;
 
 impl Dial for Dialer {
     fn dial(
@@ -123,8 +123,8 @@ impl State {
 
 fn serve(world: Arc<World>, connection: &Arc<Connection>, stream: DuplexStream) {
     let (from_client, to_client) = split(stream);
-    let (arrivals, arriving) = channel(MOST_COMMANDS);
-    let (replies, replying) = channel(MOST_COMMANDS);
+    let (arrivals, arriving) = channel(MAX_COMMANDS);
+    let (replies, replying) = channel(MAX_COMMANDS);
     let tasks = [
         tokio::spawn(receive(Arc::clone(&world), connection.process, from_client, arrivals)),
         tokio::spawn(carry_out(Arc::clone(&world), Arc::clone(connection), arriving, replies)),

@@ -6,7 +6,7 @@ use tidegate::{CheckError, Decision, Request};
 use tidegate_config::limitador::{NAMESPACE, attribute};
 
 use super::by_policy::line_of;
-use super::{MOST_DESCRIPTORS, Purpose, key};
+use super::{MAX_DESCRIPTORS, Purpose, key};
 use crate::app::App;
 use crate::grpc::messages::{RateLimitDescriptor, RateLimitRequest};
 use crate::grpc::outcome::{Line, Outcome};
@@ -24,7 +24,7 @@ impl<'r> Whole<'r> {
     /// # Errors
     /// If there is no domain, or there are too many descriptors.
     pub(crate) fn new(domain: &'r str, descriptors: &'r [RateLimitDescriptor]) -> Result<Whole<'r>, Problem> {
-        let (count, bound) = (descriptors.len(), MOST_DESCRIPTORS);
+        let (count, bound) = (descriptors.len(), MAX_DESCRIPTORS);
         if domain.is_empty() {
             return Err(Problem::NoDomain);
         }

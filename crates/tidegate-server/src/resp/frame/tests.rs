@@ -105,11 +105,11 @@ fn what_may_become_a_command_is_waited_for() {
 
 #[test]
 fn endless_lines_and_commands_are_refused_at_their_bounds() {
-    awaited("a".repeat(LONGEST_LINE - 1));
-    assert_eq!(refused("a".repeat(LONGEST_LINE)), ProtocolError::LineTooLong);
-    assert_eq!(refused("a ".repeat(MOST_ARGUMENTS + 1) + "\n"), ProtocolError::ArgumentCount);
-    let longest = format!("${LONGEST_ARGUMENT}\r\n{}\r\n", "a".repeat(LONGEST_ARGUMENT));
-    let fits = (LONGEST_COMMAND / longest.len()).min(3);
+    awaited("a".repeat(MAX_LINE_BYTES - 1));
+    assert_eq!(refused("a".repeat(MAX_LINE_BYTES)), ProtocolError::LineTooLong);
+    assert_eq!(refused("a ".repeat(MAX_ARGUMENTS + 1) + "\n"), ProtocolError::ArgumentCount);
+    let longest = format!("${MAX_ARGUMENT_BYTES}\r\n{}\r\n", "a".repeat(MAX_ARGUMENT_BYTES));
+    let fits = (MAX_COMMAND_BYTES / longest.len()).min(3);
     assert_eq!(parse_all(format!("*{fits}\r\n{}", longest.repeat(fits)).as_bytes()).0.len(), 1);
     assert_eq!(refused(format!("*9\r\n{}", longest.repeat(9))), ProtocolError::CommandTooLong);
 }
@@ -152,8 +152,8 @@ mod naive {
     }
 
     fn number(bytes: &[u8], mistake: ProtocolError) -> Result<(i64, &[u8]), Stop> {
-        let Some(at) = bytes.iter().position(|byte| *byte == b'\r').filter(|at| *at <= LONGEST_NUMBER) else {
-            return Err(if bytes.len() > LONGEST_NUMBER { Stop::Mistake(mistake) } else { Stop::Unfinished });
+        let Some(at) = bytes.iter().position(|byte| *byte == b'\r').filter(|at| *at <= MAX_NUMBER_BYTES) else {
+            return Err(if bytes.len() > MAX_NUMBER_BYTES { Stop::Mistake(mistake) } else { Stop::Unfinished });
         };
         let text = String::from_utf8_lossy(&bytes[..at]);
         // What prints as it was read has no plus and no zeros in front.
@@ -168,7 +168,7 @@ mod naive {
 
     fn array(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, &[u8]), Stop> {
         let (count, mut rest) = number(&bytes[1..], ProtocolError::ArgumentCount)?;
-        if count > MOST_ARGUMENTS as i64 {
+        if count > MAX_ARGUMENTS as i64 {
             return Err(Stop::Mistake(ProtocolError::ArgumentCount));
         }
         let mut arguments = Vec::new();
@@ -179,7 +179,7 @@ mod naive {
                 Some(other) => return Err(Stop::Mistake(ProtocolError::NoBulkString(*other))),
             }
             let (length, after) = number(&rest[1..], ProtocolError::ArgumentLength)?;
-            if !(0..=LONGEST_ARGUMENT as i64).contains(&length) {
+            if !(0..=MAX_ARGUMENT_BYTES as i64).contains(&length) {
                 return Err(Stop::Mistake(ProtocolError::ArgumentLength));
             }
             if after.len() < length as usize + 2 {

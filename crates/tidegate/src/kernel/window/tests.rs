@@ -155,7 +155,7 @@ fn a_refund_takes_from_this_window_and_then_from_the_last() {
 
 #[test]
 fn a_state_is_healed_that_is_more_than_its_windows_and_a_second_ahead() {
-    let second = LEAST_GRACE;
+    let second = MIN_GRACE;
     let now = Micros::new(1_700_000_003_123_456);
     for (period, style, ahead) in [
         (10, Style::FixedFromEpoch, second),

@@ -35,7 +35,7 @@ pub(super) struct Entry {
 /// Keys per bucket on average, when the store holds as many as it is made for.
 const USUAL: usize = 8;
 /// Keys per bucket at most: of 10,000 full buckets, one would want more.
-const MOST: usize = 20;
+const MAX_KEYS: usize = 20;
 
 impl Heap {
     pub(super) fn new(keys: usize, overflow: Overflow) -> Heap {
@@ -62,10 +62,10 @@ impl Heap {
 
     /// Makes sure that one more key fits into the bucket.
     pub(super) fn make_room(&self, bucket: &mut Bucket, now: Micros) -> Result<(), Full> {
-        if bucket.len() >= MOST {
+        if bucket.len() >= MAX_KEYS {
             self.drop_forgettable(bucket, now);
         }
-        if bucket.len() < MOST {
+        if bucket.len() < MAX_KEYS {
             return Ok(());
         }
         let soonest = bucket.iter().enumerate().min_by_key(|(_, entry)| entry.until);
@@ -104,7 +104,7 @@ impl Heap {
     /// which a state that was dropped could have mattered.
     pub(super) fn recall(&self, now: Micros) -> Micros {
         let latest = self.forgotten.load(Ordering::Relaxed);
-        let recalls = latest > now.get() && latest - now.get() <= super::table::LONGEST_RECALL;
+        let recalls = latest > now.get() && latest - now.get() <= super::table::MAX_CLOCK_STEP_BACK;
         if recalls { Micros::new(latest) } else { now }
     }
 

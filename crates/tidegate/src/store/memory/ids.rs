@@ -23,7 +23,7 @@ pub(super) const DEFAULT_IDS_FOR: Duration = Duration::from_secs(300);
 
 const SHARDS: usize = 64;
 /// Ids that a shard remembers.
-const MOST: usize = 2_048;
+const MAX_IDS: usize = 2_048;
 
 /// Sets the hashes of owners apart from those of ids.
 const OWNERS: u64 = u64::MAX;
@@ -107,7 +107,7 @@ impl Shard {
         self.order.insert(self.next, id);
         self.change(owner, VecDeque::push_back);
         self.next += 1;
-        if self.answers.len() > MOST {
+        if self.answers.len() > MAX_IDS {
             self.make_room();
         }
     }
@@ -281,21 +281,21 @@ mod tests {
         let fingerprint = store.fingerprint_of_id(&check, id);
         let ids = store.ids.get_or_init(|| Box::new(Ids::new()));
         let shard = || lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
-        for number in 0..MOST as u64 {
+        for number in 0..MAX_IDS as u64 {
             shard().add(fingerprint ^ (number + 1), answer(number, u64::MAX));
         }
-        assert_eq!(shard().answers.len(), MOST, "as many as that are remembered");
+        assert_eq!(shard().answers.len(), MAX_IDS, "as many as that are remembered");
         let mut verdict = Verdict::default();
         assert!(store.decide_one_now(check, &mut verdict).is_ok() && verdict.allowed);
         let shard = shard();
-        assert_eq!((shard.order.len(), shard.answers.len(), shard.owners.len()), (MOST, MOST, MOST));
+        assert_eq!((shard.order.len(), shard.answers.len(), shard.owners.len()), (MAX_IDS, MAX_IDS, MAX_IDS));
         assert!(!shard.answers.contains_key(&(fingerprint ^ 1)), "the oldest has made room");
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of entries, and no unsafe code in sight")]
     fn an_owner_with_many_ids_loses_its_own_before_others_lose_theirs() {
-        const FLOOD: u64 = 3 * MOST as u64;
+        const FLOOD: u64 = 3 * MAX_IDS as u64;
         let mut shard = Shard::default();
         let (honest, rude) = (1, 2);
         shard.add(1, answer(honest, u64::MAX));
@@ -306,8 +306,8 @@ mod tests {
         // Others come as long as they have fewer.
         (2..900).for_each(|id| shard.add(id, answer(honest, u64::MAX)));
         assert!((1..900).all(|id| shard.answers.contains_key(&id)));
-        assert_eq!((shard.answers.len(), shard.order.len(), shard.weights.len()), (MOST, MOST, 2));
-        assert_eq!(shard.owners[&honest].len() + shard.owners[&rude].len(), MOST);
+        assert_eq!((shard.answers.len(), shard.order.len(), shard.weights.len()), (MAX_IDS, MAX_IDS, 2));
+        assert_eq!(shard.owners[&honest].len() + shard.owners[&rude].len(), MAX_IDS);
     }
 
     #[test]
@@ -318,9 +318,9 @@ mod tests {
         shard.add(1, answer(1, u64::MAX));
         shard.add(2, answer(pair, u64::MAX));
         shard.add(3, answer(pair, u64::MAX));
-        (4..=MOST as u64 + 1).for_each(|id| shard.add(id, answer(id, u64::MAX)));
+        (4..=MAX_IDS as u64 + 1).for_each(|id| shard.add(id, answer(id, u64::MAX)));
         assert_eq!([1, 2, 3, 4].map(|id| shard.answers.contains_key(&id)), [true, false, true, true]);
-        assert_eq!(shard.answers.len(), MOST);
+        assert_eq!(shard.answers.len(), MAX_IDS);
     }
 
     #[test]

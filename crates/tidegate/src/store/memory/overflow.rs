@@ -134,7 +134,7 @@ impl Users {
             return;
         }
         match self {
-            Users::Known(fingerprints) if fingerprints.len() < MOST_USERS => fingerprints.push(fingerprint),
+            Users::Known(fingerprints) if fingerprints.len() < MAX_USERS => fingerprints.push(fingerprint),
             Users::Known(_) | Users::TooMany => *self = Users::TooMany,
         }
     }
@@ -152,9 +152,9 @@ const SHARDS: usize = 64;
 const GROUPS: u64 = 1_024;
 /// Shared states in a shard at most: enough for sixteen limits that overflow
 /// at once. Beyond that new keys are refused.
-const MOST: usize = 256;
+const MAX_SHARED: usize = 256;
 /// Users of a shared state that are remembered.
-const MOST_USERS: usize = 32;
+const MAX_USERS: usize = 32;
 
 impl Shared {
     pub(super) fn new() -> Shared {
@@ -261,9 +261,9 @@ impl SharedState<'_> {
     fn make_room(&mut self, now: Micros) -> Result<(), Full> {
         let place = self.place;
         let shard = self.shard();
-        if shard.len() >= MOST && !shard.contains_key(&place) {
+        if shard.len() >= MAX_SHARED && !shard.contains_key(&place) {
             shard.retain(|_, entry| entry.until > now);
-            if shard.len() >= MOST {
+            if shard.len() >= MAX_SHARED {
                 let soonest = shard.values().map(|entry| entry.until).min();
                 return Err(Full { until: soonest.unwrap_or(now) });
             }
@@ -402,9 +402,9 @@ mod tests {
     fn where_more_used_a_state_than_are_remembered_everyone_has() {
         let mut users = Users::default();
         for _ in 0..2 {
-            (0..MOST_USERS as u64).for_each(|user| users.add(user));
+            (0..MAX_USERS as u64).for_each(|user| users.add(user));
         }
-        assert_eq!([0, MOST_USERS as u64 - 1, 99].map(|user| users.includes(user)), [true, true, false]);
+        assert_eq!([0, MAX_USERS as u64 - 1, 99].map(|user| users.includes(user)), [true, true, false]);
         users.add(77);
         assert!(users.includes(77) && users.includes(99));
         users.add(78);
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn a_full_shard_has_room_for_those_it_knows_and_for_others_when_one_is_forgotten() {
         let shared = Shared::new();
-        let limits: Vec<Meter> = (0..=MOST as u64)
+        let limits: Vec<Meter> = (0..=MAX_SHARED as u64)
             .map(|number| {
                 Meter::new(Name::literal("limit"), Limit::fixed_window(1 + number, std::time::Duration::from_secs(1)))
             })
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(set(&known[0], 10, 5), Ok(()), "who has a state needs no room");
         assert_eq!(set(last, 4_999_999, 6), Err(5_000_000));
         assert_eq!(set(last, 5_000_000, 6), Ok(()));
-        assert_eq!(shared.lock(last, 7).shard().len(), MOST);
+        assert_eq!(shared.lock(last, 7).shard().len(), MAX_SHARED);
         assert_eq!(set(&known[3], 5_000_000, 6), Err(6_000_000), "the others are still there");
         // A shard is one of many.
         assert_eq!(shared.set(10, 8, 100), Ok(()));

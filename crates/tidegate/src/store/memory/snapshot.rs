@@ -49,7 +49,7 @@ const END: u64 = 4;
 
 /// No state is longer: a log of [`Limit::MAX_COUNT`](crate::Limit::MAX_COUNT)
 /// instants would be, but nobody has that much memory.
-const LONGEST_STATE: u64 = 1 << 32;
+const MAX_STATE_BYTES: u64 = 1 << 32;
 
 impl MemoryStore {
     /// Writes every live state. Checks go on meanwhile; each key is written
@@ -213,7 +213,7 @@ impl<R: Read> Checked<R> {
     }
 
     fn read_bytes(&mut self, length: u64) -> Result<Vec<u8>, SnapshotError> {
-        if length > LONGEST_STATE {
+        if length > MAX_STATE_BYTES {
             return Err(SnapshotError::Damaged);
         }
         let mut bytes = Vec::new();
@@ -337,9 +337,9 @@ mod tests {
     fn a_length_that_no_state_has_is_not_believed() {
         let records = |length| [&head()[..], &[HEAP, 1, 100, length]].concat();
         let bytes = |length| records(length).iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-        let endless = bytes(LONGEST_STATE + 1);
+        let endless = bytes(MAX_STATE_BYTES + 1);
         assert!(matches!(restore((&endless[..]).chain(io::repeat(0))), Err(SnapshotError::Damaged)));
-        assert!(matches!(restore(&bytes(LONGEST_STATE)[..]), Err(SnapshotError::Damaged)), "there is no such state");
+        assert!(matches!(restore(&bytes(MAX_STATE_BYTES)[..]), Err(SnapshotError::Damaged)), "there is no such state");
     }
 
     /// Fails once so many bytes have gone through.

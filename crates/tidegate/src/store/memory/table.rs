@@ -39,14 +39,14 @@ pub(super) const FRACTION_BITS: u32 = 11;
 
 /// A page of memory: to look a key up in its second line costs no second
 /// look-up of an address.
-const LARGEST_BLOCK: usize = 64;
+const MAX_BLOCK: usize = 64;
 
 /// Lines whose numbers agree in this many values share a record of what was
 /// forgotten and taken in them.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// A clock that goes back by more than this finds forgotten keys fresh.
-pub(super) const LONGEST_RECALL: u64 = 3_600_000_000;
+pub(super) const MAX_CLOCK_STEP_BACK: u64 = 3_600_000_000;
 
 pub(super) struct Table<const STATE: usize> {
     lines: Lines,
@@ -115,7 +115,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     fn with_lines(lines: usize, overflow: Overflow, listed: bool) -> Table<STATE> {
-        let block = lines.next_power_of_two().min(LARGEST_BLOCK);
+        let block = lines.next_power_of_two().min(MAX_BLOCK);
         let lines = lines.next_multiple_of(block);
         Table {
             lines: Lines::zeroed(lines),
@@ -331,7 +331,7 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn recall(&self, home: Seat, now: Micros) -> Micros {
         let forgotten = |line: usize| self.stripe(line).forgotten.load(Ordering::Relaxed);
         let latest = forgotten(home.line).max(forgotten(self.other(home).line));
-        if latest > now.get() && latest - now.get() <= LONGEST_RECALL { Micros::new(latest) } else { now }
+        if latest > now.get() && latest - now.get() <= MAX_CLOCK_STEP_BACK { Micros::new(latest) } else { now }
     }
 
     #[inline(always)]

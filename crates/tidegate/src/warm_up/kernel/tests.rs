@@ -287,7 +287,7 @@ fn what_has_drained_since_the_last_charge_is_not_given_back() {
 fn a_state_is_healed_that_is_more_than_the_climb_and_a_second_ahead() {
     let quick = WarmUp::new(2, Duration::from_millis(10)).expect("a warm-up");
     let quick = Warming::new("12/s".parse().expect("a limit"), quick).expect("something to climb");
-    for (kernel, ahead) in [(warming("12/s"), 100_000_000), (quick, LEAST_GRACE)] {
+    for (kernel, ahead) in [(warming("12/s"), 100_000_000), (quick, MIN_GRACE)] {
         let mut state = WarmingState::default();
         kernel.charge(&mut state, Micros::new(START), 1);
         assert_eq!(kernel.heal(&state, Micros::new(START - ahead)), None);

@@ -108,14 +108,14 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "bucket.lua",
-        from: "local grace = -floor(-LEAST_GRACE / size)",
-        to: "local grace = -math.ceil(-LEAST_GRACE / size)",
+        from: "local grace = -floor(-MIN_GRACE / size)",
+        to: "local grace = -math.ceil(-MIN_GRACE / size)",
         why: "A tick is a power of ten: the quotient is whole, or less than one, and no horizon is shorter than a tick.",
     },
     Survivor {
         file: "window.lua",
-        from: "local grace = -floor(-LEAST_GRACE / size)",
-        to: "local grace = -math.ceil(-LEAST_GRACE / size)",
+        from: "local grace = -floor(-MIN_GRACE / size)",
+        to: "local grace = -math.ceil(-MIN_GRACE / size)",
         why: "A tick is a power of ten: the quotient is whole, or less than one, and no horizon is shorter than a tick.",
     },
     Survivor {

@@ -49,7 +49,7 @@ impl Heap {
 /// A heap of one bucket, full of keys that are forgotten one microsecond after the other.
 fn full(overflow: Overflow) -> Heap {
     let heap = Heap::new(1, overflow);
-    for number in 0..MOST as u64 {
+    for number in 0..MAX_KEYS as u64 {
         assert_eq!(heap.charge(100 + number, number), Ok(true));
     }
     heap
@@ -66,10 +66,10 @@ fn there_is_a_bucket_for_every_eight_keys_and_keys_are_spread_over_all() {
 fn a_full_bucket_says_when_the_first_key_is_forgotten_and_has_room_then() {
     let heap = full(Overflow::Share);
     assert_eq!(heap.charge(200, 99), Err(Micros::new(100 + HOUR)));
-    assert_eq!(heap.count(200), MOST);
+    assert_eq!(heap.count(200), MAX_KEYS);
     assert_eq!(heap.charge(100 + HOUR - 1, 99), Err(Micros::new(100 + HOUR)));
     assert_eq!(heap.charge(100 + HOUR, 99), Ok(true));
-    assert_eq!((heap.count(100 + HOUR), heap.evicted()), (MOST, 0));
+    assert_eq!((heap.count(100 + HOUR), heap.evicted()), (MAX_KEYS, 0));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn the_first_to_be_forgotten_makes_room_where_it_is_to() {
     // The first one becomes the last one.
     assert_eq!(heap.charge(100 + HOUR, 0), Ok(true));
     assert_eq!(heap.charge(100 + HOUR, 99), Ok(true));
-    assert_eq!((heap.evicted(), heap.count(100 + HOUR)), (1, MOST));
+    assert_eq!((heap.evicted(), heap.count(100 + HOUR)), (1, MAX_KEYS));
     assert_eq!(heap.charge(100 + HOUR, 2), Ok(false), "the third is still there");
     assert_eq!(heap.charge(100 + HOUR, 1), Ok(true), "the second is not");
     assert_eq!(heap.evicted(), 2);
@@ -166,7 +166,7 @@ fn a_restored_key_takes_room_like_any_other() {
     let mut state = AnyState::Fresh;
     kernel().charge(&mut state, Micros::new(100), 1);
     kernel().encode(&state, &mut bytes);
-    for number in 0..MOST as u64 {
+    for number in 0..MAX_KEYS as u64 {
         assert!(heap.restore(number, Micros::new(100 + HOUR), &bytes).is_ok());
     }
     assert!(heap.restore(99, Micros::new(100 + HOUR), &bytes).is_err_and(|full| full.until.get() == 100 + HOUR));

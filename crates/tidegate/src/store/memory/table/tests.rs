@@ -262,8 +262,12 @@ fn nothing_is_taken_back_of_what_was_forgotten() {
             assert_eq!(recalled(latest - 1), latest, "the second, a fraction longer");
             assert_eq!(recalled(latest), latest);
             assert_eq!(recalled(latest + 1), latest + 1, "time has gone on");
-            assert_eq!(recalled(latest - LONGEST_RECALL), latest);
-            assert_eq!(recalled(latest - LONGEST_RECALL - 1), latest - LONGEST_RECALL - 1, "a clock that was set");
+            assert_eq!(recalled(latest - MAX_CLOCK_STEP_BACK), latest);
+            assert_eq!(
+                recalled(latest - MAX_CLOCK_STEP_BACK - 1),
+                latest - MAX_CLOCK_STEP_BACK - 1,
+                "a clock that was set"
+            );
         }
         assert_eq!(recalled(line ^ 2, 1, latest - 1), latest - 1, "neither of its lines has forgotten anything");
     }
