@@ -1,4 +1,4 @@
-//! An algorithm of one's own: attempts whose waits double, as for sign-ins.
+//! A custom algorithm: attempts whose waits double, as for sign-ins.
 //!
 //! The first attempt passes at once, the second after a second, the third after
 //! two, then four, eight, and so on up to an hour; a quiet hour starts again from the

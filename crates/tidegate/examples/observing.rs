@@ -1,5 +1,5 @@
-//! Watching decisions: a counter that comes with the library, and an observer
-//! of one's own that remembers who was refused, and by which rule.
+//! Observing decisions: the library's counter, and a custom observer that
+//! counts refusals by key and rule.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,5 +1,5 @@
 //! Over a restart: the states are written to a file and restored from it, so
-//! that whoever was limited before still is.
+//! that a key that was limited before still is.
 
 use std::error::Error;
 use std::fs::{self, File};

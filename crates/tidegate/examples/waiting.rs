@@ -1,7 +1,7 @@
 //! Waiting for admission: first come, first served, for each key.
 //!
-//! Six threads want one key at 20 per second. Five have patience; the last
-//! has not, and takes nothing.
+//! Six threads want one key at 20 per second. Five have a long timeout;
+//! the last has a short one, times out and takes nothing.
 
 use std::error::Error;
 use std::thread;
@@ -17,9 +17,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         for caller in 1..=6 {
             let limiter = &limiter;
             scope.spawn(move || {
-                let patience = Duration::from_millis(if caller == 6 { 100 } else { 10_000 });
+                let timeout = Duration::from_millis(if caller == 6 { 100 } else { 10_000 });
                 let came = start.elapsed();
-                let outcome = match limiter.acquire_blocking("printer", patience) {
+                let outcome = match limiter.acquire_blocking("printer", timeout) {
                     Ok(_) => "admitted".to_owned(),
                     Err(AcquireError::Timeout { timeout }) => format!("gave up after {timeout:?}"),
                     Err(error) => format!("no answer: {error}"),

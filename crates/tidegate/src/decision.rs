@@ -17,7 +17,7 @@ use crate::time::Micros;
 /// the longest wait if refused, the one with the least remaining if allowed,
 /// and of several with as much the one that takes longest to reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a decision that nobody looks at limits nothing"]
+#[must_use = "a decision limits nothing unless it is looked at"]
 pub struct Decision {
     rule: Name,
     limit: Option<Limit>,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_delay_holds_for_whoever_passes_and_none_for_whoever_does_not() {
+    fn the_longest_delay_applies_if_allowed_and_none_if_refused() {
         let both = |first, second| decision("first", first).and(decision("second", second)).delay().as_micros();
         assert_eq!((both(allowed(1, 5), allowed(2, 7)), both(allowed(1, 7), allowed(2, 5))), (7, 7));
         assert_eq!((both(allowed(1, 5), refused(1)), both(refused(1), allowed(1, 5))), (0, 0));

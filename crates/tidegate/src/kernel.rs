@@ -172,7 +172,7 @@ pub enum Admission {
         /// How long to hold the request back so that the outflow is even.
         delay: Micros,
     },
-    /// It may not, and will at `now + retry_after` if nobody comes between.
+    /// It may not, and will at `now + retry_after` if no other request is charged before.
     Wait {
         /// How long, to the microsecond.
         retry_after: Micros,

@@ -27,7 +27,7 @@
 //! |---|---|
 //! | [`is_allowed`](Decision::is_allowed) | whether the request may pass; if so, it has been charged |
 //! | [`remaining`](Decision::remaining) | how many more requests of cost 1 would pass at this instant |
-//! | [`retry_after`](Decision::retry_after) | how long a refused caller must wait: exact to the microsecond, if nobody else uses the key |
+//! | [`retry_after`](Decision::retry_after) | how long a refused caller must wait: exact to the microsecond, if no other request uses the key |
 //! | [`reset_after`](Decision::reset_after) | how long until the key is as if never used |
 //! | [`delay`](Decision::delay) | how long to hold an allowed request back; only a leaky bucket asks for it |
 //! | [`limit`](Decision::limit) | the most that could ever pass at once |
@@ -243,26 +243,26 @@
 //! [`acquire`](Limiter::acquire) waits until the request is admitted, first come,
 //! first served for each key, for at most as long as you say.
 //! [`acquire_blocking`](Limiter::acquire_blocking) is the same for threads. A
-//! waiter who is dropped or runs out of patience has charged nothing and lets the
-//! next in line go ahead. It needs no particular runtime: one timer thread for
+//! waiter that is dropped or times out has charged nothing and lets the next in
+//! line go ahead. It needs no particular runtime: one timer thread for
 //! the process starts with the first wait. At most 1,000,000 callers wait on one
-//! limiter; the next is turned away. Callers of [`check`](Limiter::check) do not
-//! queue, and may overtake those who wait.
+//! limiter; the next gets an error. Callers of [`check`](Limiter::check) do not
+//! queue, and may overtake waiters.
 //!
 //! ```
 //! use std::time::Duration;
 //! use tidegate::{AcquireError, Limit, Limiter};
 //!
-//! let patience = Duration::from_secs(5);
+//! let timeout = Duration::from_secs(5);
 //! let limiter = Limiter::new(Limit::per_second(100).burst(1));
 //! for _ in 0..3 {
-//!     let admitted = limiter.acquire_blocking("alice", patience)?; // at once, then 10 ms apart
+//!     let admitted = limiter.acquire_blocking("alice", timeout)?; // at once, then 10 ms apart
 //!     assert!(admitted.is_allowed());
 //! }
 //!
 //! let limiter = Limiter::new(Limit::per_hour(1));
 //! assert!(limiter.allow("alice"));
-//! let hopeless = limiter.acquire_blocking("alice", patience); // fails at once: an hour is too long
+//! let hopeless = limiter.acquire_blocking("alice", timeout); // fails at once: an hour is too long
 //! assert!(matches!(hopeless, Err(AcquireError::Timeout { .. })));
 //! # Ok::<(), AcquireError>(())
 //! ```
@@ -272,7 +272,7 @@
 //! A store owns its [`Clock`] and reads it once for each decision.
 //!
 //! - [`SystemClock`], the default: monotonic, anchored to the wall clock once. An
-//!   administrator who sets the time grants nobody anything.
+//!   administrator who sets the time grants no requests.
 //! - [`CoarseClock`]: refreshed about every millisecond by a thread of its own,
 //!   for the price of a memory read. It is late, never early.
 //! - [`ManualClock`]: moves only when told to; for tests and simulations.
@@ -305,8 +305,8 @@
 //! clean up.
 //!
 //! - **Idle keys.** A key is live until its `reset_after` has passed. From then
-//!   on its slot is free, and the next key that needs it writes over it. Nobody can
-//!   tell the difference: a key never seen starts in that same state.
+//!   on its slot is free, and the next key that needs it writes over it. No
+//!   decision changes: a key never seen starts in that same state.
 //! - **Bounds.** Buckets and small fixed windows share one table, other buckets,
 //!   windows and sliding counters a second, sliding logs and custom algorithms a
 //!   third. Each is made when first needed, for
@@ -317,10 +317,10 @@
 //!
 //! | [`Overflow`] | a new key without room | what it can cost |
 //! |---|---|---|
-//! | `Share`, the default | shares one of 1024 states per limit with other such keys | new keys get less than their limit; nobody gets more |
-//! | `EvictOldest` | takes the slot of the key that would be forgotten soonest | whoever can invent keys can reset others |
-//! | `Refuse` | is refused, [degraded](Decision::is_degraded) | whoever can invent keys can shut others out |
-//! | `Allow` | passes without a limit, degraded | whoever can invent keys is not limited |
+//! | `Share`, the default | shares one of 1024 states per limit with other such keys | new keys get less than their limit, never more |
+//! | `EvictOldest` | takes the slot of the key that would be forgotten soonest | a caller that can invent keys can reset others |
+//! | `Refuse` | is refused, [degraded](Decision::is_degraded) | a caller that can invent keys can lock others out |
+//! | `Allow` | passes without a limit, degraded | a caller that can invent keys is not limited |
 //!
 //! - **Fingerprints.** A key is known by 64 bits of a hash that is keyed at random
 //!   for each store; its text is not kept unless you ask to

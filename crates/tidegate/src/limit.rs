@@ -458,39 +458,39 @@ impl Limit {
         Bucket::new(self.count, self.period, self.capacity, queues)
     }
 
-    const fn checked(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, Mistake> {
-        if let Some(mistake) = out_of_bounds("count", count as u128, Limit::MAX_COUNT) {
-            return Err(mistake);
+    const fn checked(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, Invalid> {
+        if let Some(invalid) = out_of_bounds("count", count as u128, Limit::MAX_COUNT) {
+            return Err(invalid);
         }
         let micros = period.as_micros();
         let longest = Micros::from_duration(Limit::MAX_PERIOD).get();
-        if let Some(mistake) = out_of_bounds("period in microseconds", micros, longest) {
-            return Err(mistake);
+        if let Some(invalid) = out_of_bounds("period in microseconds", micros, longest) {
+            return Err(invalid);
         }
         let (period, capacity, form) = (micros as u64, count, Form::Usual);
         Ok(Limit { algorithm, count, period, capacity, form, debt: ONE_CAPACITY })
     }
 
-    const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Mistake> {
+    const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Invalid> {
         if self.algorithm as u8 != of as u8 {
-            return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead: of });
+            return Err(Invalid::NotApplicable { field, algorithm: self.algorithm, instead: of });
         }
-        if let Some(mistake) = out_of_bounds(field, capacity as u128, Limit::MAX_COUNT) {
-            return Err(mistake);
+        if let Some(invalid) = out_of_bounds(field, capacity as u128, Limit::MAX_COUNT) {
+            return Err(invalid);
         }
         self.capacity = capacity;
         match (self.bucket(), self.debt) {
             (Some(_), ONE_CAPACITY) => Ok(self),
             (Some(_), debt) => self.with_debt(debt),
-            (None, _) => Err(Mistake::TooSlow { burst: capacity, count: self.count, period: self.period() }),
+            (None, _) => Err(Invalid::TooSlow { burst: capacity, count: self.count, period: self.period() }),
         }
     }
 
-    const fn with_debt(mut self, debt: u64) -> Result<Limit, Mistake> {
+    const fn with_debt(mut self, debt: u64) -> Result<Limit, Invalid> {
         // A permit is held or not: there is nothing to owe.
         let bound = if self.is_in_flight() { 0 } else { self.debt_bound() };
         if debt > bound {
-            return Err(Mistake::TooLarge { field: "debt", value: debt as u128, bound });
+            return Err(Invalid::TooLarge { field: "debt", value: debt as u128, bound });
         }
         self.debt = debt;
         Ok(self)
@@ -524,13 +524,13 @@ impl Limit {
         }
     }
 
-    const fn starting_with_first_request(mut self) -> Result<Limit, Mistake> {
+    const fn starting_with_first_request(mut self) -> Result<Limit, Invalid> {
         let (field, instead) = ("from-first", AlgorithmKind::FixedWindow);
         if self.algorithm as u8 != instead as u8 {
-            return Err(Mistake::NotApplicable { field, algorithm: self.algorithm, instead });
+            return Err(Invalid::NotApplicable { field, algorithm: self.algorithm, instead });
         }
         if let Form::Calendar(calendar) = self.form {
-            return Err(Mistake::ByCalendar { unit: calendar.unit_name() });
+            return Err(Invalid::ByCalendar { unit: calendar.unit_name() });
         }
         self.form = Form::FromFirst;
         Ok(self)
@@ -540,7 +540,7 @@ impl Limit {
 /// What can be wrong with numbers: those [`ConfigError`]s that are `Copy`, as
 /// constant functions need them.
 #[derive(Clone, Copy)]
-enum Mistake {
+enum Invalid {
     Zero { field: &'static str },
     TooLarge { field: &'static str, value: u128, bound: u64 },
     TooSlow { burst: u64, count: u64, period: Duration },
@@ -548,16 +548,16 @@ enum Mistake {
     ByCalendar { unit: &'static str },
 }
 
-impl From<Mistake> for ConfigError {
-    fn from(mistake: Mistake) -> ConfigError {
-        match mistake {
-            Mistake::Zero { field } => ConfigError::Zero { field },
-            Mistake::TooLarge { field, value, bound } => ConfigError::TooLarge { field, value, bound },
-            Mistake::TooSlow { burst, count, period } => ConfigError::TooSlow { burst, count, period },
-            Mistake::NotApplicable { field, algorithm, instead } => {
+impl From<Invalid> for ConfigError {
+    fn from(invalid: Invalid) -> ConfigError {
+        match invalid {
+            Invalid::Zero { field } => ConfigError::Zero { field },
+            Invalid::TooLarge { field, value, bound } => ConfigError::TooLarge { field, value, bound },
+            Invalid::TooSlow { burst, count, period } => ConfigError::TooSlow { burst, count, period },
+            Invalid::NotApplicable { field, algorithm, instead } => {
                 ConfigError::NotApplicable { field, algorithm, instead }
             }
-            Mistake::ByCalendar { unit } => {
+            Invalid::ByCalendar { unit } => {
                 let (anchor, hint) = ("the first request".to_owned(), "they start by the calendar");
                 ConfigError::Anchor { unit, anchor, hint }
             }
@@ -565,25 +565,25 @@ impl From<Mistake> for ConfigError {
     }
 }
 
-const fn out_of_bounds(field: &'static str, value: u128, bound: u64) -> Option<Mistake> {
+const fn out_of_bounds(field: &'static str, value: u128, bound: u64) -> Option<Invalid> {
     if value == 0 {
-        Some(Mistake::Zero { field })
+        Some(Invalid::Zero { field })
     } else if value > bound as u128 {
-        Some(Mistake::TooLarge { field, value, bound })
+        Some(Invalid::TooLarge { field, value, bound })
     } else {
         None
     }
 }
 
 /// Unwraps at compile time, where a message can only be a constant.
-const fn valid(limit: Result<Limit, Mistake>) -> Limit {
+const fn valid(limit: Result<Limit, Invalid>) -> Limit {
     match limit {
         Ok(limit) => limit,
-        Err(Mistake::Zero { .. }) => panic!("a limit's count, period, burst or queue is zero"),
-        Err(Mistake::TooLarge { .. }) => panic!("a limit's count, period, burst, queue or debt is too large"),
-        Err(Mistake::TooSlow { .. }) => panic!("the bucket takes more than 71 years to refill"),
-        Err(Mistake::NotApplicable { .. }) => panic!("the setting does not apply to this algorithm"),
-        Err(Mistake::ByCalendar { .. }) => panic!("a calendar's periods do not start with a request"),
+        Err(Invalid::Zero { .. }) => panic!("a limit's count, period, burst or queue is zero"),
+        Err(Invalid::TooLarge { .. }) => panic!("a limit's count, period, burst, queue or debt is too large"),
+        Err(Invalid::TooSlow { .. }) => panic!("the bucket takes more than 71 years to refill"),
+        Err(Invalid::NotApplicable { .. }) => panic!("the setting does not apply to this algorithm"),
+        Err(Invalid::ByCalendar { .. }) => panic!("a calendar's periods do not start with a request"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The front door: a policy, a store, and the questions one asks of them.
+//! The limiter: a policy, a store, and the verbs that decide requests.
 
 mod acquire;
 mod ask;
@@ -233,7 +233,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Shows each limit that the request has to pass, in the policy's order,
-    /// without asking any of them: for those who tell callers of their limits.
+    /// without asking any of them: for response headers that name the limits.
     pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
         self.for_each_limit(request, |meter, _| show(meter));
     }

@@ -141,8 +141,8 @@ impl Observers {
     #[cold]
     pub(crate) fn tell(&self, event: &Event<'_>) {
         for observer in &self.0 {
-            // The panic has been reported by the hook; whoever asked for a
-            // decision is not to pay for it.
+            // The panic has been reported by the hook; the
+            // caller still gets its decision.
             let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));
         }
     }
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_costs_in_addition_is_not_another_one() {
+    fn an_additional_cost_is_not_another_request() {
         let (keys, counts) = (Arc::new(Keys::default()), Arc::new(CountingObserver::default()));
         let policy =
             Policy::new().limit("all", Limit::per_hour(5)).rule(Rule::new("watch", Limit::per_hour(5)).shadow());

@@ -101,7 +101,7 @@ impl Policy {
     }
 
     /// The attributes that any rule or list asks for, in the order of their
-    /// names: whoever makes requests need not give any other.
+    /// names. Requests need no others.
     ///
     /// ```
     /// use tidegate::{Condition, Limit, Policy, Rule};

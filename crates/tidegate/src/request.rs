@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::fnv::Fnv;
 
-/// One question to a limiter: a key and a cost of one, unless told otherwise.
+/// One request to a limiter: a key and a cost of one, unless set otherwise.
 ///
 /// Anything that makes a [`Key`] makes a request:
 ///
@@ -250,7 +250,7 @@ impl<'a> Request<'a> {
     /// that it was admitted with. A refusal charged nothing, and is decided anew.
     ///
     /// An id belongs to the first part of the key that is asked about first. One
-    /// that comes with another key, attribute or cost is an error. Whoever can
+    /// that comes with another key, attribute or cost is an error. A caller that can
     /// choose ids can have a request pass twice for one charge: take them from
     /// callers you trust.
     ///

@@ -214,7 +214,7 @@ impl<'a> Check<'a> {
         Check { meter, ..*self }
     }
 
-    /// The same question, without taking anything.
+    /// The same check as a peek, which charges nothing.
     #[must_use]
     pub fn as_peek(&self) -> Check<'a> {
         Check { verb: Verb::Peek, id: None, ..*self }

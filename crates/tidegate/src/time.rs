@@ -142,7 +142,7 @@ mod tests {
 
         impl std::task::Wake for Told {
             fn wake(self: std::sync::Arc<Self>) {
-                // Whoever has been told listens no more.
+                // A second wake-up has no receiver.
                 let _ = self.0.try_send(());
             }
         }

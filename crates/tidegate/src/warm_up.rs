@@ -19,8 +19,8 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    /// A climb from `start` over this time, which is also how long a key is
-    /// remembered that nobody uses.
+    /// A climb from `start` over this time, which is also how long an
+    /// idle key is remembered.
     ///
     /// # Errors
     /// If `start` or the time is zero, or above the bounds of a [`Limit`].

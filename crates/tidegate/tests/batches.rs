@@ -1,4 +1,4 @@
-//! Many questions at once: each is answered as it would be by itself.
+//! Batches: each request is decided as it would be by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +93,7 @@ fn a_batch_reads_the_clock_once_for_every_32() {
     }
 }
 
-/// A store of one's own that does no more than it has to.
+/// A custom store with the required methods only.
 struct Plain(MemoryStore);
 
 impl Store for Plain {
@@ -109,7 +109,7 @@ impl Store for Plain {
 impl ImmediateStore for Plain {}
 
 #[test]
-fn a_store_of_ones_own_answers_batches_and_single_words_as_well() {
+fn a_custom_store_decides_batches_and_single_checks() {
     let memory = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
     let own = Limiter::with_store(Limit::per_hour(9), Plain(memory)).expect("a valid policy");
     let (known, _) = limiter(Limit::per_hour(9));

@@ -28,7 +28,7 @@ fn peek(limiter: &Limiter, key: &str) -> Decision {
 }
 
 #[test]
-fn what_was_used_stays_used_whatever_the_algorithms() {
+fn use_survives_a_change_of_algorithm() {
     let limits =
         ["10/min", "leaky 10/min", "fixed 10/min", "sliding 10/min", "sliding-log 10/min", "fixed 10/min from-first"];
     for from in limits {
@@ -54,7 +54,7 @@ fn what_was_used_stays_used_whatever_the_algorithms() {
 /// Of what was used one does not fit. A refund of more than the limit holds is
 /// one of all that it holds.
 #[test]
-fn what_was_charged_can_be_given_back_though_the_limit_is_lower_now() {
+fn a_charge_can_be_refunded_after_the_limit_was_lowered() {
     let limits = ["6/h", "leaky 6/h", "fixed 6/h", "sliding 6/h", "sliding-log 6/h"];
     for (to, (cost, left)) in
         limits.into_iter().flat_map(|to| [(1, 0), (2, 1), (6, 5), (7, 5), (u64::MAX, 5)].map(|case| (to, case)))
@@ -142,7 +142,7 @@ fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
 }
 
 #[test]
-fn what_is_given_back_after_a_change_is_taken_from_what_was_used_before() {
+fn a_refund_after_a_change_applies_to_the_migrated_state() {
     let (limiter, _) = limiter(limit("10/h"));
     assert!(limiter.check(Request::new("alice").cost(8)).is_ok_and(|decision| decision.is_allowed()));
     limiter.set_policy(limit("20/h")).expect("a valid policy");
@@ -181,7 +181,7 @@ fn every_place_of_a_rule_succeeds_its_own() {
     assert_eq!((check(&alice, 4).remaining(), check(&bob, 30).remaining()), (Some(6), Some(70)));
     limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
     assert_eq!((check(&alice, 0).remaining(), check(&bob, 0).remaining()), (Some(16), Some(170)));
-    // A place of one's own succeeds what applied before ..
+    // State migrates from what applied before to an override ..
     let special = rule("20/h", "200/h").override_for("user", "alice", limit("50/h"));
     limiter.set_policy(Policy::from(special)).expect("a valid policy");
     assert_eq!(check(&alice, 0).remaining(), Some(46));
@@ -201,7 +201,7 @@ fn every_place_of_a_rule_succeeds_its_own() {
 }
 
 #[test]
-fn a_place_of_ones_own_succeeds_a_tier_and_is_succeeded_by_it() {
+fn an_override_migrates_state_from_a_tier_and_back() {
     let rule = || Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("100/h"));
     let (limiter, _) = limiter(rule());
     let alice = || Request::user("alice").with("plan", "pro");
@@ -378,7 +378,7 @@ fn nothing_is_minted_or_lost_in_a_storm_of_changes() {
 }
 
 #[test]
-fn nobody_is_admitted_beside_a_policy_that_took_over_meanwhile() {
+fn a_policy_change_during_a_check_admits_nothing_extra() {
     let rounds = if cfg!(miri) { 2 } else { 3_000 };
     for round in 0..rounds {
         let (limiter, _) = limiter(limit("200/h"));

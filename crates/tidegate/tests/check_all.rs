@@ -108,9 +108,9 @@ fn several_verbs_are_decided_together_whether_or_not_they_share_a_key() {
     const PEEK: Verb = Verb::Peek;
     const REFUND: Verb = Verb::Refund;
     /// Whether a request is admitted and what is left, or nothing for an error.
-    type Answer = Option<(bool, u64)>;
+    type Outcome = Option<(bool, u64)>;
     /// What alice has used, what is asked, the answers, and what is left to alice and to bob.
-    type Case = (u64, &'static [Asked], &'static [Answer], [u64; 2]);
+    type Case = (u64, &'static [Asked], &'static [Outcome], [u64; 2]);
     let cases: [Case; 12] = [
         // The difference of a charge and a refund fits, though the charge alone would not.
         (8, &[(CHARGE, ALICE, 5), (REFUND, ALICE, 4)], &[Some((true, 1)); 2], [1, 10]),
@@ -151,7 +151,7 @@ fn several_verbs_are_decided_together_whether_or_not_they_share_a_key() {
             let decision = decision.ok()?;
             Some((decision.is_allowed(), decision.remaining()?))
         });
-        assert_eq!(decided.collect::<Vec<Answer>>(), answers, "{asked:?}");
+        assert_eq!(decided.collect::<Vec<Outcome>>(), answers, "{asked:?}");
         assert_eq!([left(&limiter, ALICE), left(&limiter, BOB)], after, "{asked:?}");
     }
 }
@@ -302,7 +302,7 @@ fn an_id_names_all_of_them() {
 }
 
 #[test]
-fn a_change_of_the_policy_meanwhile_has_all_asked_again() {
+fn a_policy_change_meanwhile_repeats_the_whole_check() {
     let clock = MeddlingClock::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");

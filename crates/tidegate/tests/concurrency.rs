@@ -103,7 +103,7 @@ fn several_limits_admit_what_the_tightest_does_and_charge_no_more() {
 }
 
 #[test]
-fn what_is_refunded_can_be_taken_again_and_no_more() {
+fn refunded_units_can_be_charged_again_once() {
     let capacity = 50;
     let (limiter, _clock) = limiter(Limit::per_hour(capacity));
     let kept = race(|thread, round| {

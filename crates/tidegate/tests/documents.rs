@@ -126,7 +126,7 @@ fn every_folder_of_the_map_exists() {
 /// The folders at the root that hold the project's files.
 const FOLDERS: [&str; 7] = ["crates", "examples", "verify", "xtask", "web", "deploy", "docs"];
 
-/// Whoever adds to these argues for it in the code, here and in the map.
+/// New unsafe code needs an argument in the code, a number here and a line in the map.
 #[test]
 fn unsafe_code_is_counted_and_every_piece_of_it_argued() {
     let known = [

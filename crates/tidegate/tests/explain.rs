@@ -119,23 +119,23 @@ allowed: 2 left by \"others\"
 }
 
 #[test]
-fn what_a_list_decides_no_rule_is_asked_about() {
+fn a_list_decides_before_any_rule() {
     let limiter = limiter(policy());
     let from = |ip: &'static str| Request::user("mallory").with("method", "PUT").with("ip", ip);
-    let nobody = "
+    let not_asked = "
   orders: was not asked
   tenants: was not asked
   uploads: was not asked
   watch (shadow): was not asked
   others: was not asked
 ";
-    let denied = "refused: it is denied, before every rule".to_owned() + nobody;
+    let denied = "refused: it is denied, before every rule".to_owned() + not_asked;
     assert_eq!(explained(&limiter, from("192.0.2.1")), denied);
-    assert_eq!(explained(&limiter, from("10.0.0.1")), "allowed: no rule limits it".to_owned() + nobody);
+    assert_eq!(explained(&limiter, from("10.0.0.1")), "allowed: no rule limits it".to_owned() + not_asked);
 }
 
 #[test]
-fn a_rule_that_is_asked_by_name_is_the_only_one() {
+fn a_named_rule_is_the_only_one_asked() {
     let limiter = limiter(policy());
     // Its conditions do not matter then.
     assert_eq!(
@@ -182,7 +182,7 @@ fn a_rule_that_says_nothing_does_not_bind_whatever_it_is_called() {
 }
 
 #[test]
-fn what_was_reported_beyond_a_limit_is_told_as_debt() {
+fn a_report_beyond_the_limit_is_shown_as_debt() {
     let limiter = limiter(Policy::new().limit("tokens", Limit::per_minute(60)));
     assert!(limiter.allow(Request::new("alice").cost(60)));
     let empty = explained(&limiter, Request::new("alice"));

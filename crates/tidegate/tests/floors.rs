@@ -82,7 +82,7 @@ fn the_wait_is_that_of_the_class() {
 }
 
 #[test]
-fn more_comes_when_it_is_told_to() {
+fn refill_after_is_when_more_becomes_available() {
     for words in ["10/h", "leaky 10/h", "7/h burst 10"] {
         let (limiter, clock) = limiter(rule(words));
         let limit: Limit = words.parse().expect("a limit");
@@ -131,7 +131,7 @@ fn a_cost_above_the_floor_can_never_pass_and_an_estimate_is_clamped_to_what_the_
 }
 
 #[test]
-fn a_class_that_could_take_nothing_is_a_mistake() {
+fn a_class_with_no_units_is_invalid() {
     let too_high = |limit: &str, floor| {
         let rule =
             Rule::new("api", limit.parse().expect("a limit")).priority(Priority::by("class").class("low", floor));
@@ -164,7 +164,7 @@ fn explain_says_the_class_and_that_only_its_floor_refuses() {
 }
 
 #[test]
-fn what_was_used_moves_to_a_changed_limit_whatever_the_class() {
+fn state_migrates_to_a_changed_limit_for_every_class() {
     for words in EVERY_KIND {
         let (limiter, _) = limiter(rule("20/h"));
         assert!(limiter.allow(by("critical").cost(8)));
@@ -271,7 +271,7 @@ fn a_limit_that_keys_climb_to_keeps_back_its_share_of_every_step() {
 }
 
 #[test]
-fn a_kernel_of_ones_own_admits_what_fits_beside_the_floor() {
+fn a_custom_kernel_admits_what_fits_above_the_floor() {
     let Some(kernel) = log_kernel() else { panic!("a sliding log") };
     let (limiter, clock) = limiter(Rule::of_meter(Meter::custom("api", kernel)).priority(classes()));
     let admitted = |class: &'static str| (0..20).filter(|_| limiter.allow(by(class))).count();

@@ -255,7 +255,7 @@ fn a_rule_that_comes_back_counts_what_any_pattern_counted() {
 }
 
 #[test]
-fn so_many_changes_are_remembered_and_no_more() {
+fn the_number_of_remembered_changes_is_bounded() {
     let (often, _) = limiter(rule(100));
     (101..=132).for_each(|count| set(&often, rule(count)));
     assert_eq!(of(&often, "alice").len(), 32);
@@ -285,7 +285,7 @@ fn limits_without_names_follow_each_other_in_their_order() {
 }
 
 #[test]
-fn what_had_no_limit_leaves_none_behind() {
+fn an_unlimited_setting_leaves_no_former_limit() {
     let (limiter, _) = limiter(rule(10).override_for("user", "alice", Setting::Unlimited));
     set(&limiter, rule(10));
     assert_eq!(of(&limiter, "alice"), []);

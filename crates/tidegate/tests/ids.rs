@@ -46,7 +46,7 @@ fn an_id_is_forgotten_when_its_time_is_over() {
 }
 
 #[test]
-fn an_id_lasts_as_long_as_it_is_told_rounded_up_to_milliseconds() {
+fn an_id_lasts_for_its_ttl_rounded_up_to_milliseconds() {
     const MILLI: u64 = 1_000;
     let nanos = |nanos| Duration::from_nanos(nanos);
     let cases = [
@@ -186,7 +186,7 @@ fn another_request_by_the_same_id_is_an_error_and_takes_nothing() {
 }
 
 #[test]
-fn whatever_differs_makes_it_another_request() {
+fn an_id_with_any_other_field_is_another_request() {
     let nameless = Rule::new("", Limit::per_hour(10));
     let limiter = limiter(Policy::new().limit("a", Limit::per_hour(10)).limit("b", Limit::per_hour(10)).rule(nameless));
     let request = || Request::new(("alice", "x"));

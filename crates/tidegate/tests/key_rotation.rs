@@ -1,5 +1,5 @@
 //! An attacker with a new key for every request: memory stays as it is, and
-//! whoever is being limited goes on being limited, decision by decision.
+//! limited keys stay limited, decision by decision.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn other_states_are_as_safe() {
 }
 
 #[test]
-fn refusing_or_allowing_newcomers_leaves_the_victim_alone_too() {
+fn overflow_refuse_and_allow_change_no_decision_of_an_old_key() {
     let _alone = alone();
     for overflow in [Overflow::Refuse, Overflow::Allow] {
         let attacked = attack(Limit::per_minute(60), overflow, 5 * CAP as u64);
@@ -92,7 +92,7 @@ fn refusing_or_allowing_newcomers_leaves_the_victim_alone_too() {
 }
 
 #[test]
-fn sharing_never_lets_a_newcomer_exceed_its_limit() {
+fn sharing_never_lets_a_new_key_exceed_its_limit() {
     let _alone = alone();
     let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
     let store = MemoryStore::builder().max_keys(CAP).clock(clock.clone()).build().expect("valid settings");
@@ -122,7 +122,7 @@ fn sharing_never_lets_a_newcomer_exceed_its_limit() {
     let at_first = everyone_asks_four_times();
     assert!(store.overflowed() >= overflowed + 400, "most of them found no room");
     assert!(at_first.iter().filter(|count| **count == 3).count() > 100, "most had a shared state for themselves");
-    // The strangers are forgotten: there is room again, and nobody may begin
+    // The strangers are forgotten: there is room again, and no key may begin
     // anew. A third of an hour is worth one more.
     clock.advance(Duration::from_secs(1_200));
     let overflowed = store.overflowed();
@@ -132,7 +132,7 @@ fn sharing_never_lets_a_newcomer_exceed_its_limit() {
 }
 
 #[test]
-fn a_key_that_finds_room_owes_nothing_for_those_who_did_not() {
+fn a_key_that_gets_a_slot_owes_nothing_for_keys_without_one() {
     let _alone = alone();
     let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
     let limiter = limiter(Limit::per_hour(3), &clock, Overflow::Share);

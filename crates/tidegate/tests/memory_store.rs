@@ -247,7 +247,7 @@ fn a_clock_that_goes_back_revives_no_forgotten_key_with_a_full_bucket() {
             for stranger in 0..8 {
                 let _ = limiter.check((round, stranger)).expect("the memory store answers");
             }
-            // There is room again for those who come next.
+            // There is room again for the next keys.
             for stranger in 0..8 {
                 let _ = limiter.reset((round, stranger)).expect("the memory store answers");
             }

@@ -16,7 +16,7 @@ impl Observer for Notes {
         let Event { key, verb, cost, decision, at, .. } = event;
         let answer = if decision.is_allowed() { "allowed" } else { "refused" };
         let note = format!("{at} {verb:?} {key} cost {cost}: {answer} by {}", decision.rule());
-        self.0.lock().expect("nobody panics with it").push(note);
+        self.0.lock().expect("not poisoned").push(note);
     }
 }
 
@@ -57,19 +57,19 @@ fn every_observer_is_told_of_every_decision_even_after_one_that_panics() {
         "7us Refund bob cost 1: allowed by tight",
         "7us Reset bob cost 1: allowed by tight",
     ];
-    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+    assert_eq!(*notes.0.lock().expect("not poisoned"), expected);
     assert_eq!((counts.allowed(), counts.refused(), counts.degraded()), (1, 1, 0));
 }
 
 #[test]
-fn what_a_request_costs_is_the_same_for_rules_that_decide_and_rules_that_watch() {
+fn shadow_rules_charge_the_same_cost_as_rules_that_decide() {
     let rule = || Rule::new("decides", Limit::per_hour(100)).cost_multiplier(10);
     let watches = Rule::new("watches", Limit::per_hour(100)).cost_multiplier(10).shadow();
     let (limiter, notes, _) = limiter(Policy::new().rule(rule().candidate(Limit::per_hour(50))).rule(watches));
     assert!(limiter.allow(Request::new("alice").cost(2)));
     let expected =
         ["decides", "decides (candidate)", "watches"].map(|rule| format!("7us Charge alice cost 2: allowed by {rule}"));
-    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+    assert_eq!(*notes.0.lock().expect("not poisoned"), expected);
 }
 
 #[test]
@@ -79,13 +79,13 @@ fn batches_and_waits_are_observed_too() {
     assert_eq!(decisions.len(), 3);
     assert!(limiter.acquire_blocking("bob", std::time::Duration::ZERO).is_ok());
     assert_eq!((counts.allowed(), counts.refused()), (3, 1));
-    let notes = notes.0.lock().expect("nobody panicked with it");
+    let notes = notes.0.lock().expect("not poisoned");
     assert_eq!(notes.len(), 4);
     assert!(notes[3].contains(&format!("{:?} bob", Verb::Charge)));
 }
 
 #[test]
-fn whoever_is_blocked_is_told_by_the_key_of_the_rule_that_blocks() {
+fn a_blocked_request_is_reported_with_the_key_of_the_blocking_rule() {
     let users = Rule::new("users", Limit::per_hour(5)).key(["user"]).override_for("user", "mallory", Setting::Blocked);
     let policy = Policy::new()
         .rule(Rule::new("addresses", Limit::per_hour(5)).key(["ip"]))
@@ -97,7 +97,7 @@ fn whoever_is_blocked_is_told_by_the_key_of_the_rule_that_blocks() {
     // Where a list decides, no rule has a key.
     assert!(!limiter.allow(from("192.0.2.9")));
     let expected = ["7us Charge mallory cost 1: refused by users", "7us Charge  cost 1: refused by denied"];
-    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+    assert_eq!(*notes.0.lock().expect("not poisoned"), expected);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn one_limit_alone_is_observed_too() {
         "7us Charge alice cost 1: refused by 1/s",
         "7us Peek bob cost 1: allowed by 1/s",
     ];
-    assert_eq!(*notes.0.lock().expect("nobody panicked with it"), expected);
+    assert_eq!(*notes.0.lock().expect("not poisoned"), expected);
     assert_eq!((counts.allowed(), counts.refused()), (1, 1));
 }
 

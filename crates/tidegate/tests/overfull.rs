@@ -80,7 +80,7 @@ impl Pair {
         self.wait();
         let key = Key::from(self.random.within(1..=KEYS));
         let (verb, chosen, meters) = (self.random.choose(self.verbs), self.choose_meters(), self.meters.clone());
-        // Whoever asks for nothing is still one of the slice.
+        // A check of cost 0 is still part of the slice.
         let check = |index| Check::new(&meters[index], &key, verb, self.random.within(0..=3)).expect("a small cost");
         let checks: Vec<Check<'_>> = chosen.into_iter().map(check).collect();
         let verdicts = decide(&self.small, &checks);
@@ -141,17 +141,17 @@ fn compare_all(overflow: Overflow) {
 }
 
 #[test]
-fn whom_a_full_store_refuses_is_charged_nowhere_and_nobody_else_notices() {
+fn overflow_refuse_charges_no_state_and_affects_no_other_key() {
     compare_all(Overflow::Refuse);
 }
 
 #[test]
-fn whom_a_full_store_lets_pass_is_charged_nowhere_and_nobody_else_notices() {
+fn overflow_allow_charges_no_state_and_affects_no_other_key() {
     compare_all(Overflow::Allow);
 }
 
 #[test]
-fn where_slots_are_shared_nobody_gets_more_than_alone() {
+fn keys_that_share_a_slot_get_no_more_than_alone() {
     let mut pair = Pair::new(Overflow::Share, LOOKS_AND_CHARGES);
     for _ in 0..STEPS {
         pair.step(|pair, checks, verdicts| {
@@ -169,7 +169,7 @@ fn where_slots_are_shared_nobody_gets_more_than_alone() {
 }
 
 #[test]
-fn whoever_finds_room_in_vain_has_used_what_they_used_before_there_was_any() {
+fn a_key_that_gets_a_slot_keeps_what_it_used_of_a_shared_one() {
     let (second, minute, hour) = (Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3_600));
     let all: [fn(u64, Duration) -> Limit; 3] = [Limit::token_bucket, Limit::sliding_counter, Limit::sliding_log];
     for make in all {
@@ -181,7 +181,7 @@ fn whoever_finds_room_in_vain_has_used_what_they_used_before_there_was_any() {
         for key in 1_000..1_200_u64 {
             decide(&store, &[charge(&crowd, &Key::from(key))]);
         }
-        // Those who had to share with others may have got less.
+        // Keys that shared a slot may have got less.
         let has_used_all = |name: &Key<'_>| (0..3).all(|_| decide(&store, &[charge(&own, name)])[0].allowed);
         let names: Vec<Key<'_>> = (0..40_u64).map(Key::from).filter(has_used_all).collect();
         names.iter().for_each(|name| drop(decide(&store, &[charge(&closed, name)])));
@@ -200,7 +200,7 @@ fn whoever_finds_room_in_vain_has_used_what_they_used_before_there_was_any() {
 }
 
 #[test]
-fn where_the_oldest_make_room_they_start_anew_and_nobody_else_does() {
+fn eviction_resets_the_oldest_key_and_no_other() {
     let mut pair = Pair::new(Overflow::EvictOldest, LOOKS_AND_CHARGES);
     // Of a sliding counter two states can look alike and differ later.
     pair.meters.retain(|meter| meter.name() != "counter");
@@ -251,7 +251,7 @@ fn limits_of_one_check_take_no_slot_from_each_other() {
 }
 
 #[test]
-fn nobody_makes_room_for_those_who_give_back_what_they_never_took() {
+fn a_refund_for_an_unknown_key_evicts_nothing() {
     for overflow in [Overflow::EvictOldest, Overflow::Refuse] {
         let clock = ManualClock::at(START);
         let store = MemoryStore::builder().max_keys(1).overflow(overflow).clock(clock).build().expect("valid settings");

@@ -1,4 +1,4 @@
-//! A policy that takes over while somebody is being answered.
+//! A policy that takes over while a request is decided.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ fn limiter(policy: Policy) -> (Limiter, MeddlingClock) {
 
 const START: Micros = Micros::new(1_700_000_000_000_000);
 
-/// Lets another policy take over while somebody is next answered, and `then` happen under it.
+/// Sets another policy while the next request is decided, then runs `then`.
 fn change(clock: &MeddlingClock, limiter: &Limiter, policy: Policy, then: impl FnOnce(&Limiter) + Send + 'static) {
     let limiter = limiter.clone();
     clock.first(move || {
@@ -55,7 +55,7 @@ fn alice(cost: u64) -> Request<'static> {
 }
 
 #[test]
-fn a_charge_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
+fn a_policy_change_during_a_charge_charges_the_new_policy_only() {
     for policy in POLICIES {
         for charge in CHARGES {
             let (limiter, meddler) = limiter(policy(10));
@@ -85,7 +85,7 @@ fn a_charge_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
 }
 
 #[test]
-fn a_charge_by_an_attribute_that_a_change_overtakes_is_made_by_the_new_policy_alone() {
+fn a_policy_change_during_a_charge_by_attribute_charges_the_new_policy_only() {
     let policy = |count| Policy::new().rule(Rule::new("users", Limit::per_hour(count)).key(["user"]));
     let user = |cost| Request::new("a session").with("user", "alice").cost(cost);
     let left = |limiter: &Limiter| limiter.peek(user(0)).expect("an answer").remaining();
@@ -151,7 +151,7 @@ fn a_refusal_stands_that_a_change_overtakes() {
 }
 
 #[test]
-fn whoever_only_looks_is_shown_the_new_policy_and_takes_nothing() {
+fn peek_uses_the_new_policy_and_charges_nothing() {
     let peeks: [Ask; 2] =
         [|limiter, request| limiter.peek(request), |limiter, request| block_on(limiter.peek_async(request))];
     for policy in POLICIES {
@@ -169,7 +169,7 @@ fn whoever_only_looks_is_shown_the_new_policy_and_takes_nothing() {
 }
 
 #[test]
-fn what_is_given_back_while_the_policy_changes_is_given_back_once() {
+fn a_refund_during_a_policy_change_applies_once() {
     let refunds: [Ask; 2] = [
         |limiter, request| limiter.refund(request).map(tidegate::Decision::from),
         |limiter, request| block_on(limiter.refund_async(request)).map(tidegate::Decision::from),
@@ -264,7 +264,7 @@ fn a_policy_whose_former_limits_are_dropped_does_not_come_back() {
 }
 
 #[test]
-fn a_batch_that_a_change_overtakes_is_asked_again_as_it_was() {
+fn check_many_is_repeated_whole_after_a_policy_change() {
     let clock = MeddlingClock::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
     let limiter = Limiter::with_store(limit("10/h"), store).expect("a valid policy");
@@ -312,7 +312,7 @@ impl Store for Failing {
 
 impl ImmediateStore for Failing {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        let meanwhile = self.meanwhile.lock().expect("not poisoned").take();
         match meanwhile {
             None => self.store.decide_now(checks, verdicts),
             Some(meanwhile) => {
@@ -324,7 +324,7 @@ impl ImmediateStore for Failing {
 }
 
 #[test]
-fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+fn units_admitted_by_the_fallback_are_not_refunded_to_the_store() {
     let meanwhile = Arc::new(Mutex::new(None));
     let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
     let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
@@ -334,8 +334,8 @@ fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
     for (count, used) in [(200, 51), (300, 52)] {
         let changing = limiter.clone();
         let change = move || changing.set_policy(Limit::per_hour(count)).expect("a valid policy");
-        *meanwhile.lock().expect("nobody panics") = Some(Box::new(change));
-        // One by the way of those who answer at once, one by the other.
+        *meanwhile.lock().expect("not poisoned") = Some(Box::new(change));
+        // One by the immediate path, one by the asynchronous one.
         let decision = match count {
             200 => limiter.check("alice"),
             _ => block_on(limiter.check_async("alice")),
@@ -350,25 +350,25 @@ fn a_batch_has_its_stand_in_too() {
     let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build().expect("valid settings");
     let limiter = Limiter::builder(limit("1/h")).store(Failing { store, meanwhile }).on_failure(FailureMode::Open);
     let decisions = limiter.build().expect("a valid policy").check_many(["alice", "alice", "alice"]);
-    let decisions = decisions.expect("a stand-in answers").into_iter().map(|d| (d.is_allowed(), d.is_degraded()));
+    let decisions = decisions.expect("the fallback answers").into_iter().map(|d| (d.is_allowed(), d.is_degraded()));
     assert!(decisions.eq([(true, true), (true, false), (false, false)]));
 }
 
 #[test]
-fn whoever_asks_for_a_word_is_refused_while_the_store_is_away() {
+fn allow_refuses_while_the_store_fails() {
     for policy in POLICIES {
         let meanwhile: Arc<Mutex<Option<Deed>>> = Arc::default();
         let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
         let store = Failing { store, meanwhile: Arc::clone(&meanwhile) };
         let limiter = Limiter::with_store(policy(10), store).expect("a valid policy");
-        *meanwhile.lock().expect("nobody panics") = Some(Box::new(|| ()));
+        *meanwhile.lock().expect("not poisoned") = Some(Box::new(|| ()));
         assert!(!limiter.allow("alice") && limiter.allow("alice"));
     }
 }
 
 /// What a request brings beside its key and cost is not lost where it is asked again.
 #[test]
-fn a_batch_of_yes_and_no_that_a_change_overtakes_is_asked_again_as_it_was() {
+fn allow_many_is_repeated_whole_after_a_policy_change() {
     let (limiter, meddler) = limiter(Policy::new().limit("api", Limit::per_hour(10)));
     change(&meddler, &limiter, Policy::new().rule(Rule::new("users", Limit::per_hour(10)).key(["user"])), |_| {});
     let requests = ["alice", "bob"].map(Request::user);

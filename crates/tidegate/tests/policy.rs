@@ -51,12 +51,12 @@ fn a_request_meets_the_rules_that_match_it_and_no_other() {
     ] {
         assert_eq!(limiter.peek(request.clone()).expect("an answer").rule().as_str(), rule, "{request:?}");
     }
-    let nobody = limiter.check(request("GET", "/", "192.0.2.1", "curl")).expect("an answer");
-    assert!(nobody.is_allowed() && nobody.is_unlimited());
+    let unlimited = limiter.check(request("GET", "/", "192.0.2.1", "curl")).expect("an answer");
+    assert!(unlimited.is_allowed() && unlimited.is_unlimited());
 }
 
 #[test]
-fn a_refused_request_charges_nobody_in_any_order() {
+fn a_refused_request_charges_no_rule_in_any_order() {
     let rules = ["a", "b", "c"].map(|name| {
         let limit = if name == "b" { 1 } else { 3 };
         Rule::new(name, Limit::per_hour(limit)).key([name])
@@ -123,7 +123,7 @@ fn costs_are_by_rule() {
 }
 
 #[test]
-fn what_a_request_costs_in_addition_is_not_charged_where_it_always_costs_the_same() {
+fn an_additional_cost_is_not_charged_by_a_rule_with_a_fixed_cost() {
     let policy = Policy::new()
         .rule(Rule::new("requests", Limit::per_hour(10)).fixed_cost(10))
         .rule(Rule::new("units", Limit::per_hour(100)).cost_multiplier(3));
@@ -298,7 +298,7 @@ fn a_request_without_a_required_attribute_is_an_error_and_no_other_is() {
 }
 
 #[test]
-fn a_cost_that_can_never_pass_is_refused_by_whoever_asks_for_a_word() {
+fn allow_refuses_a_cost_above_the_capacity() {
     for policy in [Policy::new().limit("a", ONE), Policy::new().limit("a", ONE).limit("b", ONE)] {
         let limiter = limiter(policy);
         assert!(!limiter.allow(Request::new("alice").cost(2)) && limiter.allow("alice"));
@@ -306,7 +306,7 @@ fn a_cost_that_can_never_pass_is_refused_by_whoever_asks_for_a_word() {
 }
 
 #[test]
-fn a_rule_that_is_asked_by_name_is_asked_whatever_else_there_is() {
+fn a_named_rule_is_asked_beside_any_other_rules() {
     let one = limiter(Policy::new().limit("api", ONE));
     let two = limiter(Policy::new().limit("api", ONE).limit("other", ONE));
     for limiter in [one, two] {

@@ -106,9 +106,9 @@ fn every_promise_has_witnesses_and_all_of_them_exist() {
 }
 
 #[test]
-fn what_is_no_witness_is_noticed() {
+fn an_invalid_witness_is_detected() {
     let no_witness = [
-        "`crates/tidegate/tests/promises.rs::nobody_wrote_this`",
+        "`crates/tidegate/tests/promises.rs::not_a_function`",
         "`crates/tidegate/tests/nowhere.rs::page`",
         "`crates/tidegate/tests/promises.rs::page`",
         "`verify/lemmas/bucket.py::_refused`",
@@ -118,6 +118,6 @@ fn what_is_no_witness_is_noticed() {
         let named = witnesses(text);
         assert!(named.len() == 1 && named[0].missing().is_some(), "{text}");
     }
-    let this = witnesses("`crates/tidegate/tests/promises.rs::what_is_no_witness_is_noticed`");
+    let this = witnesses("`crates/tidegate/tests/promises.rs::an_invalid_witness_is_detected`");
     assert_eq!(this[0].missing(), None);
 }

@@ -37,7 +37,7 @@ fn algorithms() -> Vec<Limit> {
 }
 
 #[test]
-fn what_was_too_much_is_given_back_and_what_was_too_little_is_owed() {
+fn settle_refunds_the_excess_and_charges_the_shortfall() {
     for limit in algorithms() {
         for (actual, remaining) in [(0, 100), (10, 90), (60, 40), (70, 30), (100, 0), (130, 0)] {
             let (limiter, _) = limiter(limit);
@@ -73,7 +73,7 @@ fn a_reservation_is_corrected_once_and_a_second_time_is_told_the_same() {
 }
 
 #[test]
-fn what_is_not_reserved_cannot_be_settled() {
+fn settling_needs_a_reservation() {
     let (limiter, clock) = limiter(Limit::fixed_window(100, Duration::from_secs(3_600)));
     let request = || Request::new("alice").cost(60).id("r-1");
     let is_refused = |settled| matches!(settled, Err(CheckError::NotReserved { id }) if id == "r-1");
@@ -202,7 +202,7 @@ fn only_an_estimate_is_clamped() {
 }
 
 #[test]
-fn what_comes_in_addition_takes_no_permit_and_no_default_amount_again() {
+fn an_additional_cost_takes_no_permit_and_no_default_amount() {
     let policy = Policy::new()
         .rule(Rule::new("tokens", Limit::per_minute(100)).unit("tokens").default_amount(30))
         .limit("at once", Limit::in_flight(2, MINUTE));
@@ -338,7 +338,7 @@ fn a_permit_can_be_given_back_for_as_long_as_it_is_held() {
 }
 
 #[test]
-fn what_was_let_through_for_lack_of_room_is_not_given_back() {
+fn units_admitted_on_overflow_are_not_refunded() {
     let clock = ManualClock::at(Micros::new(1_700_000_000_000_000));
     let store = MemoryStore::builder().max_keys(1).overflow(Overflow::Allow).clock(clock.clone());
     let store = store.build().expect("valid settings");

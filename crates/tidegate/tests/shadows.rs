@@ -62,7 +62,7 @@ fn the_rule_for_all_others_can_have_a_candidate() {
 }
 
 #[test]
-fn a_candidate_watches_those_too_who_ask_its_rule_by_name() {
+fn a_candidate_counts_requests_that_name_its_rule() {
     let rules = Policy::new()
         .rule(Rule::new("live", Limit::per_hour(6)).candidate(Limit::per_hour(4)))
         .rule(Rule::new("watch", Limit::per_hour(2)).shadow());
@@ -76,7 +76,7 @@ fn a_candidate_watches_those_too_who_ask_its_rule_by_name() {
 }
 
 #[test]
-fn a_shadow_that_is_larger_is_charged_for_those_only_who_passed() {
+fn a_larger_shadow_rule_charges_admitted_requests_only() {
     let rules = Policy::new()
         .limit("live", Limit::per_hour(2))
         .rule(Rule::new("watch", Limit::per_hour(5)).shadow())
@@ -90,7 +90,7 @@ fn a_shadow_that_is_larger_is_charged_for_those_only_who_passed() {
         assert_eq!(decision.expect("an answer").is_allowed(), asked <= 2);
         assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (asked, 0));
     }
-    // What is given back or reset is so for those who watch, too.
+    // Refunds and resets apply to shadow rules, too.
     let left = || limiter.explain("alice").expect("an answer").to_string();
     assert!(left().contains("watch (shadow): 5/h for \"alice\" allows a cost of 1, 3 left"), "{}", left());
     assert!(limiter.refund("alice").is_ok());
@@ -100,7 +100,7 @@ fn a_shadow_that_is_larger_is_charged_for_those_only_who_passed() {
 }
 
 #[test]
-fn what_a_shadow_reserved_is_settled_and_given_back_too() {
+fn shadow_rules_settle_and_release_reservations() {
     let rules = Policy::new()
         .rule(Rule::new("live", Limit::per_hour(100)).unit("tokens"))
         .rule(Rule::new("tokens", Limit::per_hour(10)).unit("tokens").shadow())

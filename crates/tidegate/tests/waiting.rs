@@ -42,9 +42,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(limiter: &Limiter, request: Request<'static>, patience: Duration) -> Waiting {
+    fn new(limiter: &Limiter, request: Request<'static>, timeout: Duration) -> Waiting {
         let limiter = limiter.clone();
-        let future = Box::pin(async move { limiter.acquire(request, patience).await });
+        let future = Box::pin(async move { limiter.acquire(request, timeout).await });
         Waiting { future: Some(future), woken: Arc::default() }
     }
 
@@ -102,7 +102,7 @@ fn a_small_request_does_not_overtake_a_large_one() {
 }
 
 #[test]
-fn whoever_gives_up_leaves_nothing_behind_and_wakes_the_next() {
+fn a_cancelled_waiter_leaves_nothing_behind_and_wakes_the_next() {
     // The one who leaves is cancelled after each number of polls there is.
     for polls in 0..3 {
         for leaver in 0..2 {
@@ -123,7 +123,7 @@ fn whoever_gives_up_leaves_nothing_behind_and_wakes_the_next() {
             assert!(waiters.iter_mut().all(|waiter| waiter.poll().is_none()));
             for waiter in &mut waiters {
                 clock.advance(SECOND);
-                assert!(waiter.poll().is_some_and(|outcome| outcome.is_ok()), "nobody lost their turn");
+                assert!(waiter.poll().is_some_and(|outcome| outcome.is_ok()), "no waiter lost its place");
             }
             let peek = limiter.peek("alice").expect("an answer");
             assert_eq!(peek.remaining(), Some(0), "three were charged, not four");
@@ -132,7 +132,7 @@ fn whoever_gives_up_leaves_nothing_behind_and_wakes_the_next() {
 }
 
 #[test]
-fn patience_that_cannot_suffice_is_not_tried() {
+fn times_out_at_once_if_the_wait_exceeds_the_timeout() {
     let (limiter, clock) = limiter(Limit::per_second(1));
     assert!(limiter.allow("alice"));
     let outcome = Waiting::new(&limiter, "alice".into(), Duration::from_millis(999)).poll();
@@ -163,7 +163,7 @@ impl Store for Slow {
 }
 
 #[test]
-fn patience_ends_while_the_store_answers_too() {
+fn the_timeout_covers_the_store_call() {
     let clock = ManualClock::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_second(1), Slow { store, clock: clock.clone() }).expect("a policy");
@@ -178,7 +178,7 @@ fn patience_ends_while_the_store_answers_too() {
 }
 
 #[test]
-fn patience_ends_in_the_queue_too() {
+fn the_timeout_covers_the_time_in_the_queue() {
     let (limiter, clock) = limiter(Limit::token_bucket(1, Duration::from_secs(100)));
     assert!(limiter.allow("alice"));
     let mut first = Waiting::new(&limiter, "alice".into(), LONG);
@@ -191,7 +191,7 @@ fn patience_ends_in_the_queue_too() {
 }
 
 #[test]
-fn whoever_runs_out_of_patience_in_the_queue_is_not_admitted_on_leaving() {
+fn a_waiter_that_times_out_in_the_queue_is_not_admitted() {
     let (limiter, clock) = limiter(Limit::per_second(10));
     assert!(limiter.allow(Request::new("alice").cost(10)));
     let mut large = Waiting::new(&limiter, Request::new("alice").cost(10), LONG);
@@ -231,7 +231,7 @@ impl Clock for Alarms {
 }
 
 #[test]
-fn whoever_waits_for_ever_needs_no_alarm_in_the_queue() {
+fn a_waiter_without_a_timeout_sets_no_alarm_in_the_queue() {
     let alarms = Alarms::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(alarms.clone()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
@@ -244,18 +244,18 @@ fn whoever_waits_for_ever_needs_no_alarm_in_the_queue() {
 }
 
 #[test]
-fn nobody_waits_for_what_is_blocked_however_patient() {
+fn a_blocked_request_is_refused_without_waiting() {
     let (limiter, _) = limiter(Limit::per_second(1));
     let rule = Rule::new("api", Limit::per_second(1)).override_for("user", "mallory", Setting::Blocked);
     limiter.set_policy(rule).expect("a valid policy");
-    for patience in [Duration::ZERO, LONG, Duration::MAX] {
-        let outcome = Waiting::new(&limiter, Request::user("mallory"), patience).poll();
-        assert!(matches!(outcome, Some(Err(AcquireError::Timeout { .. }))), "{patience:?}: {outcome:?}");
+    for timeout in [Duration::ZERO, LONG, Duration::MAX] {
+        let outcome = Waiting::new(&limiter, Request::user("mallory"), timeout).poll();
+        assert!(matches!(outcome, Some(Err(AcquireError::Timeout { .. }))), "{timeout:?}: {outcome:?}");
     }
 }
 
 #[test]
-fn what_can_never_pass_is_an_error_not_a_wait() {
+fn a_cost_above_the_capacity_is_an_error_not_a_wait() {
     let (limiter, _clock) = limiter(Limit::per_second(1));
     let outcome = Waiting::new(&limiter, Request::new("alice").cost(2), LONG).poll();
     assert!(matches!(outcome, Some(Err(AcquireError::Check(CheckError::Unsatisfiable { cost: 2, capacity: 1, .. })))));
@@ -309,7 +309,7 @@ fn a_waiter_has_one_alarm_however_often_it_is_polled() {
         for _ in 0..100 {
             assert!(first.poll().is_none() && second.poll().is_none());
         }
-        // Whoever polls last is woken.
+        // The last waker is called.
         first.woken = Arc::default();
         second.woken = Arc::default();
         assert!(first.poll().is_none() && second.poll().is_none());
@@ -319,7 +319,7 @@ fn a_waiter_has_one_alarm_however_often_it_is_polled() {
 }
 
 #[test]
-fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
+fn requests_without_a_key_queue_by_their_limits() {
     let clock = ManualClock::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
     let rule = Rule::new("addresses", Limit::per_second(1)).key(["ip"]);
@@ -330,14 +330,14 @@ fn whoever_brings_no_key_waits_for_those_with_the_same_limits_only() {
     let mut second = Waiting::new(&limiter, request("192.0.2.1"), LONG);
     assert!(first.poll().is_none() && second.poll().is_none());
     let mut other = Waiting::new(&limiter, request("192.0.2.2"), LONG);
-    assert!(other.poll().is_some_and(|outcome| outcome.is_ok()), "nobody is before it");
+    assert!(other.poll().is_some_and(|outcome| outcome.is_ok()), "no waiter is before it");
     clock.advance(SECOND);
     assert!(second.poll().is_none() && first.poll().is_some(), "the first comes first");
     assert!(second.poll().is_none());
 }
 
 #[test]
-fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
+fn waiters_are_woken_when_more_becomes_available() {
     let change: [fn(&Limiter); 7] = [
         |limiter| limiter.set_policy(Limit::per_second(5)).expect("a valid policy"),
         |limiter| assert!(limiter.reset("alice").is_ok()),
@@ -357,7 +357,7 @@ fn whoever_waits_is_woken_when_there_is_more_than_it_was_told() {
         assert_eq!((first.times_woken(), second.times_woken()), (1, 0), "the first in line");
         assert!(second.poll().is_none());
         assert!(first.poll().is_some_and(|outcome| outcome.is_ok()), "it is admitted at once");
-        // Also where nobody else waits.
+        // Also with no other waiter.
         drop(second);
         while limiter.allow("alice") {}
         let mut alone = Waiting::new(&limiter, "alice".into(), 10 * LONG);
@@ -380,7 +380,7 @@ fn a_charge_or_a_peek_of_the_same_key_does_not_wake_a_waiter() {
 }
 
 #[test]
-fn whoever_brings_a_key_waits_for_all_others_of_it() {
+fn requests_of_one_key_share_a_queue() {
     let clock = ManualClock::default();
     let store = MemoryStore::builder().max_keys(1_000).clock(clock).build().expect("valid settings");
     let rule = Rule::new("addresses", Limit::per_second(1)).key(["ip"]);

@@ -109,7 +109,7 @@ fn every_spelling_of_a_limit_is_the_same_limit() {
 }
 
 #[test]
-fn what_is_no_limit_is_refused_with_what_to_do() {
+fn an_invalid_limit_is_refused_with_what_to_do() {
     let a_rate = "expected a rate such as 100/min, found";
     let an_algorithm =
         "expected an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter), in-flight or a rate, found";

@@ -169,7 +169,7 @@ fn words_print_as_they_parse() {
 }
 
 #[test]
-fn what_is_no_calendar_is_refused_with_what_to_give() {
+fn an_invalid_calendar_is_refused_with_the_valid_values() {
     for (words, expected) in [
         ("month in Berlin", r#""Berlin" is no time zone: give one of the IANA database, such as UTC or Europe/Berlin"#),
         ("month in europe/berlin", r#""europe/berlin" is no time zone"#),

@@ -1,4 +1,4 @@
-//! When there is more of a limit, for those who tell callers of it.
+//! When more of a limit becomes available, for response headers and messages.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Limit {
 
     /// How long after a decision by this limit there is more than it said: until
     /// the next unit of a bucket, until the window of anything else has passed;
-    /// for whoever was refused, until they may come back. Zero if nothing was
+    /// for a refused request, its `retry_after`. Zero if nothing was
     /// used. Never too early, and for a bucket late by at most twice its
     /// [resolution](Limit::resolution).
     ///
@@ -43,7 +43,7 @@ impl Limit {
         }
         let whole = decision.verdict.reset_after.to_duration();
         match self.algorithm() {
-            // A stand-in counts by a share of the limit.
+            // The local fallback counts by a share of the limit.
             AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if !decision.is_degraded() => {
                 // Units that are still to come after the next one.
                 let left = decision.verdict.remaining.saturating_add(decision.floor);
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
-    fn there_is_more_when_it_is_told_and_for_a_bucket_not_long_before() {
+    fn refill_after_is_never_early_and_for_a_bucket_barely_late() {
         for words in
             ["100/min burst 20", "3/s burst 7", "leaky 7/s queue 5", "fixed 5/min", "sliding-log 3/10s", "1/us burst 9"]
         {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_refused_is_told_when_to_come_back() {
+    fn a_refusal_has_retry_after() {
         let limit = limit("1/min");
         let (limiter, _) = limiter(limit);
         let refused = &limiter.check_many(["alice"; 2]).expect("answers")[1];

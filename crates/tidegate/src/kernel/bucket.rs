@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "thousands of cases, and nothing but arithmetic")]
-    fn what_was_used_moves_to_another_bucket_as_far_as_it_fits() {
+    fn state_migrates_to_another_bucket_as_far_as_it_fits() {
         for (from, to) in buckets().flat_map(|from| buckets().map(move |to| (from, to))) {
             for (used, own) in levels(&from).into_iter().flat_map(|used| levels(&to).map(|own| (used, own))) {
                 let words = || format!("{used} of {from:?} to {own} of {to:?}");
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_part_of_a_tick_waits_for_all_of_it() {
+    fn waits_are_rounded_up_to_whole_ticks() {
         for drain in 1..=3 {
             let bucket = Bucket::new(drain, 1, 9, true).expect("a bucket");
             let ticks: Vec<u64> = (0..7).map(|level| bucket.ticks_to_drain(level)).collect();

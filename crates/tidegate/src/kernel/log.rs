@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_waits_for_as_many_entries_as_it_takes() {
+    fn the_wait_covers_as_many_entries_as_the_cost_needs() {
         let used = state(&[(GONE, 2), (-9, 2), (-5, 1), (0, 2)]);
         let waits = [1, 2, 3, 4, 5].map(|cost| match log(5).admit(&used, Micros::new(NOW), cost) {
             Admission::Pass { .. } => 0,

@@ -6,7 +6,7 @@ mod corrections;
 use super::*;
 
 #[test]
-fn nothing_is_said_to_be_written_for_whoever_only_looks() {
+fn a_verb_that_changes_nothing_is_not_a_write() {
     let bucket = Bucket::new(5, 1_000_000, 5, false).expect("a bucket");
     let looks = [(Verb::Peek, 0), (Verb::Peek, 1), (Verb::Charge, 0), (Verb::Report, 0), (Verb::Refund, 0)];
     let changes = [(Verb::Charge, 1), (Verb::Report, 1), (Verb::Refund, 1), (Verb::Reset, 0)];
@@ -138,7 +138,7 @@ fn five_methods_make_a_kernel() {
 }
 
 #[test]
-fn what_is_used_is_what_does_not_remain_and_never_below_nothing() {
+fn used_is_capacity_minus_remaining_and_never_negative() {
     assert_eq!([0, 2, 3, 7].map(|state| Plain.used(&state, Micros::ZERO)), [0, 0, 1, 5]);
 }
 
@@ -190,7 +190,7 @@ fn a_report_charges_what_is_left_and_nothing_where_nothing_is() {
 }
 
 #[test]
-fn what_a_kernel_cannot_take_back_stays_charged() {
+fn a_charge_that_a_kernel_cannot_refund_stays() {
     let (kernel, mut state) = (Charges { left: 5, ..Charges::default() }, 4);
     let charged = Charged { at: Micros::ZERO, cost: 4 };
     let (verdict, _) = decide(&kernel, &mut state, Micros::ZERO, Verb::Settle(charged), 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "calendar")]
 use super::valid;
-use super::{Form, Limit, Mistake};
+use super::{Form, Invalid, Limit};
 use crate::algorithm::AlgorithmKind;
 use crate::calendar::Calendar;
 #[cfg(feature = "calendar")]
@@ -58,11 +58,11 @@ impl Limit {
         }
     }
 
-    pub(super) const fn by_calendar(count: u64, calendar: Calendar) -> Result<Limit, Mistake> {
+    pub(super) const fn by_calendar(count: u64, calendar: Calendar) -> Result<Limit, Invalid> {
         let period = Duration::from_micros(calendar.nominal());
         match Limit::checked(AlgorithmKind::FixedWindow, count, period) {
             Ok(limit) => Ok(Limit { form: Form::Calendar(calendar), ..limit }),
-            Err(mistake) => Err(mistake),
+            Err(invalid) => Err(invalid),
         }
     }
 }

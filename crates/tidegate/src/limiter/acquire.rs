@@ -50,7 +50,7 @@ impl<S: Store> Limiter<S> {
     /// key and [class](crate::Priority), for at most `timeout`. Requests without a key of their own wait
     /// for those that meet the same limits.
     ///
-    /// Whoever is first in line asks when it was told to, or sooner if this
+    /// The first in line asks again after its `retry_after`, or sooner if this
     /// limiter was given another policy or the key was refunded or reset. It
     /// gives up at once when it sees that the time will not do. A future that
     /// is dropped has charged nothing, and lets the next in line go ahead.
@@ -91,7 +91,7 @@ impl<S: Store> Limiter<S> {
                     decision if decision.is_blocked() => return Err(timed_out()),
                     decision => asked.saturating_add(decision.wait()),
                 };
-                // The answer itself may have taken longer than there was patience.
+                // The answer itself may have taken longer than the timeout.
                 if next_try.max(clock.now()) > deadline {
                     return Err(timed_out());
                 }
@@ -100,9 +100,9 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// The queue of a request: that of its key. Whoever brings none is known by
-    /// the keys that the rules make of its attributes: all would wait for each
-    /// other otherwise.
+    /// The queue of a request: that of its key. A request without a key is
+    /// known by the keys that the rules make of its attributes: all would wait
+    /// for each other otherwise.
     fn queue_of(&self, request: &Request<'_>) -> u64 {
         let waiters = &self.inner.waiters;
         if request.key != Key::from(()) {
@@ -146,14 +146,13 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Somebody asleep, for whom at most one alarm is set, however often they are
-/// polled meanwhile.
+/// A sleeping waiter. It sets at most one alarm, however often it is polled.
 #[derive(Default)]
 struct Sleep {
     alarm: Option<Arc<Alarm>>,
 }
 
-/// An alarm, and whom it is to wake; nobody once it has rung.
+/// An alarm and the waker that it calls; `None` once it has rung.
 struct Alarm {
     sleeper: Mutex<Option<Waker>>,
 }
@@ -403,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_may_wait_and_no_more_and_whoever_leaves_is_forgotten() {
+    fn waiters_are_bounded_and_cancelled_ones_forgotten() {
         const MAX: u64 = 10_000;
         let waiters = Waiters::new(Places::new(MAX));
         let waiting = || waiters.places.taken.load(Ordering::Relaxed);
@@ -483,7 +482,7 @@ mod schedules {
     }
 
     #[test]
-    fn a_waiter_who_leaves_wakes_the_next() {
+    fn a_cancelled_waiter_wakes_the_next() {
         loom::model(|| {
             let waiters = Arc::new(Waiters::new(Places::new(2)));
             let key = Key::from("alice");
@@ -503,10 +502,10 @@ mod schedules {
         });
     }
 
-    /// Whoever is dropped after its first poll, while the clock moves and the
+    /// A waiter is dropped after its first poll, while the clock moves and the
     /// next in line waits for both.
     #[test]
-    fn a_waiter_who_is_dropped_charges_nothing_and_holds_up_nobody() {
+    fn a_dropped_waiter_charges_nothing_and_blocks_no_other() {
         loom::model(|| {
             let clock = ManualClock::default();
             let store = MemoryStore::builder().max_keys(1).clock(clock.clone()).build().expect("valid settings");
@@ -530,7 +529,7 @@ mod schedules {
         });
     }
 
-    /// A policy that has more takes over while somebody is told to wait.
+    /// A policy that has more takes over while a request is told to wait.
     #[test]
     fn a_waiter_is_woken_by_a_policy_that_has_more() {
         loom::model(|| {
@@ -547,8 +546,8 @@ mod schedules {
         });
     }
 
-    /// A policy takes over while somebody is decided: by the old one or by the
-    /// new one, and what was used stays used.
+    /// A policy takes over while a request is decided, by the old one or by the
+    /// new one: what was used stays used.
     #[test]
     fn a_policy_that_takes_over_mints_nothing() {
         loom::model(|| {

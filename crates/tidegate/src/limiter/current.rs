@@ -4,8 +4,8 @@
 //! says so. From the first change on it is swapped whole behind a pointer. If it has
 //! one limit and nothing else, that is read [faster](super::fast).
 //!
-//! Whoever decided by a policy that was no longer in force by then decided on
-//! states that may have moved on already. So a charge looks again before it
+//! A decision by a policy that is no longer in force may be based on states
+//! that have moved on already. So a charge looks again before it
 //! answers, and if there was a change it is given back and asked anew. A
 //! decision is thus made by one policy, while that was in force.
 
@@ -71,7 +71,7 @@ pub(super) struct Policies {
     /// Whether an only limit without a failure mode may take the fast path.
     is_fast: bool,
     changed: OnceLock<ArcSwap<Current>>,
-    /// Held by whoever changes it.
+    /// Held while the policy is changed.
     changing: Mutex<()>,
     max_log_entries: u64,
 }
@@ -142,7 +142,7 @@ impl Policies {
 
     #[cold]
     fn settle_now(&self, policy: &Current) {
-        // Whoever is changing the policy makes this unnecessary.
+        // A policy change in progress makes this unnecessary.
         if let Ok(_changing) = self.changing.try_lock() {
             if self.is_current(policy) {
                 self.swap(policy.settled());
@@ -163,7 +163,7 @@ impl Policies {
     }
 }
 
-/// A policy, as long as somebody decides by it.
+/// A policy, for as long as a decision uses it.
 pub(super) enum InForce<'a> {
     First(&'a Current),
     Lent(Guard<Arc<Current>>),

@@ -1,4 +1,4 @@
-//! Many questions at once.
+//! Batches of requests.
 
 use smallvec::SmallVec;
 

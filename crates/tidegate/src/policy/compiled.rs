@@ -28,7 +28,7 @@ pub(crate) struct Compiled {
     /// What each rule limited before; empty once nothing of it matters.
     pub(super) former: Arc<[Option<Box<FormerRule>>]>,
     pub(super) index: Arc<Index>,
-    /// The first of the rules for those whom no other applies to.
+    /// The first of the rules for requests that no other rule applies to.
     pub(super) fallback: usize,
     pub(super) by_name: Arc<HashMap<Name, usize, RandomState>>,
     pub(super) denied: Arc<[(Attribute, Condition)]>,
@@ -44,7 +44,7 @@ pub(crate) struct Resolution<'p, 'r> {
     pub(crate) shadows: Vec<Applied<'p, 'r>>,
     /// The rule that lets nothing pass, if there is one.
     pub(crate) blocked_by: Option<Name>,
-    /// Whom it blocks, unless a list does.
+    /// What it blocks, unless a list does.
     blocked: Option<Key<'r>>,
     /// Why there is no answer.
     pub(crate) problem: Option<Box<CheckError>>,

@@ -7,7 +7,7 @@ use super::glob;
 use super::network::Network;
 use crate::request::Part;
 
-/// A question about one attribute.
+/// A test of one attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {

@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 
 /// All addresses that begin as this one does: `10.0.0.0/8`, `2001:db8::/32`.
 ///
-/// An address of IPv4 in the clothes of IPv6 (`::ffff:10.0.0.1`) is one of IPv4.
+/// An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv4_in_the_clothes_of_ipv6_is_as_large_as_it_says() {
+    fn an_ipv4_mapped_network_is_the_ipv4_network() {
         assert!(contains("::ffff:10.0.0.0/104", "10.255.1.2") && !contains("::ffff:10.0.0.0/104", "11.0.0.0"));
         assert!(contains("::ffff:0:0/96", "192.0.2.1") && contains("::ffff:10.1.2.3", "10.1.2.3"));
         assert_eq!("::ffff:10.1.2.3/104".parse::<Network>().expect("a network").to_string(), "10.0.0.0/8");

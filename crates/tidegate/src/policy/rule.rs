@@ -402,7 +402,7 @@ impl Rule {
     ///
     /// let climb = WarmUp::new(10, Duration::from_secs(600))?;
     /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(100)).warm_up(climb));
-    /// let decision = limiter.peek("somebody new").expect("an answer");
+    /// let decision = limiter.peek("new user").expect("an answer");
     /// assert_eq!((decision.capacity(), decision.remaining()), (Some(100), Some(10)));
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```

@@ -262,7 +262,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The same, with an address of IPv4 as one of IPv4 whatever its clothes.
+    /// The same, with an IPv4-mapped IPv6 address as its IPv4 address.
     pub(crate) fn canonical(self) -> Part<'a> {
         match self {
             Part::Address(address) => Part::Address(address.to_canonical()),

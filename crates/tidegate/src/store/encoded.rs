@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
-    fn what_was_used_moves_between_states_kept_as_bytes() {
+    fn encoded_states_migrate() {
         for (from, to) in LIMITS.iter().flat_map(|from| LIMITS.map(|to| (meter(from), meter(to)))) {
             let words = format!("{} to {}", from.meaning(), to.meaning());
             let used = from.decide_encoded(&[], NOW, Verb::Charge, 2).and_then(|encoded| encoded.after);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_fit_is_given_back_as_far_as_it_goes() {
+    fn unrecorded_units_are_refunded_as_far_as_possible() {
         for words in LIMITS {
             let meter = meter(words);
             let used = |cost| meter.decide_encoded(&[], NOW, Verb::Charge, cost).and_then(|encoded| encoded.after);

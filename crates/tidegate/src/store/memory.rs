@@ -23,9 +23,9 @@ mod seeds;
 mod shelf;
 mod single;
 mod snapshot;
+mod step;
 mod table;
 mod timepiece;
-mod turn;
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -383,8 +383,8 @@ impl fmt::Debug for Meter {
     }
 }
 
-/// The same in every process. It is not keyed: only those who write the
-/// policy choose what goes in.
+/// The same in every process. It is not keyed: only the policy's
+/// author chooses what goes in.
 fn identity(name: &Name, limit: &str) -> u64 {
     let mut hash = Fnv::default();
     hash.write(&(name.as_str().len() as u64).to_le_bytes());
@@ -455,14 +455,14 @@ mod tests {
         assert_ne!(climbed.identity(), plain.identity());
         let refused = climbed.kernel().admit(&Default::default(), NOW, 3);
         assert!(matches!(refused, Admission::Wait { .. }), "the kernel is the one that climbs");
-        // A limit of no more than the start, and a kernel of one's own, stay as they are.
+        // A limit of no more than the start, and a custom kernel, stay as they are.
         assert_eq!(meter("2/s").warming_up(warm_up), meter("2/s"));
         let custom = Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)).warming_up(warm_up);
         assert_eq!((custom.warm_up(), custom.limit(), custom.largest_cost()), (None, None, 5));
     }
 
     #[test]
-    fn fixed_windows_of_one_period_have_one_state_if_told_to() {
+    fn fixed_windows_of_one_period_can_share_one_state() {
         let [ten, six, hourly] = ["fixed 10/min", "fixed 6/min", "fixed 10/h"].map(|words| meter(words).by_period());
         assert_eq!([&ten, &six, &hourly].map(Meter::meaning), ["fixed any/min", "fixed any/min", "fixed any/h"]);
         assert!(ten.is_same_as(&six) && ten.identity() == six.identity() && ten != six);
@@ -500,7 +500,7 @@ mod tests {
         assert_ne!(meter("5/s"), meter("5/s").keyed_by([&["user".to_owned()][..]]));
         let [own, other] = [(); 2].map(|()| Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)));
         assert_eq!(own, own.clone());
-        assert_ne!(own, other, "nobody can tell");
+        assert_ne!(own, other, "kernels cannot be compared");
         assert_eq!(format!("{:?}", meter("5/s")), r#"Meter { name: "rule", limit: "5/s" }"#);
         assert_eq!(format!("{own:?}"), r#"Meter { name: "rule", kernel: "custom" }"#);
     }

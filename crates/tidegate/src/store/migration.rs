@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
-    fn where_nothing_is_to_be_moved_nothing_changes() {
+    fn migration_of_an_empty_state_changes_nothing() {
         let limits = ["9/min", "fixed 9/min", "sliding 9/min", "sliding-log 9/min"];
         for (from, to) in limits.iter().flat_map(|from| limits.map(|to| (meter(from), meter(to)))) {
             for own in [0, 9] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_window_has_no_room_for_is_not_charged_to_this_one() {
+    fn a_debt_above_the_last_window_is_not_charged_to_this_one() {
         // Of nine a tenth is less than a unit, of 29 it is two.
         for (words, units) in [("sliding 9/s", 9), ("sliding 29/s", 29)] {
             let (from, to) = (meter(words), meter("sliding 5/s"));

@@ -46,7 +46,7 @@ static TIMER: LazyLock<Option<&'static Timer>> = LazyLock::new(|| {
     started.is_ok().then_some(timer)
 });
 
-/// Whoever waits longer is woken meanwhile, and asks again.
+/// A longer wait is woken meanwhile, and asks again.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Wakes `waker` after `wait`, or earlier.

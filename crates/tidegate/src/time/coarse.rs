@@ -1,4 +1,4 @@
-//! The clock for those to whom 20 ns a reading is too much.
+//! A clock for callers to which 20 ns a reading is too much.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use super::{Clock, Micros, SystemClock};
 /// A thread of its own copies the [`SystemClock`] into a cell; it ends when
 /// the last clone of the clock is dropped. A reading is therefore late by up
 /// to a step (more if the thread is starved), never early: limits refill in
-/// millisecond steps, and nobody is admitted before their time.
+/// millisecond steps, and no request is admitted early.
 #[derive(Clone, Debug)]
 pub struct CoarseClock {
     tick: Arc<AtomicU64>,

@@ -9,9 +9,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// Time that moves only when told to.
 ///
-/// Clones share the time. Whoever waits by this clock (in
-/// [`acquire`](crate::Limiter::acquire), say) is woken when it is moved to
-/// the instant they wait for.
+/// Clones share the time. A waiter (in [`acquire`](crate::Limiter::acquire),
+/// say) is woken when the clock is moved to the instant that it waits for.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     shared: Arc<Shared>,
@@ -30,7 +29,7 @@ impl ManualClock {
         ManualClock { shared: Arc::new(Shared { now: AtomicU64::new(now.get()), sleepers: Mutex::new(Vec::new()) }) }
     }
 
-    /// Moves to `now`, forwards or back, and wakes whoever waited for it.
+    /// Moves to `now`, forwards or back, and wakes the waiters that are due.
     pub fn set(&self, now: Micros) {
         self.shared.now.store(now.get(), Ordering::SeqCst);
         let due: Vec<Waker> = {

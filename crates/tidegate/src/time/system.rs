@@ -9,7 +9,7 @@ use super::{Clock, Micros};
 /// It reads the processor's time-stamp counter where that is reliable (about
 /// 20 ns) and the operating system's monotonic clock where it is not. It never
 /// follows a later step of the wall clock, so an administrator who sets the
-/// time grants nobody anything. The price is drift: over weeks it may part
+/// time grants no requests. The price is drift: over weeks it may part
 /// from the wall clock by seconds, which moves the edges of epoch-aligned
 /// windows by as much. It stands still while the machine is suspended if the
 /// processor's counter does.

@@ -48,7 +48,7 @@ fn row_02_readings_of_the_clock_in_any_order_mint_nothing() {
 /// that went back made the elapsed time negative, which panicked, or locked the
 /// key until the clock had caught up.
 #[test]
-fn row_03_a_clock_that_steps_grants_nothing_and_locks_nobody_out() {
+fn row_03_a_clock_step_grants_nothing_and_locks_no_key_out() {
     for limit in every_algorithm() {
         for step in [1, SECOND, 3_600 * SECOND, 31_536_000 * SECOND] {
             let (limiter, clock) = limiter(limit);
@@ -167,8 +167,8 @@ fn row_09_no_decision_is_made_with_floats() {
 }
 
 /// apache/polaris#3433, firecracker-microvm/firecracker#3370, scylladb/seastar#1723:
-/// what was left of a unit was dropped whenever somebody looked, so whoever was
-/// asked often never refilled.
+/// every check dropped the remaining part of a unit, so a bucket that was
+/// checked often never refilled.
 #[test]
 fn row_10_looking_often_costs_nothing() {
     for words in ["1/s", "7/3s", "3/10s"] {
@@ -188,7 +188,7 @@ fn row_10_looking_often_costs_nothing() {
 /// the count and cut off, so that the rate was another; above 60,000 a minute
 /// it was a division by zero.
 #[test]
-fn row_11_the_rate_is_the_one_that_was_asked_for() {
+fn row_11_the_rate_is_the_configured_one() {
     for words in ["70000/min", "61/min", "999983/s", "300000001/s burst 300000001", "11/7s"] {
         let (limiter, clock) = limiter(limit(words));
         let (count, period) = (limit(words).count(), limit(words).period().as_micros() as u64);
@@ -302,7 +302,7 @@ fn row_17_a_batch_decides_as_its_parts_would() {
 }
 
 /// upstash/ratelimit-js#61 and #39: the sliding counter looked at the wrong
-/// window and was a fixed one; with a limit of one nobody ever passed.
+/// window and was a fixed one; a limit of one admitted no request.
 #[test]
 fn row_18_a_sliding_counter_weighs_the_window_before() {
     let period = 10 * SECOND;

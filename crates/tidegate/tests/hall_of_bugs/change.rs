@@ -28,8 +28,8 @@ fn row_64_a_request_that_one_limit_refuses_charges_none() {
     }
 }
 
-/// nuetzliches/hookaido#239: every reload filled every bucket, so whoever
-/// reloaded often had no limit.
+/// nuetzliches/hookaido#239: every reload filled every bucket, so frequent
+/// reloads meant no limit.
 #[test]
 fn row_65_a_reload_fills_nothing() {
     for limit in every_algorithm() {
@@ -93,8 +93,8 @@ fn row_68_a_million_keys_take_no_more_room_than_a_thousand() {
     assert!(limiter.store().overflowed() > 900_000);
 }
 
-/// ralksta/immich-folio#56, #62 and #94: a full map refused everyone, then let
-/// whoever was limited go, then refused all newcomers.
+/// ralksta/immich-folio#56, #62 and #94: a full map refused every request,
+/// then reset limited keys, then refused all new keys.
 #[test]
 fn row_69_a_full_store_harms_neither_old_keys_nor_new_ones() {
     let clock = ManualClock::at(Micros::new(START));
@@ -104,10 +104,10 @@ fn row_69_a_full_store_harms_neither_old_keys_nor_new_ones() {
     let newcomers: Vec<u64> = (0..2_000).collect();
     let admitted = newcomers.iter().filter(|key| limiter.allow(**key)).count();
     assert!(admitted > 500, "newcomers are served: {admitted}");
-    assert_eq!(passes(&limiter, 5), 0, "whoever was limited still is");
+    assert_eq!(passes(&limiter, 5), 0, "a limited key still is");
     for key in newcomers.iter().take(50) {
         let more = (0..9).filter(|_| limiter.allow(*key)).count();
-        assert!(more <= 3, "and nobody gets more than the limit");
+        assert!(more <= 3, "no key gets more than the limit");
     }
 }
 

@@ -106,7 +106,7 @@ fn row_78_a_missing_attribute_is_not_a_value() {
 /// redis/redis#663, firedancer-io/firedancer#4830: keys could be chosen to fall
 /// into one bucket of the map. Where ours fall differs from store to store.
 #[test]
-fn row_81_nobody_knows_where_a_key_falls() {
+fn row_81_the_slot_of_a_key_is_unpredictable() {
     let refused_by_one_store = || -> BTreeSet<u64> {
         let store = MemoryStore::builder().max_keys(1_000).overflow(Overflow::Refuse).build().expect("valid settings");
         let limiter = Limiter::with_store(limit("1/h"), store).expect("a valid policy");

@@ -1,7 +1,7 @@
 //! The hall of bugs: what has really gone wrong in rate limiters, and what ours
 //! does instead.
 //!
-//! Each test is a defect that somebody has reported, with the project and the
+//! Each test is a reported defect, with the project and the
 //! number of its thread; most are of good projects with careful authors. Rows
 //! have numbers so that none is forgotten: those about Redis, HTTP and the
 //! server are in `tests/hall_of_bugs` of those crates, and the last test here

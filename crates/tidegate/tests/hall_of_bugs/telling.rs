@@ -30,7 +30,7 @@ fn row_26_the_wait_is_right_after_a_limit_was_lowered() {
         let (limiter, clock) = limiter(Policy::new().limit("rule", limit(from)));
         assert_eq!(passes(&limiter, 9), 5);
         limiter.set_policy(Policy::new().limit("rule", limit(to))).expect("a valid policy");
-        // What does not fit yet moves when there is room: whoever returns may be told once more.
+        // What does not fit yet moves when there is room: a retry may be refused once more.
         let mut returns = 0;
         while !takes(&limiter, 1) {
             let told = limiter.peek("alice").expect("an answer").retry_after().expect("a wait");
@@ -64,10 +64,10 @@ fn row_27_remaining_is_how_many_pass() {
 }
 
 /// NousResearch/hermes-agent#109234 (19 of 20 retries at the same instant),
-/// sidekiq/sidekiq#5315: all who were refused came back together. Those who
-/// wait here are woken one by one, each when it can pass.
+/// sidekiq/sidekiq#5315: all refused clients retried together. Waiters
+/// here are woken one by one, each when it can pass.
 #[test]
-fn row_29_those_who_wait_do_not_all_come_back_at_once() {
+fn row_29_waiters_do_not_all_retry_at_once() {
     let (limiter, clock) = limiter(limit("10/s burst 1"));
     assert!(takes(&limiter, 1));
     let mut crowd: Vec<Waiting> = (0..50).map(|_| Waiting::new(&limiter, 1)).collect();
@@ -89,7 +89,7 @@ fn row_29_those_who_wait_do_not_all_come_back_at_once() {
 /// superagent-ai/polyresearch#111: a wait that was made a little shorter at
 /// random woke clients before the limit lifted.
 #[test]
-fn row_30_nobody_is_let_go_before_the_promised_instant() {
+fn row_30_no_waiter_is_admitted_before_retry_after() {
     for limit in [Limit::per_second(3), limit("sliding-log 3/7s"), limit("sliding 3/7s"), limit("fixed 3/7s")] {
         let (limiter, clock) = limiter(limit);
         assert_eq!(passes(&limiter, 9), 3);

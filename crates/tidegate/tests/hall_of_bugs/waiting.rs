@@ -88,14 +88,14 @@ fn row_32_a_wait_that_never_began_takes_nothing() {
     assert_eq!(remaining(&limiter), 2);
     assert_eq!(passes(&limiter, 5), 2);
     let refused = limiter.acquire_blocking("alice", Duration::ZERO);
-    assert!(refused.is_err(), "without patience");
+    assert!(refused.is_err(), "without a timeout");
     assert_eq!(limiter.peek("alice").expect("an answer").retry_after(), Some(Duration::from_secs(1_800)));
 }
 
 /// twilight-rs/twilight#1309, dotnet/runtime#64078: a waiter who had left
 /// still stood in the line, and held up those behind.
 #[test]
-fn row_33_whoever_leaves_holds_up_nobody() {
+fn row_33_a_cancelled_waiter_blocks_no_other() {
     for leaver in 0..3 {
         let (limiter, clock) = limiter(limit("1/s"));
         assert!(takes(&limiter, 1));
@@ -103,7 +103,7 @@ fn row_33_whoever_leaves_holds_up_nobody() {
         assert!(line.iter_mut().all(|waiter| waiter.poll().is_none()));
         drop(line.remove(leaver));
         for (number, waiter) in line.iter_mut().enumerate() {
-            // Whoever became the first has been told.
+            // The new first waiter has been woken.
             assert!(waiter.poll().is_none());
             clock.advance(Duration::from_secs(1));
             assert!(waiter.was_woken(), "leaver {leaver}: {number}");
@@ -113,7 +113,7 @@ fn row_33_whoever_leaves_holds_up_nobody() {
 }
 
 /// udoprog/leaky-bucket#35 and #39: the one who kept time for all was dropped,
-/// and nobody was ever woken again.
+/// and no waiter was ever woken again.
 #[test]
 fn row_34_the_first_in_line_may_be_dropped_at_any_time() {
     for polls in 0..4 {
@@ -165,7 +165,10 @@ fn row_37_a_large_request_is_not_overtaken() {
     let mut small: Vec<Waiting> = (0..20).map(|_| Waiting::new(&limiter, 1)).collect();
     for _ in 0..9 {
         clock.advance(Duration::from_millis(100));
-        assert!(small.iter_mut().all(|waiter| waiter.poll().is_none()), "there is room, and somebody before them");
+        assert!(
+            small.iter_mut().all(|waiter| waiter.poll().is_none()),
+            "there is room, and another waiter before them"
+        );
         assert!(large.poll().is_none());
     }
     clock.advance(Duration::from_millis(100));
@@ -182,7 +185,7 @@ struct Inquisitive {
 impl Observer for Inquisitive {
     fn observe(&self, event: &Event<'_>) {
         if event.key.to_string() == "alice" {
-            let limiter = self.limiter.lock().expect("nobody panics").clone().expect("it was told");
+            let limiter = self.limiter.lock().expect("not poisoned").clone().expect("it was told");
             assert!(limiter.peek("bob").is_ok() && limiter.check("carol").is_ok());
             self.seen.fetch_add(1, Ordering::Relaxed);
         }
@@ -197,14 +200,14 @@ fn row_40_no_lock_is_held_while_others_are_told() {
     let policy = Policy::new().limit("one", Limit::per_hour(100)).limit("two", Limit::per_hour(100));
     let store = MemoryStore::builder().max_keys(10).build().expect("valid settings");
     let limiter = Limiter::builder(policy).store(store).observer(observer.clone()).build().expect("a valid policy");
-    *observer.limiter.lock().expect("nobody panics") = Some(limiter.clone());
+    *observer.limiter.lock().expect("not poisoned") = Some(limiter.clone());
     assert_eq!(passes(&limiter, 50), 50);
     assert_eq!(observer.seen.load(Ordering::Relaxed), 50);
     // A future that holds a lock could not be sent elsewhere.
     fn is_send<T: Send>(_: &T) {}
     is_send(&limiter.check_async("alice"));
     // They hold each other: one has to let go.
-    *observer.limiter.lock().expect("nobody panics") = None;
+    *observer.limiter.lock().expect("not poisoned") = None;
 }
 
 /// A kernel that panics when it is told to.
@@ -276,7 +279,7 @@ fn row_41_a_panic_is_the_end_of_one_request_only() {
         }
         breaks.store(false, Ordering::SeqCst);
         let passed = passes(&limiter, 9);
-        assert_eq!(passed, 3 - charged, "neither blocked nor unlimited, and nothing charged by those who panicked");
+        assert_eq!(passed, 3 - charged, "neither blocked nor unlimited, and nothing charged by calls that panicked");
     }
 }
 

@@ -146,7 +146,7 @@ fn a_charge_of_a_log_is_there_as_long_as_it_counts_and_all_of_it_is() {
 }
 
 #[test]
-fn what_is_settled_is_reported_or_given_back_and_what_is_renewed_counts_from_now_on() {
+fn settle_reports_or_refunds_and_renew_restarts_the_expiry() {
     let (kernel, before) = log(&[(-7, 2), (-5, 3)]);
     let decide = |verb: Verb, cost: u64| {
         let mut state = before.clone();
@@ -170,7 +170,7 @@ fn what_is_settled_is_reported_or_given_back_and_what_is_renewed_counts_from_now
 }
 
 #[test]
-fn what_a_verb_may_do() {
+fn each_verb_changes_only_what_it_may() {
     let [settle, renew] = [Verb::Settle(charged(0, 2)), Verb::Renew(charged(0, 2))];
     let all = [Verb::Charge, Verb::Peek, Verb::Report, Verb::Refund, Verb::Reset, settle, renew];
     let which = |is: fn(Verb) -> bool| all.map(is);

@@ -59,7 +59,7 @@ fn numbers_that_no_window_could_have_are_no_state() {
 }
 
 #[test]
-fn what_was_counted_moves_to_the_same_windows_of_another_limit_as_far_as_it_fits() {
+fn counts_migrate_to_the_same_windows_as_far_as_they_fit() {
     type Counts = (u64, u64);
     let cases: [(Counts, Counts, Counts, Counts); 10] = [
         ((0, 0), (0, 0), (0, 0), (0, 0)),
@@ -91,7 +91,7 @@ fn what_was_counted_moves_to_the_same_windows_of_another_limit_as_far_as_it_fits
 }
 
 #[test]
-fn what_was_counted_does_not_move_to_other_windows() {
+fn counts_do_not_migrate_to_different_windows() {
     let to = window(5, Style::FixedFromFirst);
     let longer = Window { period: 20, ..to };
     let coarser = Window { tick: 10, ..to };

@@ -62,7 +62,7 @@ fn a_request_without_limits_needs_no_store() {
 fn a_limit_has_its_mode_on_a_store_that_never_waits_as_well() {
     let meter = Meter::new(Name::literal("open"), Limit::per_second(2)).on_failure(FailureMode::Open);
     let limiter = limiter(Policy::new().meter(meter), None);
-    let decision = limiter.check("alice").expect("a stand-in answers");
+    let decision = limiter.check("alice").expect("the fallback answers");
     assert!(decision.is_allowed() && decision.is_degraded() && limiter.allow("alice"));
 }
 
@@ -71,12 +71,12 @@ fn open_lets_pass_and_closed_does_not_and_both_say_so() {
     for (mode, allowed) in [(FailureMode::Open, true), (FailureMode::Closed, false)] {
         let limiter = limiter(Limit::per_second(2), Some(mode));
         for _ in 0..5 {
-            let decision = block_on(limiter.check_async("alice")).expect("a stand-in answers");
+            let decision = block_on(limiter.check_async("alice")).expect("the fallback answers");
             assert_eq!((decision.is_allowed(), decision.is_degraded()), (allowed, true));
             assert_eq!(decision.wait() == Micros::ZERO, allowed);
         }
-        assert!(block_on(limiter.refund_async("alice")).is_err(), "a refund has no stand-in");
-        assert!(block_on(limiter.reset_async("alice")).is_err(), "a reset has no stand-in");
+        assert!(block_on(limiter.refund_async("alice")).is_err(), "a refund has no fallback");
+        assert!(block_on(limiter.reset_async("alice")).is_err(), "a reset has no fallback");
     }
 }
 
@@ -85,7 +85,7 @@ fn local_keeps_the_share_of_one_process() {
     let limiter = limiter(Limit::per_second(8), Some(FailureMode::local(4)));
     let admitted = (0..10).filter(|_| block_on(limiter.check_async("alice")).is_ok_and(|d| d.is_allowed()));
     assert_eq!(admitted.count(), 2);
-    let beyond = block_on(limiter.check_async(Request::new("bob").cost(3))).expect("a stand-in answers");
+    let beyond = block_on(limiter.check_async(Request::new("bob").cost(3))).expect("the fallback answers");
     assert!(!beyond.is_allowed() && beyond.is_degraded(), "more than the share holds");
     assert!(block_on(limiter.check_async(Key::from("bob"))).is_ok_and(|d| d.is_allowed()), "and bob was not charged");
 }
@@ -101,7 +101,7 @@ fn a_refund_beside_a_charge_is_left_out() {
         let check = |&(key, verb, cost)| Check::new(&meter, key, verb, cost).expect("it fits");
         let checks: Vec<Check<'_>> = asked.iter().map(check).collect();
         let mut verdicts = vec![Verdict::default(); checks.len()];
-        block_on(store.decide(&checks, &mut verdicts)).expect("a stand-in answers");
+        block_on(store.decide(&checks, &mut verdicts)).expect("the fallback answers");
         verdicts.iter().map(|verdict| (verdict.allowed, verdict.remaining)).collect::<Vec<_>>()
     };
     assert_eq!(ask(&[(&bob, Verb::Charge, 2)]), [(true, 0)], "all of the share");
@@ -112,43 +112,43 @@ fn a_refund_beside_a_charge_is_left_out() {
 #[test]
 fn a_request_with_an_id_is_charged_once_where_a_process_decides_by_itself() {
     let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
-    let ask = |id| block_on(limiter.check_async(Request::new("alice").id(id))).expect("a stand-in answers");
+    let ask = |id| block_on(limiter.check_async(Request::new("alice").id(id))).expect("the fallback answers");
     assert_eq!((ask("a").remaining(), ask("a").remaining(), ask("b").remaining()), (Some(3), Some(3), Some(2)));
     assert!(ask("a").is_repeated() && ask("a").is_degraded());
 }
 
 #[test]
-fn what_was_used_of_a_share_stays_used_when_the_limit_is_changed() {
+fn use_of_a_local_share_survives_a_limit_change() {
     let limiter = limiter(Limit::per_hour(8), Some(FailureMode::local(2)));
     let ask = |cost| block_on(limiter.check_async(Request::new("alice").cost(cost)));
-    assert_eq!(ask(3).expect("a stand-in answers").remaining(), Some(1));
+    assert_eq!(ask(3).expect("the fallback answers").remaining(), Some(1));
     limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
-    assert_eq!(ask(1).expect("a stand-in answers").remaining(), Some(6));
+    assert_eq!(ask(1).expect("the fallback answers").remaining(), Some(6));
 }
 
 #[test]
-fn each_rule_has_its_own_and_one_closed_charges_nobody() {
+fn each_rule_has_its_own_failure_mode_and_closed_charges_nothing() {
     let policy = Policy::new()
         .meter(Meter::new(Name::literal("local"), Limit::per_second(2)).on_failure(FailureMode::local(1)))
         .meter(Meter::new(Name::literal("closed"), Limit::per_second(2)).on_failure(FailureMode::Closed));
     let limiter = limiter(policy, Some(FailureMode::Open));
     for _ in 0..5 {
-        let decision = block_on(limiter.check_async("alice")).expect("a stand-in answers");
+        let decision = block_on(limiter.check_async("alice")).expect("the fallback answers");
         assert_eq!((decision.is_allowed(), decision.rule().as_str()), (false, "closed"));
         assert_eq!((decision.remaining(), decision.wait()), (Some(0), FailureMode::RETRY_AFTER));
     }
-    let local = block_on(limiter.peek_async(Request::new("alice").rule("local"))).expect("a stand-in answers");
+    let local = block_on(limiter.peek_async(Request::new("alice").rule("local"))).expect("the fallback answers");
     assert_eq!((local.remaining(), local.is_degraded()), (Some(2), true));
 }
 
 #[test]
-fn whoever_wants_more_than_the_share_of_one_limit_is_charged_to_no_other() {
+fn a_cost_above_the_local_share_charges_no_other_limit() {
     let policy = Policy::new().limit("small", Limit::per_second(4)).limit("large", Limit::per_second(40));
     let limiter = limiter(policy, Some(FailureMode::local(2)));
-    let decision = block_on(limiter.check_async(Request::new("alice").cost(3))).expect("a stand-in answers");
+    let decision = block_on(limiter.check_async(Request::new("alice").cost(3))).expect("the fallback answers");
     assert_eq!((decision.is_allowed(), decision.rule().as_str()), (false, "small"));
     assert_eq!(decision.wait(), FailureMode::RETRY_AFTER);
-    let large = block_on(limiter.peek_async(Request::new("alice").rule("large"))).expect("a stand-in answers");
+    let large = block_on(limiter.peek_async(Request::new("alice").rule("large"))).expect("the fallback answers");
     assert_eq!(large.remaining(), Some(20));
 }
 
@@ -159,7 +159,7 @@ fn a_limit_without_a_mode_leaves_all_without_an_answer() {
         .limit("none", Limit::per_second(2));
     let limiter = limiter(policy, None);
     assert!(block_on(limiter.check_async("alice")).is_err());
-    let open = block_on(limiter.check_async(Request::new("alice").rule("open"))).expect("a stand-in answers");
+    let open = block_on(limiter.check_async(Request::new("alice").rule("open"))).expect("the fallback answers");
     assert_eq!((open.is_allowed(), open.remaining()), (true, Some(2)));
 }
 
@@ -168,12 +168,12 @@ fn a_rule_has_a_mode_of_its_own() {
     let rule = Rule::new("api", Limit::per_second(2)).tier("plan", "pro", Limit::per_second(3));
     let limiter = limiter(rule.on_failure(FailureMode::Closed), Some(FailureMode::Open));
     for request in [Request::new("alice"), Request::new("alice").with("plan", "pro")] {
-        assert!(!block_on(limiter.check_async(request)).expect("a stand-in answers").is_allowed());
+        assert!(!block_on(limiter.check_async(request)).expect("the fallback answers").is_allowed());
     }
 }
 
 #[test]
-fn limiters_can_have_one_store_for_their_stand_ins() {
+fn limiters_can_share_one_fallback_store() {
     let clock = ManualClock::default();
     let local = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("valid settings");
     let local = Arc::new(local);
@@ -187,7 +187,7 @@ fn limiters_can_have_one_store_for_their_stand_ins() {
 }
 
 #[test]
-fn what_the_caller_did_wrong_has_no_stand_in() {
+fn no_fallback_for_errors_of_the_caller() {
     let store = MemoryStore::builder().max_keys(10).clock(ManualClock::default()).build().expect("valid settings");
     let builder = Limiter::builder(Limit::per_second(5)).store(store);
     let limiter = builder.on_failure(FailureMode::Open).build().expect("a valid policy");

@@ -1,9 +1,9 @@
 //! States of any size: the sliding log's, and those of custom kernels.
 //!
 //! Keys are spread over small buckets with a lock each. A bucket holds a
-//! bounded number of keys and drops those whose time has come when it needs
-//! room; every insertion also sweeps one bucket further on, so that memory
-//! comes back without a thread and without a pause.
+//! bounded number of keys and drops expired ones when it needs room; every
+//! insertion also sweeps one bucket further on, so that memory comes back
+//! without a thread and without a pause.
 
 use super::labels::{Label, Listed};
 use super::overflow::{Full, Overflow};
@@ -88,8 +88,8 @@ impl Heap {
         });
     }
 
-    /// Drops what has become forgettable in the next bucket, unless somebody
-    /// is busy there.
+    /// Drops what has become forgettable in the next bucket, unless it
+    /// is locked.
     pub(super) fn sweep(&self, now: Micros) {
         let next = self.hand.fetch_add(1, Ordering::Relaxed) % self.buckets.len() as u64;
         if let Some(mut bucket) = try_lock(&self.buckets[next as usize]) {

@@ -1,8 +1,8 @@
 //! Requests that are charged once, however often they are sent.
 //!
 //! The id of a request is locked while the request is decided, so of several
-//! at once one is charged and the others wait for its answer. What is kept is
-//! the answer, and only if the request was carried out.
+//! at once one is charged and the others wait for its record. What is kept is
+//! the record, and only if the request was carried out.
 //!
 //! Ids have an owner, the key that is charged. Where a shard is full, the owner
 //! that has most ids there loses its oldest one, so no owner can take the room
@@ -34,7 +34,7 @@ pub(super) struct Ids {
 
 #[derive(Default)]
 struct Shard {
-    answers: HashMap<u64, Answer>,
+    records: HashMap<u64, Record>,
     /// The ids from the oldest to the newest, by the number that each was given.
     order: BTreeMap<u64, u64>,
     /// The numbers of each owner's ids, from the oldest to the newest.
@@ -44,7 +44,7 @@ struct Shard {
     next: u64,
 }
 
-struct Answer {
+struct Record {
     owner: u64,
     /// Its place in the order of ids.
     number: u64,
@@ -58,7 +58,7 @@ struct Answer {
     /// What the requests charged, each to one of the limits.
     charged: Box<[Charged]>,
     /// What was said when it was settled.
-    settled: Option<Box<Answer>>,
+    settled: Option<Box<Record>>,
 }
 
 impl Ids {
@@ -67,7 +67,7 @@ impl Ids {
     }
 }
 
-impl Answer {
+impl Record {
     fn repeat(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) {
         let same_limits = self.subjects.iter().copied().eq(checks.iter().map(Check::subject));
         for (index, verdict) in verdicts.iter_mut().enumerate() {
@@ -79,9 +79,9 @@ impl Answer {
     }
 }
 
-impl Answer {
+impl Record {
     /// What came of some checks, of which none was refused.
-    fn new(checks: &[Check<'_>], verdicts: &[Verdict], at: Micros, lasts: Micros) -> Answer {
+    fn new(checks: &[Check<'_>], verdicts: &[Verdict], at: Micros, lasts: Micros) -> Record {
         let subjects = checks.iter().map(Check::subject).collect();
         let charged = |(check, verdict): (&Check<'_>, &Verdict)| match check.verb() {
             // What no state was charged cannot be given back.
@@ -90,7 +90,7 @@ impl Answer {
         };
         let charged = checks.iter().zip(verdicts).map(charged).collect();
         let (until, verdicts) = (at.saturating_add(lasts), verdicts.into());
-        Answer { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }
+        Record { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }
     }
 
     /// Which of the charges is that of a state.
@@ -100,14 +100,14 @@ impl Answer {
 }
 
 impl Shard {
-    fn add(&mut self, id: u64, answer: Answer) {
-        self.forget_expired(answer.at);
-        let owner = answer.owner;
-        self.answers.insert(id, Answer { number: self.next, ..answer });
+    fn add(&mut self, id: u64, record: Record) {
+        self.forget_expired(record.at);
+        let owner = record.owner;
+        self.records.insert(id, Record { number: self.next, ..record });
         self.order.insert(self.next, id);
         self.change(owner, VecDeque::push_back);
         self.next += 1;
-        if self.answers.len() > MAX_IDS {
+        if self.records.len() > MAX_IDS {
             self.make_room();
         }
     }
@@ -123,7 +123,7 @@ impl Shard {
 
     fn forget_expired(&mut self, now: Micros) {
         while let Some((number, id)) = self.order.first_key_value() {
-            if self.answers.get(id).is_some_and(|answer| answer.until > now) {
+            if self.records.get(id).is_some_and(|record| record.until > now) {
                 return;
             }
             let number = *number;
@@ -132,9 +132,9 @@ impl Shard {
     }
 
     fn forget(&mut self, number: u64) {
-        let answer = self.order.remove(&number).and_then(|id| self.answers.remove(&id));
-        if let Some(answer) = answer {
-            self.change(answer.owner, |numbers, _| {
+        let record = self.order.remove(&number).and_then(|id| self.records.remove(&id));
+        if let Some(record) = record {
+            self.change(record.owner, |numbers, _| {
                 if let Ok(place) = numbers.binary_search(&number) {
                     numbers.remove(place);
                 }
@@ -144,12 +144,12 @@ impl Shard {
 
     /// What is known of an id. One that has expired is there until another is added, and one
     /// that lasted less long than those before it for longer.
-    fn known(&mut self, id: u64, now: Micros) -> Option<&mut Answer> {
-        let expired = self.answers.get(&id).filter(|answer| answer.until <= now).map(|answer| answer.number);
+    fn known(&mut self, id: u64, now: Micros) -> Option<&mut Record> {
+        let expired = self.records.get(&id).filter(|record| record.until <= now).map(|record| record.number);
         if let Some(number) = expired {
             self.forget(number);
         }
-        self.answers.get_mut(&id)
+        self.records.get_mut(&id)
     }
 
     fn change(&mut self, owner: u64, change: impl FnOnce(&mut VecDeque<u64>, u64)) {
@@ -180,22 +180,22 @@ impl MemoryStore {
         let mut shard = lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
         let known = shard.known(fingerprint, self.clock.now());
         if id.purpose != Purpose::Once {
-            let answer = known.ok_or_else(|| StoreError::NotReserved { id: id.text.to_owned() })?;
-            return self.correct(answer, id.purpose, checks, verdicts);
+            let record = known.ok_or_else(|| StoreError::NotReserved { id: id.text.to_owned() })?;
+            return self.correct(record, id.purpose, checks, verdicts);
         }
-        if let Some(answer) = known {
-            if answer.payload != id.payload {
+        if let Some(record) = known {
+            if record.payload != id.payload {
                 return Err(StoreError::IdReused { id: id.text.to_owned() });
             }
-            answer.repeat(checks, verdicts);
-            return Ok(answer.at);
+            record.repeat(checks, verdicts);
+            return Ok(record.at);
         }
         let at = self.decide_now(&anonymous, verdicts)?;
         if !is_refused(checks, verdicts) {
             let lasts = Micros::from_duration(remembered_for(id, checks, self.ids_for));
             let owner = self.seeds.fingerprint(OWNERS, owner_of(check));
-            let answer = Answer::new(checks, verdicts, at, lasts);
-            shard.add(fingerprint, Answer { owner, payload: id.payload, ..answer });
+            let record = Record::new(checks, verdicts, at, lasts);
+            shard.add(fingerprint, Record { owner, payload: id.payload, ..record });
         }
         Ok(at)
     }
@@ -203,30 +203,30 @@ impl MemoryStore {
     /// Corrects the charges that were made under an id, unless that was done before.
     fn correct(
         &self,
-        answer: &mut Answer,
+        record: &mut Record,
         purpose: Purpose,
         checks: &[Check<'_>],
         verdicts: &mut [Verdict],
     ) -> Result<Micros, StoreError> {
-        if let Some(settled) = &answer.settled {
+        if let Some(settled) = &record.settled {
             settled.repeat(checks, verdicts);
             return Ok(settled.at);
         }
-        let charge_of = |subject| answer.place_of(subject).map(|place| answer.charged[place]);
+        let charge_of = |subject| record.place_of(subject).map(|place| record.charged[place]);
         let corrections: Vec<Check<'_>> = checks.iter().map(|check| check.correcting(charge_of)).collect();
         let at = self.decide_together(&corrections, verdicts, None)?;
         if is_refused(&corrections, verdicts) {
             return Ok(at);
         }
         if purpose == Purpose::Settle {
-            answer.settled = Some(Box::new(Answer::new(checks, verdicts, at, answer.lasts)));
+            record.settled = Some(Box::new(Record::new(checks, verdicts, at, record.lasts)));
             return Ok(at);
         }
-        answer.until = answer.until.max(at.saturating_add(answer.lasts));
+        record.until = record.until.max(at.saturating_add(record.lasts));
         for (correction, verdict) in corrections.iter().zip(&*verdicts) {
-            let place = correction.subjects().find_map(|subject| answer.place_of(subject));
+            let place = correction.subjects().find_map(|subject| record.place_of(subject));
             if let (Verb::Renew(_), Some(place)) = (correction.verb(), place) {
-                answer.charged[place].at = at.saturating_add(verdict.ahead);
+                record.charged[place].at = at.saturating_add(verdict.ahead);
             }
         }
         Ok(at)
@@ -267,8 +267,8 @@ mod tests {
         MemoryStore::builder().max_keys(10).clock(clock).build().expect("valid settings")
     }
 
-    fn answer(owner: u64, until: u64) -> Answer {
-        Answer { owner, payload: 1, ..Answer::new(&[], &[], Micros::ZERO, Micros::new(until)) }
+    fn record(owner: u64, until: u64) -> Record {
+        Record { owner, payload: 1, ..Record::new(&[], &[], Micros::ZERO, Micros::new(until)) }
     }
 
     #[test]
@@ -282,14 +282,14 @@ mod tests {
         let ids = store.ids.get_or_init(|| Box::new(Ids::new()));
         let shard = || lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
         for number in 0..MAX_IDS as u64 {
-            shard().add(fingerprint ^ (number + 1), answer(number, u64::MAX));
+            shard().add(fingerprint ^ (number + 1), record(number, u64::MAX));
         }
-        assert_eq!(shard().answers.len(), MAX_IDS, "as many as that are remembered");
+        assert_eq!(shard().records.len(), MAX_IDS, "as many as that are remembered");
         let mut verdict = Verdict::default();
         assert!(store.decide_one_now(check, &mut verdict).is_ok() && verdict.allowed);
         let shard = shard();
-        assert_eq!((shard.order.len(), shard.answers.len(), shard.owners.len()), (MAX_IDS, MAX_IDS, MAX_IDS));
-        assert!(!shard.answers.contains_key(&(fingerprint ^ 1)), "the oldest has made room");
+        assert_eq!((shard.order.len(), shard.records.len(), shard.owners.len()), (MAX_IDS, MAX_IDS, MAX_IDS));
+        assert!(!shard.records.contains_key(&(fingerprint ^ 1)), "the oldest has made room");
     }
 
     #[test]
@@ -298,15 +298,15 @@ mod tests {
         const FLOOD: u64 = 3 * MAX_IDS as u64;
         let mut shard = Shard::default();
         let (honest, rude) = (1, 2);
-        shard.add(1, answer(honest, u64::MAX));
-        (100..100 + FLOOD).for_each(|id| shard.add(id, answer(rude, u64::MAX)));
-        assert!(shard.answers.contains_key(&1), "though it is the oldest of all");
+        shard.add(1, record(honest, u64::MAX));
+        (100..100 + FLOOD).for_each(|id| shard.add(id, record(rude, u64::MAX)));
+        assert!(shard.records.contains_key(&1), "though it is the oldest of all");
         let newest = 100 + FLOOD - 1;
-        assert!(shard.answers.contains_key(&newest) && !shard.answers.contains_key(&100));
+        assert!(shard.records.contains_key(&newest) && !shard.records.contains_key(&100));
         // Others come as long as they have fewer.
-        (2..900).for_each(|id| shard.add(id, answer(honest, u64::MAX)));
-        assert!((1..900).all(|id| shard.answers.contains_key(&id)));
-        assert_eq!((shard.answers.len(), shard.order.len(), shard.weights.len()), (MAX_IDS, MAX_IDS, 2));
+        (2..900).for_each(|id| shard.add(id, record(honest, u64::MAX)));
+        assert!((1..900).all(|id| shard.records.contains_key(&id)));
+        assert_eq!((shard.records.len(), shard.order.len(), shard.weights.len()), (MAX_IDS, MAX_IDS, 2));
         assert_eq!(shard.owners[&honest].len() + shard.owners[&rude].len(), MAX_IDS);
     }
 
@@ -315,31 +315,31 @@ mod tests {
     fn an_owner_with_two_ids_loses_its_older_one_before_others_lose_their_only_one() {
         let mut shard = Shard::default();
         let pair = 0;
-        shard.add(1, answer(1, u64::MAX));
-        shard.add(2, answer(pair, u64::MAX));
-        shard.add(3, answer(pair, u64::MAX));
-        (4..=MAX_IDS as u64 + 1).for_each(|id| shard.add(id, answer(id, u64::MAX)));
-        assert_eq!([1, 2, 3, 4].map(|id| shard.answers.contains_key(&id)), [true, false, true, true]);
-        assert_eq!(shard.answers.len(), MAX_IDS);
+        shard.add(1, record(1, u64::MAX));
+        shard.add(2, record(pair, u64::MAX));
+        shard.add(3, record(pair, u64::MAX));
+        (4..=MAX_IDS as u64 + 1).for_each(|id| shard.add(id, record(id, u64::MAX)));
+        assert_eq!([1, 2, 3, 4].map(|id| shard.records.contains_key(&id)), [true, false, true, true]);
+        assert_eq!(shard.records.len(), MAX_IDS);
     }
 
     #[test]
     fn an_id_that_is_added_later_finds_the_expired_ones_gone() {
         let mut shard = Shard::default();
-        (1..=3).for_each(|id| shard.add(id, answer(id, 10 * id)));
-        shard.add(4, Answer { at: Micros::new(20), ..answer(4, 40) });
-        assert_eq!([1, 2, 3, 4].map(|id| shard.answers.contains_key(&id)), [false, false, true, true]);
+        (1..=3).for_each(|id| shard.add(id, record(id, 10 * id)));
+        shard.add(4, Record { at: Micros::new(20), ..record(4, 40) });
+        assert_eq!([1, 2, 3, 4].map(|id| shard.records.contains_key(&id)), [false, false, true, true]);
     }
 
     #[test]
     fn expired_ids_leave_nothing_behind() {
         let mut shard = Shard::default();
         for id in 1..=10 {
-            shard.add(id, answer(id % 3, id));
+            shard.add(id, record(id % 3, id));
         }
         shard.forget_expired(Micros::new(9));
-        assert_eq!((shard.answers.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (1, 1, 1, 1));
+        assert_eq!((shard.records.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (1, 1, 1, 1));
         shard.forget_expired(Micros::new(10));
-        assert_eq!((shard.answers.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (0, 0, 0, 0));
+        assert_eq!((shard.records.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (0, 0, 0, 0));
     }
 }

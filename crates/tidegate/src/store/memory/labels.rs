@@ -1,7 +1,7 @@
-//! The text of keys, for those who want to list them.
+//! The text of keys, for listings.
 //!
 //! One cell per slot of a table, written when the slot changes hands. Off by
-//! default: a fingerprint is enough to limit, and says nothing about anybody.
+//! default: a fingerprint is enough to limit, and holds no personal data.
 
 use crate::name::Name;
 use crate::request::Key;

@@ -3,12 +3,12 @@
 //! The lock is in the line because the line must be fetched anyway, and is
 //! taken by one atomic instruction and released by a plain store. Critical
 //! sections are a few dozen nanoseconds, so waiters spin, then yield to
-//! whoever holds it. Foreign code runs under it in two rare cases: a user's
+//! its holder. Foreign code runs under it in two rare cases: a user's
 //! clock, when a state seems to come from the future, and a user's kernel,
 //! when it is one of several limits in a check.
 //!
-//! Whoever only wants to know may glance at a line without locking it, and has
-//! to make sure that what was seen belongs together.
+//! A reader may glance at a line without locking it, and has to make sure that
+//! what it saw belongs together.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -23,7 +23,7 @@ const LOCK: u64 = 1;
 /// twice as long a pause.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
 
-/// A line as it was at a moment when nobody had locked it. Its words may
+/// A line as it was at a moment when it was not locked. Its words may
 /// change while they are read.
 pub(super) struct Glance<'t> {
     words: &'t [AtomicU64; WORDS],
@@ -54,7 +54,7 @@ impl<'t> Glance<'t> {
     }
 }
 
-/// A line that nobody else can write.
+/// A line that no other thread can write.
 pub(super) struct LockedLine<'t>(Glance<'t>);
 
 impl<'t> LockedLine<'t> {

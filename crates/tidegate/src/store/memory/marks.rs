@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::MemoryStore;
-use super::turn::Turn;
+use super::step::Step;
 use crate::kernel::Kernel;
 use crate::store::{Meter, is_marked, unmarks};
 use crate::sync::{Mutex, lock};
@@ -62,22 +62,22 @@ impl Shard {
 }
 
 impl MemoryStore {
-    /// What is used of a turn's state, if its limit has thresholds.
-    pub(super) fn used_before(&self, turn: &Turn<'_>) -> Option<u64> {
-        let meter = turn.check.meter();
-        (!meter.thresholds().is_empty()).then(|| meter.kernel().used(&turn.state, turn.at))
+    /// What is used of a step's state, if its limit has thresholds.
+    pub(super) fn used_before(&self, step: &Step<'_>) -> Option<u64> {
+        let meter = step.check.meter();
+        (!meter.thresholds().is_empty()).then(|| meter.kernel().used(&step.state, step.at))
     }
 
-    /// The thresholds to tell of a turn that was carried out.
-    pub(super) fn crossed(&self, turn: &Turn<'_>, before: u64, now: Micros) -> u8 {
-        let (check, meter) = (&turn.check, turn.check.meter());
-        let after = meter.kernel().used(&turn.state, turn.at);
+    /// The thresholds to tell of a step that was carried out.
+    pub(super) fn crossed(&self, step: &Step<'_>, before: u64, now: Micros) -> u8 {
+        let (check, meter) = (&step.check, step.check.meter());
+        let after = meter.kernel().used(&step.state, step.at);
         let crossed = meter.crossed(before, after);
         let unmarks = unmarks(check.verb(), check.cost());
         if !meter.needs_marks() || (crossed == 0 && !unmarks) {
             return crossed;
         }
-        self.told(turn.fingerprint, meter, crossed, (!meter.reached(after)) * u8::from(unmarks), now)
+        self.told(step.fingerprint, meter, crossed, (!meter.reached(after)) * u8::from(unmarks), now)
     }
 
     /// Marks what was crossed, unless that was told already, and unmarks what is to be

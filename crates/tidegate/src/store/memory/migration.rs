@@ -1,11 +1,11 @@
 //! A limit was changed: what a key used of the old one moves to the new one.
 //!
 //! It moves when the key is next charged, and in the same step: all states are
-//! locked, so nobody sees it twice or not at all. Whoever only looks sees what
-//! would move, and moves nothing.
+//! locked, so no check sees it twice or not at all. A peek sees what would
+//! move, and moves nothing.
 
 use super::MemoryStore;
-use super::turn::{Seat, Turn};
+use super::step::{Placement, Step};
 use crate::kernel::{self, Kernel, Verb};
 use crate::store::{self, Check, MeterState};
 use crate::time::Micros;
@@ -16,29 +16,29 @@ pub(super) fn has_former(check: &Check<'_>) -> bool {
 }
 
 impl MemoryStore {
-    /// Adds a turn for each former limit that still matters.
-    pub(super) fn add_former<'a>(&self, checks: &[Check<'a>], turns: &mut Vec<Turn<'a>>, now: Micros) {
+    /// Adds a step for each former limit that still matters.
+    pub(super) fn add_former<'a>(&self, checks: &[Check<'a>], steps: &mut Vec<Step<'a>>, now: Micros) {
         for (index, check) in checks.iter().enumerate() {
             for former in check.former().iter().filter(|former| former.until > now) {
-                let mut turn =
-                    self.turn(Check { meter: former.meter, verb: Verb::Peek, cost: 0, former: &[], ..*check });
+                let mut step =
+                    self.step(Check { meter: former.meter, verb: Verb::Peek, cost: 0, former: &[], ..*check });
                 // One that is asked itself keeps what it has.
-                if !turns.iter().any(|other| other.has_same_state(&turn)) {
-                    turn.heir = Some(index);
-                    turns.push(turn);
+                if !steps.iter().any(|other| other.has_same_state(&step)) {
+                    step.target = Some(index);
+                    steps.push(step);
                 }
             }
         }
     }
 }
 
-/// Moves what was used of a former limit to its heir, one of `turns`.
-pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
-    let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
+/// Moves what was used of a former limit to its target, one of `steps`.
+pub(super) fn take_over(steps: &mut [Step<'_>], from: &mut Step<'_>) {
+    let Some(to) = from.target.and_then(|target| steps.get_mut(target)) else { return };
     // What it used of a shared state cannot be taken from there: it counts once,
     // for a key that has nothing else.
-    let is_counted = to.has_used && !matches!(from.seat, Seat::Own);
-    if is_counted || matches!(to.seat, Seat::Missing(_)) {
+    let is_counted = to.has_used && !matches!(from.placement, Placement::Own);
+    if is_counted || matches!(to.placement, Placement::Missing(_)) {
         return;
     }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
@@ -60,13 +60,13 @@ pub(super) fn take_over(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
     (to.changed, from.changed) = (true, true);
 }
 
-/// Has a reset or a refund of the heir begin with what did not fit: it would
+/// Has a reset or a refund of the target begin with what did not fit: it would
 /// come back with the next charge.
-pub(super) fn give_back(turns: &mut [Turn<'_>], from: &mut Turn<'_>) {
-    let Some(to) = from.heir.and_then(|heir| turns.get_mut(heir)) else { return };
-    match (to.check.verb(), from.seat) {
+pub(super) fn give_back(steps: &mut [Step<'_>], from: &mut Step<'_>) {
+    let Some(to) = from.target.and_then(|target| steps.get_mut(target)) else { return };
+    match (to.check.verb(), from.placement) {
         (Verb::Reset, _) => (from.state, from.changed) = (MeterState::Fresh, true),
-        (Verb::Refund, Seat::Own) => {
+        (Verb::Refund, Placement::Own) => {
             to.check.cost = store::give_back(from.check.meter(), &mut from.state, from.at, to.check.cost());
             from.changed = true;
         }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_looks_sees_what_would_move_and_a_charge_moves_it() {
+    fn peek_shows_the_migrated_state_and_a_charge_migrates_it() {
         for [old, new] in &pairs() {
             let store = store(&ManualClock::at(START), Overflow::Share);
             assert!(charge(&store, old, 3).allowed);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_stays_moved_if_the_charge_is_refused() {
+    fn migrated_state_stays_migrated_if_the_charge_is_refused() {
         for [old, new] in &pairs() {
             let store = store(&ManualClock::at(START), Overflow::Share);
             assert!(charge(&store, old, 3).allowed);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_seems_to_come_from_the_future_moves_as_a_full_state() {
+    fn a_state_from_the_future_migrates_as_a_full_one() {
         for [old, new] in &pairs() {
             let clock = ManualClock::at(START);
             let store = store(&clock, Overflow::Share);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_asked_itself_keeps_what_it_has() {
+    fn a_former_limit_that_is_still_asked_keeps_its_state() {
         for [old, new] in &pairs() {
             let store = store(&ManualClock::at(START), Overflow::Share);
             assert!(charge(&store, old, 3).allowed);
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "full stores take long there, and others are tried")]
-    fn what_was_used_of_a_shared_state_counts_once_where_there_is_still_no_room() {
+    fn use_of_a_shared_state_migrates_once_while_the_store_is_full() {
         for ([old, new], strangers) in
             pairs().iter().zip([Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)])
         {
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "full stores take long there, and others are tried")]
-    fn what_was_used_of_a_shared_state_moves_once_to_a_key_that_has_nothing_else() {
+    fn use_of_a_shared_state_migrates_once_to_a_new_slot() {
         for ([old, new], strangers) in pairs().iter().zip([
             Limit::per_minute(1),
             Limit::fixed_window(3_000, HOUR / 60),

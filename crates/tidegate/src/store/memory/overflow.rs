@@ -17,12 +17,12 @@ use crate::time::Micros;
 pub enum Overflow {
     /// New keys share slots set aside for them, chosen by a keyed hash, until
     /// there is room. Memory stays bounded, no key that is being limited is
-    /// ever reset, and nobody gets more than their limit; newcomers get less,
+    /// ever reset, and no key gets more than its limit; new keys get less,
     /// for as long as the store is full. The default.
     #[default]
     Share,
     /// The key that would be forgotten soonest makes room: it starts anew, so
-    /// whoever can invent keys can reset others.
+    /// a caller that can invent keys can reset others.
     EvictOldest,
     /// New keys are refused until there is room.
     Refuse,
@@ -97,9 +97,9 @@ impl MemoryStore {
 
 /// States that new keys share while there is no room for their own.
 ///
-/// A key that used one and finds room later begins with it, whoever else used
-/// it: nobody gains by having been there. One that did not begins as it would
-/// have. Where too many did to remember, everyone counts as one of them.
+/// A key that used one and finds room later begins with it, whichever keys
+/// used it: no key gains by sharing. A key that did not use it begins as it would
+/// have. If too many keys used it to remember, every key counts as one of them.
 pub(super) struct Shared {
     shards: Box<[Mutex<Shard>]>,
     /// Until when any shared state matters.
@@ -182,8 +182,8 @@ impl Shared {
     }
 }
 
-/// The shard and the place of a key. The fingerprint is keyed, so nobody can
-/// choose whom to share with.
+/// The shard and the place of a key. The fingerprint is keyed, so a
+/// caller cannot choose the keys that it shares with.
 fn place(meter: &Meter, fingerprint: u64) -> (usize, (u64, u64)) {
     let group = fingerprint % GROUPS;
     ((group % SHARDS as u64) as usize, (meter.identity(), group))
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn where_more_used_a_state_than_are_remembered_everyone_has() {
+    fn a_shared_state_with_too_many_users_counts_for_every_key() {
         let mut users = Users::default();
         for _ in 0..2 {
             (0..MAX_USERS as u64).for_each(|user| users.add(user));

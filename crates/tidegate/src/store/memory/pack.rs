@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_nobody_packed_are_a_state_all_the_same() {
+    fn any_words_unpack_to_a_state() {
         for style in [Style::FixedFromEpoch, Style::Sliding] {
             let window = Window::new(10, 60_000_000, style);
             let narrow: WindowState = window.unpack([5 << FRACTION_BITS | 3]);

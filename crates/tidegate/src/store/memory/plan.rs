@@ -129,17 +129,17 @@ impl MemoryStore {
         mut tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
     ) -> Option<Micros> {
         let first = checks.first()?;
-        // A seat without a bucket is that of a former limit.
-        let mut seats = [(self.narrow.approach(self.fingerprint(*first)), 0, Some(narrow_bucket(first)?)); MAX];
+        // An entry without a bucket is that of a former limit.
+        let mut entries = [(self.narrow.approach(self.fingerprint(*first)), 0, Some(narrow_bucket(first)?)); MAX];
         let mut count = 1;
         let mut add = |approach: Approach<'a>, index: usize, bucket: Option<&'a Bucket>| {
             // In the order of their lines.
             let mut place = count;
-            while place > 0 && seats[place - 1].0.home.line > approach.home.line {
-                seats[place] = seats[place - 1];
+            while place > 0 && entries[place - 1].0.home.line > approach.home.line {
+                entries[place] = entries[place - 1];
                 place -= 1;
             }
-            seats[place] = (approach, index, bucket);
+            entries[place] = (approach, index, bucket);
             count += 1;
         };
         for (index, check) in checks.iter().enumerate() {
@@ -154,16 +154,16 @@ impl MemoryStore {
                 add(self.narrow.approach(self.fingerprint(former)), index, None);
             }
         }
-        let seats = &seats[..count];
+        let entries = &entries[..count];
         let now = self.clock.now();
         let mut locks: [Option<LockedLine<'_>>; MAX] = [const { None }; MAX];
         let mut filled = [(0, 0, BucketState::default(), 0); MAX];
         let mut lock = 0;
-        for (place, (approach, index, bucket)) in seats.iter().enumerate() {
-            if place == 0 || seats[place - 1].0.home.line != approach.home.line {
+        for (place, (approach, index, bucket)) in entries.iter().enumerate() {
+            if place == 0 || entries[place - 1].0.home.line != approach.home.line {
                 lock = place;
                 locks[lock] = Some(LockedLine::lock(approach.line));
-            } else if seats[lock..place].iter().any(|(other, ..)| other.home.tag == approach.home.tag) {
+            } else if entries[lock..place].iter().any(|(other, ..)| other.home.tag == approach.home.tag) {
                 return None;
             }
             let line = locks[lock].as_ref()?;
@@ -175,7 +175,7 @@ impl MemoryStore {
                 return None;
             }
         }
-        for ((_, index, bucket), (lock, slot, state, level)) in seats.iter().zip(&filled) {
+        for ((_, index, bucket), (lock, slot, state, level)) in entries.iter().zip(&filled) {
             if let Some(bucket) = bucket {
                 Table::<1>::write(locks[*lock].as_ref()?, *slot, bucket.pack(state));
                 tell(*index, bucket, *state, *level, now);

@@ -11,7 +11,7 @@ use super::healing::Healed;
 use super::migration::{self, has_former};
 use super::overflow::{AllShared, Shared, SharedState};
 use super::shelf::Held;
-use super::turn::{Seat, Turn};
+use super::step::{Placement, Step};
 use crate::kernel::{self, Admission, Kernel, Verb, Verdict};
 use crate::store::{Check, StoreError};
 use crate::time::Micros;
@@ -25,138 +25,138 @@ impl MemoryStore {
         verdicts: &mut [Verdict],
         at: Option<Micros>,
     ) -> Result<Micros, StoreError> {
-        let mut turns = self.turns(checks)?;
+        let mut steps = self.steps(checks)?;
         let mut now = at.unwrap_or_else(|| self.clock.now());
-        self.add_former(checks, &mut turns, now);
-        let mut round = Round { store: self, shared: None, held: self.hold(&turns), turns };
+        self.add_former(checks, &mut steps, now);
+        let mut round = Round { store: self, shared: None, held: self.hold(&steps), steps };
         // A bucket counts what has drained since a charge. By a reading from before another charge, which
         // was faster, it would be too little.
         if at.is_none() && checks.iter().any(|check| matches!(check.verb(), Verb::Settle(_))) {
             now = self.clock.now();
         }
-        let Round { shared, held, turns, .. } = &mut round;
-        self.seat_all(held, turns, now);
-        *shared = self.lock_shared(turns, now);
-        for turn in &mut *turns {
-            self.load(held, shared.as_mut(), turn, now);
+        let Round { shared, held, steps, .. } = &mut round;
+        self.place_all(held, steps, now);
+        *shared = self.lock_shared(steps, now);
+        for step in &mut *steps {
+            self.load(held, shared.as_mut(), step, now);
         }
-        let (turns, former) = turns.split_at_mut(checks.len());
+        let (steps, former) = steps.split_at_mut(checks.len());
         for from in &mut *former {
-            migration::take_over(turns, from);
+            migration::take_over(steps, from);
         }
-        turns.iter_mut().for_each(|turn| self.ask(turn, now));
-        let refuses = |turn: &Turn<'_>| match turn.admission {
+        steps.iter_mut().for_each(|step| self.ask(step, now));
+        let refuses = |step: &Step<'_>| match step.admission {
             Admission::Pass { .. } => false,
-            Admission::Wait { .. } => turn.check.verb().can_refuse(),
+            Admission::Wait { .. } => step.check.verb().can_refuse(),
         };
-        let all_pass = !turns.iter().any(refuses);
+        let all_pass = !steps.iter().any(refuses);
         for from in former {
             if all_pass {
-                migration::give_back(turns, from);
+                migration::give_back(steps, from);
             }
             self.save(held, shared.as_mut(), from);
         }
         // A kernel that may panic goes first: then nothing is charged to the others.
         for is_custom in [true, false] {
-            let turns = turns.iter_mut().zip(&mut *verdicts).filter(|(turn, _)| turn.is_custom() == is_custom);
-            for (turn, verdict) in turns {
-                *verdict = self.carry_out(turn, all_pass, now);
-                self.save(held, shared.as_mut(), turn);
+            let steps = steps.iter_mut().zip(&mut *verdicts).filter(|(step, _)| step.is_custom() == is_custom);
+            for (step, verdict) in steps {
+                *verdict = self.carry_out(step, all_pass, now);
+                self.save(held, shared.as_mut(), step);
             }
         }
         Ok(now)
     }
 
     /// Carries a check out, if all of them pass, and answers it.
-    fn carry_out(&self, turn: &mut Turn<'_>, all_pass: bool, now: Micros) -> Verdict {
-        if let Seat::Missing(full) = turn.seat {
-            return self.without_room(turn.check, full, now);
+    fn carry_out(&self, step: &mut Step<'_>, all_pass: bool, now: Micros) -> Verdict {
+        if let Placement::Missing(full) = step.placement {
+            return self.without_room(step.check, full, now);
         }
-        let kernel = turn.check.meter().kernel();
-        let (verb, cost) = (turn.check.verb(), turn.check.cost());
-        let used = self.used_before(turn);
-        let applied = if all_pass { kernel::apply(kernel, &mut turn.state, turn.at, verb, cost) } else { None };
-        let crossed = used.filter(|_| applied.is_some()).map_or(0, |before| self.crossed(turn, before, now));
-        turn.changed |= applied.is_some();
-        let reading = kernel.read(turn.seen.as_ref().unwrap_or(&turn.state), turn.at);
+        let kernel = step.check.meter().kernel();
+        let (verb, cost) = (step.check.verb(), step.check.cost());
+        let used = self.used_before(step);
+        let applied = if all_pass { kernel::apply(kernel, &mut step.state, step.at, verb, cost) } else { None };
+        let crossed = used.filter(|_| applied.is_some()).map_or(0, |before| self.crossed(step, before, now));
+        step.changed |= applied.is_some();
+        let reading = kernel.read(step.seen.as_ref().unwrap_or(&step.state), step.at);
         let charges = applied.is_some() && verb.can_refuse();
-        let ahead = if charges { kernel.ahead(&turn.state, turn.at) } else { Micros::ZERO };
+        let ahead = if charges { kernel.ahead(&step.state, step.at) } else { Micros::ZERO };
         let unrecorded = applied.unwrap_or(0);
-        let verdict = Verdict { unrecorded, ahead, crossed, ..Verdict::new(turn.admission, reading) };
-        super::seen_from(now, turn.at, verdict)
+        let verdict = Verdict { unrecorded, ahead, crossed, ..Verdict::new(step.admission, reading) };
+        super::seen_from(now, step.at, verdict)
     }
 
-    fn turns<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Turn<'a>>, StoreError> {
-        let mut turns: Vec<Turn<'a>> = Vec::with_capacity(checks.len());
+    fn steps<'a>(&self, checks: &[Check<'a>]) -> Result<Vec<Step<'a>>, StoreError> {
+        let mut steps: Vec<Step<'a>> = Vec::with_capacity(checks.len());
         for check in checks {
-            let turn = self.turn(*check);
-            if turns.iter().any(|other| other.has_same_state(&turn)) {
+            let step = self.step(*check);
+            if steps.iter().any(|other| other.has_same_state(&step)) {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
-            turns.push(turn);
+            steps.push(step);
         }
-        Ok(turns)
+        Ok(steps)
     }
 
-    /// Locks all that the turns could need.
-    fn hold<'s>(&'s self, turns: &[Turn<'_>]) -> Held<'s> {
-        let numbers = |turn: &Turn<'_>| {
-            let shelf = turn.shelf;
-            self.shelf(shelf).numbers(turn.fingerprint).map(|number| (shelf, number))
+    /// Locks all that the steps could need.
+    fn hold<'s>(&'s self, steps: &[Step<'_>]) -> Held<'s> {
+        let numbers = |step: &Step<'_>| {
+            let shelf = step.shelf;
+            self.shelf(shelf).numbers(step.fingerprint).map(|number| (shelf, number))
         };
-        let mut places: Vec<(usize, usize)> = turns.iter().flat_map(numbers).collect();
+        let mut places: Vec<(usize, usize)> = steps.iter().flat_map(numbers).collect();
         places.sort_unstable();
         places.dedup();
         let lock = |(shelf, number)| (shelf, number, self.shelf(shelf).lock(number));
         Held { locks: places.into_iter().map(lock).collect() }
     }
 
-    /// Finds a seat for each turn. A slot whose time has come is free, also
-    /// for the other turns: a turn that has lost its own to them looks again.
-    fn seat_all(&self, held: &mut Held<'_>, turns: &mut [Turn<'_>], now: Micros) {
-        for turn in &mut *turns {
-            turn.seat = self.seat(held, turn, now);
+    /// Finds a placement for each step. A slot whose time has come is free, also
+    /// for the other steps: a step that has lost its own to them looks again.
+    fn place_all(&self, held: &mut Held<'_>, steps: &mut [Step<'_>], now: Micros) {
+        for step in &mut *steps {
+            step.placement = self.place(held, step, now);
         }
-        let has_lost = |held: &mut Held<'_>, turn: &Turn<'_>| {
-            matches!(turn.seat, Seat::Own) && !self.shelf(turn.shelf).has(held, turn)
+        let has_lost = |held: &mut Held<'_>, step: &Step<'_>| {
+            matches!(step.placement, Placement::Own) && !self.shelf(step.shelf).has(held, step)
         };
-        while let Some(turn) = turns.iter_mut().find(|turn| has_lost(held, turn)) {
-            turn.seat = self.seat(held, turn, now);
+        while let Some(step) = steps.iter_mut().find(|step| has_lost(held, step)) {
+            step.placement = self.place(held, step, now);
         }
     }
 
     /// Finds the state of a key, or takes a slot for it.
-    fn seat(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Seat {
-        let shelf = self.shelf(turn.shelf);
-        if shelf.has(held, turn) {
-            return Seat::Own;
+    fn place(&self, held: &mut Held<'_>, step: &Step<'_>, now: Micros) -> Placement {
+        let shelf = self.shelf(step.shelf);
+        if shelf.has(held, step) {
+            return Placement::Own;
         }
-        if !kernel::may_write(turn.check.verb(), turn.check.cost()) {
-            return Seat::Unneeded;
+        if !kernel::may_write(step.check.verb(), step.check.cost()) {
+            return Placement::Unneeded;
         }
         // What was used of a former limit comes here first.
-        if !has_former(&turn.check) && !self.takes_room(turn.check, turn.fingerprint, now) {
-            return Seat::Unneeded;
+        if !has_former(&step.check) && !self.takes_room(step.check, step.fingerprint, now) {
+            return Placement::Unneeded;
         }
-        match shelf.claim(held, turn, now) {
-            Ok(()) => Seat::Claimed,
-            Err(full) => Seat::Missing(full),
+        match shelf.claim(held, step, now) {
+            Ok(()) => Placement::Claimed,
+            Err(full) => Placement::Missing(full),
         }
     }
 
-    /// Locks the shared states if any turn needs them, and has the overflow
+    /// Locks the shared states if any step needs them, and has the overflow
     /// rule decide for those that found no room.
-    fn lock_shared<'s>(&'s self, turns: &mut [Turn<'_>], now: Micros) -> Option<AllShared<'s>> {
-        let missing = turns.iter().any(|turn| matches!(turn.seat, Seat::Missing(_)));
-        let newcomers = turns.iter().any(|turn| !matches!(turn.seat, Seat::Own));
+    fn lock_shared<'s>(&'s self, steps: &mut [Step<'_>], now: Micros) -> Option<AllShared<'s>> {
+        let missing = steps.iter().any(|step| matches!(step.placement, Placement::Missing(_)));
+        let newcomers = steps.iter().any(|step| !matches!(step.placement, Placement::Own));
         let matters = || self.shared.get().filter(|shared| newcomers && shared.matters(now));
         let mut all = if missing { self.shared() } else { matters() }.map(Shared::lock_all);
-        for turn in turns {
-            if let Seat::Missing(full) = turn.seat {
-                let shared = all.as_mut().map(|all| all.state(turn.check.meter(), turn.fingerprint));
-                turn.seat = match self.share(shared, turn.check, full, now) {
-                    Ok(_) => Seat::Shared,
-                    Err(full) => Seat::Missing(full),
+        for step in steps {
+            if let Placement::Missing(full) = step.placement {
+                let shared = all.as_mut().map(|all| all.state(step.check.meter(), step.fingerprint));
+                step.placement = match self.share(shared, step.check, full, now) {
+                    Ok(_) => Placement::Shared,
+                    Err(full) => Placement::Missing(full),
                 };
             }
         }
@@ -164,77 +164,77 @@ impl MemoryStore {
     }
 
     /// Loads the state of a key and heals it.
-    fn load(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>, now: Micros) {
-        let kernel = turn.check.meter().kernel();
-        let shelf = self.shelf(turn.shelf);
-        let shared = shared.map(|shared| shared.state(turn.check.meter(), turn.fingerprint));
-        turn.has_used = matches!(turn.seat, Seat::Own) || shared.as_ref().is_some_and(SharedState::is_used);
-        (turn.state, turn.at) = match turn.seat {
-            Seat::Own => (shelf.load(held, turn), now),
-            Seat::Missing(_) => return,
-            Seat::Shared | Seat::Claimed | Seat::Unneeded => {
-                let is_shared = matches!(turn.seat, Seat::Shared);
+    fn load(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, step: &mut Step<'_>, now: Micros) {
+        let kernel = step.check.meter().kernel();
+        let shelf = self.shelf(step.shelf);
+        let shared = shared.map(|shared| shared.state(step.check.meter(), step.fingerprint));
+        step.has_used = matches!(step.placement, Placement::Own) || shared.as_ref().is_some_and(SharedState::is_used);
+        (step.state, step.at) = match step.placement {
+            Placement::Own => (shelf.load(held, step), now),
+            Placement::Missing(_) => return,
+            Placement::Shared | Placement::Claimed | Placement::Unneeded => {
+                let is_shared = matches!(step.placement, Placement::Shared);
                 let state =
                     shared.map(|state| if is_shared { state.copy(kernel, now) } else { state.inherited(kernel, now) });
-                (state.unwrap_or_default(), shelf.recall(turn.fingerprint, now))
+                (state.unwrap_or_default(), shelf.recall(step.fingerprint, now))
             }
         };
-        turn.is_loaded = true;
-        if let Some(Healed { at, seen, changed }) = self.heal(kernel, &mut turn.state, turn.at, turn.check) {
-            (turn.at, turn.seen, turn.changed) = (at, seen, changed);
+        step.is_loaded = true;
+        if let Some(Healed { at, seen, changed }) = self.heal(kernel, &mut step.state, step.at, step.check) {
+            (step.at, step.seen, step.changed) = (at, seen, changed);
         }
     }
 
-    /// Asks the kernel of a turn whose state is loaded.
-    fn ask(&self, turn: &mut Turn<'_>, now: Micros) {
-        if let Seat::Missing(full) = turn.seat {
-            let Verdict { allowed, retry_after, .. } = self.without_room(turn.check, full, now);
-            turn.admission = if allowed { Admission::PASS } else { Admission::Wait { retry_after } };
+    /// Asks the kernel of a step whose state is loaded.
+    fn ask(&self, step: &mut Step<'_>, now: Micros) {
+        if let Placement::Missing(full) = step.placement {
+            let Verdict { allowed, retry_after, .. } = self.without_room(step.check, full, now);
+            step.admission = if allowed { Admission::PASS } else { Admission::Wait { retry_after } };
         } else {
-            let (kernel, state) = (turn.check.meter().kernel(), turn.seen.as_ref().unwrap_or(&turn.state));
-            turn.admission = kernel::admit(kernel, state, turn.at, turn.check.verb(), turn.check.cost());
+            let (kernel, state) = (step.check.meter().kernel(), step.seen.as_ref().unwrap_or(&step.state));
+            step.admission = kernel::admit(kernel, state, step.at, step.check.verb(), step.check.cost());
         }
     }
 
     /// Writes the state back, or gives up the slot that was taken for it.
-    fn save(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>) {
-        match (turn.seat, shared) {
-            (Seat::Own, _) => self.shelf(turn.shelf).save(held, turn),
-            (Seat::Claimed, _) if turn.changed => self.shelf(turn.shelf).save(held, turn),
+    fn save(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, step: &mut Step<'_>) {
+        match (step.placement, shared) {
+            (Placement::Own, _) => self.shelf(step.shelf).save(held, step),
+            (Placement::Claimed, _) if step.changed => self.shelf(step.shelf).save(held, step),
             // The key must not find an empty state there: it may have a share elsewhere.
-            (Seat::Claimed, _) => self.shelf(turn.shelf).give_up(held, turn),
-            (Seat::Shared, Some(shared)) if turn.changed => {
-                let state = std::mem::take(&mut turn.state);
-                shared.state(turn.check.meter(), turn.fingerprint).set(turn.check.meter().kernel(), state, turn.at);
+            (Placement::Claimed, _) => self.shelf(step.shelf).give_up(held, step),
+            (Placement::Shared, Some(shared)) if step.changed => {
+                let state = std::mem::take(&mut step.state);
+                shared.state(step.check.meter(), step.fingerprint).set(step.check.meter().kernel(), state, step.at);
             }
-            (Seat::Unneeded | Seat::Shared | Seat::Missing(_), _) => {}
+            (Placement::Unneeded | Placement::Shared | Placement::Missing(_), _) => {}
         }
-        turn.seat = Seat::Unneeded;
+        step.placement = Placement::Unneeded;
     }
 
-    /// Puts back what was taken for a turn that was not [saved](Self::save):
+    /// Puts back what was taken for a step that was not [saved](Self::save):
     /// a kernel of the user's own has panicked, and is not asked again.
-    fn settle(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, turn: &mut Turn<'_>) {
-        turn.changed &= !turn.is_custom();
-        if turn.is_loaded || !matches!(turn.seat, Seat::Own) {
-            self.save(held, shared, turn);
+    fn settle(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, step: &mut Step<'_>) {
+        step.changed &= !step.is_custom();
+        if step.is_loaded || !matches!(step.placement, Placement::Own) {
+            self.save(held, shared, step);
         }
     }
 }
 
-/// The turns of a slice and what is locked for them. However it ends, no
+/// The steps of a slice and what is locked for them. However it ends, no
 /// state is left out and no slot is left marked.
 struct Round<'s, 'a> {
     store: &'s MemoryStore,
     shared: Option<AllShared<'s>>,
     held: Held<'s>,
-    turns: Vec<Turn<'a>>,
+    steps: Vec<Step<'a>>,
 }
 
 impl Drop for Round<'_, '_> {
     fn drop(&mut self) {
-        let Round { store, shared, held, turns } = self;
-        turns.iter_mut().for_each(|turn| store.settle(held, shared.as_mut(), turn));
+        let Round { store, shared, held, steps } = self;
+        steps.iter_mut().for_each(|step| store.settle(held, shared.as_mut(), step));
     }
 }
 

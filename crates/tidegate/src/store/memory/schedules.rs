@@ -185,7 +185,7 @@ fn a_refusal_without_the_lock_knows_of_every_refund_before_it() {
 }
 
 #[test]
-fn a_glance_never_takes_another_keys_state_for_ones_own() {
+fn a_lock_free_read_never_returns_another_keys_state() {
     // Five keys of one line, which has four slots: the slot of the first goes
     // to the last and back to the first, whose state differs from before.
     for first in 1..=4 {

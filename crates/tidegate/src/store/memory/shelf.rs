@@ -6,8 +6,8 @@ use super::heap::{Bucket, Entry, Heap};
 use super::line_lock::LockedLine;
 use super::overflow::Full;
 use super::pack::Pack;
+use super::step::Step;
 use super::table::{Pair, Table};
-use super::turn::Turn;
 use crate::store::{AnyState, Check, MeterKernel, MeterState};
 use crate::sync::MutexGuard;
 use crate::time::Micros;
@@ -49,7 +49,7 @@ pub(super) enum Lock<'s> {
 impl<'s> Held<'s> {
     fn position(&self, shelf: usize, number: usize) -> usize {
         let found = self.locks.binary_search_by_key(&(shelf, number), |(shelf, number, _)| (*shelf, *number));
-        found.expect("all that a turn could need is locked before any of it is used")
+        found.expect("all that a step could need is locked before any of it is used")
     }
 
     fn line(&self, shelf: usize, number: usize) -> &LockedLine<'s> {
@@ -74,30 +74,30 @@ pub(super) trait Shelf {
     fn numbers(&self, fingerprint: u64) -> [usize; 2];
     fn lock(&self, number: usize) -> Lock<'_>;
     /// Whether the key has a slot.
-    fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool;
+    fn has(&self, held: &mut Held<'_>, step: &Step<'_>) -> bool;
     /// Takes a slot for a key that has none.
-    fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full>;
+    fn claim(&self, held: &mut Held<'_>, step: &Step<'_>, now: Micros) -> Result<(), Full>;
     /// The state in the key's slot, which is to be saved again.
-    fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState;
+    fn load(&self, held: &mut Held<'_>, step: &Step<'_>) -> MeterState;
     /// Puts the state into the key's slot. Of one that has not changed, the
     /// kernel is not asked until when it matters.
-    fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>);
+    fn save(&self, held: &mut Held<'_>, step: &mut Step<'_>);
     /// Leaves the slot that was taken for a key, as if it had never been.
-    fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>);
+    fn give_up(&self, held: &mut Held<'_>, step: &Step<'_>);
     /// The time for a key that has no slot.
     fn recall(&self, fingerprint: u64, now: Micros) -> Micros;
 }
 
 impl<const STATE: usize> Table<STATE> {
-    /// The slot of a turn's key.
-    fn slot<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Option<(&'g LockedLine<'s>, usize)> {
-        self.locate(self.pair(held, turn), self.home(turn.fingerprint))
+    /// The slot of a step's key.
+    fn slot<'g, 's>(&self, held: &'g Held<'s>, step: &Step<'_>) -> Option<(&'g LockedLine<'s>, usize)> {
+        self.locate(self.pair(held, step), self.home(step.fingerprint))
     }
 
-    fn pair<'g, 's>(&self, held: &'g Held<'s>, turn: &Turn<'_>) -> Pair<'g, 's> {
-        let home = self.home(turn.fingerprint);
+    fn pair<'g, 's>(&self, held: &'g Held<'s>, step: &Step<'_>) -> Pair<'g, 's> {
+        let home = self.home(step.fingerprint);
         let away = self.other(home);
-        Pair { home: held.line(turn.shelf, home.line), away: held.line(turn.shelf, away.line) }
+        Pair { home: held.line(step.shelf, home.line), away: held.line(step.shelf, away.line) }
     }
 }
 
@@ -114,32 +114,32 @@ where
         Lock::Line(Table::lock(self, number))
     }
 
-    fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool {
-        self.slot(held, turn).is_some()
+    fn has(&self, held: &mut Held<'_>, step: &Step<'_>) -> bool {
+        self.slot(held, step).is_some()
     }
 
-    fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full> {
-        let home = self.home(turn.fingerprint);
-        let (line, slot) = Table::claim(self, self.pair(held, turn), home, now, turn.label)?;
-        // Until it is decided what to write here, the next turn must not take
+    fn claim(&self, held: &mut Held<'_>, step: &Step<'_>, now: Micros) -> Result<(), Full> {
+        let home = self.home(step.fingerprint);
+        let (line, slot) = Table::claim(self, self.pair(held, step), home, now, step.label)?;
+        // Until it is decided what to write here, the next step must not take
         // the slot too.
         Self::write(line, slot, [u64::MAX; STATE]);
         Ok(())
     }
 
-    fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState {
-        let slot = self.slot(held, turn);
-        slot.map_or(MeterState::Fresh, |(line, slot)| turn.check.meter().kernel().unpack(Self::read(line, slot)))
+    fn load(&self, held: &mut Held<'_>, step: &Step<'_>) -> MeterState {
+        let slot = self.slot(held, step);
+        slot.map_or(MeterState::Fresh, |(line, slot)| step.check.meter().kernel().unpack(Self::read(line, slot)))
     }
 
-    fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
-        if let (true, Some((line, slot))) = (turn.changed, self.slot(held, turn)) {
-            Self::write(line, slot, turn.check.meter().kernel().pack(&turn.state));
+    fn save(&self, held: &mut Held<'_>, step: &mut Step<'_>) {
+        if let (true, Some((line, slot))) = (step.changed, self.slot(held, step)) {
+            Self::write(line, slot, step.check.meter().kernel().pack(&step.state));
         }
     }
 
-    fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
-        if let Some((line, slot)) = self.slot(held, turn) {
+    fn give_up(&self, held: &mut Held<'_>, step: &Step<'_>) {
+        if let Some((line, slot)) = self.slot(held, step) {
             Self::vacate(line, slot);
         }
     }
@@ -158,16 +158,16 @@ impl Shelf for Heap {
         Lock::Bucket(Heap::lock(self, number))
     }
 
-    fn has(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> bool {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        Heap::find(bucket, turn.fingerprint).is_some()
+    fn has(&self, held: &mut Held<'_>, step: &Step<'_>) -> bool {
+        let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
+        Heap::find(bucket, step.fingerprint).is_some()
     }
 
-    fn claim(&self, held: &mut Held<'_>, turn: &Turn<'_>, now: Micros) -> Result<(), Full> {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
+    fn claim(&self, held: &mut Held<'_>, step: &Step<'_>, now: Micros) -> Result<(), Full> {
+        let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
         self.make_room(bucket, now)?;
-        if let MeterKernel::Heap(kernel) = turn.check.meter().kernel() {
-            let mut entry = Entry::new(turn.fingerprint, kernel, AnyState::Fresh, turn.label);
+        if let MeterKernel::Heap(kernel) = step.check.meter().kernel() {
+            let mut entry = Entry::new(step.fingerprint, kernel, AnyState::Fresh, step.label);
             entry.set(kernel, AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
@@ -175,27 +175,27 @@ impl Shelf for Heap {
         Ok(())
     }
 
-    fn load(&self, held: &mut Held<'_>, turn: &Turn<'_>) -> MeterState {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        match (Heap::find(bucket, turn.fingerprint), turn.check.meter().kernel()) {
+    fn load(&self, held: &mut Held<'_>, step: &Step<'_>) -> MeterState {
+        let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
+        match (Heap::find(bucket, step.fingerprint), step.check.meter().kernel()) {
             (Some(entry), MeterKernel::Heap(kernel)) => MeterState::Heap(entry.take(kernel)),
             (_, _) => MeterState::Fresh,
         }
     }
 
-    fn save(&self, held: &mut Held<'_>, turn: &mut Turn<'_>) {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        let entry = Heap::find(bucket, turn.fingerprint);
-        if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, turn.check.meter().kernel()) {
-            let state = turn.state.heap_mut();
-            let until = if turn.changed { kernel.forget_at(state) } else { entry.until() };
+    fn save(&self, held: &mut Held<'_>, step: &mut Step<'_>) {
+        let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
+        let entry = Heap::find(bucket, step.fingerprint);
+        if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, step.check.meter().kernel()) {
+            let state = step.state.heap_mut();
+            let until = if step.changed { kernel.forget_at(state) } else { entry.until() };
             entry.set(kernel, std::mem::take(state), until);
         }
     }
 
-    fn give_up(&self, held: &mut Held<'_>, turn: &Turn<'_>) {
-        let bucket = held.bucket(turn.shelf, self.bucket(turn.fingerprint));
-        bucket.retain(|entry| entry.fingerprint() != turn.fingerprint);
+    fn give_up(&self, held: &mut Held<'_>, step: &Step<'_>) {
+        let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
+        bucket.retain(|entry| entry.fingerprint() != step.fingerprint);
     }
 
     fn recall(&self, _: u64, now: Micros) -> Micros {

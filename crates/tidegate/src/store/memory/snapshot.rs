@@ -48,7 +48,7 @@ const HEAP: u64 = 3;
 const END: u64 = 4;
 
 /// No state is longer: a log of [`Limit::MAX_COUNT`](crate::Limit::MAX_COUNT)
-/// instants would be, but nobody has that much memory.
+/// instants would be, but no machine has that much memory.
 const MAX_STATE_BYTES: u64 = 1 << 32;
 
 impl MemoryStore {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_by_now_takes_no_room() {
+    fn expired_states_take_no_slot() {
         type Record = fn(u64, u64) -> Vec<u64>;
         for (record, room) in [(narrow as Record, 16), (wide as Record, 8), (heap as Record, 20)] {
             let alive = (0..room).map(|number| record(key(number % 4, number), NOW + 1));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_fails_is_told_and_asked_no_more() {
+    fn a_failed_writer_is_reported_and_not_used_again() {
         let store = MemoryStore::builder().max_keys(1).build().expect("valid settings");
         // The head, the end and the checksum are eight words; then it is flushed.
         for left in [0, 8, 40, 63, 64] {

@@ -28,7 +28,7 @@ const AWAY: u64 = 2;
 const TAG_SHIFT: u32 = 2;
 /// The lowest bit of a tag's word is not the tag's. In the first slot it is
 /// the line's lock, in the second it says that a key of this line sits, or
-/// sat, in its other line: where it is not set, nobody need look there. In
+/// sat, in its other line: where it is not set, lookups skip that line. In
 /// the third it says that the latest charge was refused.
 const NOT_TAG: u64 = 1;
 /// The slot whose lowest bit says so.
@@ -70,7 +70,7 @@ struct Stripe {
 
 /// One of the two places where a key may sit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct Place {
     pub(super) line: usize,
     pub(super) tag: u64,
 }
@@ -78,7 +78,7 @@ pub(super) struct Seat {
 /// The home of a key, on its way.
 #[derive(Clone, Copy)]
 pub(super) struct Approach<'t> {
-    pub(super) home: Seat,
+    pub(super) home: Place,
     pub(super) line: &'t [AtomicU64; WORDS],
 }
 
@@ -149,7 +149,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// Finds a key and locks its lines, as far as they are needed.
     #[inline(always)]
-    pub(super) fn look_up(&self, home: Seat, now: Micros) -> Found<'_> {
+    pub(super) fn look_up(&self, home: Place, now: Micros) -> Found<'_> {
         let home_line = self.lock(home.line);
         match Self::find(&home_line, home.tag) {
             Some(slot) => Found::Slot(home_line, slot),
@@ -159,7 +159,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// [`look_up`](Table::look_up) for a key that is not in its home line.
     #[inline(always)]
-    pub(super) fn look_further<'t>(&'t self, home_line: LockedLine<'t>, home: Seat, now: Micros) -> Found<'t> {
+    pub(super) fn look_further<'t>(&'t self, home_line: LockedLine<'t>, home: Place, now: Micros) -> Found<'t> {
         if let Some(slot) = Self::free_slot(&home_line, now) {
             return Found::Free(home_line, slot);
         }
@@ -197,7 +197,7 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn fill_slot(
         &self,
         line: &LockedLine<'_>,
-        home: Seat,
+        home: Place,
         slot: usize,
         label: Option<Label<'_>>,
         now: Micros,
@@ -213,7 +213,7 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn enter(
         &self,
         found: &Found<'_>,
-        home: Seat,
+        home: Place,
         now: Micros,
         label: Option<Label<'_>>,
         state: [u64; STATE],
@@ -233,7 +233,7 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     /// Where the key of `home` sits.
-    pub(super) fn locate<'g, 't>(&self, pair: Pair<'g, 't>, home: Seat) -> Option<(&'g LockedLine<'t>, usize)> {
+    pub(super) fn locate<'g, 't>(&self, pair: Pair<'g, 't>, home: Place) -> Option<(&'g LockedLine<'t>, usize)> {
         let in_home = Self::find(pair.home, home.tag).map(|slot| (pair.home, slot));
         in_home.or_else(|| Self::find(pair.away, home.tag | AWAY).map(|slot| (pair.away, slot)))
     }
@@ -244,57 +244,57 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn claim<'g, 't>(
         &self,
         pair: Pair<'g, 't>,
-        home: Seat,
+        home: Place,
         now: Micros,
         label: Option<Label<'_>>,
     ) -> Result<(&'g LockedLine<'t>, usize), Full> {
         let free = now.get() << FRACTION_BITS;
-        let seats = [(pair.home, home), (pair.away, self.other(home))];
-        let oldest = seats.map(|(line, seat)| (line, seat, Self::oldest(line)));
-        for (line, seat, (slot, until)) in oldest {
+        let places = [(pair.home, home), (pair.away, self.other(home))];
+        let oldest = places.map(|(line, place)| (line, place, Self::oldest(line)));
+        for (line, place, (slot, until)) in oldest {
             if until <= free {
-                self.take(line, seat, slot, label, free);
-                if seat.tag & AWAY != 0 {
+                self.take(line, place, slot, label, free);
+                if place.tag & AWAY != 0 {
                     Self::note_sent_away(pair.home);
                 }
                 return Ok((line, slot));
             }
         }
-        for (line, seat) in seats {
-            if let Some(slot) = (0..Self::SLOTS).find(|slot| self.move_away(line, seat.line, *slot, free)) {
-                self.take(line, seat, slot, label, free);
+        for (line, place) in places {
+            if let Some(slot) = (0..Self::SLOTS).find(|slot| self.move_away(line, place.line, *slot, free)) {
+                self.take(line, place, slot, label, free);
                 Self::note_sent_away(pair.home);
                 return Ok((line, slot));
             }
         }
         let [at_home, away] = oldest;
-        let (line, seat, (slot, until)) = if away.2.1 < at_home.2.1 { away } else { at_home };
+        let (line, place, (slot, until)) = if away.2.1 < at_home.2.1 { away } else { at_home };
         if self.overflow != Overflow::EvictOldest {
             return Err(Full { until: Micros::new(until.div_ceil(1 << FRACTION_BITS)) });
         }
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        self.take(line, seat, slot, label, free);
+        self.take(line, place, slot, label, free);
         Self::note_sent_away(pair.home);
         Ok((line, slot))
     }
 
     /// Puts the key's tag on a slot whose state is given up.
     #[inline(always)]
-    fn take(&self, line: &LockedLine<'_>, seat: Seat, slot: usize, label: Option<Label<'_>>, free: u64) {
+    fn take(&self, line: &LockedLine<'_>, place: Place, slot: usize, label: Option<Label<'_>>, free: u64) {
         let until = Self::until(line, slot);
-        let stripe = self.stripe(seat.line);
+        let stripe = self.stripe(place.line);
         if until <= free {
             let until = until.div_ceil(1 << FRACTION_BITS);
             if until > stripe.forgotten.load(Ordering::Relaxed) {
                 stripe.forgotten.fetch_max(until, Ordering::Relaxed);
             }
         }
-        // For whoever glances at the line meanwhile.
+        // For readers that glance at the line meanwhile.
         stripe.taken.fetch_add(1, Ordering::Release);
         let word = slot * (STATE + 1);
-        line.set(word, seat.tag | line.get(word) & NOT_TAG);
+        line.set(word, place.tag | line.get(word) & NOT_TAG);
         if let Some(labels) = &self.labels {
-            labels.put(seat.line * Self::SLOTS + slot, label);
+            labels.put(place.line * Self::SLOTS + slot, label);
         }
     }
 
@@ -307,7 +307,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// Moves the key in `slot` to its other line, if that has a free slot.
     fn move_away(&self, from: &LockedLine<'_>, line: usize, slot: usize, free: u64) -> bool {
-        let to = self.other(Seat { line, tag: Self::tag(from, slot) });
+        let to = self.other(Place { line, tag: Self::tag(from, slot) });
         // A line that we hold ourselves has no room: that trying it fails is right.
         let Some(target) = LockedLine::try_lock(self.lines.line(to.line)) else { return false };
         let (room, until) = Self::oldest(&target);
@@ -328,7 +328,7 @@ impl<const STATE: usize> Table<STATE> {
     /// The time for a key that is not here: not before the last moment at
     /// which a state that was written over in its lines could have mattered.
     #[inline]
-    pub(super) fn recall(&self, home: Seat, now: Micros) -> Micros {
+    pub(super) fn recall(&self, home: Place, now: Micros) -> Micros {
         let forgotten = |line: usize| self.stripe(line).forgotten.load(Ordering::Relaxed);
         let latest = forgotten(home.line).max(forgotten(self.other(home).line));
         if latest > now.get() && latest - now.get() <= MAX_CLOCK_STEP_BACK { Micros::new(latest) } else { now }
@@ -346,7 +346,7 @@ impl<const STATE: usize> Table<STATE> {
 
     /// Locks the other line of the key of `home` too. Lines are waited for in
     /// the order of their numbers only.
-    fn lock_other<'t>(&'t self, home_line: LockedLine<'t>, home: Seat) -> (LockedLine<'t>, LockedLine<'t>) {
+    fn lock_other<'t>(&'t self, home_line: LockedLine<'t>, home: Place) -> (LockedLine<'t>, LockedLine<'t>) {
         let other = self.other(home).line;
         if other > home.line {
             return (home_line, self.lock(other));
@@ -360,22 +360,22 @@ impl<const STATE: usize> Table<STATE> {
     }
 
     #[inline(always)]
-    pub(super) fn home(&self, fingerprint: u64) -> Seat {
-        Seat { line: scale(fingerprint, self.lines.count()), tag: fingerprint << TAG_SHIFT }
+    pub(super) fn home(&self, fingerprint: u64) -> Place {
+        Place { line: scale(fingerprint, self.lines.count()), tag: fingerprint << TAG_SHIFT }
     }
 
-    /// The other place of the key that sits, or would sit, in `seat`: an odd
+    /// The other place of the key that sits, or would sit, in `place`: an odd
     /// number of lines away, so never the same. The other of the other is the
     /// first.
     #[inline(always)]
-    pub(super) fn other(&self, seat: Seat) -> Seat {
-        let distance = ((seat.tag >> TAG_SHIFT) as usize | 1) & (self.block - 1);
-        Seat { line: seat.line ^ distance, tag: seat.tag ^ AWAY }
+    pub(super) fn other(&self, place: Place) -> Place {
+        let distance = ((place.tag >> TAG_SHIFT) as usize | 1) & (self.block - 1);
+        Place { line: place.line ^ distance, tag: place.tag ^ AWAY }
     }
 
-    /// The fingerprint of the key that sits in `seat`.
-    fn fingerprint(&self, seat: Seat) -> u64 {
-        let home = if seat.tag & AWAY == 0 { seat } else { self.other(seat) };
+    /// The fingerprint of the key that sits in `place`.
+    fn fingerprint(&self, place: Place) -> u64 {
+        let home = if place.tag & AWAY == 0 { place } else { self.other(place) };
         // A line's fingerprints are neighbours: the two bits that the tag
         // lacks are those that lead here.
         let candidates = (0..4).map(|upper| upper << (64 - TAG_SHIFT) | home.tag >> TAG_SHIFT);
@@ -386,14 +386,14 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn for_each(&self, now: Micros, mut visit: impl FnMut(u64, [u64; STATE], Option<Listed>)) {
         let mut found = Vec::new();
         for first in (0..self.lines.count()).step_by(self.block) {
-            // A key moves within its block: whoever looks at all of it at once
-            // sees each key once.
+            // A key moves within its block: with the whole block locked, each
+            // key is seen once.
             let lines: Vec<_> = (first..first + self.block).map(|number| (number, self.lock(number))).collect();
             for (number, line) in &lines {
                 for slot in (0..Self::SLOTS).filter(|slot| Self::until(line, *slot) > now.get() << FRACTION_BITS) {
-                    let seat = Seat { line: *number, tag: Self::tag(line, slot) };
+                    let place = Place { line: *number, tag: Self::tag(line, slot) };
                     let label = self.labels.as_ref().and_then(|labels| labels.get(number * Self::SLOTS + slot));
-                    found.push((self.fingerprint(seat), Self::read(line, slot), label));
+                    found.push((self.fingerprint(place), Self::read(line, slot), label));
                 }
             }
             drop(lines);
@@ -464,14 +464,14 @@ impl<const STATE: usize> Table<STATE> {
 
 impl Table<1> {
     /// The state of a key that sits in its home line, as seen without locking
-    /// the line; `None` if somebody is in the way.
+    /// the line; `None` if another thread is in the way.
     ///
     /// The tag and the state are seen one after the other, so it must be
-    /// certain that the slot was not given to another key in between. Whoever
-    /// does that locks the line, then counts, then writes: if the line was not
-    /// locked before and the count is the same afterwards, nobody has. That the
-    /// line is not locked afterwards either is for those who change several
-    /// states at once: nobody may see one changed and then another unchanged.
+    /// certain that the slot was not given to another key in between. A
+    /// thread that does so locks the line, then counts, then writes: if the line
+    /// was not locked before and the count is the same afterwards, none has. The
+    /// line must not be locked afterwards either, because a check may change
+    /// several states at once: no reader may see one changed and another not.
     #[inline(always)]
     pub(super) fn glance(&self, approach: Approach<'_>) -> Option<[u64; 1]> {
         let taken = &self.stripe(approach.home.line).taken;

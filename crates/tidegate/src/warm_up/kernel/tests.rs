@@ -49,7 +49,7 @@ fn a_new_key_gets_less_and_a_warm_one_all() {
 
 #[test]
 #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
-fn whoever_returns_when_told_is_admitted_and_not_a_microsecond_sooner() {
+fn refused_until_retry_after_and_admitted_then() {
     for words in [
         "12/s",
         "leaky 12/s queue 5",
@@ -84,7 +84,7 @@ fn whoever_returns_when_told_is_admitted_and_not_a_microsecond_sooner() {
 }
 
 #[test]
-fn a_key_that_nobody_used_for_so_long_is_new_again() {
+fn an_idle_key_warms_up_again() {
     for words in ["12/s", "fixed 12/s", "sliding-log 12/s"] {
         let (kernel, mut state) = (warming(words), WarmingState::default());
         assert!(take(&kernel, &mut state, START, 1));
@@ -120,7 +120,7 @@ fn states_go_through_bytes() {
 }
 
 #[test]
-fn what_is_used_of_a_unit_counts_as_one() {
+fn a_partly_used_unit_counts_as_used() {
     for words in ["12/s", "leaky 12/s", "sliding 12/s"] {
         let (kernel, mut state) = (warming(words), WarmingState::default());
         assert!(take(&kernel, &mut state, START, 1));
@@ -269,7 +269,7 @@ fn a_refund_of_what_is_forgotten_does_nothing() {
 }
 
 #[test]
-fn what_has_drained_since_the_last_charge_is_not_given_back() {
+fn units_drained_since_the_charge_are_not_refunded() {
     for words in ["12/s", "leaky 12/s"] {
         let (kernel, mut state) = (warming(words), WarmingState::default());
         let last = START + 1_000_000;
@@ -301,7 +301,7 @@ fn a_state_is_healed_that_is_more_than_the_climb_and_a_second_ahead() {
 #[test]
 #[cfg_attr(miri, ignore = "many cases, and nothing but arithmetic")]
 fn a_healed_key_is_as_full_as_a_warm_one_can_be() {
-    // Whoever is healed may have used the whole limit: it is not to be had again when the climb is over.
+    // A healed key may have used the whole limit: it must not get it again when the climb is over.
     for words in
         ["12/min", "leaky 12/min", "fixed 12/min", "fixed 12/min from-first", "sliding 12/min", "sliding-log 12/min"]
     {
@@ -320,7 +320,7 @@ fn a_healed_key_is_as_full_as_a_warm_one_can_be() {
 }
 
 #[test]
-fn what_is_reported_of_a_new_key_is_owed_up_to_the_debt_of_the_whole_limit() {
+fn a_report_of_a_new_key_is_owed_up_to_the_debt_of_the_limit() {
     for words in ALGORITHMS {
         let (kernel, mut state) = (warming(words), WarmingState::default());
         assert_eq!(kernel.report(&mut state, Micros::new(START), 20), 0, "{words}");
@@ -390,7 +390,7 @@ fn a_charge_is_corrected_whatever_the_algorithm() {
 }
 
 #[test]
-fn what_has_drained_of_a_charge_is_of_what_was_kept_first() {
+fn a_partial_refund_counts_drained_units_as_kept() {
     let kernel = warming("12/s");
     // In a quarter of a second half a unit has drained.
     let now = Micros::new(START + 250_000);

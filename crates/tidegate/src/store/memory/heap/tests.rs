@@ -101,7 +101,7 @@ fn the_first_to_be_forgotten_makes_room_where_it_is_to() {
 }
 
 #[test]
-fn what_was_forgotten_is_remembered_as_a_time() {
+fn overwritten_states_are_remembered_by_their_latest_expiry() {
     let heap = full(Overflow::Refuse);
     let recalled = |at: u64| heap.recall(Micros::new(at)).get();
     assert_eq!(recalled(1), 1);

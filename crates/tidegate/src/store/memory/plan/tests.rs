@@ -153,19 +153,19 @@ fn lines_are_locked_in_their_order() {
     with_charges(
         |lines| lines.len() == 2 && lines[0] != lines[1],
         |store, checks, _| {
-            let seat = |check: &Check<'_>| store.narrow.reach(store.fingerprint(*check));
-            let mut seats = [seat(&checks[0]), seat(&checks[1])];
-            seats.sort_by_key(|seat| seat.home.line);
+            let reach = |check: &Check<'_>| store.narrow.reach(store.fingerprint(*check));
+            let mut reached = [reach(&checks[0]), reach(&checks[1])];
+            reached.sort_by_key(|reach| reach.home.line);
             let is_filled = checks.iter().all(|check| narrow_bucket(check).is_some());
             for fills in [false, is_filled] {
-                let first = LockedLine::lock(seats[0].line);
+                let first = LockedLine::lock(reached[0].line);
                 std::thread::scope(|scope| {
                     let ask =
                         || if fills { store.fill_all(checks, |_, _, _, _, _| {}) } else { charge_all(store, checks).0 };
                     let waiting = scope.spawn(ask);
                     for _ in 0..200 {
                         std::thread::yield_now();
-                        let second = LockedLine::try_lock(seats[1].line);
+                        let second = LockedLine::try_lock(reached[1].line);
                         assert!(second.is_some(), "a thread that waits for a line holds none behind it");
                     }
                     drop(first);

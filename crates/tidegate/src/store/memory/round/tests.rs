@@ -14,8 +14,8 @@ use crate::time::{Clock, ManualClock};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Five in an hour, and a panic in one of the steps, if told so; whoever asks
-/// it anything after that ends all tests.
+/// Five in an hour, and a panic in one of the steps, if told so; a call
+/// after that aborts the tests.
 #[derive(Clone)]
 struct Fragile {
     log: Log,
@@ -129,7 +129,7 @@ fn panics(store: &MemoryStore, meters: &[&Meter]) -> bool {
 
 #[test]
 #[cfg_attr(miri, ignore = "a full store and many panics take too long there")]
-fn whatever_panics_in_whatever_step_all_limits_are_as_they_were() {
+fn a_panic_at_any_step_changes_no_limit() {
     let stores: [fn() -> MemoryStore; 2] = [|| store(ManualClock::at(START)), full_store];
     let steps = ["heal", "admit", "charge", "read", "forget_at"];
     for (store, step) in stores.into_iter().flat_map(|store| steps.map(|step| (store, step))) {
@@ -162,7 +162,7 @@ fn whatever_panics_in_whatever_step_all_limits_are_as_they_were() {
 
 #[test]
 #[cfg_attr(miri, ignore = "a full store and many panics take too long there")]
-fn what_has_moved_to_another_limit_by_then_is_not_lost() {
+fn state_migrated_meanwhile_is_not_lost() {
     let [bucket, log] = [|count| Limit::per_hour(count), |count| Limit::sliding_log(count, HOUR)];
     for (store, [old, new], charged) in [
         (store(ManualClock::at(START)), [log(10), bucket(20)], 0),
@@ -187,7 +187,7 @@ fn what_has_moved_to_another_limit_by_then_is_not_lost() {
 }
 
 #[test]
-fn a_key_of_a_kernel_of_ones_own_is_forgotten_in_time() {
+fn a_key_of_a_custom_kernel_expires() {
     let clock = ManualClock::at(START);
     let store = store(clock.clone());
     let own = Meter::custom(Name::literal("own"), Fragile::new());
@@ -203,7 +203,7 @@ struct Readings(Arc<Mutex<u64>>);
 
 impl Clock for Readings {
     fn now(&self) -> Micros {
-        *self.0.lock().expect("nobody panics") += 1;
+        *self.0.lock().expect("not poisoned") += 1;
         START
     }
 }
@@ -212,13 +212,13 @@ impl Clock for Readings {
 fn the_clock_is_read_once_where_there_is_nothing_to_heal() {
     let readings = Readings::default();
     let store = store(readings.clone());
-    let before = *readings.0.lock().expect("nobody panics");
+    let before = *readings.0.lock().expect("not poisoned");
     ask(
         &store,
         &[&meter("log", Limit::sliding_log(5, HOUR)), &meter("other", Limit::sliding_log(5, HOUR))],
         Verb::Charge,
     );
-    assert_eq!(*readings.0.lock().expect("nobody panics") - before, 1);
+    assert_eq!(*readings.0.lock().expect("not poisoned") - before, 1);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn newcomers(ask: impl Fn(&MemoryStore, &Meter, &Key<'_>) -> bool) {
 }
 
 #[test]
-fn who_finds_room_owes_what_it_used_of_a_shared_state_and_no_more() {
+fn a_key_that_gets_a_slot_owes_only_its_use_of_the_shared_state() {
     newcomers(|store, meter, key| all_pass(store, &[charge(meter, key)]));
     newcomers(|store, meter, key| store.admits_now(charge(meter, key)).expect("an answer"));
 }
@@ -106,7 +106,7 @@ fn the_same_is_so_in_checks_of_several_limits() {
 }
 
 #[test]
-fn who_used_nothing_of_a_shared_state_gives_nothing_of_it_back() {
+fn no_refund_from_a_shared_state_that_the_key_did_not_use() {
     let generous = meter("generous", Limit::per_hour(1_000));
     for (limit, verb) in daily().into_iter().flat_map(|limit| [Verb::Refund, Verb::Reset].map(|verb| (limit, verb))) {
         let clock = ManualClock::at(START);
@@ -125,7 +125,7 @@ fn who_used_nothing_of_a_shared_state_gives_nothing_of_it_back() {
             "{limit}"
         );
         assert!(!all_pass(&store, &[charge(&meter, &user)]), "{limit}: used up, whatever strangers {verb:?}");
-        assert_eq!(store.overflowed(), overflowed, "{limit}: nobody needed room");
+        assert_eq!(store.overflowed(), overflowed, "{limit}: no key needed room");
         // Who has used it may.
         assert!(all_pass(&store, &[ask(&meter, &user)]) && all_pass(&store, &[charge(&meter, &user)]), "{limit}");
     }
@@ -133,7 +133,7 @@ fn who_used_nothing_of_a_shared_state_gives_nothing_of_it_back() {
 
 #[test]
 #[cfg_attr(miri, ignore = "looks for companions among very many keys")]
-fn where_nobody_knows_who_used_a_shared_state_nothing_of_it_is_given_back() {
+fn no_refund_from_a_shared_state_with_unknown_users() {
     let clock = ManualClock::at(START);
     let (store, meter) = (full_store(&clock), meter("newcomers", Limit::token_bucket(50, 24 * HOUR)));
     let group = |key: &Key<'_>| store.fingerprint(charge(&meter, key)) % 1_024;
@@ -200,7 +200,7 @@ fn every_limit_that_finds_no_room_is_counted() {
 }
 
 #[test]
-fn where_even_the_shared_states_are_too_many_newcomers_are_refused_until_one_is_forgotten() {
+fn new_keys_are_refused_when_the_shared_states_are_full() {
     let clock = ManualClock::at(START);
     let store = full_store(&clock);
     let (newcomers, key) = (meter("newcomers", Limit::per_hour(2)), Key::from("alice"));

@@ -1,4 +1,4 @@
-//! A table by itself: where keys sit, who makes room for whom, and what is
+//! A table by itself: where keys are stored, which key is evicted, and what is
 //! remembered of those that were forgotten.
 
 use super::*;
@@ -52,7 +52,7 @@ impl<const STATE: usize> Table<STATE> {
         let mut keys = keys.to_vec();
         listed.sort_unstable();
         keys.sort_unstable();
-        assert_eq!(listed, keys, "each is there once, and nobody else");
+        assert_eq!(listed, keys, "each is there once, and no other");
     }
 
     fn sends_away(&self, line: usize) -> bool {
@@ -115,7 +115,7 @@ fn a_state_matters_until_its_time_has_come() {
 fn a_full_line_sends_newcomers_to_their_other_line<const STATE: usize>() {
     let table = small::<STATE>(Overflow::Refuse);
     let mut keys = table.fill(1, 2, 3, 100);
-    assert!(!table.sends_away(2), "nobody has to be looked for elsewhere");
+    assert!(!table.sends_away(2), "no key is in its other line");
     let newcomer = key(2, 3, 1);
     table.put(1, newcomer, 200).expect("there is room in the other line");
     assert_eq!((table.sends_away(2), table.sends_away(1)), (true, false));
@@ -128,7 +128,7 @@ fn a_full_line_sends_newcomers_to_their_other_line<const STATE: usize>() {
 }
 
 #[test]
-fn a_newcomer_finds_room_in_either_line() {
+fn a_new_key_gets_a_slot_in_either_line() {
     a_full_line_sends_newcomers_to_their_other_line::<1>();
     a_full_line_sends_newcomers_to_their_other_line::<3>();
 }
@@ -188,7 +188,7 @@ fn a_key_moves_back_home_to_make_room() {
 }
 
 #[test]
-fn nobody_moves_to_where_somebody_is_busy_or_all_is_taken() {
+fn no_key_moves_to_a_locked_or_full_line() {
     let table = small::<1>(Overflow::Refuse);
     table.put(1, key(0, 3, 1), 200).expect("there is room");
     for number in 0..7 {
@@ -204,7 +204,7 @@ fn nobody_moves_to_where_somebody_is_busy_or_all_is_taken() {
 }
 
 #[test]
-fn a_newcomer_without_room_is_told_the_very_microsecond_of_the_first_free_slot() {
+fn retry_after_of_a_key_without_a_slot_is_when_the_first_becomes_free() {
     for (word, free_at) in [(50 << FRACTION_BITS, 50), (50 << FRACTION_BITS | 1, 51), (50 << FRACTION_BITS | 2_047, 51)]
     {
         for line in [0, 1] {
@@ -230,7 +230,7 @@ fn the_soonest_to_be_forgotten_of_both_lines_makes_room() {
         let soonest = key(line, 1, 102);
         table.put(1, soonest, 50).expect("it has a slot");
         let newcomer = key(0, 1, 1);
-        table.put(1, newcomer, 300).expect("somebody makes room");
+        table.put(1, newcomer, 300).expect("a key is evicted");
         assert_eq!(table.evicted(), 1);
         assert_eq!(table.state_of(1, soonest), [0]);
         keys.retain(|(key, _)| *key != soonest);
@@ -274,7 +274,7 @@ fn nothing_is_taken_back_of_what_was_forgotten() {
 }
 
 #[test]
-fn who_finds_no_slot_after_a_clock_went_back_takes_none_that_matters_by_the_clock() {
+fn after_a_clock_step_back_no_live_slot_is_reused() {
     let table = small::<1>(Overflow::Refuse);
     table.fill(1, 0, 1, 1_000);
     table.put(1_000, key(0, 1, 1), 2_000).expect("there is room");
@@ -287,7 +287,7 @@ fn who_finds_no_slot_after_a_clock_went_back_takes_none_that_matters_by_the_cloc
 }
 
 #[test]
-fn what_was_forgotten_last_does_not_hide_what_mattered_longer() {
+fn the_latest_expiry_of_overwritten_states_is_kept() {
     let table = small::<1>(Overflow::Refuse);
     table.fill(1, 0, 1, 100);
     table.fill(1, 1, 1, 50);
@@ -320,7 +320,7 @@ fn a_glance_sees_the_state_of_a_key_at_home_and_nothing_of_others() {
 }
 
 #[test]
-fn every_slot_that_is_given_away_is_counted_for_those_who_glance() {
+fn every_reused_slot_is_counted_for_lock_free_reads() {
     let table = small::<1>(Overflow::EvictOldest);
     let taken = |line: usize| table.stripe(line).taken.load(Ordering::Relaxed);
     table.fill(1, 0, 1, 100);
@@ -407,7 +407,7 @@ fn wait_until_it_stays(table: &Table<1>, line: usize, is_locked: bool) -> bool {
 
 #[test]
 #[cfg_attr(miri, ignore = "waits in real time")]
-fn whoever_waits_for_a_line_holds_none_behind_it_and_keeps_the_one_before() {
+fn locks_lines_in_order_and_keeps_the_first() {
     for home in [0, 1] {
         let table = small::<1>(Overflow::Refuse);
         table.fill(1, home, 1, 100);

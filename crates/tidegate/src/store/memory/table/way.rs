@@ -5,9 +5,9 @@
 //! of a block move along until one of them comes to a free slot. If all of
 //! them fit once, they do again.
 
-use super::{Seat, Table};
+use super::{Place, Table};
 
-/// What a slot holds that nobody has: in a store that is being restored, all
+/// What a free slot holds: in a store that is being restored, all
 /// others are in use.
 const FREE: u64 = 0;
 
@@ -26,7 +26,7 @@ impl<const STATE: usize> Table<STATE> {
                 return self.move_along(&reached, place);
             }
             for slot in 0..Self::SLOTS {
-                let other = self.other(Seat { line: number, tag: Self::tag(&line, slot) }).line;
+                let other = self.other(Place { line: number, tag: Self::tag(&line, slot) }).line;
                 if reached.iter().all(|(known, _)| *known != other) {
                     reached.push((other, Some((place, slot))));
                 }

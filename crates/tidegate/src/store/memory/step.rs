@@ -8,12 +8,12 @@ use crate::store::{Check, MeterState};
 use crate::time::Micros;
 
 /// A check, or a former limit of it, on its way through a round.
-pub(super) struct Turn<'a> {
+pub(super) struct Step<'a> {
     pub(super) check: Check<'a>,
     pub(super) fingerprint: u64,
     pub(super) label: Option<Label<'a>>,
     pub(super) shelf: usize,
-    pub(super) seat: Seat,
+    pub(super) placement: Placement,
     pub(super) state: MeterState,
     /// The time to go by for this state.
     pub(super) at: Micros,
@@ -26,13 +26,13 @@ pub(super) struct Turn<'a> {
     pub(super) is_loaded: bool,
     /// Whether the key has a state already, of its own or a shared one.
     pub(super) has_used: bool,
-    /// The turn whose limit succeeds this one's, which is asked nothing itself.
-    pub(super) heir: Option<usize>,
+    /// The step that the state migrates to; this one is not decided itself.
+    pub(super) target: Option<usize>,
 }
 
 /// Where the state of a key is.
 #[derive(Clone, Copy)]
-pub(super) enum Seat {
+pub(super) enum Placement {
     /// In a slot of its own.
     Own,
     /// Nowhere yet: a slot has been marked for it.
@@ -45,8 +45,8 @@ pub(super) enum Seat {
     Missing(Full),
 }
 
-impl Turn<'_> {
-    pub(super) fn has_same_state(&self, other: &Turn<'_>) -> bool {
+impl Step<'_> {
+    pub(super) fn has_same_state(&self, other: &Step<'_>) -> bool {
         self.shelf == other.shelf && self.fingerprint == other.fingerprint
     }
 
@@ -57,15 +57,15 @@ impl Turn<'_> {
 }
 
 impl MemoryStore {
-    pub(super) fn turn<'a>(&self, check: Check<'a>) -> Turn<'a> {
+    pub(super) fn step<'a>(&self, check: Check<'a>) -> Step<'a> {
         let fingerprint = self.fingerprint(check);
         self.prefetch(check, fingerprint);
-        Turn {
+        Step {
             check,
             fingerprint,
             label: self.label(check),
             shelf: self.shelf_of(check),
-            seat: Seat::Unneeded,
+            placement: Placement::Unneeded,
             state: MeterState::Fresh,
             at: Micros::ZERO,
             admission: Admission::PASS,
@@ -73,7 +73,7 @@ impl MemoryStore {
             changed: false,
             is_loaded: false,
             has_used: false,
-            heir: None,
+            target: None,
         }
     }
 }
