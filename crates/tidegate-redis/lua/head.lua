@@ -22,7 +22,7 @@
 --         c DONE forget forget length length length, states    what the client decided
 --         d DONE ..                              the same, of a log
 --         a -                                    to be absent: a limit that was succeeded
---[[long]] --         m VERB turn lasts from to unmarks, thresholds    what a turn before it
+--[[long]] --         m VERB step lasts from to unmarks, thresholds    what a step before it
 --[[long]] --                                                crosses: C by the script, Y as the
 --[[long]] --                                                client says; see tell.lua
 --       then, where they are not the usual ones, the settings: the time in
@@ -77,15 +77,15 @@ else
   seconds, microseconds = '0', string.format('%d', now)
 end
 
--- Strict mode: whoever might have charged anything before this instant, and
--- been forgotten with a server that was lost, is taken to have charged it all.
+-- Strict mode: a key that may have been charged before this instant, and was
+-- lost with a server, is taken to have used its whole limit.
 local since
 if strict == 1 then
   local genesis = KEYS[#KEYS]
   local history = string.match(call('INFO', 'replication'), 'master_replid:(%w+)')
   local known, at = string.match(call('GET', genesis) or '', '^(%w+):(%d+)$')
   -- A history that begins later than now was begun by a clock that was wrong:
-  -- until the clock is there again, nobody could pass.
+  -- until the clock is there again, no request could pass.
   if known == history and tonumber(at) <= now then
     since = tonumber(at)
   else

@@ -52,7 +52,7 @@ impl Builder {
         let calls = CallSettings {
             // Longer than a healthy server is silent while it forks or its machine is busy.
             deadline: Duration::from_millis(100),
-            patience: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
             breaker: BreakerSettings::default(),
         };
         let settings = Settings {
@@ -81,8 +81,8 @@ impl Builder {
     }
 
     /// How long opening a connection may take, in the background: 1 s unless set.
-    pub fn connection_patience(mut self, patience: Duration) -> Builder {
-        self.calls.patience = patience;
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Builder {
+        self.calls.connect_timeout = connect_timeout;
         self
     }
 
@@ -156,7 +156,7 @@ impl Builder {
         if settings.prefix.contains(['{', '}']) {
             return Err(ConnectError::Prefix { prefix: settings.prefix });
         }
-        if calls.deadline.is_zero() || calls.patience.is_zero() {
+        if calls.deadline.is_zero() || calls.connect_timeout.is_zero() {
             return Err(ConnectError::NoTime);
         }
         for (rule, lease) in &leases {

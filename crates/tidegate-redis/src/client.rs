@@ -37,7 +37,7 @@ pub(crate) struct Client {
 pub(crate) struct CallSettings {
     pub(crate) deadline: Duration,
     /// How long opening a connection may take.
-    pub(crate) patience: Duration,
+    pub(crate) connect_timeout: Duration,
     pub(crate) breaker: BreakerSettings,
 }
 
@@ -60,11 +60,11 @@ const MAX_PAUSE: Duration = Duration::from_millis(10);
 
 impl Client {
     pub(crate) fn new(servers: Servers, settings: CallSettings, runtime: &Handle) -> Client {
-        let (patience, runtime) = (settings.patience, runtime.clone());
+        let (connect_timeout, runtime) = (settings.connect_timeout, runtime.clone());
         let (home, breakers) = match servers.into_topology() {
-            Topology::One(origin) => (Home::One(Link::new(origin, patience, runtime)), 1),
+            Topology::One(origin) => (Home::One(Link::new(origin, connect_timeout, runtime)), 1),
             Topology::Cluster(nodes) => {
-                (Home::Cluster(Cluster::new(&nodes, patience, runtime)), SLOTS / SLOTS_PER_BREAKER)
+                (Home::Cluster(Cluster::new(&nodes, connect_timeout, runtime)), SLOTS / SLOTS_PER_BREAKER)
             }
         };
         Client {
@@ -126,7 +126,7 @@ impl Client {
 
     /// One call of the script: within the deadline, if the breaker lets it.
     pub(crate) async fn ask(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
-        let slot = call.turns.first().map_or(0, |turn| self.slot(&turn.key));
+        let slot = call.steps.first().map_or(0, |step| self.slot(&step.key));
         let breaker = &self.breakers[usize::from(slot / SLOTS_PER_BREAKER)];
         let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.turned_away())?;
         let mut attempt = Attempt { client: self, slot, used: None, last_word: None, is_on_the_way: false };

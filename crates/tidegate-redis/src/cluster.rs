@@ -1,6 +1,6 @@
-//! A cluster: a link to each node, and who has which slot.
+//! A cluster: a link to each node, and which node has which slot.
 //!
-//! A node that is away keeps nobody from the others, so nothing here waits for
+//! A node that is down blocks no calls to the others, so nothing here waits for
 //! all of them. The map of the slots is asked of all nodes at once, and is
 //! settled when more than half have answered. It may be old by the time it is
 //! used; the nodes themselves say so, and where to go instead.
@@ -21,14 +21,14 @@ use crate::key::SLOTS;
 use crate::link::{Link, out_of_time};
 use crate::servers::Origin;
 
-/// Between two looks at the map that nobody waits for.
+/// Between two background refreshes of the map.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 pub(crate) struct Cluster {
     /// How to reach any node: as the first one that was named.
     pattern: ConnectionInfo,
     named: Vec<Address>,
-    patience: Duration,
+    connect_timeout: Duration,
     runtime: Handle,
     map: Mutex<Map>,
 }
@@ -60,11 +60,11 @@ struct View {
 
 impl Cluster {
     /// The cluster of these nodes, of which not all need to be named.
-    pub(crate) fn new(named: &[Client], patience: Duration, runtime: Handle) -> Arc<Cluster> {
+    pub(crate) fn new(named: &[Client], connect_timeout: Duration, runtime: Handle) -> Arc<Cluster> {
         let infos = named.iter().map(Client::get_connection_info);
         let pattern = infos.clone().next().expect("a cluster is of at least one node").clone();
         let named: Vec<Address> = infos.filter_map(|info| address_of(info.addr())).collect();
-        let cluster = Cluster { pattern, named, patience, runtime, map: Mutex::default() };
+        let cluster = Cluster { pattern, named, connect_timeout, runtime, map: Mutex::default() };
         for address in &cluster.named {
             cluster.link_in(&mut cluster.map(), address);
         }
@@ -123,7 +123,7 @@ impl Cluster {
     fn link_in(&self, map: &mut Map, address: &Address) -> Arc<Link> {
         let link = || {
             let info = self.pattern.clone().set_addr(at(self.pattern.addr(), address));
-            Link::new(Origin::Server(Box::new(info)), self.patience, self.runtime.clone())
+            Link::new(Origin::Server(Box::new(info)), self.connect_timeout, self.runtime.clone())
         };
         Arc::clone(map.nodes.entry(address.clone()).or_insert_with(link))
     }
@@ -153,7 +153,7 @@ impl Cluster {
         let nodes = self.map().nodes.clone();
         let enough = nodes.len() / 2 + 1;
         let mut asked: FuturesUnordered<_> =
-            nodes.into_iter().map(|(address, link)| ask_node(address, link, self.patience)).collect();
+            nodes.into_iter().map(|(address, link)| ask_node(address, link, self.connect_timeout)).collect();
         let mut views = Vec::new();
         let mut failure = RedisFailure::Garbled { what: "the map of a cluster" };
         while let Some(answer) = asked.next().await {
@@ -186,11 +186,11 @@ impl Cluster {
     }
 }
 
-async fn ask_node(address: Address, link: Arc<Link>, patience: Duration) -> Result<View, RedisFailure> {
+async fn ask_node(address: Address, link: Arc<Link>, connect_timeout: Duration) -> Result<View, RedisFailure> {
     let (mut connection, generation) = link.connection().await?;
     let command = redis::cmd("CLUSTER").arg("SLOTS").take();
     let failed = |error| RedisFailure::Connection { source: Arc::new(error) };
-    match timeout(patience, command.query_async(&mut connection)).await {
+    match timeout(connect_timeout, command.query_async(&mut connection)).await {
         Ok(Ok(value)) => View::read(&value, &address).ok_or(RedisFailure::Garbled { what: "the map of a cluster" }),
         Ok(Err(error)) => {
             if error.is_io_error() {

@@ -164,7 +164,7 @@ pub(crate) enum Remedy {
 /// Where a slot is.
 #[derive(Clone, Debug)]
 pub(crate) struct Redirect {
-    /// Empty for the host of whoever said so.
+    /// Empty for the host that sent the redirect.
     pub(crate) host: String,
     pub(crate) port: u16,
     /// For this one request only: the slot is on its way there.

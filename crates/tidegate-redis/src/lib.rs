@@ -42,13 +42,13 @@
 //! finds them again without a restart.
 //!
 //! A charge is never sent twice, unless the server has said that it did not carry
-//! it out. If the reply is lost, the charge may or may not count: somebody may be
-//! admitted too little, never too much.
+//! it out. If the reply is lost, the charge may or may not count: a key may get
+//! less than its limit, never more.
 //!
 //! # What each topology promises
 //!
 //! - **One server**: every bound of [`tidegate`], by the server's clock. A server
-//!   that restarts without its data has forgotten everybody: each such loss
+//!   that restarts without its data has lost every state: each such loss
 //!   lets up to one burst more pass, so after F losses at most (1 + F) bursts and the
 //!   rate. With a clock that goes back, nothing is granted.
 //! - **Sentinel** and **cluster**: the same, and replication is asynchronous: a
@@ -59,12 +59,12 @@
 //!   charges: every key there starts used up, and recovers as its limit allows.
 //!   That also holds for the first start, and costs the server about 4 µs more
 //!   for each check. Two things it cannot see: a primary that was replaced and
-//!   still answers somebody, which admits at the rate beside the new one for as
+//!   still answers some clients, which admits at the rate beside the new one for as
 //!   long; and a single key that the server evicts, so set `noeviction`.
 //! - In a **cluster** the first part of a key is its hash tag: all limits of one
 //!   caller are in one slot, and one script call decides them. Checks that span
 //!   slots go from slot to slot, and what was charged is undone when one refuses:
-//!   for a moment others may be refused, nobody is admitted who should not be.
+//!   for a moment other requests may be refused; none is admitted that should not be.
 //!
 //! # Faster than the servers
 //!
@@ -89,7 +89,7 @@
 //! `+ping` is not needed, since a refusal is an answer.
 //!
 //! A kernel of your own ([`Meter::custom`](tidegate::store::Meter::custom)) works as it is: its
-//! state is read, decided on here, and written if nobody was faster, in two round
+//! state is read, decided on here, and written if it has not changed meanwhile, in two round
 //! trips and at most sixteen tries.
 
 // What `internals` offers is `pub`; without the feature it is only used here.

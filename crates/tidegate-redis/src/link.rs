@@ -1,12 +1,11 @@
-//! One connection to a server for everyone, opened again when it is lost.
+//! One connection to a server for all callers, opened again when it is lost.
 //!
-//! Opening runs in the background with its own time limit, and all who need
-//! the connection wait for the same attempt, each until their own deadline.
+//! Opening runs in the background with its own time limit, and all callers
+//! wait for the same attempt, each until its own deadline.
 //! Nothing here sends a command twice.
 //!
-//! A connection that nobody used for a while may be closed at its other end,
-//! which shows only in what is sent next. So it is tried with a word that
-//! changes nothing before anybody is given it.
+//! An idle connection may be closed at its other end, which shows only in the
+//! next command. So it is tested with a PING before a caller gets it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::servers::Origin;
 
 pub(crate) struct Link {
     origin: Origin,
-    patience: Duration,
+    connect_timeout: Duration,
     runtime: Handle,
     slot: Mutex<Slot>,
 }
@@ -32,20 +31,19 @@ struct Slot {
     current: Option<MultiplexedConnection>,
     /// Counts the connections, so that only the one that failed is dropped.
     generation: u64,
-    /// When somebody was last given it.
+    /// When a caller last got it.
     used: Option<Instant>,
     opening: Option<Opening>,
 }
 
 type Opening = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
 
-/// Unused for so long, a connection is tried first. Those who close idle ones
-/// are more patient: balancers for minutes, and servers for as long as their
-/// `timeout` says.
+/// A connection that was idle for so long is tested first. Others close idle ones
+/// later: load balancers after minutes, servers after their `timeout`.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The part of the patience for which it is: one that was lost without a word
-/// keeps everybody waiting.
+/// The part of the connect timeout that the test may take: while it runs, all
+/// callers wait.
 const TRIED_FOR: u32 = 10;
 
 impl Slot {
@@ -55,8 +53,8 @@ impl Slot {
 }
 
 impl Link {
-    pub(crate) fn new(origin: Origin, patience: Duration, runtime: Handle) -> Arc<Link> {
-        Arc::new(Link { origin, patience, runtime, slot: Mutex::default() })
+    pub(crate) fn new(origin: Origin, connect_timeout: Duration, runtime: Handle) -> Arc<Link> {
+        Arc::new(Link { origin, connect_timeout, runtime, slot: Mutex::default() })
     }
 
     /// The host that it leads to, if it is always the same.
@@ -109,7 +107,7 @@ impl Link {
         let idle = slot.current.clone().filter(|_| slot.is_idle());
         let attempt = self.runtime.spawn(async move {
             let still_there = match idle {
-                Some(idle) => timeout(link.patience / TRIED_FOR, answers(idle)).await.unwrap_or(false),
+                Some(idle) => timeout(link.connect_timeout / TRIED_FOR, answers(idle)).await.unwrap_or(false),
                 None => false,
             };
             let opened = if still_there { None } else { Some(link.open_another().await) };
@@ -130,14 +128,14 @@ impl Link {
     }
 
     async fn open_another(&self) -> Result<MultiplexedConnection, RedisFailure> {
-        let opened = timeout(self.patience, self.origin.open()).await;
+        let opened = timeout(self.connect_timeout, self.origin.open()).await;
         opened
             .unwrap_or_else(|_| Err(out_of_time()))
             .map_err(|error| RedisFailure::Connection { source: Arc::new(error) })
     }
 }
 
-/// Whether there is somebody at the other end, whatever they say.
+/// Whether the server replies at all, even with an error.
 async fn answers(mut connection: MultiplexedConnection) -> bool {
     match redis::cmd("PING").exec_async(&mut connection).await {
         Ok(()) => true,

@@ -20,7 +20,7 @@ use crate::failure::RedisFailure;
 use crate::given_back::GivenBack;
 use crate::key::{genesis_key, key_of, state_key};
 use crate::runtime::{Runtime, run};
-use crate::script::{Call, Turn, USUALLY_KEPT_LONGER_MS};
+use crate::script::{Call, Step, USUALLY_KEPT_LONGER_MS};
 use swap::{Former, Member};
 
 /// Decides by asking the servers, every time.
@@ -99,15 +99,15 @@ impl Remote {
         Ok(members)
     }
 
-    fn call<'a>(&self, turns: Vec<Turn<'a>>) -> Call<'a> {
+    fn call<'a>(&self, steps: Vec<Step<'a>>) -> Call<'a> {
         let now = self.settings.clock_decides.then(|| self.clock().now().min(Micros::LATEST));
         let kept_longer_ms = if now.is_some() { KEPT_LONGER_BY_FOREIGN_CLOCK_MS } else { USUALLY_KEPT_LONGER_MS };
-        let genesis = turns.first().filter(|_| self.settings.strict).map(|turn| {
-            let slot = self.client.slot(&turn.key);
+        let genesis = steps.first().filter(|_| self.settings.strict).map(|step| {
+            let slot = self.client.slot(&step.key);
             self.genesis[usize::from(slot)].get_or_init(|| genesis_key(&self.settings.prefix, slot)).clone()
         });
         let believed = now.unwrap_or_else(|| self.clock().now().min(Micros::LATEST));
-        Call { believed, ..Call::new(turns, now, kept_longer_ms, genesis) }
+        Call { believed, ..Call::new(steps, now, kept_longer_ms, genesis) }
     }
 }
 

@@ -25,7 +25,7 @@ use sent::{Note, Sent};
 pub use told::Tell;
 
 /// The scripts, as they are sent: `short` for buckets and windows, `long` for
-/// everything. For those who want to read or load them beforehand.
+/// everything. Read them here, or load them into the server beforehand.
 #[must_use]
 pub fn scripts() -> [(&'static str, &'static str); 2] {
     [("short", SHORT.text), ("long", LONG.text)]
@@ -96,7 +96,7 @@ pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
 #[derive(Debug)]
 pub struct Call<'a> {
     /// One for each check, in order.
-    pub turns: Vec<Turn<'a>>,
+    pub steps: Vec<Step<'a>>,
     /// The time, if it is not the server's.
     pub now: Option<Micros>,
     /// What the client takes for the server's time: it chooses the periods of calendars by it.
@@ -115,7 +115,7 @@ pub struct Call<'a> {
 
 /// One check in a call.
 #[derive(Clone, Debug)]
-pub struct Turn<'a> {
+pub struct Step<'a> {
     /// The name of the state.
     pub key: Vec<u8>,
     /// What to do with it.
@@ -151,7 +151,7 @@ pub enum Task<'a> {
         state: Vec<u8>,
         /// Whether the client admits it.
         passes: bool,
-        /// The state to write if all turns are carried out.
+        /// The state to write if all steps are carried out.
         after: Option<Kept>,
         /// The state to write if they are not.
         healed: Option<Kept>,
@@ -160,7 +160,7 @@ pub enum Task<'a> {
     },
     /// To be absent, or nothing is carried out.
     Absent,
-    /// To be told which thresholds another turn crossed, and to remember that.
+    /// To be told which thresholds another step crossed, and to remember that.
     Tell(Tell<'a>),
 }
 
@@ -175,9 +175,9 @@ pub enum Named {
 
 impl<'a> Call<'a> {
     /// A call that is carried out as often as it is sent.
-    pub fn new(turns: Vec<Turn<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
+    pub fn new(steps: Vec<Step<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
         let believed = now.unwrap_or_default();
-        Call { turns, now, believed, kept_longer_ms, genesis, is_withheld: false, once: None, can_part: false }
+        Call { steps, now, believed, kept_longer_ms, genesis, is_withheld: false, once: None, can_part: false }
     }
 }
 
@@ -200,7 +200,7 @@ impl Call<'_> {
 
     /// The short script suffices for buckets and windows.
     fn script(&self) -> &'static Text {
-        let long = self.turns.iter().any(|turn| match &turn.task {
+        let long = self.steps.iter().any(|step| match &step.task {
             Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
             Task::Swap { .. } | Task::Absent | Task::Tell(_) => true,
         });
@@ -208,13 +208,13 @@ impl Call<'_> {
     }
 
     fn keys(&self) -> Vec<&[u8]> {
-        let states = self.turns.iter().map(|turn| &*turn.key);
+        let states = self.steps.iter().map(|step| &*step.key);
         let once = self.once.iter().map(|once| &*once.key);
         states.chain(once).chain(self.genesis.as_deref()).collect()
     }
 
     fn arguments(&self, believed: Micros) -> Vec<Vec<u8>> {
-        let mut arguments: Vec<Vec<u8>> = self.turns.iter().map(|turn| turn.task.packed(believed)).collect();
+        let mut arguments: Vec<Vec<u8>> = self.steps.iter().map(|step| step.task.packed(believed)).collect();
         arguments.extend(self.once.iter().map(Once::packed));
         if self.genesis.is_some() {
             arguments.push(Vec::new());
@@ -331,7 +331,7 @@ pub struct Reply {
     pub now: Micros,
     /// What became of the call.
     pub outcome: Outcome,
-    answers: Vec<Answer>,
+    answers: Vec<StepReply>,
     /// The limits by which it was decided, if that was done before.
     repeats: Option<u64>,
 }
@@ -339,9 +339,9 @@ pub struct Reply {
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every turn was.
+    /// Every step was.
     CarriedOut,
-    /// No turn was: a limit refused.
+    /// No step was: a limit refused.
     Refused,
     /// A state that the client had decided on, or that was to be absent, was
     /// another one by now.
@@ -352,7 +352,7 @@ pub enum Outcome {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct StepReply {
     passes: bool,
     state: Option<Vec<u8>>,
 }
@@ -390,24 +390,24 @@ impl Reply {
         let mut answers = Vec::new();
         while let Some(passes) = words.next() {
             let state = words.next()?;
-            answers.push(Answer { passes: passes == b"1", state: (state != b"-").then(|| unescape(state)) });
+            answers.push(StepReply { passes: passes == b"1", state: (state != b"-").then(|| unescape(state)) });
         }
         if repeats.is_some() {
-            // The first time, limits may have been among the turns that these
+            // The first time, limits may have been among the steps that these
             // succeed. Nothing was said of those.
             answers.retain(|answer| answer.state.as_ref().is_none_or(|state| !state.is_empty()));
         }
         Some(Reply { now, outcome, answers, repeats })
     }
 
-    /// How many turns it answers.
+    /// How many steps it answers.
     pub(crate) fn len(&self) -> usize {
         self.answers.len()
     }
 
-    /// What the state of a turn was, or nothing.
-    pub fn state(&self, turn: usize) -> &[u8] {
-        self.answers.get(turn).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
+    /// What the state of a step was, or nothing.
+    pub fn state(&self, step: usize) -> &[u8] {
+        self.answers.get(step).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
     }
 
     /// Whether it was given before, to a request of the same id.
@@ -421,22 +421,22 @@ impl Reply {
         self.repeats.is_some_and(|limits| once.is_some_and(|once| once.limits != limits))
     }
 
-    /// The verdict on a turn that was carried out.
+    /// The verdict on a step that was carried out.
     ///
     /// # Errors
     /// If the reply has no state of the limit, or the kernel decides otherwise than the script.
-    pub fn verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
-        let verdict = self.first_verdict(turn, task)?;
+    pub fn verdict(&self, step: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
+        let verdict = self.first_verdict(step, task)?;
         let crossed = if self.is_repeated() { 0 } else { verdict.crossed };
         Ok(Verdict { repeated: self.is_repeated(), crossed, ..verdict })
     }
 
-    fn first_verdict(&self, turn: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
-        let answer = self.answers.get(turn).ok_or(RedisFailure::Garbled { what: "the script's reply" })?;
+    fn first_verdict(&self, step: usize, task: &Task<'_>) -> Result<Verdict, RedisFailure> {
+        let answer = self.answers.get(step).ok_or(RedisFailure::Garbled { what: "the script's reply" })?;
         let foreign = RedisFailure::Garbled { what: "a state" };
         let said = answer.state.as_deref().and_then(|state| state.strip_prefix(b"="));
         let read = match (said, task) {
-            // What the client said when it decided, whoever would decide now.
+            // The verdict that the client stored when it decided.
             (Some(said), _) => numbers(said).map(|[remaining, reset_after, delay, unrecorded, ahead]| {
                 let [reset_after, delay, ahead] = [reset_after, delay, ahead].map(Micros::new);
                 let allowed = answer.passes;
@@ -457,7 +457,7 @@ impl Reply {
 
     /// A check that corrects what the script found under the id: after a slash it says what
     /// that was, or there was nothing to correct.
-    fn corrected(&self, answer: &Answer, check: &Check<'_>, limit: Limit, verb: Verb) -> Option<Verdict> {
+    fn corrected(&self, answer: &StepReply, check: &Check<'_>, limit: Limit, verb: Verb) -> Option<Verdict> {
         let state = answer.state.as_deref().unwrap_or_default();
         let (state, charged) = match state.iter().rposition(|byte| *byte == b'/') {
             None => (state, None),
@@ -513,7 +513,7 @@ impl Reply {
         }
     }
 
-    fn undone(&self, answer: &Answer, check: &Check<'_>, limit: Limit, at: Micros) -> Option<Verdict> {
+    fn undone(&self, answer: &StepReply, check: &Check<'_>, limit: Limit, at: Micros) -> Option<Verdict> {
         let (charged, state) = (Charged { at, cost: check.cost() }, answer.state.as_deref());
         let floor = check.meter().floor();
         Some(match limit.kernel() {

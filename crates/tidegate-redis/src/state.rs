@@ -136,7 +136,7 @@ mod tests {
     use crate::script::Reply;
 
     #[test]
-    fn numbers_that_nobody_wrote_are_refused() {
+    fn invalid_numbers_are_refused() {
         let log = Meter::new(Name::literal("rule"), "sliding-log 5/s".parse::<Limit>().expect("a limit"));
         assert!(encoded(&log, b"0:1:2").is_some());
         for foreign in ["0:1:18446744073709551615", "18446744073709551615:1:2", "0:18446744073709551615:2", "0:1"] {

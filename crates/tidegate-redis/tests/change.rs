@@ -37,14 +37,14 @@ fn policy(random: &mut Random) -> Policy {
     let (user, path) = (Rule::new("user", limit()), Rule::new("path", limit()));
     let user = user.key(["user"]).tier("plan", "pro", limit());
     let (path, watched) = (path.key(["user", "path"]), limit());
-    // Whoever is new climbs, sometimes.
+    // New keys warm up, sometimes.
     let climb = WarmUp::new(random.within(1..=3), Duration::from_secs(4)).expect("a warm-up");
     let path = if random.percent(30) { path.warm_up(climb) } else { path };
     Policy::new().rule(user).rule(path).rule(Rule::new("watch", watched).key(["path"]).shadow())
 }
 
 #[test]
-fn what_was_used_stays_used_as_in_memory() {
+fn migration_on_redis_equals_migration_in_memory() {
     let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115);
     let mut random = Random::new(seed);
     let clock = ManualClock::at(Micros::new(START));
@@ -209,5 +209,5 @@ fn a_server_whose_clock_is_ahead_of_ours_forgives_nothing() {
     };
     assert_eq!((left("alice", 7), left("bob", 7)), (Some(3), Some(3)));
     limiter.set_policy(Limit::per_hour(20)).expect("a valid policy");
-    assert_eq!((left("alice", 1), left("bob", 1)), (Some(12), Some(12)), "all that was used, of everybody");
+    assert_eq!((left("alice", 1), left("bob", 1)), (Some(12), Some(12)), "all that was used, of every key");
 }

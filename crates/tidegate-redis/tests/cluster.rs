@@ -333,7 +333,7 @@ mod moving_slots {
     }
 
     #[test]
-    fn slots_that_move_under_load_cost_nobody_anything() {
+    fn slots_migrated_under_load_fail_no_call() {
         let cluster = rough();
         for limits in [&[LIMIT][..], &[LIMIT, Limit::fixed_window(BURST + 1, Duration::from_secs(86_400))]] {
             let (store, _) = store_on(&cluster, |builder| builder);
@@ -440,7 +440,7 @@ mod faults {
     }
 
     #[test]
-    fn a_node_that_hangs_keeps_nobody_from_the_others() {
+    fn a_hanging_node_does_not_block_calls_to_other_nodes() {
         // Nodes that do not hurry: no replica takes its place.
         let (cluster, timeline) = (rough(), Timeline::start());
         let store = store_of(&timeline, &cluster, LONG_PAUSES);

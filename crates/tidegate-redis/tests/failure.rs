@@ -91,7 +91,7 @@ fn a_restart_loses_script_and_states_and_nothing_else() {
 }
 
 #[test]
-fn no_fault_on_the_way_holds_anyone_past_the_deadline() {
+fn no_network_fault_holds_a_call_past_its_deadline() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
     let faults = [

@@ -47,7 +47,7 @@ thread_local! {
 
 // Remembered for no time: the answers are all the store's own.
 tidegate_testkit::conformance!(refusal_cache, || {
-    remembering(RefusalSettings { longest: MAX_AGE.get(), ..RefusalSettings::default() })
+    remembering(RefusalSettings { max_age: MAX_AGE.get(), ..RefusalSettings::default() })
 });
 
 /// Refusals are repeated within their instant. Of what is charged in between
@@ -194,7 +194,7 @@ fn a_chunk_is_borrowed_and_handed_out_without_asking() {
 }
 
 #[test]
-fn what_is_on_lease_is_given_back() {
+fn leased_units_are_returned() {
     let (store, clock) = leasing(&["rule"]);
     let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
     let left = || ask(store.inner(), check(&meter, &alice, Verb::Peek, 0)).remaining;

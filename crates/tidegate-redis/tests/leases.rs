@@ -320,7 +320,7 @@ fn units_that_are_granted_late_are_there_for_the_next() {
 }
 
 #[test]
-fn whoever_looks_sees_what_is_on_lease_beside_what_the_servers_have() {
+fn peek_adds_leased_units_to_those_of_the_servers() {
     for words in ["15/h", "fixed 15/h", "sliding 15/h", "sliding-log 15/h"] {
         let (processes, _) = processes(1, words.parse().expect("a limit"));
         let limiter = &processes[0];
@@ -335,7 +335,7 @@ fn whoever_looks_sees_what_is_on_lease_beside_what_the_servers_have() {
 }
 
 #[test]
-fn what_is_on_lease_is_not_lost_when_the_limit_is_changed() {
+fn leased_units_survive_a_limit_change() {
     for (before, after) in [("100/h", "200/h"), ("fixed 100/h", "sliding-log 50/h"), ("100/h", "leaky 50/h")] {
         let [before, after] = [before, after].map(|words| words.parse::<Limit>().expect("a limit"));
         let (processes, _) = processes(1, before);
@@ -350,7 +350,7 @@ fn what_is_on_lease_is_not_lost_when_the_limit_is_changed() {
 }
 
 #[test]
-fn what_cannot_be_given_back_in_an_outage_is_given_back_after_it() {
+fn leases_not_returned_in_an_outage_are_returned_after_it() {
     let server = Server::start();
     let proxy = ChaosProxy::start(server.address());
     let timeline = Timeline::start();

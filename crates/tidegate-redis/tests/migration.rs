@@ -21,7 +21,7 @@ async fn decide(store: &RedisStore, check: Check<'_>) -> Result<Verdict, RedisFa
 }
 
 #[test]
-fn what_cannot_be_taken_apart_waits_and_is_no_outage() {
+fn a_slice_that_cannot_be_split_waits_and_is_no_outage() {
     let (cluster, timeline) = (masters(), Timeline::start());
     let builder = || support::builder(&url_of(&cluster)).clock(ManualClock::at(START));
     let (store, strict) = (timeline.build(builder()), timeline.build(builder().strict()));

@@ -100,7 +100,7 @@ fn a_master_that_hangs_is_replaced_and_costs_at_most_another_burst() {
 }
 
 #[test]
-fn a_sentinel_that_hangs_keeps_nobody_from_the_new_master() {
+fn a_hanging_sentinel_does_not_hide_the_new_master() {
     befalls("kill beside a sentinel that hangs", |set, master| {
         set.sentinel(0).pause();
         set.server(master).kill();

@@ -45,7 +45,7 @@ fn by_unix_socket_and_database_and_password() {
 }
 
 #[test]
-fn whoever_is_not_let_in_is_told_why() {
+fn a_rejected_client_is_told_why() {
     let server = Server::start_with(&[("requirepass", "secret")]);
     let refused = |url: String| {
         let store = support::build(support::builder(&url));
@@ -61,7 +61,7 @@ fn whoever_is_not_let_in_is_told_why() {
 }
 
 #[test]
-fn by_a_user_who_may_do_no_more_than_needed() {
+fn works_with_the_least_privileges() {
     let server = Server::start();
     let rights = "+evalsha +eval +time +get +set +del +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire +exists +client|setinfo +info";
     let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", "~tidegate:*"];

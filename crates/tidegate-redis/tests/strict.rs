@@ -21,7 +21,7 @@ fn admitted(limiter: &Limiter<RedisStore>) -> u64 {
 }
 
 #[test]
-fn a_server_that_lost_its_states_admits_nobody_twice() {
+fn a_server_that_lost_its_states_admits_no_request_twice() {
     for words in ["5/10s", "fixed 5/10s", "fixed 5/10s from-first", "sliding 5/10s", "sliding-log 5/10s", "leaky 5/10s"]
     {
         let server = Server::start();
@@ -47,7 +47,7 @@ fn a_server_that_lost_its_states_admits_nobody_twice() {
 /// Limits that the client decides, which are written by compare-and-swap: of
 /// keys that warm up, and in the place of others.
 #[test]
-fn what_the_client_decides_admits_nobody_twice_either() {
+fn decisions_in_the_client_admit_no_request_twice() {
     let server = Server::start();
     let clock = ManualClock::default();
     let store = support::builder(&server.url()).clock(clock.clone()).strict();

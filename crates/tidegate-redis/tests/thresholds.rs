@@ -103,7 +103,7 @@ fn a_hundred_processes_tell_each_threshold_once() {
 }
 
 #[test]
-fn what_is_told_is_remembered_beside_the_state_until_it_may_be_told_again() {
+fn threshold_marks_are_stored_beside_the_state() {
     let server = tidegate_testkit::servers::Server::start();
     let told = Arc::<Told>::default();
     let store = support::build(support::builder(&server.url()));

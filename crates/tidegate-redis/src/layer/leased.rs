@@ -286,11 +286,11 @@ impl<S: Store> Lender<S> {
         check: &Check<'_>,
     ) -> Result<(Verdict, Micros), StoreError> {
         let (cost, subject) = (check.cost(), Subject::of(check));
-        let Some(turn) = self.ledger.turn(&borrower.name, check) else {
+        let Some(step) = self.ledger.step(&borrower.name, check) else {
             return self.ask(&subject, Verb::Charge, cost).await;
         };
         // One at a time: requests that wait here find what the first has borrowed.
-        let turn = turn.lock_owned().await;
+        let step = step.lock_owned().await;
         let now = self.now();
         let short = match self.ledger.take(&borrower.name, cost, now) {
             Taking::Taken(verdict) => return Ok((verdict, now)),
@@ -303,7 +303,7 @@ impl<S: Store> Lender<S> {
         let (tell, told) = oneshot::channel();
         self.runtime.spawn(async move {
             let borrowed = lender.borrow(lease, &subject, &name, short, cost).await;
-            drop(turn);
+            drop(step);
             if let Err(Ok((verdict, _))) = tell.send(borrowed)
                 && verdict.allowed
             {

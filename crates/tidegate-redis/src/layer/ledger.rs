@@ -63,7 +63,7 @@ struct Account {
     requests: u64,
     awaited: Option<u64>,
     /// Held by the one who asks for more, while others wait for the same.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    step: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What came of taking units.
@@ -169,20 +169,20 @@ impl Ledger {
         }
     }
 
-    /// The turn of the request that asks the servers for this state; `None` if
+    /// The step of the request that asks the servers for this state; `None` if
     /// too many states are on lease.
-    pub(super) fn turn(&self, state_key: &[u8], check: &Check<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
+    pub(super) fn step(&self, state_key: &[u8], check: &Check<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let mut shard = self.shard(state_key);
         if let Some(account) = shard.get(state_key) {
-            return Some(Arc::clone(&account.turn));
+            return Some(Arc::clone(&account.step));
         }
         if shard.len() >= MAX_KEYS / SHARDS {
             return None;
         }
         let account = Account::new(Subject::of(check));
-        let turn = Arc::clone(&account.turn);
+        let step = Arc::clone(&account.step);
         shard.insert(state_key.into(), account);
-        Some(turn)
+        Some(step)
     }
 
     /// Notes that units are being asked for. What is left of a lease that is
@@ -262,7 +262,7 @@ impl Ledger {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.retain(|_, account| {
                 let is_needed =
-                    account.is_current(now) || account.awaited.is_some() || Arc::strong_count(&account.turn) > 1;
+                    account.is_current(now) || account.awaited.is_some() || Arc::strong_count(&account.step) > 1;
                 let kept = if is_needed { std::mem::take(&mut account.units) } else { 0 };
                 if account.units + account.surplus > 0 {
                     returns.push(account.give_up());
@@ -296,7 +296,7 @@ impl Account {
             granted_at: Micros::ZERO,
             requests: 0,
             awaited: None,
-            turn: Arc::default(),
+            step: Arc::default(),
         }
     }
 
@@ -348,7 +348,7 @@ mod tests {
         let meter = Meter::new(Name::literal("rule"), Limit::per_second(100));
         let alice = Key::from("alice");
         let check = Check::new(&meter, &alice, Verb::Charge, 1).expect("a cost of one");
-        ledger.turn(STATE, &check).expect("there is room");
+        ledger.step(STATE, &check).expect("there is room");
         ledger
     }
 
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_when_the_time_is_over_is_given_back_once() {
+    fn the_rest_of_an_expired_lease_is_returned_once() {
         let ledger = ledger();
         borrow(&ledger, 3);
         assert!(taken(&ledger, 1, NOW));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_given_back_before_more_is_borrowed() {
+    fn the_rest_of_a_lease_is_returned_before_more_is_borrowed() {
         let ledger = ledger();
         borrow(&ledger, 3);
         let (_, left) = ledger.begin(STATE, UNTIL).expect("the account is there");
@@ -452,7 +452,7 @@ mod tests {
     /// Requests of several limits take, borrow beside each other, and put back
     /// when another limit refuses: a chunk is all that is held then.
     #[test]
-    fn what_is_put_back_beyond_a_chunk_is_given_back() {
+    fn units_beyond_a_chunk_are_returned_to_the_servers() {
         let (ledger, chunk) = (ledger(), 3);
         borrow(&ledger, chunk);
         assert!(taken(&ledger, 3, NOW));

@@ -41,15 +41,15 @@ impl<S: Store> Store for RefusalCache<S> {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let Some(refusals) = &self.refusals else { return self.store.decide(checks, verdicts).await };
         let _given_back = refusals.given_back_by(checks);
-        let Some(question) = refusals.question(checks, self.clock().now()) else {
+        let Some(lookup) = refusals.lookup(checks, self.clock().now()) else {
             return self.store.decide(checks, verdicts).await;
         };
-        if let Some(at) = refusals.answer(&question, verdicts) {
+        if let Some(at) = refusals.answer(&lookup, verdicts) {
             self.repeated.fetch_add(1, Ordering::Relaxed);
             return Ok(at);
         }
         let at = self.store.decide(checks, verdicts).await?;
-        refusals.remember(question, verdicts, at, self.clock().now());
+        refusals.remember(lookup, verdicts, at, self.clock().now());
         Ok(at)
     }
 

@@ -1,6 +1,6 @@
 //! What was refused, and until when it is refused again.
 //!
-//! A refused question is answered again from here until the earliest instant
+//! A refused slice of checks is refused again from here until the earliest instant
 //! at which any part of the answer could change, as far as this process knows.
 //! A refund or a reset by this process makes it forget; of one by another
 //! process it learns when [`longest`](RefusalSettings::longest) has passed. A
@@ -20,16 +20,16 @@ use crate::key::write_key;
 /// How many refusals a [`RedisStore`](crate::RedisStore) remembers, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalSettings {
-    /// Questions that are remembered; at least one.
-    pub most: usize,
+    /// Refusals that are remembered; at least one.
+    pub max_entries: usize,
     /// For how long at most, so that resets elsewhere are noticed.
-    pub longest: Duration,
+    pub max_age: Duration,
 }
 
 impl Default for RefusalSettings {
-    /// 100,000 questions, each for up to a second.
+    /// 100,000 refusals, each for up to a second.
     fn default() -> Self {
-        RefusalSettings { most: 100_000, longest: Duration::from_secs(1) }
+        RefusalSettings { max_entries: 100_000, max_age: Duration::from_secs(1) }
     }
 }
 
@@ -58,9 +58,9 @@ struct Refusal {
     verdicts: Box<[Verdict]>,
 }
 
-/// What is needed to remember the answer to a question that is being asked.
+/// What is needed to remember the refusal of a slice that is being decided.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct Lookup {
     name: Box<[u8]>,
     asked: Micros,
     given_back: u64,
@@ -121,8 +121,8 @@ impl Refusals {
         checks.iter().any(gives_back).then(|| GivingBack { given_back: &self.given_back, checks })
     }
 
-    /// The question as it is remembered, if its refusals can be.
-    pub(super) fn question(&self, checks: &[Check<'_>], now: Micros) -> Option<Question> {
+    /// The lookup of a slice, if its refusals can be remembered.
+    pub(super) fn lookup(&self, checks: &[Check<'_>], now: Micros) -> Option<Lookup> {
         let is_charge = |check: &Check<'_>| check.verb() == Verb::Charge && check.cost() > 0 && check.id().is_none();
         if !checks.iter().all(is_charge) || self.exempt.as_ref().is_some_and(|exempt| exempt(checks)) {
             return None;
@@ -138,17 +138,17 @@ impl Refusals {
             // And so have classes of requests with several floors.
             name.extend(check.meter().floor().to_le_bytes());
         }
-        Some(Question { name: name.into(), asked: now, given_back: self.given_back.count(checks) })
+        Some(Lookup { name: name.into(), asked: now, given_back: self.given_back.count(checks) })
     }
 
     /// The refusal that still holds, and when it was made.
-    pub(super) fn answer(&self, question: &Question, verdicts: &mut [Verdict]) -> Option<Micros> {
-        let mut shard = self.shard(&question.name).lock().unwrap_or_else(PoisonError::into_inner);
-        let refusal = shard.get(&question.name)?;
-        let elapsed = question.asked.saturating_since(refusal.answered);
-        let went_back = question.asked < refusal.asked;
-        if went_back || question.asked >= refusal.until || refusal.given_back != question.given_back {
-            shard.remove(&question.name);
+    pub(super) fn answer(&self, lookup: &Lookup, verdicts: &mut [Verdict]) -> Option<Micros> {
+        let mut shard = self.shard(&lookup.name).lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = shard.get(&lookup.name)?;
+        let elapsed = lookup.asked.saturating_since(refusal.answered);
+        let went_back = lookup.asked < refusal.asked;
+        if went_back || lookup.asked >= refusal.until || refusal.given_back != lookup.given_back {
+            shard.remove(&lookup.name);
             return None;
         }
         for (verdict, remembered) in verdicts.iter_mut().zip(&refusal.verdicts) {
@@ -162,14 +162,14 @@ impl Refusals {
     }
 
     /// Remembers an answer that is there now, if it is a refusal.
-    pub(super) fn remember(&self, question: Question, verdicts: &[Verdict], at: Micros, now: Micros) {
+    pub(super) fn remember(&self, lookup: Lookup, verdicts: &[Verdict], at: Micros, now: Micros) {
         let refused = verdicts.iter().filter(|verdict| !verdict.allowed);
         let Some(wait) = refused.map(|verdict| verdict.retry_after).min() else { return };
-        let wait = wait.min(Micros::from_duration(self.settings.longest));
-        let Question { name, asked, given_back } = question;
+        let wait = wait.min(Micros::from_duration(self.settings.max_age));
+        let Lookup { name, asked, given_back } = lookup;
         let until = asked.saturating_add(wait);
         let mut shard = self.shard(&name).lock().unwrap_or_else(PoisonError::into_inner);
-        let room = (self.settings.most / SHARDS).max(1);
+        let room = (self.settings.max_entries / SHARDS).max(1);
         if shard.len() >= room {
             shard.retain(|_, refusal| refusal.until > asked);
         }
@@ -205,19 +205,19 @@ mod tests {
     }
 
     /// Asks at `now`: whether a refusal is remembered, and with which wait.
-    fn ask(refusals: &Refusals, key: &str, now: u64) -> Result<u64, Question> {
-        let question = with_check(key, Verb::Charge, |check| refusals.question(&[check], Micros::new(now)));
-        let question = question.expect("a charge");
+    fn ask(refusals: &Refusals, key: &str, now: u64) -> Result<u64, Lookup> {
+        let lookup = with_check(key, Verb::Charge, |check| refusals.lookup(&[check], Micros::new(now)));
+        let lookup = lookup.expect("a charge");
         let mut verdicts = [Verdict::default()];
-        match refusals.answer(&question, &mut verdicts) {
+        match refusals.answer(&lookup, &mut verdicts) {
             Some(_) => Ok(verdicts[0].retry_after.get()),
-            None => Err(question),
+            None => Err(lookup),
         }
     }
 
     fn remember(refusals: &Refusals, key: &str, now: u64, verdict: Verdict) {
-        let question = ask(refusals, key, now).expect_err("not remembered yet");
-        refusals.remember(question, &[verdict], Micros::new(now), Micros::new(now));
+        let lookup = ask(refusals, key, now).expect_err("not remembered yet");
+        refusals.remember(lookup, &[verdict], Micros::new(now), Micros::new(now));
     }
 
     fn refund(refusals: &Refusals, key: &str) {
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn the_wait_counts_from_when_the_answer_was_there() {
         let refusals = refusals(RefusalSettings::default());
-        let question = ask(&refusals, "alice", 1_000).expect_err("not remembered yet");
-        refusals.remember(question, &[refused(500)], Micros::new(7_000), Micros::new(1_010));
+        let lookup = ask(&refusals, "alice", 1_000).expect_err("not remembered yet");
+        refusals.remember(lookup, &[refused(500)], Micros::new(7_000), Micros::new(1_010));
         let told = [1_005, 1_010, 1_210, 1_499].map(|now| ask(&refusals, "alice", now).ok());
         assert_eq!(told, [Some(500), Some(500), Some(300), Some(11)]);
         assert!(ask(&refusals, "alice", 1_500).is_err(), "perhaps it can pass by now");
@@ -256,33 +256,33 @@ mod tests {
     #[test]
     fn a_refusal_by_one_count_is_none_by_another_of_the_same_state() {
         let (refusals, alice) = (refusals(RefusalSettings::default()), Key::from("alice"));
-        let question = |count| {
+        let lookup = |count| {
             let limit = Limit::fixed_window(count, Duration::from_secs(1));
             let meter = Meter::new(Name::literal("rule"), limit).by_period();
             let check = Check::new(&meter, &alice, Verb::Charge, 1).expect("a cost of one");
-            refusals.question(&[check], Micros::new(1_000)).expect("a charge")
+            refusals.lookup(&[check], Micros::new(1_000)).expect("a charge")
         };
-        refusals.remember(question(6), &[refused(500)], Micros::new(1_000), Micros::new(1_000));
-        let answers = [6, 10].map(|count| refusals.answer(&question(count), &mut [Verdict::default()]).is_some());
+        refusals.remember(lookup(6), &[refused(500)], Micros::new(1_000), Micros::new(1_000));
+        let answers = [6, 10].map(|count| refusals.answer(&lookup(count), &mut [Verdict::default()]).is_some());
         assert_eq!(answers, [true, false]);
     }
 
     #[test]
-    fn what_is_given_back_makes_it_forget() {
+    fn a_refund_clears_a_remembered_refusal() {
         let refusals = refusals(RefusalSettings::default());
         remember(&refusals, "alice", 1_000, refused(500));
         refund(&refusals, "alice");
         assert!(ask(&refusals, "alice", 1_001).is_err());
-        // Also when it is given back while the question is under way.
-        let question = ask(&refusals, "alice", 2_000).expect_err("forgotten");
+        // Also when it is given back while the store decides.
+        let lookup = ask(&refusals, "alice", 2_000).expect_err("forgotten");
         refund(&refusals, "alice");
-        refusals.remember(question, &[refused(500)], Micros::new(2_000), Micros::new(2_000));
+        refusals.remember(lookup, &[refused(500)], Micros::new(2_000), Micros::new(2_000));
         assert!(ask(&refusals, "alice", 2_001).is_err());
     }
 
     #[test]
     fn nothing_is_remembered_longer_than_allowed() {
-        let refusals = refusals(RefusalSettings { longest: Duration::from_micros(100), ..RefusalSettings::default() });
+        let refusals = refusals(RefusalSettings { max_age: Duration::from_micros(100), ..RefusalSettings::default() });
         remember(&refusals, "alice", 1_000, refused(5_000));
         assert_eq!(ask(&refusals, "alice", 1_099).ok(), Some(4_901));
         assert!(ask(&refusals, "alice", 1_100).is_err());
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let refusals = refusals(RefusalSettings { most: 640, ..RefusalSettings::default() });
+        let refusals = refusals(RefusalSettings { max_entries: 640, ..RefusalSettings::default() });
         for number in 0..10_000 {
             remember(&refusals, &number.to_string(), 1_000, refused(500));
         }

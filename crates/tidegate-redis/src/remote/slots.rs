@@ -19,7 +19,7 @@ use tidegate::store::{Check, Encoded, Purpose};
 use super::Remote;
 use super::swap::{Member, began, unchanged};
 use crate::failure::RedisFailure;
-use crate::script::{Once, Outcome, Task, Tell, Turn, charges};
+use crate::script::{Once, Outcome, Step, Task, Tell, charges};
 use crate::state::Form;
 
 /// The checks of a slice that one call decides; at least one.
@@ -136,13 +136,13 @@ impl Remote {
         if group.members.iter().any(|member| member.check.meter().limit().is_none()) {
             return self.swap_group(group, intent).await;
         }
-        let mut turns = group.turns(|check| decide(check, intent));
+        let mut steps = group.steps(|check| decide(check, intent));
         // What was used of limits that these replaced is moved first, by the client.
         let former = group.members.iter().flat_map(|member| &member.former);
-        turns.extend(former.map(|former| Turn { key: former.key.clone(), task: Task::Absent }));
+        steps.extend(former.map(|former| Step { key: former.key.clone(), task: Task::Absent }));
         let members = group.members.iter().enumerate();
-        turns.extend(members.filter_map(|(place, member)| self.tell(group, member, place, intent)));
-        let mut call = self.call(turns);
+        steps.extend(members.filter_map(|(place, member)| self.tell(group, member, place, intent)));
+        let mut call = self.call(steps);
         call.is_withheld = intent == Intent::Withhold;
         (call.once, call.can_part) = (self.once(group), group.can_part());
         let reply = self.client.ask(&call).await?;
@@ -152,16 +152,16 @@ impl Remote {
         if reply.is_of_other_limits(call.once.as_ref()) {
             return Ok(group.passed_before(reply.now));
         }
-        let turns = || call.turns.iter().take(group.members.len()).enumerate();
-        let verdicts = turns().map(|(index, turn)| reply.verdict(index, &turn.task));
+        let steps = || call.steps.iter().take(group.members.len()).enumerate();
+        let verdicts = steps().map(|(index, step)| reply.verdict(index, &step.task));
         let verdicts = call.told(&reply, verdicts.collect::<Result<Vec<_>, _>>()?, |place| place);
         Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, verdicts })
     }
 
-    /// A turn that says which thresholds a member crosses, if that takes one.
-    fn tell<'a>(&self, group: &Group<'_>, member: &Member<'a>, place: usize, intent: Intent) -> Option<Turn<'a>> {
+    /// A step that says which thresholds a member crosses, if that takes one.
+    fn tell<'a>(&self, group: &Group<'_>, member: &Member<'a>, place: usize, intent: Intent) -> Option<Step<'a>> {
         let is_told = group.by_marks && intent != Intent::Withhold;
-        Tell::turn(&member.check, place, &self.settings.prefix, &member.key).filter(|_| is_told)
+        Tell::step(&member.check, place, &self.settings.prefix, &member.key).filter(|_| is_told)
     }
 
     /// A group of which the client decides some checks: those of custom
@@ -178,10 +178,10 @@ impl Remote {
         let once = self.once(group);
         let reserved = once.as_ref().filter(|once| once.purpose != Purpose::Once).map(|once| once.key.clone());
         let beside = || reserved.iter().cloned().chain(look_genesis.clone());
-        look.turns.extend(beside().map(|key| unchanged(key, Form::Text, Vec::new())));
+        look.steps.extend(beside().map(|key| unchanged(key, Form::Text, Vec::new())));
         let reply = self.client.ask(&look).await?;
         let mut now = reply.now;
-        let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|turn| reply.state(turn).to_vec()).collect();
+        let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|step| reply.state(step).to_vec()).collect();
         for _ in 0..MAX_TRIES {
             let beside: Vec<_> =
                 beside().zip(states.split_off(states.len().saturating_sub(beside().count()))).collect();
@@ -192,31 +192,31 @@ impl Remote {
                 None => Vec::new(),
                 Some(record) => charges(record).ok_or(RedisFailure::NotReserved)?,
             };
-            let mut turns = Vec::with_capacity(group.members.len());
-            // Where each check stands among the turns, and what the client says of it.
+            let mut steps = Vec::with_capacity(group.members.len());
+            // Where each check stands among the steps, and what the client says of it.
             let mut places = Vec::with_capacity(group.members.len());
             let mut told = Vec::new();
             for member in &group.members {
-                let (place, check) = (turns.len(), &member.check);
+                let (place, check) = (steps.len(), &member.check);
                 let tell = self.tell(group, member, place, intent);
                 let encoded = if member.is_swapped() {
                     let states = states.drain(..member.states().count()).collect();
                     let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
                     let verb = verb(&member.check, intent);
                     let (encoded, decided) = member.decide(states, now, verb, since)?;
-                    turns.extend(decided);
-                    told.extend(tell.map(|turn| turn.decided(&encoded, verb, member.check.cost())));
+                    steps.extend(decided);
+                    told.extend(tell.map(|step| step.decided(&encoded, verb, member.check.cost())));
                     Some(encoded)
                 } else {
-                    turns.extend(decide(check, intent).map(|task| Turn { key: member.key.clone(), task }));
+                    steps.extend(decide(check, intent).map(|task| Step { key: member.key.clone(), task }));
                     told.extend(tell);
                     None
                 };
                 places.push((place, encoded));
             }
-            turns.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
-            turns.extend(told);
-            let mut call = self.call(turns);
+            steps.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
+            steps.extend(told);
+            let mut call = self.call(steps);
             (call.now, call.believed) = (Some(now), now);
             call.is_withheld = intent == Intent::Withhold;
             call.once = once.clone().map(|once| once.at(places.iter().map(|(place, _)| *place)));
@@ -227,8 +227,8 @@ impl Remote {
             }
             if reply.outcome == Outcome::Overtaken {
                 now = reply.now;
-                let is_swap = |(_, turn): &(usize, &Turn<'_>)| matches!(turn.task, Task::Swap { .. });
-                let swaps = call.turns.iter().enumerate().filter(is_swap);
+                let is_swap = |(_, step): &(usize, &Step<'_>)| matches!(step.task, Task::Swap { .. });
+                let swaps = call.steps.iter().enumerate().filter(is_swap);
                 states = swaps.map(|(index, _)| reply.state(index).to_vec()).collect();
                 continue;
             }
@@ -238,11 +238,11 @@ impl Remote {
             let verdicts = verdicts.map(|(index, ((place, encoded), member))| match encoded {
                 _ if reply.is_repeated() => {
                     let task = decide(&member.check, intent);
-                    reply.verdict(index, task.as_ref().unwrap_or(&call.turns[place].task))
+                    reply.verdict(index, task.as_ref().unwrap_or(&call.steps[place].task))
                 }
                 Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
                 Some(Encoded { verdict, .. }) => Ok(verdict),
-                None => reply.verdict(place, &call.turns[place].task),
+                None => reply.verdict(place, &call.steps[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
             let verdicts = call.told(&reply, verdicts, |place| stands.binary_search(&place).unwrap_or(usize::MAX));
@@ -283,14 +283,14 @@ impl Remote {
     }
 
     async fn undo_single(&self, single: &Group<'_>, at: Micros) -> Result<Vec<Verdict>, RedisFailure> {
-        let turns = single.turns(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()?, at }));
-        if turns.is_empty() {
+        let steps = single.steps(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()?, at }));
+        if steps.is_empty() {
             return self.swap_group(single, Intent::TakeBack).await.map(|decided| decided.verdicts);
         }
         let told = single.members.iter().filter_map(|member| self.tell(single, member, 0, Intent::TakeBack));
-        let call = self.call(turns.into_iter().chain(told).collect());
+        let call = self.call(steps.into_iter().chain(told).collect());
         let reply = self.client.ask(&call).await?;
-        Ok(vec![reply.verdict(0, &call.turns[0].task)?])
+        Ok(vec![reply.verdict(0, &call.steps[0].task)?])
     }
 }
 
@@ -345,10 +345,10 @@ impl<'a> Group<'a> {
         self.members.iter().any(|member| member.check.verb() == Verb::Charge)
     }
 
-    /// A turn for each check that has a task.
-    fn turns(&self, task: impl Fn(&Check<'a>) -> Option<Task<'a>>) -> Vec<Turn<'a>> {
-        let turns = self.members.iter();
-        turns.filter_map(|member| Some(Turn { key: member.key.clone(), task: task(&member.check)? })).collect()
+    /// A step for each check that has a task.
+    fn steps(&self, task: impl Fn(&Check<'a>) -> Option<Task<'a>>) -> Vec<Step<'a>> {
+        let steps = self.members.iter();
+        steps.filter_map(|member| Some(Step { key: member.key.clone(), task: task(&member.check)? })).collect()
     }
 
     fn tell(&self, mine: &[Verdict], verdicts: &mut [Verdict]) {

@@ -8,7 +8,7 @@ use tidegate::store::{Check, Meter};
 use tidegate::store::{Encoded, Kept};
 
 use crate::failure::RedisFailure;
-use crate::script::{Task, Turn};
+use crate::script::{Step, Task};
 use crate::state::{self, Form, numbers};
 
 /// A check of a slice, with the names of its states.
@@ -29,10 +29,10 @@ pub(super) struct Former<'a> {
     pub(super) key: Vec<u8>,
 }
 
-/// A turn that writes nothing, and by which the others are overtaken if the
+/// A step that writes nothing, and by which the others are overtaken if the
 /// state is not that one.
-pub(super) fn unchanged<'a>(key: Vec<u8>, form: Form, state: Vec<u8>) -> Turn<'a> {
-    Turn { key, task: Task::Swap { form, state, passes: true, after: None, healed: None, verdict: None } }
+pub(super) fn unchanged<'a>(key: Vec<u8>, form: Form, state: Vec<u8>) -> Step<'a> {
+    Step { key, task: Task::Swap { form, state, passes: true, after: None, healed: None, verdict: None } }
 }
 
 /// When a server's history began, by what strict mode keeps of it.
@@ -59,7 +59,7 @@ impl<'a> Member<'a> {
     }
 
     /// Turns that only read the states.
-    pub(super) fn look(&self) -> impl Iterator<Item = Turn<'a>> {
+    pub(super) fn look(&self) -> impl Iterator<Item = Step<'a>> {
         self.states().map(|(meter, key)| unchanged(key.clone(), Form::of(meter), Vec::new()))
     }
 
@@ -89,14 +89,14 @@ impl<'a> Member<'a> {
         Some(Encoded { verdict, after: None, withheld: verdict, healed: None, used: [0, 0] })
     }
 
-    /// What comes of the check, and a turn for each state.
+    /// What comes of the check, and a step for each state.
     pub(super) fn decide(
         &self,
         states: Vec<Vec<u8>>,
         now: Micros,
         verb: Verb,
         since: Option<Micros>,
-    ) -> Result<(Encoded, Vec<Turn<'a>>), RedisFailure> {
+    ) -> Result<(Encoded, Vec<Step<'a>>), RedisFailure> {
         let (meter, mut cost) = (self.check.meter(), self.check.cost());
         let is_custom = self.states().any(|(meter, _)| meter.limit().is_none());
         let what = if is_custom { "the state of a custom kernel" } else { "a state" };
@@ -131,15 +131,15 @@ impl<'a> Member<'a> {
         let after = write(meter, decided.after.clone().or_else(|| own.clone()));
         let healed = write(meter, decided.healed.clone().or(own));
         let mut states = states.into_iter();
-        let mut turn = |(meter, key): (&Meter, &Vec<u8>), passes, after, healed, verdict| {
+        let mut step = |(meter, key): (&Meter, &Vec<u8>), passes, after, healed, verdict| {
             let (form, state) = (Form::of(meter), states.next().unwrap_or_default());
-            Turn { key: key.clone(), task: Task::Swap { form, state, passes, after, healed, verdict } }
+            Step { key: key.clone(), task: Task::Swap { form, state, passes, after, healed, verdict } }
         };
-        let mut turns = vec![turn((meter, &self.key), passes, after, healed, Some(decided.verdict))];
+        let mut steps = vec![step((meter, &self.key), passes, after, healed, Some(decided.verdict))];
         for (former, left) in self.former.iter().zip(left) {
             let left = write(former.meter, moved(left));
-            turns.push(turn((former.meter, &former.key), true, left.clone(), left, None));
+            steps.push(step((former.meter, &former.key), true, left.clone(), left, None));
         }
-        Ok((decided, turns))
+        Ok((decided, steps))
     }
 }

@@ -20,7 +20,7 @@ pub struct Once {
     pub(crate) limits: u64,
     pub(crate) known_for_ms: u64,
     pub(crate) purpose: Purpose,
-    /// Of each turn, the limit and what is charged; or the limits of which a charge is
+    /// Of each step, the limit and what is charged; or the limits of which a charge is
     /// corrected.
     pub(crate) words: Vec<String>,
 }
@@ -41,7 +41,7 @@ impl Once {
         Some(Once { key, payload, limits, known_for_ms, purpose, words })
     }
 
-    /// The same, where the turns of the checks stand at these places.
+    /// The same, where the steps of the checks stand at these places.
     #[must_use]
     pub fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
         let mut words = Vec::new();
@@ -58,7 +58,7 @@ impl Once {
     }
 }
 
-/// Stands for a turn that is no check, or one that charges and corrects nothing.
+/// Stands for a step that is no check, or one that charges and corrects nothing.
 const NO_CHECK: &str = "-";
 
 fn word(check: &Check<'_>) -> String {

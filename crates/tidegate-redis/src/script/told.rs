@@ -1,20 +1,20 @@
 //! Thresholds that a check crosses, where what was told has to be remembered.
 //!
-//! The script decides that with the charge: a turn after the others says which check it
+//! The script decides that with the charge: a step after the others says which check it
 //! is about, and where the marks are. In a fixed window there is nothing to remember, and
 //! the reply to the check is enough.
 
 use tidegate::kernel::{self, LimitKernel, Style, Verb, Verdict};
 use tidegate::store::{Check, Encoded, Meter, unmarks};
 
-use super::{Call, Outcome, Reply, Task, Turn, double, pack};
+use super::{Call, Outcome, Reply, Step, Task, double, pack};
 use crate::key::told_key;
 use crate::state::numbers;
 
-/// A turn that says which thresholds another one crossed.
+/// A step that says which thresholds another one crossed.
 #[derive(Clone, Debug)]
 pub struct Tell<'a> {
-    /// The place of the turn that it is about, in the call.
+    /// The place of the step that it is about, in the call.
     pub of: usize,
     /// Its limit.
     pub meter: &'a Meter,
@@ -23,15 +23,15 @@ pub struct Tell<'a> {
 }
 
 impl<'a> Tell<'a> {
-    /// The turn for a check that may cross thresholds, or leave them to be crossed again.
-    pub fn turn(check: &Check<'a>, of: usize, prefix: &str, state_key: &[u8]) -> Option<Turn<'a>> {
+    /// The step for a check that may cross thresholds, or leave them to be crossed again.
+    pub fn step(check: &Check<'a>, of: usize, prefix: &str, state_key: &[u8]) -> Option<Step<'a>> {
         let writes = check.is_correction() || kernel::may_write(check.verb(), check.cost());
         let meter = check.meter();
         if !writes || !meter.needs_marks() {
             return None;
         }
         let task = Task::Tell(Tell { of, meter, decided: None });
-        Some(Turn { key: told_key(prefix, state_key), task })
+        Some(Step { key: told_key(prefix, state_key), task })
     }
 
     pub(super) fn packed(&self) -> Vec<u8> {
@@ -66,10 +66,10 @@ impl<'a> Tell<'a> {
     }
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Step<'a> {
     /// The same, about a check that the client decided.
     #[must_use]
-    pub(crate) fn decided(mut self, encoded: &Encoded, verb: Verb, cost: u64) -> Turn<'a> {
+    pub(crate) fn decided(mut self, encoded: &Encoded, verb: Verb, cost: u64) -> Step<'a> {
         if let Task::Tell(tell) = &mut self.task {
             tell.decided = Some((encoded.used, unmarks(verb, cost)));
         }
@@ -78,11 +78,11 @@ impl<'a> Turn<'a> {
 }
 
 impl Call<'_> {
-    /// The verdicts, with what the turns that tell say of them. `which` says which verdict is
-    /// that of the turn at a place.
+    /// The verdicts, with what the steps that tell say of them. `which` says which verdict is
+    /// that of the step at a place.
     pub fn told(&self, reply: &Reply, mut verdicts: Vec<Verdict>, which: impl Fn(usize) -> usize) -> Vec<Verdict> {
-        for (index, turn) in self.turns.iter().enumerate() {
-            if let Task::Tell(Tell { of, .. }) = turn.task
+        for (index, step) in self.steps.iter().enumerate() {
+            if let Task::Tell(Tell { of, .. }) = step.task
                 && let Some(verdict) = verdicts.get_mut(which(of))
             {
                 verdict.crossed = reply.crossed(index);
@@ -93,10 +93,10 @@ impl Call<'_> {
 }
 
 impl Reply {
-    /// The thresholds that the turn at this place says were crossed.
-    pub fn crossed(&self, turn: usize) -> u8 {
+    /// The thresholds that the step at this place says were crossed.
+    pub fn crossed(&self, step: usize) -> u8 {
         let is_new = self.outcome == Outcome::CarriedOut && !self.is_repeated();
-        let told = numbers(self.state(turn)).filter(|_| is_new);
+        let told = numbers(self.state(step)).filter(|_| is_new);
         told.map_or(0, |[bits]| u8::try_from(bits).unwrap_or(u8::MAX))
     }
 }

@@ -70,8 +70,8 @@ fn row_57_a_slow_server_is_not_stormed() {
 }
 
 /// hiero-ledger/hiero-json-rpc-relay#5684 (100 of 100 admitted by a limit of 3),
-/// pschlan/cron-job.org#446: errors were swallowed, everything passed, and nobody
-/// knew.
+/// pschlan/cron-job.org#446: errors were swallowed and every request passed,
+/// unnoticed.
 #[test]
 fn row_58_an_outage_is_told_with_every_answer() {
     let server = Server::start();

@@ -228,7 +228,7 @@ fn row_50_large_numbers_are_whole_on_the_server() {
 /// brandur/redis-cell#91: a value that it had not written made the module abort
 /// the whole server.
 #[test]
-fn row_51_a_value_of_somebody_else_is_an_error_and_is_left_alone() {
+fn row_51_a_foreign_value_is_an_error_and_is_not_changed() {
     let server = Server::start();
     let limiter = limiter(&server.url(), "5/h");
     assert_eq!(passes(&limiter, 1), 1);
@@ -263,9 +263,9 @@ fn row_53_a_replica_is_not_asked_to_decide() {
 }
 
 /// redis/redis-py#2624, redis-rs/redis-rs#325: a call that was cancelled left its
-/// reply in the socket, and the next caller got somebody else's answer.
+/// reply in the socket, and the next caller got that reply.
 #[test]
-fn row_55_nobody_gets_the_answer_to_a_question_that_was_given_up() {
+fn row_55_no_call_gets_the_reply_of_a_cancelled_call() {
     let limiter = limiter(&SERVER.url(), "1000/h");
     RUNTIME.block_on(async {
         for round in 0..60_u64 {

@@ -30,7 +30,7 @@ fn rule(limit: Limit) -> Policy {
 }
 
 /// cristipufu/aspnetcore-redis-rate-limiting#2, redisson/redisson#4462: a process
-/// died with a slot, which nobody ever got back. Ours holds no slots; what a dead
+/// died with a slot, which was never released. Ours holds no slots; what a dead
 /// process had borrowed drains away as if it had been used.
 #[test]
 fn row_36_what_a_dead_process_held_comes_back_by_itself() {
@@ -44,8 +44,8 @@ fn row_36_what_a_dead_process_held_comes_back_by_itself() {
     assert_eq!(passes(&processes[0], 20), 10, "and the limit is whole again");
 }
 
-/// mailgun/gubernator#208 and #219: those who did not own a key answered from
-/// what they remembered, and counted hits twice.
+/// mailgun/gubernator#208 and #219: nodes that did not own a key answered from
+/// their caches, and counted hits twice.
 #[test]
 fn row_62_every_process_knows_of_every_charge() {
     for words in ["9/h", "fixed 9/h", "sliding 9/h", "sliding-log 9/h"] {

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A store for a load that meets a fault: a call that gets no answer ends soon.
 /// Each is counted, whether the fault is the reason or a slow machine.
 pub(crate) fn hasty(builder: Builder) -> Builder {
-    builder.deadline(Duration::from_secs(1)).connection_patience(Duration::from_secs(1))
+    builder.deadline(Duration::from_secs(1)).connect_timeout(Duration::from_secs(1))
 }
 
 /// So many callers of one key, each asking for a unit of all `limits` at once.

@@ -53,7 +53,7 @@ pub(crate) fn builder(url: &str) -> Builder {
 
 /// A store with time to answer on any machine.
 pub(crate) fn patient(servers: impl Into<Servers>) -> Builder {
-    RedisStore::builder(servers).deadline(GUARD).connection_patience(GUARD)
+    RedisStore::builder(servers).deadline(GUARD).connect_timeout(GUARD)
 }
 
 pub(crate) fn build(builder: Builder) -> RedisStore {
