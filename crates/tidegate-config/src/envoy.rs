@@ -64,7 +64,7 @@ use file::{DescriptorFile, EnvoyFile, RateLimitFile};
 pub use limiter::EnvoyLimiter;
 pub use listed::Listed;
 pub use metadata::Metadata;
-pub use request::{Answer, Descriptor, Hits, Status};
+pub use request::{Descriptor, EnvoyDecision, Hits, Status};
 
 /// Which limits the files of Envoy's rate limit service set for whom.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +115,7 @@ pub fn load<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<EnvoyC
     load_by(&mut Disk, paths)
 }
 
-/// The configuration of files that somebody else reads.
+/// The configuration of files that `reader` reads.
 pub(crate) fn load_by<P: AsRef<Path>>(
     reader: &mut dyn Reader,
     paths: impl IntoIterator<Item = P>,
@@ -489,7 +489,7 @@ impl Maker {
 
     /// Something is wrong with a field of a node.
     fn invalid(&mut self, source: &Source, node: &Node, field: &str, message: String) {
-        // Places are dear to find in a long file, and nobody would be told.
+        // Finding a place in a long file is expensive, and a full report does not show it.
         if self.mistakes.is_full() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Files as the file system has them, through whoever wants to know which are read.
+//! Reads files through a [`Reader`] that can record which ones are read.
 
 use std::fs;
 use std::io;

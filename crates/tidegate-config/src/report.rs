@@ -240,7 +240,7 @@ fn label(problem: &Problem) -> Option<String> {
     }
 }
 
-/// What may help whoever wrote this.
+/// A hint for the author of the file, if there is one.
 fn help(problem: &Problem, written: &str) -> Option<String> {
     match problem {
         Problem::Unknown { found, expected, .. } => {

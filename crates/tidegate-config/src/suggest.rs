@@ -1,4 +1,4 @@
-//! What somebody may have meant who wrote something else.
+//! Suggestions for misspelled words.
 
 /// Words longer than this are not compared.
 const MAX_CHARS: usize = 40;

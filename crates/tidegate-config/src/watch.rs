@@ -32,9 +32,9 @@
 //! # When it is applied
 //!
 //! Once the files have been left alone for a moment, 200 ms unless
-//! [set](Builder::debounce), and did not change while they were read. Whoever
-//! writes a file in place and pauses for longer can be read half-way; whoever
-//! writes another file and renames it cannot. Files that are never left alone
+//! [set](Builder::debounce), and did not change while they were read. A file
+//! that is written in place with longer pauses can be read half-way; a file that
+//! is written under another name and renamed cannot. Files that are never left alone
 //! are read every ten seconds all the same. A policy that the limiter refuses
 //! because a rule was [changed too often](tidegate::ConfigError::TooManyChanges)
 //! is offered again every five seconds.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::kernel::Verdict;
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Clock, FailureMode, ManualClock, MemoryStore, Micros, Setting, SystemClock};
-use tidegate_config::envoy::{self, Answer, Descriptor, EnvoyConfig, EnvoyLimiter, Hits, Metadata, Unit};
+use tidegate_config::envoy::{self, Descriptor, EnvoyConfig, EnvoyDecision, EnvoyLimiter, Hits, Metadata, Unit};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::Server;
 use tidegate_testkit::{MeddlingClock, Random, block_on};
@@ -38,7 +38,7 @@ fn in_memory(clock: &ManualClock) -> EnvoyLimiter {
 
 /// Asks with descriptors in short: `ip=1`, `ip=1 user=2`, with `+3` to be
 /// charged three, `?` to peek, `-2` for a refund of two.
-fn ask<S: Store>(limiter: &EnvoyLimiter<S>, descriptors: &[&str]) -> Result<Answer, StoreError> {
+fn ask<S: Store>(limiter: &EnvoyLimiter<S>, descriptors: &[&str]) -> Result<EnvoyDecision, StoreError> {
     ask_with(limiter, descriptors, None)
 }
 
@@ -46,7 +46,7 @@ fn ask_with<S: Store>(
     limiter: &EnvoyLimiter<S>,
     descriptors: &[&str],
     limit: Option<(Unit, u32)>,
-) -> Result<Answer, StoreError> {
+) -> Result<EnvoyDecision, StoreError> {
     let parsed: Vec<(Vec<(&str, &str)>, Hits)> = descriptors.iter().map(|text| parse(text)).collect();
     let asked: Vec<Descriptor<'_>> = parsed
         .iter()
@@ -104,7 +104,7 @@ fn a_refused_request_costs_no_descriptor_anything() {
 }
 
 #[test]
-fn what_no_file_knows_passes_without_a_limit() {
+fn an_unknown_descriptor_is_unlimited() {
     let limiter = in_memory(&ManualClock::default());
     for _ in 0..10 {
         let answer = ask(&limiter, &["unknown=x", "ip=1 user=2", "free=x"]).expect("an answer");
@@ -117,7 +117,7 @@ fn what_no_file_knows_passes_without_a_limit() {
 }
 
 #[test]
-fn whoever_only_asks_is_not_charged_and_holds_back_the_others() {
+fn a_peek_charges_nothing_and_can_refuse_the_request() {
     let limiter = in_memory(&ManualClock::default());
     assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![3]));
     assert_eq!(left(&limiter, &["ip=1 +3"]), (true, vec![0]));
@@ -144,7 +144,7 @@ fn more_than_a_limit_can_hold_is_refused_without_a_time_to_wait() {
     let answer = ask(&limiter, &["ip=1 +4", "user=a"]).expect("an answer");
     assert!(!answer.allowed);
     assert_eq!((answer.statuses[0].allowed, answer.statuses[0].retry_after), (false, None));
-    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![3, 5]), "nobody was charged");
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (true, vec![3, 5]), "nothing was charged");
     let blocked = ask(&limiter, &["blocked=x", "user=a"]).expect("an answer");
     assert!(!blocked.allowed && !blocked.statuses[0].allowed && blocked.statuses[0].retry_after.is_none());
     assert_eq!(left(&limiter, &["user=a ?"]), (true, vec![5]));
@@ -169,7 +169,7 @@ fn a_request_may_bring_its_own_limit() {
     let ten = (Unit::Hour, 10);
     let own = |descriptor: &str, limit| ask_with(&limiter, &[descriptor], Some(limit)).expect("an answer");
     assert_eq!(own("ip=1 +4", ten).statuses[0].remaining, 6);
-    assert_eq!(own("nobody=knows +4", ten).statuses[0].remaining, 6, "for what no file knows, too");
+    assert_eq!(own("unknown=key +4", ten).statuses[0].remaining, 6, "for what no file knows, too");
     assert_eq!(own("ip=2", ten).statuses[0].remaining, 9, "each has its own");
     assert_eq!(left(&limiter, &["ip=1 ?"]), (true, vec![3]), "the file's limit, of a minute, is untouched");
     assert!(!own("ip=1", (Unit::Hour, 0)).allowed);
@@ -240,7 +240,7 @@ fn a_limit_has_its_unit_and_the_rest_of_it() {
 }
 
 #[test]
-fn shadows_count_and_refuse_nobody() {
+fn shadow_rules_count_and_refuse_nothing() {
     let limiter = in_memory(&ManualClock::default());
     let answer = ask(&limiter, &["watched=x", "ip=1"]).expect("an answer");
     assert_eq!((answer.allowed, answer.statuses[0].shadow_refuses, answer.statuses[0].remaining), (true, false, 0));
@@ -313,32 +313,32 @@ impl Store for Away {
 fn without_a_store_the_failure_mode_answers() {
     let away = || EnvoyLimiter::new(config(), Away(ManualClock::default()));
     assert!(ask(&away(), &["ip=1"]).is_err(), "without a mode there is no answer");
-    assert!(ask(&away(), &["unknown=1"]).expect("nobody is asked").allowed);
+    assert!(ask(&away(), &["unknown=1"]).expect("no store is asked").allowed);
     let limiter = away();
-    let shadow = ask(&limiter, &["watched=1"]).expect("a shadow's store is nobody's loss");
+    let shadow = ask(&limiter, &["watched=1"]).expect("a failed shadow rule changes nothing");
     assert!(shadow.allowed && !shadow.statuses[0].shadow_refuses);
     for (mode, allowed) in [(FailureMode::Open, true), (FailureMode::Closed, false)] {
         let limiter = away().on_failure(mode);
         for _ in 0..10 {
-            let answer = ask(&limiter, &["ip=1", "user=a"]).expect("a stand-in answers");
+            let answer = ask(&limiter, &["ip=1", "user=a"]).expect("the fallback answers");
             assert_eq!((answer.allowed, answer.statuses[0].degraded), (allowed, true), "{mode:?}");
         }
-        assert!(ask(&limiter, &["ip=1 -1"]).is_err(), "a refund has no stand-in");
-        let both = ask(&limiter, &["ip=1 -1", "user=a"]).expect("a stand-in answers for the user");
+        assert!(ask(&limiter, &["ip=1 -1"]).is_err(), "a refund has no fallback");
+        let both = ask(&limiter, &["ip=1 -1", "user=a"]).expect("the fallback answers for the user");
         assert_eq!((both.allowed, both.statuses[0].allowed), (allowed, true), "{mode:?}");
     }
     let limiter = away().on_failure(FailureMode::local(2));
     let admitted = (0..10).filter(|_| ask(&limiter, &["user=a"]).is_ok_and(|answer| answer.allowed)).count();
     assert_eq!(admitted, 2, "half of five");
-    let beyond = ask(&limiter, &["user=b +3", "ip=1"]).expect("a stand-in answers");
+    let beyond = ask(&limiter, &["user=b +3", "ip=1"]).expect("the fallback answers");
     assert_eq!((beyond.allowed, beyond.statuses[0].allowed, beyond.statuses[1].allowed), (false, false, true));
-    assert!(ask(&limiter, &["ip=1"]).expect("a stand-in answers").allowed, "and nobody was charged");
-    let both = |descriptor| ask(&limiter, &["user=c -5", descriptor]).expect("a stand-in answers").allowed;
-    assert_eq!([both("user=d +2"), both("user=d")], [true, false], "a refund is in nobody's way, and gives nothing");
+    assert!(ask(&limiter, &["ip=1"]).expect("the fallback answers").allowed, "and nothing was charged");
+    let both = |descriptor| ask(&limiter, &["user=c -5", descriptor]).expect("the fallback answers").allowed;
+    assert_eq!([both("user=d +2"), both("user=d")], [true, false], "a refund refuses nothing, and gives nothing back");
 }
 
 #[test]
-fn what_was_used_of_a_share_stays_used_when_the_unit_changes() {
+fn use_of_a_local_share_survives_a_unit_change() {
     let by = |unit: &str| {
         let file = format!(
             "{{ domain: edge, descriptors: [{{ key: user, rate_limit: {{ unit: {unit}, requests_per_unit: 4 }} }}] }}"
@@ -372,7 +372,7 @@ fn hits_that_are_reported_are_never_refused_and_make_debt() {
 }
 
 #[test]
-fn what_was_used_stays_used_when_the_files_change() {
+fn use_survives_a_change_of_the_files() {
     let clock = ManualClock::default();
     clock.set(Micros::new(1_700_000_000_000_000));
     let limiter = in_memory(&clock);
@@ -401,7 +401,7 @@ fn what_was_used_stays_used_when_the_files_change() {
 }
 
 #[test]
-fn what_was_used_stays_used_though_there_was_no_limit_for_a_while() {
+fn use_survives_a_time_without_a_limit() {
     let clock = ManualClock::default();
     clock.set(Micros::new(1_700_000_000_000_000));
     let with = |rate_limit: &str| {
@@ -524,7 +524,7 @@ fn the_file_of_the_document_is_one() {
 }
 
 #[test]
-fn nobody_is_admitted_beside_files_that_took_over_meanwhile() {
+fn a_reload_during_a_check_admits_nothing_extra() {
     let with = |unit: &str| {
         let limit = |key: &str, count: u32| {
             format!("  - {{ key: {key}, rate_limit: {{ unit: {unit}, requests_per_unit: {count} }} }}\n")

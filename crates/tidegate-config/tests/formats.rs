@@ -55,7 +55,7 @@ fn the_examples_decide_the_same() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_traces_parse_back() {
     let file = read(TOML, Format::Toml);
     // JSON is YAML.
     let written = serde_json::to_string_pretty(&file).expect("it can be written");

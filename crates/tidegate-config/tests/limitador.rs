@@ -77,7 +77,7 @@ fn conditions_mean_what_they_mean_there() {
 }
 
 #[test]
-fn what_is_not_understood_is_told_at_its_place() {
+fn an_unknown_field_is_reported_at_its_place() {
     for (condition, column, words) in [
         ("descriptors[0].a == 5", 24, "write the number in quotes"),
         ("descriptors[0].a > '5'", 21, "a comparison is missing here"),

@@ -5,8 +5,8 @@
 //! that one limit refuses costs the others nothing. Three kinds stand apart.
 //! Descriptors that only ask are asked first, since a store would not let them
 //! hold back the others. So are those with `quota_mode`, of which one that
-//! passes is enough: those that are over are left out. Shadows come last, each
-//! alone, and what they say refuses nobody.
+//! passes is enough: those that are over are left out. Shadow rules come last,
+//! each alone, and refuse nothing.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -15,8 +15,8 @@ use tidegate::layer::Fallback;
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{FailureMode, MemoryStore};
 
-use super::plan::{Account, Carry, Plan, Quotas, Turn};
-use super::request::{Answer, Descriptor};
+use super::plan::{Account, Carry, Phase, Plan, Quotas};
+use super::request::{Descriptor, EnvoyDecision};
 use super::{EnvoyConfig, History};
 
 /// Decides requests by descriptor files.
@@ -105,7 +105,11 @@ impl<S: Store> EnvoyLimiter<S> {
     ///
     /// # Errors
     /// Whatever kept the store from answering, if nothing stands in for it.
-    pub async fn decide(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Result<Option<Answer>, StoreError> {
+    pub async fn decide(
+        &self,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+    ) -> Result<Option<EnvoyDecision>, StoreError> {
         loop {
             let config = self.config();
             if !config.has_domain(domain) {
@@ -124,13 +128,13 @@ impl<S: Store> EnvoyLimiter<S> {
         config: &Arc<EnvoyConfig>,
         domain: &str,
         descriptors: &[Descriptor<'_>],
-    ) -> Result<Option<Answer>, StoreError> {
+    ) -> Result<Option<EnvoyDecision>, StoreError> {
         let mut plan = Plan::new(config, domain, descriptors, self.quotas);
-        self.ask(&mut plan.accounts, Turn::Peek, Carry::Nothing).await?;
-        self.ask(&mut plan.accounts, Turn::Quota, Carry::Nothing).await?;
+        self.ask(&mut plan.accounts, Phase::Peek, Carry::Nothing).await?;
+        self.ask(&mut plan.accounts, Phase::Quota, Carry::Nothing).await?;
         plan.leave_out_exhausted_quotas();
         let mut refused = plan.is_refused();
-        self.ask(&mut plan.accounts, Turn::Together, if refused { Carry::Nothing } else { Carry::Out }).await?;
+        self.ask(&mut plan.accounts, Phase::Together, if refused { Carry::Nothing } else { Carry::Out }).await?;
         refused |= plan.is_refused_together();
         if !refused && !Arc::ptr_eq(config, &self.config()) && !plan.is_final() {
             self.give_back(&plan.accounts).await;
@@ -138,17 +142,17 @@ impl<S: Store> EnvoyLimiter<S> {
         }
         let carry = if refused { Carry::Nothing } else { Carry::Out };
         for account in &mut plan.accounts {
-            // A shadow without an answer is none, and nobody's loss.
-            let _ = self.ask(std::slice::from_mut(account), Turn::Alone, carry).await;
+            // A shadow rule that fails changes no decision.
+            let _ = self.ask(std::slice::from_mut(account), Phase::Alone, carry).await;
         }
         let now = self.store.clock().now();
         let statuses = plan.lines.iter().map(|line| plan.status(line, now)).collect();
-        Ok(Some(Answer { allowed: !refused, statuses }))
+        Ok(Some(EnvoyDecision { allowed: !refused, statuses }))
     }
 
-    /// Asks those whose turn it is.
-    async fn ask(&self, accounts: &mut [Account<'_>], turn: Turn, carry: Carry) -> Result<(), StoreError> {
-        let mine = accounts.iter().enumerate().filter(|(_, account)| account.turn == turn);
+    /// Decides the accounts of this phase.
+    async fn ask(&self, accounts: &mut [Account<'_>], phase: Phase, carry: Carry) -> Result<(), StoreError> {
+        let mine = accounts.iter().enumerate().filter(|(_, account)| account.phase == phase);
         let (places, checks): (Vec<usize>, Vec<Check<'_>>) =
             mine.filter_map(|(place, account)| Some((place, account.check(carry)?))).unzip();
         if checks.is_empty() {
@@ -165,7 +169,7 @@ impl<S: Store> EnvoyLimiter<S> {
     /// Gives back what was charged by files that were no longer in force. If it
     /// cannot be, it was charged in vain: against the caller.
     async fn give_back(&self, accounts: &[Account<'_>]) {
-        let charged = accounts.iter().filter(|account| account.turn == Turn::Together && !account.verdict.degraded);
+        let charged = accounts.iter().filter(|account| account.phase == Phase::Together && !account.verdict.degraded);
         let checks = charged.filter_map(|account| {
             let (verb, cost) = account.asks();
             account.check_of(Verb::Refund, cost).filter(|_| verb == Verb::Charge)

@@ -54,7 +54,7 @@ pub(super) enum Quotas {
 
 /// When an account is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Phase {
     /// Before anything is charged: it only wants to know.
     Peek,
     /// Before anything is charged, to see whether it passes.
@@ -77,7 +77,7 @@ pub(super) struct Account<'c> {
     meter: Cow<'c, Meter>,
     former: Vec<Former<'c>>,
     key: Key<'static>,
-    pub(super) turn: Turn,
+    pub(super) phase: Phase,
     peeks: bool,
     charge: u64,
     report: u64,
@@ -143,16 +143,16 @@ impl<'c> Plan<'c> {
     /// The account of a state, which may have been asked about before.
     fn account(&mut self, meter: Cow<'c, Meter>, key: Key<'static>, role: Role, hits: Hits) -> usize {
         let peeks = hits == Hits::Peek;
-        let turn = match role {
-            Role::Shadow => Turn::Alone,
-            Role::Enforced | Role::Quota if peeks => Turn::Peek,
-            Role::Quota => Turn::Quota,
-            Role::Enforced => Turn::Together,
+        let phase = match role {
+            Role::Shadow => Phase::Alone,
+            Role::Enforced | Role::Quota if peeks => Phase::Peek,
+            Role::Quota => Phase::Quota,
+            Role::Enforced => Phase::Together,
         };
         // A limit of the files and one that came with the request may have one state.
-        let charges = |turn| matches!(turn, Turn::Quota | Turn::Together);
+        let charges = |phase| matches!(phase, Phase::Quota | Phase::Together);
         let is_same = |account: &Account<'_>| {
-            let is_turn = account.turn == turn || charges(account.turn) && charges(turn);
+            let is_turn = account.phase == phase || charges(account.phase) && charges(phase);
             let is_state = account.key == key && account.meter.identity() == meter.identity();
             is_state && is_turn && account.peeks == peeks
         };
@@ -163,8 +163,8 @@ impl<'c> Plan<'c> {
                 if meter.capacity() < account.meter.capacity() {
                     account.meter = meter;
                 }
-                if turn == Turn::Together {
-                    account.turn = turn;
+                if phase == Phase::Together {
+                    account.phase = phase;
                 }
                 place
             }
@@ -172,7 +172,7 @@ impl<'c> Plan<'c> {
                 // A shadow whose store fails has nothing against the request.
                 let (charge, report, refund) = (0, 0, 0);
                 let (former, verdict) = (Vec::new(), Verdict { allowed: true, ..Verdict::default() });
-                self.accounts.push(Account { meter, former, key, turn, peeks, charge, report, refund, verdict });
+                self.accounts.push(Account { meter, former, key, phase, peeks, charge, report, refund, verdict });
                 self.accounts.len() - 1
             }
         };
@@ -188,9 +188,9 @@ impl<'c> Plan<'c> {
 
     /// Quotas that pass are charged with all others.
     pub(super) fn leave_out_exhausted_quotas(&mut self) {
-        for account in self.accounts.iter_mut().filter(|account| account.turn == Turn::Quota) {
+        for account in self.accounts.iter_mut().filter(|account| account.phase == Phase::Quota) {
             if !account.refuses() {
-                account.turn = Turn::Together;
+                account.phase = Phase::Together;
             }
         }
     }
@@ -211,7 +211,7 @@ impl<'c> Plan<'c> {
     }
 
     pub(super) fn is_refused_together(&self) -> bool {
-        self.accounts.iter().any(|account| account.turn == Turn::Together && account.refuses())
+        self.accounts.iter().any(|account| account.phase == Phase::Together && account.refuses())
     }
 
     fn account_of(&self, line: &Line<'_>) -> Option<&Account<'c>> {
@@ -223,10 +223,10 @@ impl<'c> Plan<'c> {
         match line.setting {
             None | Some(Setting::Unlimited) => false,
             Some(Setting::Blocked) => !matches!(line.hits, Hits::Report(_) | Hits::Refund(_)),
-            Some(Setting::Limit(_)) => self.account_of(line).is_some_and(|account| match account.turn {
+            Some(Setting::Limit(_)) => self.account_of(line).is_some_and(|account| match account.phase {
                 // It has not been asked yet.
-                Turn::Together => account.is_hopeless(),
-                Turn::Peek | Turn::Quota | Turn::Alone => account.refuses(),
+                Phase::Together => account.is_hopeless(),
+                Phase::Peek | Phase::Quota | Phase::Alone => account.refuses(),
             }),
         }
     }

@@ -56,7 +56,7 @@ pub enum Hits {
 #[derive(Clone, Debug)]
 #[must_use = "an answer that is not looked at limits nothing"]
 #[non_exhaustive]
-pub struct Answer {
+pub struct EnvoyDecision {
     /// Whether the request may pass.
     pub allowed: bool,
     /// What each of its descriptors says, in their order.
@@ -90,9 +90,9 @@ pub struct Status {
     pub quota: bool,
     /// Whether it only watches.
     pub shadow: bool,
-    /// Whether it only watches, and would have refused.
+    /// Whether it is a shadow rule that would have refused.
     pub shadow_refuses: bool,
-    /// Whether a stand-in answered, because the store did not.
+    /// Whether the fallback decided, because the store failed.
     pub degraded: bool,
     /// What was reported and is not recorded, because all is owed that can be.
     pub unrecorded: u64,

@@ -12,7 +12,7 @@ use crate::source::{Source, Span};
 use crate::suggest;
 use crate::tree::{Entry, Node};
 
-/// What the library calls the list of those who are refused.
+/// The library's name of the deny list.
 const DENIED: &str = "denied";
 
 /// Overrides that stand apart from their rules, by the names of those.

@@ -204,7 +204,7 @@ impl Builder<'_> {
 
 /// What plain text means by the core schema of YAML 1.2. Numbers that begin
 /// with 0 are not numbers: in YAML 1.1 they were octal, in 1.2 they are not,
-/// and whoever writes one should say which.
+/// and the author of the file should say which.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Nothing,

@@ -60,7 +60,7 @@ impl Sight {
         let places = Arc::new(Mutex::new(Places::default()));
         let known = Arc::clone(&places);
         let made = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // After an error nobody knows what was missed.
+            // After an error, events may be missing.
             let matters = event.map_or(true, |event| lock(&known).matter(&event));
             if matters {
                 bell.ring();
@@ -116,7 +116,7 @@ impl Sight {
         match watcher.watch(folder, RecursiveMode::NonRecursive) {
             Ok(()) => drop(self.watched.insert(folder.to_owned())),
             Err(error) if is_decisive => self.trouble = Some(io_error(error)),
-            // Folders further up may be nobody's to read.
+            // Folders further up may be unreadable.
             Err(_) => {}
         }
     }

@@ -112,12 +112,12 @@ impl<T: 'static> Worker<T> {
     /// Reads once the files are left alone, and again if they were not while
     /// they were read; nothing if it is time to stop.
     fn read_settled(&mut self) -> Option<Reading<T>> {
-        let patience = Instant::now() + MAX_SETTLE_TIME;
-        let is_patient = || Instant::now() < patience;
+        let deadline = Instant::now() + MAX_SETTLE_TIME;
+        let may_wait = || Instant::now() < deadline;
         loop {
             match self.shared.bell.wait(Some(self.settings.debounce)) {
                 Woken::Stopped => return None,
-                Woken::Rung if is_patient() => continue,
+                Woken::Rung if may_wait() => continue,
                 Woken::Rung | Woken::InVain => {}
             }
             let reading = self.read();
@@ -130,7 +130,7 @@ impl<T: 'static> Worker<T> {
                     !reading.record.is_current(&mut Disk)
                 }
             };
-            if !(has_changed && is_patient()) {
+            if !(has_changed && may_wait()) {
                 return Some(reading);
             }
         }
@@ -189,7 +189,7 @@ impl<T: 'static> Worker<T> {
     fn tell(&mut self, outcome: &Outcome) {
         self.shared.note(outcome);
         let tell = &mut self.settings.tell;
-        // Whoever is told may panic; the files are watched all the same.
+        // The callback may panic; the files are watched all the same.
         drop(catch_unwind(AssertUnwindSafe(|| tell(outcome))));
         for warning in std::mem::take(&mut self.warnings) {
             self.tell(&Outcome::Warning(warning.into()));

@@ -19,7 +19,7 @@ use tidegate_testkit::servers::GUARD;
 use watched::{DEBOUNCE, Folder, Told, Watched, limit_of, policy};
 
 #[test]
-fn what_cannot_be_loaded_is_not_watched() {
+fn a_policy_that_cannot_be_loaded_is_not_watched() {
     let folder = Folder::new();
     let start = || watch(folder.path("policy.toml"), |_| Ok(())).start();
     assert!(matches!(start().expect_err("no file").mistakes()[0].problem(), Problem::Unreadable { .. }));
@@ -32,7 +32,7 @@ fn what_cannot_be_loaded_is_not_watched() {
     assert_eq!(start().expect("all is well").counts().applied, 1);
 }
 
-/// Whatever somebody may do to a file.
+/// All the ways in which a file can change.
 fn changes(watched: &Watched, folder: &Folder) {
     folder.write("policy.toml", &policy(2));
     watched.until(2);
@@ -298,7 +298,7 @@ fn nothing_is_left_of_it_once_it_is_dropped() {
 }
 
 #[test]
-fn whoever_is_told_may_drop_the_watch() {
+fn an_event_handler_may_drop_the_watcher() {
     let folder = Folder::new();
     folder.write("policy.toml", &policy(1));
     let (teller, told) = channel();
@@ -346,7 +346,7 @@ fn callbacks_that_panic_or_refuse_do_not_end_it() {
 }
 
 #[test]
-fn what_is_not_accepted_for_now_is_offered_again() {
+fn a_rejected_policy_is_offered_again() {
     // However rarely the files are read.
     for poll in [None, Some(Duration::from_secs(3_600))] {
         let folder = Folder::new();
