@@ -21,8 +21,8 @@ async fn main() -> Result<(), BoxError> {
     let http = reqwest::Client::builder().no_proxy().build()?;
 
     let mut client = ServiceBuilder::new()
-        .layer(AcquireLayer::new(Limiter::new(Limit::per_second(10).burst(1))).patience(Duration::from_secs(5)))
-        .layer(HonourLayer::new().patience(Duration::from_secs(5)))
+        .layer(AcquireLayer::new(Limiter::new(Limit::per_second(10).burst(1))).timeout(Duration::from_secs(5)))
+        .layer(HonourLayer::new().timeout(Duration::from_secs(5)))
         .service_fn(move |request: Request<String>| {
             let http = http.clone();
             async move {
@@ -38,7 +38,7 @@ async fn main() -> Result<(), BoxError> {
         let standing = response.headers().get("ratelimit").map_or("", |value| value.to_str().unwrap_or(""));
         println!("after {:4} ms: {} {standing}", started.elapsed().as_millis(), response.status());
     }
-    println!("ten a second by our own limit, then the server's: nobody was refused");
+    println!("ten a second by our own limit, then the server's: no request was refused");
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use http::{Request, Response};
 
+use crate::call::Refused;
 use crate::grpc;
-use crate::question::Refused;
 use crate::refusal::Refusal;
 use crate::settings::{RespondFn, Settings};
 

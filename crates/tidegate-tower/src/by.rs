@@ -89,8 +89,8 @@ pub fn method() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync 
 }
 
 /// The path as it was asked for, also within a router that axum has nested.
-/// Whoever can ask for any path has as many keys: `route` does not have that
-/// trouble.
+/// A client can ask for any number of paths, and so make as many keys; `route`
+/// has a fixed number.
 pub fn path() -> impl for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static {
     |request| {
         // A nested router is given the rest of the path only.
@@ -142,7 +142,7 @@ where
     B: for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync + 'static,
 {
     move |request| {
-        // Somebody whose header is another's address must not be taken for them.
+        // A header that holds another client's address must not match that client.
         let (tag, value) = match first(request) {
             Some(value) => (1_u64, value),
             None => (2, second(request)?),

@@ -1,4 +1,4 @@
-//! A request as the limiter is asked about it, and the answer.
+//! A request as it is passed to the limiter, and the outcome.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::hold::Hold;
 use crate::refusal::{Reason, Refusal};
 use crate::settings::Settings;
 
-/// What is asked: whose request, what else is known of it, at what cost.
+/// What the limiter decides on: the key, the attributes and the cost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'q> {
+pub(crate) struct Call<'q> {
     pub(crate) key: &'q Value<'q>,
     /// One for each attribute of the settings, in their order.
     pub(crate) attributes: &'q [Option<Value<'q>>],
@@ -24,7 +24,7 @@ pub(crate) struct Question<'q> {
     pub(crate) id: Option<&'q str>,
 }
 
-/// A question that has outlived its request.
+/// An owned call, for settling after the request is gone.
 #[derive(Debug)]
 pub(crate) struct Kept {
     key: Value<'static>,
@@ -35,13 +35,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub(crate) fn question(&self) -> Question<'_> {
+    pub(crate) fn call(&self) -> Call<'_> {
         let Kept { key, attributes, cost, amounts, id } = self;
-        Question { key, attributes, cost: *cost, amounts, id: id.as_deref() }
+        Call { key, attributes, cost: *cost, amounts, id: id.as_deref() }
     }
 }
 
-impl<'q> Question<'q> {
+impl<'q> Call<'q> {
     pub(crate) fn keep(&self) -> Kept {
         let keep = |value: &Value<'_>| value.clone().into_owned();
         Kept {
@@ -59,7 +59,7 @@ impl<'q> Question<'q> {
         self.attributes.is_empty() && self.amounts.is_empty() && self.id.is_none() && settings.rule.is_none()
     }
 
-    /// The question in the limiter's own words.
+    /// The call as the limiter's request.
     pub(crate) fn request(&self, settings: &'q Settings, text: &'q mut Text) -> Request<'q> {
         let request = self.settling(settings, text);
         match self.id {
@@ -88,32 +88,32 @@ impl<'q> Question<'q> {
     }
 }
 
-/// A question that is put into words where they are needed, if they are.
+/// A call that is converted to a request where one is needed.
 pub(crate) struct Put<'q> {
-    pub(crate) question: &'q Question<'q>,
+    pub(crate) call: &'q Call<'q>,
     pub(crate) settings: &'q Settings,
     pub(crate) text: &'q mut Text,
 }
 
 impl<'q> From<Put<'q>> for Request<'q> {
-    fn from(Put { question, settings, text }: Put<'q>) -> Request<'q> {
-        question.request(settings, text)
+    fn from(Put { call, settings, text }: Put<'q>) -> Request<'q> {
+        call.request(settings, text)
     }
 }
 
-/// The same of a question that [is plain](Question::is_plain): a request is
+/// The same for a call that [is plain](Call::is_plain): a request is
 /// large, and this one is never moved.
 pub(crate) struct PutPlainly<'q>(pub(crate) Put<'q>);
 
 impl<'q> From<PutPlainly<'q>> for Request<'q> {
     #[inline(always)]
-    fn from(PutPlainly(Put { question, settings, text }): PutPlainly<'q>) -> Request<'q> {
-        Request::new(question.key.to_key(settings.ipv6_bits, text)).cost(question.cost)
+    fn from(PutPlainly(Put { call, settings, text }): PutPlainly<'q>) -> Request<'q> {
+        Request::new(call.key.to_key(settings.ipv6_bits, text)).cost(call.cost)
     }
 }
 
-/// What came of a question.
-pub(crate) type Answer = Result<Admission, Box<Refused>>;
+/// The outcome of a call.
+pub(crate) type AdmissionResult = Result<Admission, Box<Refused>>;
 
 /// A request that may pass.
 pub(crate) struct Admission {
@@ -121,7 +121,7 @@ pub(crate) struct Admission {
     pub(crate) delay: Duration,
     /// Whether it was charged before, and not this time.
     pub(crate) is_repeated: bool,
-    /// Whether somebody stood in for the limit, who has charged nothing to it.
+    /// Whether the fallback decided, which charges nothing to the limit.
     pub(crate) is_degraded: bool,
     pub(crate) fields: Option<Fields>,
     /// What it holds until its response has ended, if it was reserved.
@@ -136,7 +136,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Nobody knows whose request it is.
+    /// The request has no key.
     pub(crate) fn keyless(status: StatusCode) -> Refused {
         Refused { refusal: Refusal::new(Reason::Keyless(status)), fields: None }
     }
@@ -158,7 +158,10 @@ impl Refused {
 
 /// The answer that follows from what the limiter decided.
 #[inline]
-pub(crate) fn answer(decided: Result<Decision, CheckError>, tell: impl FnOnce(&Decision) -> Option<Fields>) -> Answer {
+pub(crate) fn answer(
+    decided: Result<Decision, CheckError>,
+    tell: impl FnOnce(&Decision) -> Option<Fields>,
+) -> AdmissionResult {
     match decided {
         Ok(decision) if decision.is_allowed() => Ok(Admission {
             delay: decision.delay(),

@@ -1,6 +1,6 @@
-//! For those who call: layers around a client.
+//! Layers around a client.
 //!
-//! [`AcquireLayer`] keeps to a limit of one's own: requests wait until the
+//! [`AcquireLayer`] keeps to a limit of the client: requests wait until the
 //! limiter admits them. [`HonourLayer`] keeps to what servers say: requests to
 //! a server that has said when to come back wait until then.
 

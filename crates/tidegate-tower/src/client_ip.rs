@@ -1,8 +1,8 @@
-//! Who the client is, so that nobody can claim to be somebody else.
+//! The client's address, so that no client can claim another's.
 //!
-//! The peer of the connection is known for sure. Whoever stands before it is
-//! known by hearsay, as far as those who say it are trusted: a number of
-//! proxies, or networks in which they are.
+//! The peer of the connection is known for sure. Addresses before it come from
+//! headers, which are believed as far as the proxies that wrote them are
+//! trusted: a number of proxies, or the networks that they are in.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ use crate::forwarded::ForwardingHeader;
 ///
 /// | | the client is | no address if |
 /// |---|---|---|
-/// | [`peer`](ClientIp::peer) | the peer | nobody told the service who the peer is |
+/// | [`peer`](ClientIp::peer) | the peer | the service does not know the peer |
 /// | [`behind(n)`](ClientIp::behind) | the `n`th entry from the right | there are fewer entries, or the proxy hid it |
 /// | [`behind_any_of`](ClientIp::behind_any_of) | the peer if it is no proxy; else the first from the right that is none; else the leftmost | there is no entry, or a proxy hid it |
 ///
@@ -66,7 +66,7 @@ impl ClientIp {
     /// to [another header](ClientIp::header). None is the same as
     /// [`peer`](ClientIp::peer).
     ///
-    /// Whoever can reach the server past the proxies can claim any address:
+    /// A client that can reach the server past the proxies can claim any address:
     /// where that is possible, name the proxies'
     /// [networks](ClientIp::behind_any_of).
     #[must_use]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_proxies_are_counted_from_the_right() {
+    fn trusted_proxies_are_counted_from_the_right() {
         let line = [("x-forwarded-for", "1.1.1.1, 192.0.2.1, 10.0.0.1")];
         for (hops, address) in [(1, "10.0.0.1"), (2, "192.0.2.1"), (3, "1.1.1.1"), (4, "-")] {
             assert_eq!(client(&ClientIp::behind(hops), PROXY, &line), address);

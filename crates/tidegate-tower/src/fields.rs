@@ -62,8 +62,8 @@ pub enum HeaderStyle {
 /// let decision = limiter.check("alice")?;
 /// let mut fields = RateLimitFields::new(&decision);
 /// limiter.for_each_meter("alice", |meter| fields.add(meter));
-/// let [policy, standing] = [r#""api";q=100;w=60"#, r#""api";r=99;t=1"#].map(str::to_owned);
-/// assert_eq!(fields.into_pairs(), [("ratelimit-policy", policy), ("ratelimit", standing)]);
+/// let [policy, status] = [r#""api";q=100;w=60"#, r#""api";r=99;t=1"#].map(str::to_owned);
+/// assert_eq!(fields.into_pairs(), [("ratelimit-policy", policy), ("ratelimit", status)]);
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
 #[derive(Debug)]
@@ -98,8 +98,8 @@ impl<'d> RateLimitFields<'d> {
         if !policies.as_bytes().is_empty() {
             pairs.push(("ratelimit-policy", policies.to_text()));
         }
-        let standing = Standing { decision, name: None, policies: None, partition: None };
-        pairs.push(("ratelimit", standing.line().to_text()));
+        let status = QuotaStatus { decision, name: None, policies: None, partition: None };
+        pairs.push(("ratelimit", status.line().to_text()));
         pairs
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn binds(meter: &Meter, decision: &Decision) -> bool {
 
 /// What a caller is told of the limit that binds.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing<'s> {
+pub(crate) struct QuotaStatus<'s> {
     pub(crate) decision: &'s Decision,
     /// The rule's name as it stands in a field, if it was written down before.
     pub(crate) name: Option<&'s [u8]>,
@@ -121,7 +121,7 @@ pub(crate) struct Standing<'s> {
     pub(crate) partition: Option<[u8; 8]>,
 }
 
-impl Standing<'_> {
+impl QuotaStatus<'_> {
     /// Seconds until there is more: until the next unit of a bucket, until
     /// the window of anything else has passed. `None` if nothing was used.
     #[inline]
@@ -155,7 +155,7 @@ impl Standing<'_> {
     #[inline]
     pub(crate) fn fields(self, styles: &[HeaderStyle]) -> Fields {
         match styles {
-            [HeaderStyle::Draft10] => Fields { standing: self.current(), policies: self.policies, elder: None },
+            [HeaderStyle::Draft10] => Fields { status: self.current(), policies: self.policies, elder: None },
             _ => self.fields_in_all(styles),
         }
     }
@@ -165,10 +165,10 @@ impl Standing<'_> {
         let mut elder = Elder::new();
         styles.iter().for_each(|style| self.write_elder(*style, &mut elder));
         if !styles.contains(&HeaderStyle::Draft10) {
-            return Fields { standing: None, policies: None, elder: Some(Box::new(elder)) };
+            return Fields { status: None, policies: None, elder: Some(Box::new(elder)) };
         }
         elder.retain(|(name, _)| *name != RATELIMIT && *name != RATELIMIT_POLICY);
-        Fields { standing: self.current(), policies: self.policies, elder: Some(Box::new(elder)) }
+        Fields { status: self.current(), policies: self.policies, elder: Some(Box::new(elder)) }
     }
 
     /// `RateLimit` of the current draft.
@@ -236,7 +236,7 @@ impl Standing<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     /// `RateLimit` and `RateLimit-Policy` of the current draft.
-    standing: Option<HeaderValue>,
+    status: Option<HeaderValue>,
     policies: Option<HeaderValue>,
     /// Those of its elders.
     elder: Option<Box<Elder>>,
@@ -251,11 +251,11 @@ impl Fields {
     pub(crate) fn tell(&mut self, headers: &mut HeaderMap) {
         match self.elder.take() {
             None => {
-                if let Some(standing) = self.standing.take() {
-                    tell_standing(standing, headers);
+                if let Some(status) = self.status.take() {
+                    tell_status(status, headers);
                 }
             }
-            Some(elder) => tell_all(self.standing.take(), *elder, headers),
+            Some(elder) => tell_all(self.status.take(), *elder, headers),
         }
         if let Some(policies) = self.policies.take() {
             // No response has as many fields as would be too many.
@@ -265,18 +265,18 @@ impl Fields {
 }
 
 #[inline]
-fn tell_standing(standing: HeaderValue, headers: &mut HeaderMap) {
+fn tell_status(status: HeaderValue, headers: &mut HeaderMap) {
     // Mostly there is none yet, and one look finds the place for it.
     if let Ok(Entry::Vacant(place)) = headers.try_entry(RATELIMIT) {
-        let _ = place.try_insert(standing);
-    } else if is_tighter(report_in(&standing), headers) {
-        let _ = headers.try_insert(RATELIMIT, standing);
+        let _ = place.try_insert(status);
+    } else if is_tighter(report_in(&status), headers) {
+        let _ = headers.try_insert(RATELIMIT, status);
     }
 }
 
 #[cold]
-fn tell_all(standing: Option<HeaderValue>, elder: Elder, headers: &mut HeaderMap) {
-    let own: HeaderMap = elder.into_iter().chain(standing.map(|standing| (RATELIMIT, standing))).collect();
+fn tell_all(status: Option<HeaderValue>, elder: Elder, headers: &mut HeaderMap) {
+    let own: HeaderMap = elder.into_iter().chain(status.map(|status| (RATELIMIT, status))).collect();
     let is_tighter = is_tighter(report_of(&own), headers);
     for (name, value) in &own {
         if is_tighter || !headers.contains_key(name) {

@@ -1,4 +1,4 @@
-//! What proxies say of those who came before them: `Forwarded` and its elders.
+//! The addresses that proxies report: `Forwarded` and the older fields.
 //!
 //! Every proxy adds to the right of what it was sent, so everything is read
 //! from the right, one entry at a time: whatever a client wrote stays on the
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_an_entry_all_the_same() {
+    fn an_entry_without_an_address_still_counts() {
         for text in
             ["unknown", "_hidden", "\"_SEVKISEK\"", "localhost", "192.0.2", "192.0.2.1.5", "[::1", "[::1]x", "1"]
         {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_left_open_does_not_swallow_what_a_proxy_added() {
+    fn an_unclosed_quote_of_a_client_does_not_hide_the_proxys_entry() {
         let read = |line: &str| read(ForwardingHeader::Forwarded, &[line.as_bytes()]);
         for forged in ["for=\"", "for=\"a, for=b", "for=\"\\", "host=\"a\\\"b", ";;;\"", "for=\"1.2.3.4\";x=\""] {
             for (added, address) in [

@@ -13,10 +13,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::answers::{Answers, refuse};
+use crate::call::{Admission, AdmissionResult, Kept, Refused};
 use crate::fields::Fields;
 use crate::gate::{Gate, Later, Sleep};
 use crate::hold::Hold;
-use crate::question::{Admission, Answer, Kept, Refused};
 use crate::settle::{Outcome, Settlement};
 
 pin_project! {
@@ -64,7 +64,7 @@ struct Waiting<S, B> {
 }
 
 enum Stage {
-    Asking { answer: Later<Answer>, question: Option<Arc<Kept>>, gate: Arc<Gate> },
+    Asking { answer: Later<AdmissionResult>, call: Option<Arc<Kept>>, gate: Arc<Gate> },
     Delayed { sleep: Sleep, after: After },
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Holding {
 /// A charge that the response may correct, and what it tells if it does not.
 pub(crate) struct Unsettled {
     gate: Arc<Gate>,
-    question: Arc<Kept>,
+    call: Arc<Kept>,
     /// Whether there is anything to be given back.
     is_charged: bool,
     fields: Option<Fields>,
@@ -111,13 +111,13 @@ impl<S: Service<Request<B>>, B, A> ResponseFuture<S, B, A> {
     }
 
     pub(crate) fn asking(
-        answer: Later<Answer>,
-        question: Option<Arc<Kept>>,
+        answer: Later<AdmissionResult>,
+        call: Option<Arc<Kept>>,
         gate: Arc<Gate>,
         service: S,
         request: Request<B>,
     ) -> Self {
-        let stage = Stage::Asking { answer, question, gate };
+        let stage = Stage::Asking { answer, call, gate };
         ResponseFuture::new(Step::Waiting { waiting: Some(Box::new(Waiting { service, request, stage })) })
     }
 }
@@ -197,13 +197,13 @@ type Passed = Result<After, (Box<Refused>, Arc<Gate>)>;
 impl<S, B> Waiting<S, B> {
     /// Ready when the request may go on, or may not.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Passed> {
-        if let Stage::Asking { answer, question, gate } = &mut self.stage {
+        if let Stage::Asking { answer, call, gate } = &mut self.stage {
             let admission = match ready!(answer.as_mut().poll(context)) {
                 Ok(admission) => admission,
                 Err(refused) => return Poll::Ready(Err((refused, Arc::clone(gate)))),
             };
             let sleep = gate.sleep(admission.delay);
-            let after = After::new(gate, admission, question.take());
+            let after = After::new(gate, admission, call.take());
             self.stage = Stage::Delayed { sleep, after };
         }
         match &mut self.stage {
@@ -217,19 +217,19 @@ impl<S, B> Waiting<S, B> {
 }
 
 impl After {
-    /// What follows from an admission: a question that was kept is to be settled,
+    /// What follows from an admission: a kept call is to be settled,
     /// unless that was done before.
     #[inline]
-    pub(crate) fn new(gate: &Arc<Gate>, admission: Admission, question: Option<Arc<Kept>>) -> After {
+    pub(crate) fn new(gate: &Arc<Gate>, admission: Admission, call: Option<Arc<Kept>>) -> After {
         let Admission { delay: _, is_repeated, is_degraded, fields, hold } = admission;
         if hold.is_some() {
             return After::Hold(Box::new(Holding { hold, fields }));
         }
-        match question.filter(|_| !is_repeated) {
+        match call.filter(|_| !is_repeated) {
             None => After::Tell(fields),
-            Some(question) => {
+            Some(call) => {
                 let gate = Arc::clone(gate);
-                After::Settle(Box::new(Unsettled { gate, question, is_charged: !is_degraded, fields }))
+                After::Settle(Box::new(Unsettled { gate, call, is_charged: !is_degraded, fields }))
             }
         }
     }
@@ -238,7 +238,7 @@ impl After {
 impl Unsettled {
     /// Begins to settle, if there is anything to be done.
     fn settle<R: Body, E>(&self, result: &Result<Response<R>, E>) -> Option<Later<Option<Fields>>> {
-        let Unsettled { gate, question, is_charged, fields: _ } = self;
+        let Unsettled { gate, call, is_charged, fields: _ } = self;
         let settle = gate.settings.settle.as_ref()?;
         let nothing = HeaderMap::new();
         let outcome = match result {
@@ -250,7 +250,7 @@ impl Unsettled {
             // The store may be back, and would give back what others were charged.
             Settlement::Refund if !is_charged => None,
             settlement @ (Settlement::Refund | Settlement::Charge(_)) => {
-                Some(gate.settle(Arc::clone(question), settlement))
+                Some(gate.settle(Arc::clone(call), settlement))
             }
         }
     }

@@ -17,9 +17,9 @@ use tidegate::store::{Meter, Store};
 use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Micros, Policy, Request};
 
 use self::told::{Meters, OnlyPolicy};
+use crate::call::{Admission, AdmissionResult, Call, Kept, Put, PutPlainly, Refused, answer};
 use crate::fields::Fields;
 use crate::head::{Head, Text, Value};
-use crate::question::{Admission, Answer, Kept, Put, PutPlainly, Question, Refused, answer};
 use crate::settings::{Keyless, Settings};
 use crate::settle::Settlement;
 
@@ -52,7 +52,7 @@ pub(crate) enum Detour {
     Refused(Box<Refused>),
     /// It may pass, but not yet, or there is more to do when the response is there.
     Admitted(Box<Admission>, Option<Arc<Kept>>),
-    Later(Later<Answer>, Option<Arc<Kept>>),
+    Later(Later<AdmissionResult>, Option<Arc<Kept>>),
 }
 
 /// The key that requests without one share: it has no parts at all, so no caller's value equals it.
@@ -96,32 +96,32 @@ impl Gate {
         let amounts = (!settings.amounts.is_empty()).then(|| settings.amounts_of(head));
         let id = settings.id.as_ref().and_then(|id| id(head)?.into_text());
         let (attributes, amounts) = (attributes.as_deref().unwrap_or_default(), amounts.as_deref().unwrap_or_default());
-        self.put(&Question { key, attributes, cost, amounts, id: id.as_deref() })
+        self.put(&Call { key, attributes, cost, amounts, id: id.as_deref() })
     }
 
-    /// Puts a question, and keeps it if it is to be settled.
+    /// Decides a call, and keeps it if it is to be settled.
     #[inline]
-    fn put(self: &Arc<Self>, question: &Question<'_>) -> Asked {
+    fn put(self: &Arc<Self>, call: &Call<'_>) -> Asked {
         let Some(at_once) = &self.at_once else {
-            return Err(self.ask_later(question));
+            return Err(self.ask_later(call));
         };
-        let decided = at_once.check(&self.settings, question);
+        let decided = at_once.check(&self.settings, call);
         match &decided {
             Ok(decision) if decision.is_allowed() && decision.delay().is_zero() && self.settings.settle.is_none() => {
-                Ok(self.fields(decision, question, at_once))
+                Ok(self.fields(decision, call, at_once))
             }
             _ => {
-                let answer = answer(decided, |decision| self.fields(decision, question, at_once));
-                Err(self.detour(question, answer))
+                let answer = answer(decided, |decision| self.fields(decision, call, at_once));
+                Err(self.detour(call, answer))
             }
         }
     }
 
     #[cold]
-    fn detour(&self, question: &Question<'_>, answer: Answer) -> Detour {
+    fn detour(&self, call: &Call<'_>, answer: AdmissionResult) -> Detour {
         match answer {
             Ok(admission) => {
-                let kept = self.settings.settle.is_some().then(|| Arc::new(question.keep()));
+                let kept = self.settings.settle.is_some().then(|| Arc::new(call.keep()));
                 Detour::Admitted(Box::new(admission), kept)
             }
             Err(refused) => Detour::Refused(refused),
@@ -129,19 +129,19 @@ impl Gate {
     }
 
     #[cold]
-    fn ask_later(self: &Arc<Self>, question: &Question<'_>) -> Detour {
-        let question = Arc::new(question.keep());
-        let kept = self.settings.settle.is_some().then(|| Arc::clone(&question));
+    fn ask_later(self: &Arc<Self>, call: &Call<'_>) -> Detour {
+        let call = Arc::new(call.keep());
+        let kept = self.settings.settle.is_some().then(|| Arc::clone(&call));
         let answer = match self.settings.reserves {
-            Some(lasts) => self.any.reserve(Arc::clone(self), question, lasts),
-            None => self.any.ask(Arc::clone(self), question),
+            Some(lasts) => self.any.reserve(Arc::clone(self), call, lasts),
+            None => self.any.ask(Arc::clone(self), call),
         };
         Detour::Later(answer, kept)
     }
 
     /// Corrects a charge; what is to be told of it thereafter.
-    pub(crate) fn settle(self: &Arc<Self>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
-        self.any.settle(Arc::clone(self), question, settlement)
+    pub(crate) fn settle(self: &Arc<Self>, call: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
+        self.any.settle(Arc::clone(self), call, settlement)
     }
 
     /// The policy in force.
@@ -157,9 +157,9 @@ impl Gate {
 
 impl AtOnce {
     #[inline]
-    fn check(&self, settings: &Settings, question: &Question<'_>) -> Result<Decision, CheckError> {
-        let put = Put { question, settings, text: &mut Text::default() };
-        if question.is_plain(settings) { self.check_put(PutPlainly(put)) } else { self.check_put(put) }
+    fn check(&self, settings: &Settings, call: &Call<'_>) -> Result<Decision, CheckError> {
+        let put = Put { call, settings, text: &mut Text::default() };
+        if call.is_plain(settings) { self.check_put(PutPlainly(put)) } else { self.check_put(put) }
     }
 
     #[inline(always)]
@@ -189,32 +189,32 @@ impl Meters for AtOnce {
 }
 
 trait AnyLimiter: Send + Sync {
-    fn ask(&self, gate: Arc<Gate>, question: Arc<Kept>) -> Later<Answer>;
-    fn reserve(&self, gate: Arc<Gate>, question: Arc<Kept>, lasts: Duration) -> Later<Answer>;
-    fn settle(&self, gate: Arc<Gate>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
+    fn ask(&self, gate: Arc<Gate>, call: Arc<Kept>) -> Later<AdmissionResult>;
+    fn reserve(&self, gate: Arc<Gate>, call: Arc<Kept>, lasts: Duration) -> Later<AdmissionResult>;
+    fn settle(&self, gate: Arc<Gate>, call: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
     fn policy(&self) -> Policy;
     fn clock(&self) -> &dyn Clock;
 }
 
 impl<S: Store> AnyLimiter for Limiter<S> {
-    fn ask(&self, gate: Arc<Gate>, question: Arc<Kept>) -> Later<Answer> {
+    fn ask(&self, gate: Arc<Gate>, call: Arc<Kept>) -> Later<AdmissionResult> {
         let limiter = self.clone();
         Box::pin(async move {
-            let (question, mut text) = (question.question(), Text::default());
-            let decided = limiter.check_async(question.request(&gate.settings, &mut text)).await;
-            answer(decided, |decision| gate.fields(decision, &question, &limiter))
+            let (call, mut text) = (call.call(), Text::default());
+            let decided = limiter.check_async(call.request(&gate.settings, &mut text)).await;
+            answer(decided, |decision| gate.fields(decision, &call, &limiter))
         })
     }
 
-    fn reserve(&self, gate: Arc<Gate>, question: Arc<Kept>, lasts: Duration) -> Later<Answer> {
-        Box::pin(reserved::reserve(self.clone(), gate, question, lasts))
+    fn reserve(&self, gate: Arc<Gate>, call: Arc<Kept>, lasts: Duration) -> Later<AdmissionResult> {
+        Box::pin(reserved::reserve(self.clone(), gate, call, lasts))
     }
 
-    fn settle(&self, gate: Arc<Gate>, question: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
+    fn settle(&self, gate: Arc<Gate>, call: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
         let limiter = self.clone();
         Box::pin(async move {
-            let (question, mut text) = (question.question(), Text::default());
-            let request = question.settling(&gate.settings, &mut text);
+            let (call, mut text) = (call.call(), Text::default());
+            let request = call.settling(&gate.settings, &mut text);
             let settled = match settlement {
                 Settlement::Keep => None,
                 // What cannot be given back stays charged: against the caller, as always.
@@ -226,7 +226,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
                     charge_up_to(&limiter, request, cost).await
                 }
             };
-            gate.fields(&settled?, &question, &limiter)
+            gate.fields(&settled?, &call, &limiter)
         })
     }
 

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv4_in_the_clothes_of_ipv6_is_one_of_ipv4_whoever_made_the_value() {
+    fn ipv4_mapped_addresses_share_the_ipv4_key() {
         let mapped = Value::Address("::ffff:192.0.2.1".parse().expect("an address"));
         assert_eq!(key(&mapped, 64), Key::from("192.0.2.1"), "and not the network of all of them");
         assert_eq!(key(&Value::All(vec![mapped]), 64), Key::from(("192.0.2.1",)));

@@ -219,8 +219,8 @@ impl<A> RateLimitLayer<A> {
     /// each time; a name that belongs to another request is refused with 422.
     ///
     /// A request that comes again passes, and its response settles nothing.
-    /// Whoever can choose names can have requests pass unpaid: take them from
-    /// clients you trust.
+    /// A client that can choose names can have requests pass without a charge: take
+    /// names only from clients you trust.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter};

@@ -213,7 +213,7 @@ mod grpc;
 
 mod settings;
 
-mod question;
+mod call;
 
 mod answers;
 mod gate;

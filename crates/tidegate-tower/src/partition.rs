@@ -1,7 +1,7 @@
 //! A partition key that tells nothing of the key: a keyed hash.
 //!
-//! SipHash-2-4, as its authors wrote it down: without the secret nobody can
-//! find out which key a hash belongs to by trying.
+//! SipHash-2-4, as its authors wrote it down: without the secret, the
+//! key of a hash cannot be found by trying.
 
 use tidegate::Key;
 

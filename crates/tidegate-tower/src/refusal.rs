@@ -21,9 +21,9 @@ pub struct Refusal {
 pub enum Reason {
     /// A limit is used up: 429.
     OverLimit(Decision),
-    /// A rule lets nothing pass, however long one waits: 403.
+    /// A rule blocks the key, and waiting does not help: 403.
     Blocked(Decision),
-    /// The store is away or full, and its stand-in lets nothing pass: 503.
+    /// The store failed or is full, and the fallback refuses: 503.
     Degraded(Decision),
     /// There is no answer: 503 if the store [failed](CheckError::is_unavailable)
     /// and no failure mode answers. Otherwise 422: the request lacks a key
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_wait_where_waiting_does_not_help() {
+    fn no_retry_after_where_waiting_does_not_help() {
         let blocked = refused_by(Rule::with_setting("nothing", Setting::Blocked));
         assert_eq!((blocked.status(), blocked.retry_after()), (StatusCode::FORBIDDEN, None));
         let limiter = Limiter::new(Limit::per_hour(10));

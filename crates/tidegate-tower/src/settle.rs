@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 pub enum Settlement {
     /// It stays as it is.
     Keep,
-    /// It is given back, unless the store was away and somebody stood in for it.
+    /// It is given back, unless the store failed and the fallback decided.
     Refund,
     /// So much more is charged, as far as there is any left: a limit has no
     /// debts. Rules that [always](tidegate::Rule::fixed_cost) cost the same are not
@@ -74,7 +74,7 @@ pub fn only_successes() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 's
 }
 
 /// A response costs one unit for every so many bytes, and at least the one
-/// that its request cost; a stream whose [size](Outcome::size) nobody knows, no
+/// that its request cost; a stream of unknown [size](Outcome::size), no
 /// more than that.
 pub fn by_size(bytes_per_unit: u64) -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
     move |outcome| {

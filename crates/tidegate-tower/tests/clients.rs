@@ -31,7 +31,7 @@ fn to(host: &str) -> Request<String> {
     Request::get(format!("http://{host}/")).body(String::new()).expect("a request")
 }
 
-/// Everybody who can go on has gone on.
+/// Every task that can go on has gone on.
 async fn settled() {
     for _ in 0..50 {
         yield_now().await;
@@ -71,11 +71,11 @@ mod acquire {
     }
 
     #[tokio::test]
-    async fn who_leaves_has_charged_nothing_and_who_waits_too_long_is_told() {
+    async fn a_cancelled_request_charges_nothing_and_a_late_one_times_out() {
         let (limiter, clock) = limiter(Limit::per_second(1));
         assert!(limiter.allow(""));
         let served = Arc::new(AtomicUsize::new(0));
-        let mut service = service(&AcquireLayer::new(limiter.clone()).patience(2 * SECOND), &served);
+        let mut service = service(&AcquireLayer::new(limiter.clone()).timeout(2 * SECOND), &served);
         let mut dropped = Box::pin(service.ready().await.expect("ready").call("dropped"));
         assert!((&mut dropped).now_or_never().is_none());
         drop(dropped);
@@ -83,17 +83,17 @@ mod acquire {
         assert_eq!(limiter.peek("").expect("an answer").remaining(), Some(1));
         let (slow, _) = super::limiter(Limit::per_hour(1));
         assert!(slow.allow(""));
-        let mut hopeless = super::acquire::service(&AcquireLayer::new(slow).patience(SECOND), &served);
+        let mut hopeless = super::acquire::service(&AcquireLayer::new(slow).timeout(SECOND), &served);
         let error = hopeless.ready().await.expect("ready").call("hopeless").await.expect_err("an error");
         assert!(matches!(error.downcast_ref(), Some(AcquireError::Timeout { .. })), "{error}");
         assert_eq!(served.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
-    async fn patience_is_for_the_delay_of_a_leaky_bucket_as_well() {
+    async fn the_timeout_covers_the_delay_of_a_leaky_bucket() {
         let (limiter, clock) = limiter(Limit::leaky_bucket(1, SECOND).queue(10));
         let served = Arc::new(AtomicUsize::new(0));
-        let mut service = service(&AcquireLayer::new(limiter.clone()).patience(2 * SECOND), &served);
+        let mut service = service(&AcquireLayer::new(limiter.clone()).timeout(2 * SECOND), &served);
         let mut calls = Vec::new();
         for _ in 0..5 {
             calls.push(tokio::spawn(service.ready().await.expect("ready").call("request")));
@@ -116,7 +116,7 @@ mod acquire {
     async fn each_host_can_have_a_limit_of_its_own() {
         let (limiter, _) = limiter(Limit::per_hour(1));
         let layer = AcquireLayer::new(limiter)
-            .patience(SECOND)
+            .timeout(SECOND)
             .key(|request: &Request<String>| request.uri().host().unwrap_or("").to_owned());
         let inner = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(()) });
         let mut service = ServiceBuilder::new().layer(layer).service(inner);
@@ -131,15 +131,15 @@ mod acquire {
 mod honour {
     use super::*;
 
-    type Answer = Response<String>;
+    type Reply = Response<String>;
 
     /// A client whose server answers with these headers.
     fn client(
         clock: &ManualClock,
         status: u16,
         headers: &'static [(&'static str, &'static str)],
-    ) -> BoxCloneService<Request<String>, Answer, BoxError> {
-        let layer = HonourLayer::with_clock(clock.clone()).patience(60 * SECOND);
+    ) -> BoxCloneService<Request<String>, Reply, BoxError> {
+        let layer = HonourLayer::with_clock(clock.clone()).timeout(60 * SECOND);
         let server = service_fn(move |_: Request<String>| async move {
             let mut response = Response::builder().status(status);
             for (name, value) in headers {
@@ -150,9 +150,9 @@ mod honour {
         BoxCloneService::new(layer.layer(server))
     }
 
-    async fn ask<C>(client: &mut C, host: &str) -> JoinHandle<Result<Answer, BoxError>>
+    async fn ask<C>(client: &mut C, host: &str) -> JoinHandle<Result<Reply, BoxError>>
     where
-        C: Service<Request<String>, Response = Answer, Error = BoxError, Future: Send + 'static>,
+        C: Service<Request<String>, Response = Reply, Error = BoxError, Future: Send + 'static>,
     {
         let call = client.ready().await.expect("ready").call(to(host));
         let call = tokio::spawn(call);
@@ -245,7 +245,7 @@ mod honour {
     }
 
     #[tokio::test]
-    async fn nobody_waits_longer_than_their_patience() {
+    async fn no_request_waits_longer_than_its_timeout() {
         let clock = ManualClock::default();
         let date = httpdate::fmt_http_date(SystemTime::now() + 600 * SECOND);
         let headers: &'static [_] = Box::leak(Box::new([("retry-after", &*Box::leak(date.into_boxed_str()))]));
@@ -267,7 +267,7 @@ mod honour {
         let by_field = |host: &str| Request::get("/").header("host", host).body(String::new()).expect("a request");
         assert_eq!(is_refused(to("user:secret@a.example:81")).await, None);
         for request in [to("a.example:81"), to("other:secret@A.Example:81"), by_field("a.example:81")] {
-            assert_eq!(is_refused(request).await.as_deref(), Some("a.example:81"), "and nobody's password is told");
+            assert_eq!(is_refused(request).await.as_deref(), Some("a.example:81"), "and no password is shown");
         }
         assert_eq!(is_refused(by_field("b.example")).await, None, "another server");
         assert_eq!(is_refused(by_field("c.example")).await, None, "and another");
@@ -275,7 +275,7 @@ mod honour {
     }
 
     #[tokio::test]
-    async fn what_is_cached_malformed_or_no_refusal_says_nothing() {
+    async fn cached_and_malformed_responses_set_no_wait() {
         for (status, headers) in [
             (429, [("retry-after", "soon"), ("ratelimit", "x;r=0;t=5")]),
             (429, [("retry-after", "5"), ("age", "12")]),

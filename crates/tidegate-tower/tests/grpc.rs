@@ -59,7 +59,7 @@ async fn only_calls_that_fail_count_if_only_failures_do() {
     let layer = RateLimitLayer::new(Limiter::new(Limit::per_hour(2))).settle(settle::only_failures());
     let mut client = client_of(layer).await;
     let mut codes = Vec::new();
-    for service in ["", "nobody", "", "", "nobody", ""] {
+    for service in ["", "unknown", "", "", "unknown", ""] {
         let response = client.check(Request::new(HealthCheckRequest { service: service.to_owned() })).await;
         codes.push(response.map_or_else(|status| status.code(), |_| Code::Ok));
     }

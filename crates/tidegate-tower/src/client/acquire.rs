@@ -1,4 +1,4 @@
-//! Waiting for one's own limit before asking others.
+//! A client-side limit: requests wait before they are sent.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use crate::gate::poll_clock;
 /// use tidegate_tower::client::AcquireLayer;
 ///
 /// let limiter = Limiter::new(Limit::per_second(5));
-/// let one_limit = AcquireLayer::new(limiter.clone()).patience(Duration::from_secs(10));
+/// let one_limit = AcquireLayer::new(limiter.clone()).timeout(Duration::from_secs(10));
 /// let by_host = AcquireLayer::new(limiter)
 ///     .key(|request: &http::Request<String>| request.uri().host().unwrap_or("").to_owned());
 /// # let _ = (one_limit, by_host);
@@ -40,7 +40,7 @@ use crate::gate::poll_clock;
 pub struct AcquireLayer<K = Everything> {
     limiter: Arc<dyn AnyAcquire>,
     key: K,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// One key for all requests.
@@ -66,24 +66,24 @@ impl<Q, F: Fn(&Q) -> String> KeyFor<Q> for F {
 }
 
 /// How long a request waits unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl AcquireLayer {
-    /// One key for all requests, and half a minute of patience.
+    /// One key for all requests, and a timeout of 30 s.
     pub fn new<S: Store>(limiter: Limiter<S>) -> AcquireLayer {
-        AcquireLayer { limiter: Arc::new(limiter), key: Everything, patience: PATIENCE }
+        AcquireLayer { limiter: Arc::new(limiter), key: Everything, timeout: DEFAULT_TIMEOUT }
     }
 }
 
 impl<K> AcquireLayer<K> {
     /// Whose limit a request counts against.
     pub fn key<Q, F: Fn(&Q) -> String>(self, key: F) -> AcquireLayer<F> {
-        AcquireLayer { limiter: self.limiter, key, patience: self.patience }
+        AcquireLayer { limiter: self.limiter, key, timeout: self.timeout }
     }
 
     /// How long a request may wait.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 }
@@ -98,7 +98,7 @@ impl<S, K: Clone> Layer<S> for AcquireLayer<K> {
 
 impl<K> fmt::Debug for AcquireLayer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireLayer").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("AcquireLayer").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +128,7 @@ where
     fn call(&mut self, request: Q) -> Self::Future {
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
-        let admitted = self.layer.limiter.acquire(self.layer.key.key_for(&request), self.layer.patience);
+        let admitted = self.layer.limiter.acquire(self.layer.key.key_for(&request), self.layer.timeout);
         Box::pin(async move {
             admitted.await?;
             ready.call(request).await.map_err(Into::into)
@@ -138,24 +138,21 @@ where
 
 /// A limiter on any store.
 trait AnyAcquire: Send + Sync {
-    fn acquire(
-        &self,
-        key: String,
-        patience: Duration,
-    ) -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>>;
+    fn acquire(&self, key: String, timeout: Duration)
+    -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>>;
 }
 
 impl<S: Store> AnyAcquire for Limiter<S> {
     fn acquire(
         &self,
         key: String,
-        patience: Duration,
+        timeout: Duration,
     ) -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>> {
         let limiter = self.clone();
         Box::pin(async move {
             let clock = limiter.store().clock();
-            let deadline = clock.now().saturating_add(Micros::from_duration(patience));
-            let decision = limiter.acquire(key.as_str(), patience).await?;
+            let deadline = clock.now().saturating_add(Micros::from_duration(timeout));
+            let decision = limiter.acquire(key.as_str(), timeout).await?;
             if decision.delay().is_zero() {
                 return Ok(());
             }
@@ -165,7 +162,7 @@ impl<S: Store> AnyAcquire for Limiter<S> {
                     // What cannot be given back stays charged: against the caller.
                     let _ = limiter.refund_async(key.as_str()).await;
                 }
-                return Err(AcquireError::Timeout { timeout: patience });
+                return Err(AcquireError::Timeout { timeout: timeout });
             }
             poll_fn(|context| poll_clock(clock, until, context)).await;
             Ok(())

@@ -32,15 +32,15 @@ use crate::gate::poll_clock;
 ///
 /// It does not repeat requests: put `tower::retry` outside of it, and each
 /// attempt waits as it should. A request that would have to wait longer than
-/// its patience fails with [`TooLong`] at once.
+/// its timeout fails with [`TooLong`] at once.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct HonourLayer {
     hosts: Arc<Hosts>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-/// A server has asked for more patience than there is.
+/// The wait that a server asked for is longer than the timeout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{host} is to be left alone for another {wait:?}: ask again later or allow more time")]
 pub struct TooLong {
@@ -51,7 +51,7 @@ pub struct TooLong {
 }
 
 /// How long a request waits unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for HonourLayer {
     fn default() -> HonourLayer {
@@ -60,19 +60,22 @@ impl Default for HonourLayer {
 }
 
 impl HonourLayer {
-    /// Half a minute of patience.
+    /// A timeout of 30 s.
     pub fn new() -> HonourLayer {
         HonourLayer::with_clock(SystemClock::new())
     }
 
     /// The same by another clock.
     pub fn with_clock(clock: impl Clock) -> HonourLayer {
-        HonourLayer { hosts: Arc::new(Hosts { clock: Box::new(clock), words: Mutex::default() }), patience: PATIENCE }
+        HonourLayer {
+            hosts: Arc::new(Hosts { clock: Box::new(clock), words: Mutex::default() }),
+            timeout: DEFAULT_TIMEOUT,
+        }
     }
 
     /// How long a request may wait.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 }
@@ -87,7 +90,7 @@ impl<S> Layer<S> for HonourLayer {
 
 impl fmt::Debug for HonourLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HonourLayer").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("HonourLayer").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
@@ -116,10 +119,10 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
-        let HonourLayer { hosts, patience } = self.layer.clone();
+        let HonourLayer { hosts, timeout } = self.layer.clone();
         let host = host_of(&request);
         Box::pin(async move {
-            hosts.wait(&host, patience).await?;
+            hosts.wait(&host, timeout).await?;
             let response = ready.call(request).await.map_err(Into::into)?;
             hosts.heard(host, &response);
             Ok(response)
@@ -127,7 +130,7 @@ where
     }
 }
 
-/// The host and port that a request goes to, without whoever goes there. Where
+/// The host and port that a request goes to, without credentials. Where
 /// it is sent over a connection of its own, only a field tells.
 fn host_of<B>(request: &Request<B>) -> String {
     let field = || request.headers().get(HOST)?.to_str().ok();
@@ -162,8 +165,8 @@ impl Hosts {
     }
 
     /// Waits until a request may go to the host, and counts it.
-    async fn wait(&self, host: &str, patience: Duration) -> Result<(), TooLong> {
-        let deadline = self.clock.now().saturating_add(Micros::from_duration(patience));
+    async fn wait(&self, host: &str, timeout: Duration) -> Result<(), TooLong> {
+        let deadline = self.clock.now().saturating_add(Micros::from_duration(timeout));
         while let Some(until) = self.held_back_until(host) {
             if until > deadline {
                 let wait = until.saturating_since(self.clock.now()).to_duration();

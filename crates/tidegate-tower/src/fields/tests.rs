@@ -36,8 +36,8 @@ fn told(words: &str, requests: usize, wait: Duration, style: HeaderStyle) -> Hea
     }
     clock.advance(wait);
     let decision = limiter.check("alice").expect("an answer");
-    let standing = Standing { decision: &decision, name: None, policies: policies(&limiter), partition: None };
-    headers(standing, &[style])
+    let status = QuotaStatus { decision: &decision, name: None, policies: policies(&limiter), partition: None };
+    headers(status, &[style])
 }
 
 fn policies(limiter: &Limiter) -> Option<HeaderValue> {
@@ -46,9 +46,9 @@ fn policies(limiter: &Limiter) -> Option<HeaderValue> {
     line.to_header()
 }
 
-fn headers(standing: Standing<'_>, styles: &[HeaderStyle]) -> HeaderMap {
+fn headers(status: QuotaStatus<'_>, styles: &[HeaderStyle]) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    standing.fields(styles).tell(&mut headers);
+    status.fields(styles).tell(&mut headers);
     headers
 }
 
@@ -82,8 +82,8 @@ fn numbers_are_capped_and_names_survive() {
     let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_day(1_000_000_000_000))));
     let decision = limiter.check("alice").expect("an answer");
     let partition = Some(*b"\0\x01hashed");
-    let standing = Standing { decision: &decision, name: None, policies: policies(&limiter), partition };
-    let headers = headers(standing, &[HeaderStyle::Draft10]);
+    let status = QuotaStatus { decision: &decision, name: None, policies: policies(&limiter), partition };
+    let headers = headers(status, &[HeaderStyle::Draft10]);
     let members = members(&headers, "ratelimit");
     assert_eq!(members[0].0, "50 % \"off\" \\ n%C3%A9");
     let partition = members[0].1.iter().find(|(key, _)| key == "pk").map(|(_, value)| value.clone());
@@ -122,8 +122,8 @@ fn the_tighter_limit_stays_and_all_policies_are_listed() {
         for (name, count) in [("inner", inner), ("outer", outer)] {
             let limiter = Limiter::new(Policy::new().rule(Rule::new(name, Limit::per_minute(count))));
             let decision = limiter.check("alice").expect("an answer");
-            let standing = Standing { decision: &decision, name: None, policies: policies(&limiter), partition: None };
-            standing.fields(&[HeaderStyle::Draft10, HeaderStyle::XRateLimit]).tell(&mut headers);
+            let status = QuotaStatus { decision: &decision, name: None, policies: policies(&limiter), partition: None };
+            status.fields(&[HeaderStyle::Draft10, HeaderStyle::XRateLimit]).tell(&mut headers);
         }
         let tightest = members(&headers, "ratelimit");
         assert_eq!((tightest.len(), tightest[0].0.as_str()), (1, kept));
@@ -140,8 +140,8 @@ fn of_two_styles_with_one_field_the_current_draft_writes_it() {
     let decision = limiter.check("alice").expect("an answer");
     for styles in [[HeaderStyle::Draft10, HeaderStyle::Draft6], [HeaderStyle::Draft7, HeaderStyle::Draft10]] {
         let policies = policies(&limiter);
-        let standing = Standing { decision: &decision, name: None, policies, partition: None };
-        let headers = headers(standing, &styles);
+        let status = QuotaStatus { decision: &decision, name: None, policies, partition: None };
+        let headers = headers(status, &styles);
         assert_eq!(members(&headers, "ratelimit")[0].0, "api");
         assert_eq!(members(&headers, "ratelimit-policy").len(), 1);
         assert_eq!(headers.contains_key("ratelimit-remaining"), styles.contains(&HeaderStyle::Draft6));
@@ -149,7 +149,7 @@ fn of_two_styles_with_one_field_the_current_draft_writes_it() {
 }
 
 #[test]
-fn what_is_malformed_is_as_if_it_were_not_there() {
+fn malformed_fields_are_ignored() {
     let read = |name: &'static str, value: &str| {
         let mut headers = HeaderMap::new();
         headers.insert(name, HeaderValue::from_str(value).expect("a value"));

@@ -7,9 +7,9 @@ use tidegate::store::{Store, StoreError};
 use tidegate::{CheckError, Decision, Limit, Limiter, Micros, Reservation, ReserveError};
 
 use super::Gate;
+use crate::call::{AdmissionResult, Kept, answer};
 use crate::head::Text;
 use crate::hold::Hold;
-use crate::question::{Answer, Kept, answer};
 use crate::tally::Spent;
 
 struct Reserved<S: Store> {
@@ -28,10 +28,10 @@ pub(super) async fn reserve<S: Store>(
     gate: Arc<Gate>,
     kept: Arc<Kept>,
     lasts: Duration,
-) -> Answer {
-    let (question, mut text) = (kept.question(), Text::default());
-    let tell = |decision: &Decision| gate.fields(decision, &question, &limiter);
-    let request = question.request(&gate.settings, &mut text).lasts(lasts);
+) -> AdmissionResult {
+    let (call, mut text) = (kept.call(), Text::default());
+    let tell = |decision: &Decision| gate.fields(decision, &call, &limiter);
+    let request = call.request(&gate.settings, &mut text).lasts(lasts);
     let mut shortest = lasts;
     limiter.for_each_meter(request.clone(), |meter| {
         let permit = meter.limit().filter(Limit::is_in_flight);

@@ -8,11 +8,11 @@ use tidegate::store::{Meter, Store};
 use tidegate::{Decision, Key, Limiter, Name};
 
 use super::Gate;
-use crate::fields::{Fields, Standing, binds, write_policy};
+use crate::call::{Call, Put};
+use crate::fields::{Fields, QuotaStatus, binds, write_policy};
 use crate::head::Text;
 use crate::line::Line;
 use crate::partition::hash_of;
-use crate::question::{Put, Question};
 
 /// The limits that requests have to pass.
 pub(super) trait Meters {
@@ -48,22 +48,22 @@ pub(super) struct OnlyPolicy {
 impl Gate {
     /// What the caller is told of the limits that a request has met.
     #[inline]
-    pub(super) fn fields(&self, decision: &Decision, question: &Question<'_>, meters: &impl Meters) -> Option<Fields> {
+    pub(super) fn fields(&self, decision: &Decision, call: &Call<'_>, meters: &impl Meters) -> Option<Fields> {
         if self.settings.styles.is_empty() || decision.is_unlimited() || decision.is_blocked() {
             return None;
         }
         // Mostly there is one limit, and its policy was written down before.
         if let Some(only) = self.only_policy.get().filter(|only| only.is_all(decision, meters)) {
-            return Some(only.standing(decision).fields(&self.settings.styles));
+            return Some(only.status(decision).fields(&self.settings.styles));
         }
-        self.fields_of_any(decision, question, meters)
+        self.fields_of_any(decision, call, meters)
     }
 
     #[inline(never)]
-    fn fields_of_any(&self, decision: &Decision, question: &Question<'_>, meters: &impl Meters) -> Option<Fields> {
+    fn fields_of_any(&self, decision: &Decision, call: &Call<'_>, meters: &impl Meters) -> Option<Fields> {
         let mut text = Text::default();
         let (mut identity, mut partition, mut line) = (None, None, Line::new());
-        meters.for_each(Put { question, settings: &self.settings, text: &mut text }, &mut |meter, key| {
+        meters.for_each(Put { call, settings: &self.settings, text: &mut text }, &mut |meter, key| {
             identity = Some(meter.identity());
             let hash = self.settings.secret.as_ref().map(|secret| hash_of(secret, key));
             if binds(meter, decision) {
@@ -80,8 +80,8 @@ impl Gate {
             // Of two threads the first one's is kept; both are right.
             let _ = self.only_policy.set(OnlyPolicy { identity, rule, capacity, name, field });
         }
-        let standing = Standing { decision, name: None, policies, partition };
-        Some(standing.fields(&self.settings.styles))
+        let status = QuotaStatus { decision, name: None, policies, partition };
+        Some(status.fields(&self.settings.styles))
     }
 }
 
@@ -113,8 +113,8 @@ impl OnlyPolicy {
     }
 
     #[inline]
-    fn standing<'s>(&'s self, decision: &'s Decision) -> Standing<'s> {
+    fn status<'s>(&'s self, decision: &'s Decision) -> QuotaStatus<'s> {
         let OnlyPolicy { name, field, .. } = self;
-        Standing { decision, name: Some(&**name), policies: Some(field.clone()), partition: None }
+        QuotaStatus { decision, name: Some(&**name), policies: Some(field.clone()), partition: None }
     }
 }

@@ -45,9 +45,9 @@ fn header<'r>(response: &'r Response<String>, name: &str) -> &'r str {
 }
 
 /// brandur/redis-cell#56, hashicorp/boundary#4094, balena-io/open-balena-api#1472:
-/// `Retry-After` was rounded down, so whoever kept to it was refused again.
+/// `Retry-After` was rounded down, so a client that kept to it was refused again.
 #[tokio::test]
-async fn row_23_whoever_keeps_to_the_header_is_admitted() {
+async fn row_23_admitted_after_the_retry_after_header() {
     for words in ["7/10s", "1/1500ms", "3/s", "sliding-log 2/3333ms", "sliding 3/2500ms", "fixed 2/7s"] {
         let (limiter, clock) = limiter(words.parse::<Limit>().expect(words));
         let layer = RateLimitLayer::new(limiter);
@@ -66,7 +66,7 @@ async fn row_23_whoever_keeps_to_the_header_is_admitted() {
 /// benwis/tower-governor#65, alisaifee/flask-limiter#62: a wait of less than a
 /// second was told as zero.
 #[tokio::test]
-async fn row_24_nobody_is_told_to_come_back_at_once() {
+async fn row_24_retry_after_is_never_zero() {
     for words in ["1000/s burst 1", "1/100ms", "sliding-log 1/10ms"] {
         let (limiter, _) = limiter(words.parse::<Limit>().expect(words));
         let layer = RateLimitLayer::new(limiter).headers([HeaderStyle::Draft10, HeaderStyle::XRateLimit]);
@@ -188,9 +188,9 @@ async fn row_76_a_subscriber_is_one_client() {
 
 /// migadu/alps#18, forgekeep/nebula-mesh#232, everruns/everruns#2643: the leftmost
 /// address was believed, which is what the client wrote: a new key for each
-/// request, or somebody else's.
+/// request, or another client's.
 #[tokio::test]
-async fn row_77_the_client_is_whom_the_proxy_saw() {
+async fn row_77_the_client_is_the_address_that_the_proxy_saw() {
     let (limiter, _) = limiter(Limit::per_hour(1));
     let layer = RateLimitLayer::new(limiter.clone()).client_ip(ClientIp::behind(1));
     let forwarded = |line: String| {
@@ -201,7 +201,7 @@ async fn row_77_the_client_is_whom_the_proxy_saw() {
     let forged = (0..100).map(|number| forwarded(format!("10.0.{number}.1, 203.0.113.7")));
     assert_eq!(admitted(&layer, forged).await, 1, "one client, whatever it writes");
     let victim = forwarded("198.51.100.9".to_owned());
-    assert_eq!(admitted(&layer, [victim]).await, 1, "and nobody is locked out in its name");
+    assert_eq!(admitted(&layer, [victim]).await, 1, "and the victim is not locked out");
 }
 
 /// aks129/HealthClawGuardrails#339 (150 of 150 passed): the tenant that the client

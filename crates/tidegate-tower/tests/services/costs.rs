@@ -47,7 +47,7 @@ async fn the_response_settles_what_was_charged() {
 }
 
 #[tokio::test]
-async fn what_a_response_costs_is_no_request_to_those_who_count_them() {
+async fn charges_for_a_response_are_not_counted_as_requests() {
     let counts = Arc::new(CountingObserver::default());
     let limiter = Limiter::builder(Limit::per_hour(6)).observer(counts.clone()).build().expect("a valid policy");
     let layer = RateLimitLayer::new(limiter).settle(settle::by_size(30));
@@ -131,7 +131,7 @@ async fn a_rule_that_always_costs_the_same_is_charged_once() {
 }
 
 #[tokio::test]
-async fn what_costs_several_times_as_much_is_charged_as_far_as_there_is_any() {
+async fn a_multiplied_cost_is_charged_as_far_as_units_remain() {
     let (limiter, _) = limiter(Policy::new().rule(Rule::new("dear", Limit::per_hour(1_000)).cost_multiplier(10)));
     let layer = RateLimitLayer::new(limiter.clone()).settle(|_| settle::Settlement::Charge(999));
     for (address, used) in [(ALICE, 0), (BOB, 51), ("192.0.2.3", 98), ("192.0.2.4", 99)] {

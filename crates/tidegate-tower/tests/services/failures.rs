@@ -26,7 +26,7 @@ impl Store for Away {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_answers_as_its_failure_mode_says() {
+async fn a_failed_store_decides_by_its_failure_mode() {
     let modes = [
         (None, [503, 503, 503]),
         (Some(FailureMode::Open), [200, 200, 200]),
@@ -73,7 +73,7 @@ impl Store for Wavering {
 }
 
 #[tokio::test]
-async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+async fn units_admitted_by_the_fallback_are_not_refunded_to_the_store() {
     for mode in [FailureMode::Open, FailureMode::local(1)] {
         let is_away = Arc::new(AtomicBool::new(false));
         let store = MemoryStore::builder().max_keys(1_000).clock(ManualClock::default()).build();
@@ -90,7 +90,7 @@ async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
             async { Ok::<_, Infallible>(Response::<String>::default()) }
         });
         let response = layer.layer(service).oneshot(from(ALICE)).await.expect("a response");
-        assert_eq!(response.status(), 200, "somebody stands in");
+        assert_eq!(response.status(), 200, "the fallback decides");
         let left = limiter.peek_async(ALICE).await.expect("the store is back").remaining();
         assert_eq!(left, Some(2), "three failures count on: {mode:?}");
     }

@@ -14,7 +14,7 @@ async fn each_address_has_a_limit_and_ipv6_counts_by_its_network() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_address_is_refused_unless_somebody_chose_otherwise() {
+async fn a_request_without_an_address_is_refused_unless_configured_otherwise() {
     let nowhere = || Request::new(String::new());
     let (limiter, _) = limiter(Limit::per_hour(1));
     let layer = RateLimitLayer::new(limiter.clone());
@@ -129,7 +129,7 @@ async fn a_path_that_no_route_matches_has_no_key_by_route() {
 }
 
 #[tokio::test]
-async fn what_a_client_writes_about_itself_is_no_address() {
+async fn an_address_claimed_by_the_client_is_ignored() {
     let (limiter, _) = limiter(Limit::per_hour(1));
     let layer = RateLimitLayer::new(limiter);
     let forged = || {

@@ -35,7 +35,7 @@ async fn a_refused_request_never_reaches_the_inner_service() {
 }
 
 #[tokio::test]
-async fn a_response_that_nobody_waits_for_stays_charged_and_leaves_nothing_behind() {
+async fn an_abandoned_response_stays_charged_and_leaves_nothing_behind() {
     let (limiter, _) = limiter(Limit::per_hour(2));
     let (mock, mut handle) = mock::pair::<Request<String>, Response<String>>();
     let mut service = RateLimitLayer::new(limiter.clone()).settle(settle::only_failures()).layer(mock);

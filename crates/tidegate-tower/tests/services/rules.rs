@@ -21,7 +21,7 @@ async fn attributes_choose_the_rules_and_make_their_keys() {
     assert_eq!(response.status(), 429);
     assert!(response.body().contains("\"violated-policies\":[\"writes\"]"), "{}", response.body());
     let response = ask(&layer, with_header("x-tenant", "acme"), 200).await;
-    assert_eq!(response.headers()["ratelimit"], "\"tenant\";r=1;t=1200", "the refused one was charged to nobody");
+    assert_eq!(response.headers()["ratelimit"], "\"tenant\";r=1;t=1200", "the refused one was not charged");
     let response = ask(&layer, with_header("x-tenant", "big"), 200).await;
     assert_eq!(response.headers()["ratelimit-policy"], "\"tenant\";q=9;w=3600");
     let response = ask(&layer, from("10.1.2.3"), 200).await;
@@ -59,7 +59,7 @@ async fn a_route_can_have_a_rule_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_blocked_is_forbidden_and_a_shadow_refuses_nobody() {
+async fn a_blocked_key_gets_403_and_a_shadow_rule_refuses_nothing() {
     let counts = Arc::new(CountingObserver::default());
     let blocked = Policy::new().rule(Rule::with_setting("closed", Setting::Blocked));
     let denied = Policy::new().limit("all", Limit::per_hour(9)).deny("ip", Condition::Equals(ALICE.into()));

@@ -119,7 +119,7 @@ async fn usage_is_read_however_the_body_is_cut_into_frames() {
 }
 
 #[tokio::test]
-async fn what_is_not_told_keeps_its_estimate() {
+async fn amounts_that_are_not_given_keep_their_estimate() {
     let truncated = &OPENAI_CHAT[..OPENAI_CHAT.len() - 1];
     for (kind, body) in [
         (JSON, truncated),
