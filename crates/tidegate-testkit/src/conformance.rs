@@ -128,7 +128,7 @@ macro_rules! conformance {
             $crate::conformance::$promise(&$make);
         })+
 
-        /// All of them, for those who run them by other means.
+        /// All of them, for runners other than the test harness.
         #[cfg(test)]
         #[allow(dead_code)]
         pub(super) const ALL: &[(&str, fn())] = &[$((stringify!($promise), $promise)),+];

@@ -1,4 +1,4 @@
-//! A store beside the oracle: the same random questions to both, and every
+//! A store beside the oracle: the same random probes to both, and every
 //! field of every verdict compared.
 //!
 //! A scenario is a few limits and keys, and a clock that dwells, creeps,
@@ -123,7 +123,7 @@ impl Differential<'_> {
             if let Err(found) = scenario.play(&mut tally) {
                 let Found { subject, limit, now, what } = found;
                 let key = &setting.keys[scenario.subjects[subject].key];
-                let history = scenario.history.into_iter().filter(|event| event.question.subject == subject);
+                let history = scenario.history.into_iter().filter(|event| event.probe.subject == subject);
                 let reproduction = Case::new(limit, key, &make).shortest(history.collect());
                 let (seed, scenario) = (self.seed, number);
                 return Err(Box::new(Difference { seed, scenario, limit, now, what, reproduction }));
@@ -160,9 +160,9 @@ impl Setting {
     }
 }
 
-/// One question about one of the subjects.
+/// One check of one of the subjects.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct Probe {
     subject: usize,
     verb: Verb,
     cost: u64,
@@ -174,7 +174,7 @@ struct Question {
 #[derive(Clone, Copy, Debug)]
 struct Event {
     now: Micros,
-    question: Question,
+    probe: Probe,
 }
 
 /// A difference just found.
@@ -212,21 +212,21 @@ impl<'a, S: Store> Scenario<'a, S> {
             if self.random.percent(35) {
                 focus = self.random.within(0..=self.subjects.len() as u64 - 1) as usize;
             }
-            // To end up at one refusal in three: those of patience come on top.
+            // To end up at one refusal in three: those of `Mood::Patient` come on top.
             let mood = if refused * 100 < charges * 29 { Mood::Pressing } else { Mood::Patient };
             self.now = self.subjects[focus].next_instant(&mut self.random, self.now, mood);
-            let questions = self.questions(focus, mood);
-            let verdicts = self.compare(&questions, tally)?;
-            for (question, verdict) in questions.iter().zip(&verdicts) {
-                if question.verb == Verb::Charge {
+            let probes = self.probes(focus, mood);
+            let verdicts = self.compare(&probes, tally)?;
+            for (probe, verdict) in probes.iter().zip(&verdicts) {
+                if probe.verb == Verb::Charge {
                     charges += 1;
                     refused += u64::from(!verdict.allowed);
                 }
-                if !verdict.allowed && !matches!(question.verb, Verb::Renew(_)) {
-                    self.try_the_promise(*question, *verdict, tally)?;
+                if !verdict.allowed && !matches!(probe.verb, Verb::Renew(_)) {
+                    self.try_the_promise(*probe, *verdict, tally)?;
                 }
             }
-            tally.slices += u64::from(questions.len() > 1);
+            tally.slices += u64::from(probes.len() > 1);
         }
         tally.charges += charges;
         tally.refused += refused;
@@ -242,21 +242,21 @@ impl<'a, S: Store> Scenario<'a, S> {
         let random = &mut self.random;
         let first = |(index, subject): (usize, &Subject)| {
             let cost = random.magnitude(1..=subject.limit.capacity());
-            Question { subject: index, verb: traffic::verb(random, subject), cost, floor: 0 }
+            Probe { subject: index, verb: traffic::verb(random, subject), cost, floor: 0 }
         };
-        let questions: Vec<Question> = self.subjects.iter().enumerate().map(first).collect();
+        let probes: Vec<Probe> = self.subjects.iter().enumerate().map(first).collect();
         let together = self.random.within(1..=4) as usize;
-        for questions in questions.chunks(together) {
-            self.compare(questions, tally)?;
+        for probes in probes.chunks(together) {
+            self.compare(probes, tally)?;
         }
         for subject in 0..self.subjects.len() {
-            self.compare(&[Question { subject, verb: Verb::Reset, cost: 0, floor: 0 }], tally)?;
-            self.compare(&[Question { subject, verb: Verb::Charge, cost: 1, floor: 0 }], tally)?;
+            self.compare(&[Probe { subject, verb: Verb::Reset, cost: 0, floor: 0 }], tally)?;
+            self.compare(&[Probe { subject, verb: Verb::Charge, cost: 1, floor: 0 }], tally)?;
         }
         Ok(())
     }
 
-    fn questions(&mut self, focus: usize, mood: Mood) -> Vec<Question> {
+    fn probes(&mut self, focus: usize, mood: Mood) -> Vec<Probe> {
         let random = &mut self.random;
         let mut asked = vec![focus];
         if self.subjects.len() > 1 && random.percent(15) {
@@ -267,52 +267,52 @@ impl<'a, S: Store> Scenario<'a, S> {
                 }
             }
         }
-        let question = |subject: usize| {
+        let probe = |subject: usize| {
             let verb = traffic::verb(random, &self.subjects[subject]);
             let (cost, floor) = (self.subjects[subject].cost(random, verb, mood), self.subjects[subject].floor(random));
             let above = self.subjects[subject].limit.capacity() - floor;
             let cost = if matches!(verb, Verb::Charge | Verb::Peek) { cost.min(above) } else { cost };
-            Question { subject, verb, cost, floor }
+            Probe { subject, verb, cost, floor }
         };
-        asked.into_iter().map(question).collect()
+        asked.into_iter().map(probe).collect()
     }
 
     /// Asks the store and the oracle, and compares what they say.
-    fn compare(&mut self, questions: &[Question], tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
-        self.history.extend(questions.iter().map(|question| Event { now: self.now, question: *question }));
-        let verdicts = self.ask(questions, self.now, tally)?;
-        let is_refused = |(question, verdict): (&Question, &Verdict)| question.verb.can_refuse() && !verdict.allowed;
-        if questions.len() > 1 && questions.iter().zip(&verdicts).any(is_refused) {
+    fn compare(&mut self, probes: &[Probe], tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
+        self.history.extend(probes.iter().map(|probe| Event { now: self.now, probe: *probe }));
+        let verdicts = self.ask(probes, self.now, tally)?;
+        let is_refused = |(probe, verdict): (&Probe, &Verdict)| probe.verb.can_refuse() && !verdict.allowed;
+        if probes.len() > 1 && probes.iter().zip(&verdicts).any(is_refused) {
             // Nothing was carried out: alone, these would only have looked.
-            let first = self.history.len() - questions.len();
-            self.history[first..].iter_mut().for_each(|event| event.question.verb = Verb::Peek);
+            let first = self.history.len() - probes.len();
+            self.history[first..].iter_mut().for_each(|event| event.probe.verb = Verb::Peek);
         }
-        for (question, verdict) in questions.iter().zip(&verdicts) {
-            self.subjects[question.subject].hear(self.now, question.verb, question.cost, *verdict);
+        for (probe, verdict) in probes.iter().zip(&verdicts) {
+            self.subjects[probe.subject].hear(self.now, probe.verb, probe.cost, *verdict);
         }
         Ok(verdicts)
     }
 
-    fn ask(&mut self, questions: &[Question], now: Micros, tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
+    fn ask(&mut self, probes: &[Probe], now: Micros, tally: &mut Tally) -> Result<Vec<Verdict>, Found> {
         let Setting { meters, keys } = self.setting;
         let subjects = &self.subjects;
-        let meter = |question: &Question| meters[subjects[question.subject].meter].clone().with_floor(question.floor);
-        let of_classes: Vec<Meter> = questions.iter().map(meter).collect();
-        let pairs = questions.iter().zip(&of_classes);
-        let checks = pairs.map(|(Question { subject, verb, cost, .. }, meter)| {
+        let meter = |probe: &Probe| meters[subjects[probe.subject].meter].clone().with_floor(probe.floor);
+        let of_classes: Vec<Meter> = probes.iter().map(meter).collect();
+        let pairs = probes.iter().zip(&of_classes);
+        let checks = pairs.map(|(Probe { subject, verb, cost, .. }, meter)| {
             let key = &keys[subjects[*subject].key];
             Check::new(meter, key, *verb, *cost).expect("no cost is above the capacity")
         });
         let checks: Vec<Check<'_>> = checks.collect();
         let asks: Vec<Ask<'_>> = checks.iter().filter_map(Ask::of).collect();
         tally.healed += asks.iter().filter(|ask| self.oracle.heals(ask, now)).count() as u64;
-        tally.decisions += questions.len() as u64;
+        tally.decisions += probes.len() as u64;
         let right = self.oracle.decide(&asks, now);
         let mut verdicts = vec![Verdict::default(); checks.len()];
         self.clock.set(now);
         let at = block_on(self.store.decide(&checks, &mut verdicts));
         let differs = |index: usize, what: String| {
-            let subject = questions[index].subject;
+            let subject = probes[index].subject;
             Found { subject, limit: subjects[subject].limit, now, what }
         };
         match at {
@@ -323,8 +323,8 @@ impl<'a, S: Store> Scenario<'a, S> {
         match verdicts.iter().zip(&right).position(|(verdict, right)| verdict != right) {
             None => Ok(verdicts),
             Some(index) => {
-                let (question, verdict, right) = (questions[index], verdicts[index], right[index]);
-                let what = format!("{question:?} of {}\n  expected {right:?}\n  got      {verdict:?}", questions.len());
+                let (probe, verdict, right) = (probes[index], verdicts[index], right[index]);
+                let what = format!("{probe:?} of {}\n  expected {right:?}\n  got      {verdict:?}", probes.len());
                 Err(differs(index, what))
             }
         }
@@ -332,21 +332,21 @@ impl<'a, S: Store> Scenario<'a, S> {
 
     /// Comes back at the instant that a refusal promises, and one microsecond
     /// before it: the caller is alone, so there it passes and here it does not.
-    fn try_the_promise(&mut self, question: Question, refusal: Verdict, tally: &mut Tally) -> Result<(), Found> {
+    fn try_the_promise(&mut self, probe: Probe, refusal: Verdict, tally: &mut Tally) -> Result<(), Found> {
         let promised = Micros::new(self.now.get() + refusal.retry_after.get());
-        if promised > Micros::LATEST || self.is_from_the_future(question) {
+        if promised > Micros::LATEST || self.is_from_the_future(probe) {
             return Ok(());
         }
         tally.tried += 1;
-        let peek = Question { verb: Verb::Peek, ..question };
+        let peek = Probe { verb: Verb::Peek, ..probe };
         let just_before = Micros::new(promised.get() - 1);
         for (now, passes) in [(just_before, false), (promised, true)] {
-            self.history.push(Event { now, question: peek });
+            self.history.push(Event { now, probe: peek });
             let verdict = self.ask(&[peek], now, tally)?[0];
             if verdict.allowed != passes || (!passes && verdict.retry_after != Micros::new(1)) {
-                let limit = self.subjects[question.subject].limit;
+                let limit = self.subjects[probe.subject].limit;
                 let what = format!("the promise of {refusal:?} is broken, also by the oracle: {verdict:?}");
-                return Err(Found { subject: question.subject, limit, now, what });
+                return Err(Found { subject: probe.subject, limit, now, what });
             }
             self.history.pop();
         }
@@ -356,10 +356,10 @@ impl<'a, S: Store> Scenario<'a, S> {
     /// Whether the state is still one to be healed. Only a check that writes
     /// does heal it: before that, a refusal speaks of the full state at its
     /// own time, and the next one will do so at the next.
-    fn is_from_the_future(&self, question: Question) -> bool {
-        let Subject { meter, key, limit, .. } = self.subjects[question.subject];
+    fn is_from_the_future(&self, probe: Probe) -> bool {
+        let Subject { meter, key, limit, .. } = self.subjects[probe.subject];
         let (rule, key) = (self.setting.meters[meter].name(), &self.setting.keys[key]);
-        let Question { verb, cost, floor, .. } = question;
+        let Probe { verb, cost, floor, .. } = probe;
         self.oracle.heals(&Ask { rule, limit, key, verb, cost, floor, notify: &[] }, self.now)
     }
 }

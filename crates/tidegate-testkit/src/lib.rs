@@ -9,7 +9,7 @@
 //! - A [`Trace`] is a text of requests and answers. It is a test, a recording,
 //!   and what goes into a bug report; [`RECORDED`] are those that every store
 //!   has to answer. [`trace()`] makes a test of one in a line.
-//! - A [`Differential`] asks a store and the oracle the same random questions,
+//! - A [`Differential`] asks a store and the oracle the same random checks,
 //!   millions of them, and cuts what makes them differ down to a short trace.
 //! - [`conformance!`] makes one test for each promise of the design, for any
 //!   store whose clock can be set.

@@ -72,7 +72,7 @@ pub struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// The same question as a check; none if its kernel is a custom one.
+    /// The same ask as a check; none if its kernel is a custom one.
     #[must_use]
     pub fn of(check: &Check<'a>) -> Option<Ask<'a>> {
         let (meter, key) = (check.meter(), check.key());
@@ -108,12 +108,12 @@ impl Oracle {
     /// Decides all of `asks`, each about another state: if every charge among
     /// them passes, all are carried out, otherwise none is.
     pub fn decide(&mut self, asks: &[Ask<'_>], now: Micros) -> Vec<Verdict> {
-        let mut turns: Vec<Turn<'_>> = asks.iter().map(|ask| self.look(*ask, now)).collect();
-        let refuses = |turn: &Turn<'_>| matches!(turn.ask.verb, Verb::Charge | Verb::Renew(_)) && !turn.allowed;
-        if !turns.iter().any(refuses) {
-            turns.iter_mut().for_each(|turn| self.carry_out_and_tell(turn, now));
+        let mut steps: Vec<Step<'_>> = asks.iter().map(|ask| self.look(*ask, now)).collect();
+        let refuses = |step: &Step<'_>| matches!(step.ask.verb, Verb::Charge | Verb::Renew(_)) && !step.allowed;
+        if !steps.iter().any(refuses) {
+            steps.iter_mut().for_each(|step| self.carry_out_and_tell(step, now));
         }
-        turns.into_iter().map(|turn| self.conclude(turn, now)).collect()
+        steps.into_iter().map(|step| self.conclude(step, now)).collect()
     }
 
     /// Whether the state that is asked about lies so far in the future that
@@ -126,7 +126,7 @@ impl Oracle {
     }
 
     /// What the limit would answer, before anything is carried out.
-    fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Turn<'a> {
+    fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Step<'a> {
         let rule = self.rules.entry((ask.rule.clone(), ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
         let at = rule.terms.at(now);
         let cost = match ask.verb {
@@ -142,49 +142,49 @@ impl Oracle {
             None => (known, false),
         };
         let (delay, retry_after, unrecorded, ahead) = (0, 0, 0, 0);
-        let mut turn =
-            Turn { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
+        let mut step =
+            Step { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
         if let Verb::Renew(charged @ Charged { cost: 1.., .. }) = ask.verb {
-            turn.allowed = turn.account.holds(at, instant(charged.at), i128::from(charged.cost));
+            step.allowed = step.account.holds(at, instant(charged.at), i128::from(charged.cost));
         }
         if matches!(ask.verb, Verb::Charge | Verb::Peek) {
-            turn.allowed = turn.account.admits(at, cost);
-            if turn.allowed {
-                turn.delay = turn.account.delay(at);
+            step.allowed = step.account.admits(at, cost);
+            if step.allowed {
+                step.delay = step.account.delay(at);
             } else {
-                turn.retry_after = turn.tried_retry_after(at);
+                step.retry_after = step.tried_retry_after(at);
             }
         }
-        turn
+        step
     }
 
-    /// Carries a turn out, and finds out which thresholds it crossed.
-    fn carry_out_and_tell(&mut self, turn: &mut Turn<'_>, now: Micros) {
-        let name = (turn.ask.rule.clone(), turn.ask.limit);
-        let left = |oracle: &Oracle, turn: &Turn<'_>| turn.account.remaining(oracle.rules[&name].terms.at(now));
-        let before = left(self, turn);
-        self.carry_out(turn, now);
-        if turn.ask.writes() {
-            let after = left(self, turn);
+    /// Carries a step out, and finds out which thresholds it crossed.
+    fn carry_out_and_tell(&mut self, step: &mut Step<'_>, now: Micros) {
+        let name = (step.ask.rule.clone(), step.ask.limit);
+        let left = |oracle: &Oracle, step: &Step<'_>| step.account.remaining(oracle.rules[&name].terms.at(now));
+        let before = left(self, step);
+        self.carry_out(step, now);
+        if step.ask.writes() {
+            let after = left(self, step);
             let rule = self.rules.get_mut(&name).expect("it was looked at a moment ago");
-            turn.crossed = rule.told.tell(&rule.terms, &turn.ask, [before, after], instant(now));
+            step.crossed = rule.told.tell(&rule.terms, &step.ask, [before, after], instant(now));
         }
     }
 
-    fn carry_out(&self, turn: &mut Turn<'_>, now: Micros) {
-        let terms = &self.rules[&(turn.ask.rule.clone(), turn.ask.limit)].terms;
-        let (at, cost) = (terms.at(now), i128::from(turn.ask.cost));
-        if turn.ask.writes() {
-            match turn.ask.verb {
-                Verb::Charge => turn.account.charge(at, cost),
-                Verb::Report => turn.unrecorded = turn.account.report(at, cost),
-                Verb::Refund => turn.account.refund(at, cost),
-                Verb::Reset => turn.account = terms.fresh(),
+    fn carry_out(&self, step: &mut Step<'_>, now: Micros) {
+        let terms = &self.rules[&(step.ask.rule.clone(), step.ask.limit)].terms;
+        let (at, cost) = (terms.at(now), i128::from(step.ask.cost));
+        if step.ask.writes() {
+            match step.ask.verb {
+                Verb::Charge => step.account.charge(at, cost),
+                Verb::Report => step.unrecorded = step.account.report(at, cost),
+                Verb::Refund => step.account.refund(at, cost),
+                Verb::Reset => step.account = terms.fresh(),
                 Verb::Settle(charged) if ask_more(cost, charged) > 0 => {
-                    turn.unrecorded = turn.account.report(at, ask_more(cost, charged));
+                    step.unrecorded = step.account.report(at, ask_more(cost, charged));
                 }
                 Verb::Settle(charged) => {
-                    turn.account.undo(
+                    step.account.undo(
                         at,
                         instant(charged.at),
                         Undone { charged: i128::from(charged.cost), kept: cost },
@@ -192,21 +192,21 @@ impl Oracle {
                 }
                 Verb::Renew(charged) => {
                     let cost = i128::from(charged.cost);
-                    turn.account.undo(at, instant(charged.at), Undone { charged: cost, kept: 0 });
-                    turn.account.charge(at, cost);
+                    step.account.undo(at, instant(charged.at), Undone { charged: cost, kept: 0 });
+                    step.account.charge(at, cost);
                 }
                 Verb::Peek => {}
             }
-            if matches!(turn.ask.verb, Verb::Charge | Verb::Renew(_)) {
-                turn.ahead = turn.account.ahead(at);
+            if matches!(step.ask.verb, Verb::Charge | Verb::Renew(_)) {
+                step.ahead = step.account.ahead(at);
             }
-            turn.is_changed = true;
+            step.is_changed = true;
         }
     }
 
     /// Keeps what has changed, and says how things stand.
-    fn conclude(&mut self, turn: Turn<'_>, now: Micros) -> Verdict {
-        let Turn { ask, account, is_changed, allowed, delay, retry_after, unrecorded, ahead, crossed } = turn;
+    fn conclude(&mut self, step: Step<'_>, now: Micros) -> Verdict {
+        let Step { ask, account, is_changed, allowed, delay, retry_after, unrecorded, ahead, crossed } = step;
         let rule = self.rules.get_mut(&(ask.rule.clone(), ask.limit)).expect("it was looked at a moment ago");
         let at = rule.terms.at(now);
         let verdict = Verdict {
@@ -242,8 +242,8 @@ impl Rule {
     }
 }
 
-/// One ask on its way through.
-struct Turn<'a> {
+/// One ask of a slice, and what is found out about it.
+struct Step<'a> {
     ask: Ask<'a>,
     /// The state, healed if it has to be.
     account: Box<dyn Account>,
@@ -256,7 +256,7 @@ struct Turn<'a> {
     crossed: u8,
 }
 
-impl Turn<'_> {
+impl Step<'_> {
     /// The waiting time of a refusal, proven to be the least one.
     fn tried_retry_after(&self, at: Moment<'_>) -> i128 {
         let cost = self.ask.needs();

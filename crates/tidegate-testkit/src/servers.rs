@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 pub use cluster::{Cluster, Migration};
 pub use connection::{Connection, Reply};
 pub use gate::Permit;
-pub use load::{Admission, Load, Outcome, Tally, Turn};
+pub use load::{Admission, CallId, Load, Outcome, Tally};
 pub use process::{Directory, Process};
 pub use program::Program;
 pub use proxy::{ChaosProxy, Fault};

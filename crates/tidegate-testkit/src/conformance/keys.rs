@@ -12,7 +12,7 @@ use super::{Bench, START, limits};
 use crate::block_on::block_on;
 use crate::random::Random;
 
-/// When its reset has passed, a used key answers every question as a new one
+/// When its reset has passed, a used key decides every check as a new one
 /// does.
 pub fn a_key_whose_reset_has_passed_is_as_if_never_seen<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
     for limit in limits() {

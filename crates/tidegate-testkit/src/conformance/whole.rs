@@ -1,4 +1,4 @@
-//! The whole of it: recorded traces, and random questions beside the oracle.
+//! The whole of it: recorded traces, and random checks beside the oracle.
 
 use tidegate::store::Store;
 use tidegate::{AlgorithmKind, ManualClock};

@@ -7,7 +7,7 @@ use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Check, Meter, Store};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};
 
-use super::{Event, Question, Reproduction};
+use super::{Event, Probe, Reproduction};
 use crate::block_on::block_on;
 use crate::oracle::{Ask, Oracle};
 use crate::trace::{Action, Answer, Step, Trace};
@@ -54,8 +54,8 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
         let (store, clock) = (self.make)();
         self.right_answers(events).position(|(event, right)| {
             let mut verdict = [Verdict::default()];
-            let meter = self.meter.clone().with_floor(event.question.floor);
-            let check = Check::new(&meter, self.key, event.question.verb, event.question.cost);
+            let meter = self.meter.clone().with_floor(event.probe.floor);
+            let check = Check::new(&meter, self.key, event.probe.verb, event.probe.cost);
             let check = check.expect("it has been asked before");
             clock.set(event.now);
             block_on(store.decide(&[check], &mut verdict)).is_err() || verdict[0] != right
@@ -67,7 +67,7 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
         let mut oracle = Oracle::new();
         let (rule, limit, key) = (self.meter.name(), self.limit, self.key);
         events.iter().map(move |event| {
-            let Question { verb, cost, floor, .. } = event.question;
+            let Probe { verb, cost, floor, .. } = event.probe;
             (event, oracle.decide(&[Ask { rule, limit, key, verb, cost, floor, notify: &[] }], event.now)[0])
         })
     }
@@ -80,7 +80,7 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
             trace.push(Step {
                 at: event.now.saturating_since(start),
                 key: self.key.to_string(),
-                action: Action::new(since(start, event.question.verb), event.question.cost),
+                action: Action::new(since(start, event.probe.verb), event.probe.cost),
                 times: NonZeroU32::MIN,
                 answer: Answer::from(verdict),
             });

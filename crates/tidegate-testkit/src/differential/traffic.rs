@@ -177,7 +177,7 @@ impl Subject {
     }
 }
 
-/// Which way the questions lean.
+/// Which way the probes lean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     /// Towards being refused.

@@ -18,7 +18,7 @@ pub struct OracleStore {
     clock: ManualClock,
     oracle: Mutex<Oracle>,
     /// What requests with ids were answered, for good.
-    answers: Mutex<HashMap<Owned, Answer>>,
+    records: Mutex<HashMap<Owned, Record>>,
 }
 
 /// An id: by the verb, by whom, and in its own words.
@@ -33,7 +33,7 @@ struct Settled {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct Record {
     payload: u64,
     at: Micros,
     verdicts: Vec<Verdict>,
@@ -46,7 +46,7 @@ impl OracleStore {
     /// An empty store that decides by `clock`.
     #[must_use]
     pub fn new(clock: ManualClock) -> OracleStore {
-        OracleStore { clock, oracle: Mutex::default(), answers: Mutex::default() }
+        OracleStore { clock, oracle: Mutex::default(), records: Mutex::default() }
     }
 }
 
@@ -72,7 +72,7 @@ impl OracleStore {
 impl OracleStore {
     fn correct(
         &self,
-        known: &mut Answer,
+        known: &mut Record,
         purpose: Purpose,
         checks: &[Check<'_>],
         verdicts: &mut [Verdict],
@@ -122,9 +122,9 @@ impl Store for OracleStore {
             return self.decide_anew(checks, verdicts);
         };
         let owner = check.key().parts().next().unwrap_or_default().to_vec();
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         let verb = if id.purpose == Purpose::Once { check.verb() } else { Verb::Charge };
-        let entry = answers.entry((verb, owner, id.text.to_owned()));
+        let entry = records.entry((verb, owner, id.text.to_owned()));
         if id.purpose != Purpose::Once {
             let Entry::Occupied(mut known) = entry else {
                 return Err(StoreError::NotReserved { id: id.text.to_owned() });
@@ -149,7 +149,7 @@ impl Store for OracleStore {
                     };
                     let charged = checks.iter().zip(&*verdicts).map(charged).collect();
                     let (payload, verdicts) = (id.payload, verdicts.to_vec());
-                    vacant.insert(Answer { payload, at, verdicts, charged, settled: None });
+                    vacant.insert(Record { payload, at, verdicts, charged, settled: None });
                 }
                 Ok(at)
             }

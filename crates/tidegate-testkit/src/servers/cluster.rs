@@ -318,7 +318,7 @@ impl Elections {
     const REMEMBERED: Duration = NODE_TIMEOUT.saturating_mul(4);
 
     fn note(&mut self, masters: &[usize]) {
-        // Nobody elected the first masters.
+        // The first masters were not elected.
         if !self.masters.is_empty() {
             let elected = masters.iter().filter(|index| !self.masters.contains(index));
             self.won.extend(elected.map(|index| (*index, Instant::now())));

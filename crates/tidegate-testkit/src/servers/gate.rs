@@ -52,7 +52,7 @@ impl Permit {
         Permit::among(&directory(), weight, MAX_WAIT)
     }
 
-    /// Waits until there is room among those whose locks are in one directory.
+    /// Waits until there is room among the permits whose locks are in one directory.
     fn among(directory: &Path, weight: usize, longest: Duration) -> Permit {
         let held = HELD.with_borrow(Arc::clone);
         let slots = if held.load(Ordering::Relaxed) == 0 { take(directory, weight, longest) } else { Vec::new() };

@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 
 use super::eventually;
 
-/// What came of one question.
+/// The outcome of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passes; `degraded` if somebody answered in place of the store.
+    /// It passes; `degraded` if the fallback decided in place of the store.
     Admitted {
-        /// Whether a stand-in said so.
+        /// Whether the fallback decided.
         degraded: bool,
     },
     /// It does not pass.
     Refused {
-        /// Whether a stand-in said so.
+        /// Whether the fallback decided.
         degraded: bool,
     },
     /// There was no answer, though it may have been carried out.
@@ -39,23 +39,23 @@ pub enum Outcome {
     },
 }
 
-/// Which question of which caller.
+/// Identifies a call: the caller and its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct CallId {
     /// The number of the caller.
     pub caller: usize,
-    /// How many questions this caller has had answered or given up before.
+    /// How many calls of this caller ended before.
     pub number: u64,
 }
 
-/// Somebody who was admitted at some time between these two.
+/// A call that was admitted at some time between these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// When it was asked for.
     pub asked: Instant,
     /// When the answer came.
     pub answered: Instant,
-    /// Whether a stand-in said so.
+    /// Whether the fallback decided.
     pub degraded: bool,
 }
 
@@ -66,15 +66,15 @@ pub struct Tally {
     pub admitted: u64,
     /// How many did not, by the store's own word.
     pub refused: u64,
-    /// How many passed by the word of a stand-in.
+    /// How many the fallback admitted.
     pub degraded_admitted: u64,
-    /// How many did not, by the word of a stand-in.
+    /// How many the fallback refused.
     pub degraded_refused: u64,
     /// How many had no answer, though they may have been charged.
     pub in_doubt: u64,
     /// How many had no answer, and were charged nothing.
     pub turned_away: u64,
-    /// The longest that one question took.
+    /// The longest that one call took.
     pub longest: Duration,
     /// The longest time without an answer of the store to anyone.
     pub longest_gap: Duration,
@@ -88,7 +88,7 @@ impl Tally {
         self.admitted + self.refused
     }
 
-    /// How many questions there were.
+    /// How many calls there were.
     pub fn asked(&self) -> u64 {
         self.answered() + self.degraded_admitted + self.degraded_refused + self.in_doubt + self.turned_away
     }
@@ -98,7 +98,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { admitted, refused, degraded_admitted, degraded_refused, in_doubt, turned_away, .. } = self;
         write!(f, "{admitted} admitted, {refused} refused, {in_doubt} in doubt, {turned_away} turned away, ")?;
-        write!(f, "{degraded_admitted} admitted and {degraded_refused} refused by stand-ins, ")?;
+        write!(f, "{degraded_admitted} admitted and {degraded_refused} refused by the fallback, ")?;
         write!(f, "longest call {:?}, last failure {:?}", self.longest, self.last_failure)
     }
 }
@@ -126,7 +126,7 @@ struct Log {
 
 impl Load {
     /// So many callers, each asking again so long after its last answer.
-    pub fn start(callers: usize, pause: Duration, ask: impl Fn(Turn) -> Outcome + Send + Sync + 'static) -> Load {
+    pub fn start(callers: usize, pause: Duration, ask: impl Fn(CallId) -> Outcome + Send + Sync + 'static) -> Load {
         let log = Log { tally: Tally::default(), admissions: Vec::new(), last_answer: Instant::now() };
         let seen = Arc::new(Seen { over: AtomicBool::new(false), log: Mutex::new(log) });
         let ask = Arc::new(ask);
@@ -174,11 +174,11 @@ impl Load {
         self.finish()
     }
 
-    /// Ends it: everyone's last question is answered or given up.
+    /// Ends it: every caller's last call is answered or given up.
     ///
     /// # Panics
     ///
-    /// When a caller has panicked, in its words; or when its question never ends.
+    /// When a caller has panicked, in its words; or when its call never ends.
     pub fn finish(self) -> Tally {
         self.finish_with_admissions().0
     }
@@ -206,11 +206,11 @@ impl Seen {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call_until_over(&self, caller: usize, pause: Duration, ask: &(impl Fn(Turn) -> Outcome + ?Sized)) {
+    fn call_until_over(&self, caller: usize, pause: Duration, ask: &(impl Fn(CallId) -> Outcome + ?Sized)) {
         let mut number = 0;
         while !self.over.load(Ordering::SeqCst) {
             let asked = Instant::now();
-            let outcome = ask(Turn { caller, number });
+            let outcome = ask(CallId { caller, number });
             self.log().note(asked, Instant::now(), outcome);
             number += 1;
             thread::sleep(pause);
@@ -256,11 +256,11 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Load, Outcome, Turn, eventually};
+    use super::{CallId, Duration, Load, Outcome, eventually};
 
     #[test]
-    fn what_came_of_it_is_counted_and_admissions_have_their_times() {
-        let load = Load::start(2, Duration::from_millis(1), |Turn { number, .. }| match number % 4 {
+    fn outcomes_are_counted_and_admissions_are_timed() {
+        let load = Load::start(2, Duration::from_millis(1), |CallId { number, .. }| match number % 4 {
             0 => Outcome::Admitted { degraded: false },
             1 => Outcome::Refused { degraded: false },
             2 => Outcome::Admitted { degraded: true },

@@ -227,7 +227,7 @@ impl Process {
         self.status = status;
         self.has_ended = true;
         self.is_paused = false;
-        // Without the guard there is nobody to tell.
+        // Without the guard, no process has to be told.
         let _ = self.guard.write_all(b"\n");
     }
 

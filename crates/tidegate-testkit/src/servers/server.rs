@@ -302,11 +302,11 @@ pub(super) fn field_of(text: &str, field: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(|value| value.trim().to_owned()))
 }
 
-/// A port that nobody listens on, with the one ten thousand above, where the
+/// A port that no process listens on, with the one ten thousand above, where the
 /// nodes of a cluster talk to each other.
 ///
-/// Both lie below the ports that systems give to connections, so that nobody
-/// is given the port of a server between its end and its restart.
+/// Both lie below the ports that systems give to connections, so that no
+/// connection gets the port of a server between its end and its restart.
 fn unused_port() -> u16 {
     const FIRST: u16 = 12_000;
     const COUNT: u16 = 10_000;

@@ -21,7 +21,7 @@ pub enum Answer {
     },
     /// It is refused.
     Wait {
-        /// When it will pass, if nobody comes between.
+        /// When it will pass, if no other request is charged before.
         retry_after: Micros,
         /// Units left.
         remaining: Option<u64>,

@@ -109,7 +109,7 @@ impl Migration<'_> {
     pub fn finish(self) {
         let Migration { cluster, slot, from, to } = self;
         let id = &cluster.ids[to];
-        // The new master first: should the old one give it up alone, nobody would have it.
+        // The new master first: if the old one gave it up alone, no node would have it.
         cluster.set_slot(to, slot, &["NODE", id]);
         cluster.set_slot(from, slot, &["NODE", id]);
         eventually("a slot to be known at its new master", || {
