@@ -18,7 +18,7 @@
 //!
 //! A [`Scenario`] is [`Traffic`] in words, limits, a seed and a length. It
 //! [runs](Scenario::run) to a [`Report`], or [starts](Scenario::start) a
-//! [`Simulation`] that is asked for one [`Answer`] after the other.
+//! [`Simulation`] that is asked for one [`Decided`] after the other.
 //!
 //! What decides is what decides in the library and in the server, to the
 //! microsecond: [`tidegate::kernel::decide`]. Each limit has the whole traffic
@@ -58,7 +58,7 @@ pub use picture::PngError;
 pub use report::{Class, Outcome, Report, name};
 pub use scenario::{Scenario, ScenarioError, every_algorithm, with_algorithm};
 pub use series::{Bin, Series};
-pub use simulation::{Answer, Simulation};
+pub use simulation::{Decided, Simulation};
 pub use table::Table;
 pub use traffic::{Arrival, Arrivals, Traffic, TrafficError};
 pub use words::{print_rounded, print_time, read_time};

@@ -397,7 +397,7 @@ fn beyond(outcome: &Outcome, others: Ink, bucket: Ink) -> Ink {
     }
 }
 
-/// What the picture shows, for those who cannot see it.
+/// What the picture shows, as text for screen readers.
 fn spoken(report: &Report) -> String {
     let outcome = |outcome: &Outcome| {
         format!("{} admits {}, up to {}", label(outcome), number(outcome.flow.passed.requests), peak(outcome))

@@ -112,7 +112,7 @@ impl Scenario {
 /// What each limit said of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Answer<'s> {
+pub struct Decided<'s> {
     /// The request.
     pub arrival: Arrival,
     /// A verdict for each limit, in the order of the scenario.
@@ -143,13 +143,13 @@ impl Simulation {
     }
 
     /// Decides the next request, or says that the scenario is over.
-    pub fn step(&mut self) -> Option<Answer<'_>> {
+    pub fn step(&mut self) -> Option<Decided<'_>> {
         self.step_before(self.scenario.length)
     }
 
     /// Decides the next request if it comes before `time`; if none does, moves
     /// on to that time.
-    pub fn step_before(&mut self, time: Micros) -> Option<Answer<'_>> {
+    pub fn step_before(&mut self, time: Micros) -> Option<Decided<'_>> {
         let end = time.min(self.scenario.length);
         let next = self.upcoming.filter(|arrival| arrival.at < end);
         // What ends at this instant makes room for what comes at it.
@@ -180,7 +180,7 @@ impl Simulation {
             let ends = arrival.at.saturating_add(lasts);
             self.in_flight.push(Reverse(InFlight { ends, arrival, admitted }));
         }
-        Some(Answer { arrival, verdicts: &self.verdicts })
+        Some(Decided { arrival, verdicts: &self.verdicts })
     }
 
     /// Settles the requests that end up to this time.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::kernel::Verdict;
 use tidegate::{AlgorithmKind, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
-use tidegate_simulate::{Answer, Arrival, Scenario, ScenarioError, Traffic, every_algorithm};
+use tidegate_simulate::{Arrival, Decided, Scenario, ScenarioError, Traffic, every_algorithm};
 
 /// One request as a limit saw it.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ struct Seen {
 }
 
 /// One request as each limit saw it.
-fn seen(answer: Answer<'_>) -> Vec<Seen> {
+fn seen(answer: Decided<'_>) -> Vec<Seen> {
     let Arrival { at, client, cost, .. } = answer.arrival;
     let seen = |verdict: &Verdict| Seen {
         at: at.get(),
@@ -312,7 +312,7 @@ fn a_simulation_of_so_many_requests_has_that_many() {
 }
 
 #[test]
-fn what_cannot_be_simulated_says_why() {
+fn an_invalid_scenario_says_why() {
     let traffic: Traffic = "1/s cost 5".parse().unwrap();
     let why = |scenario: Scenario| scenario.start().map(drop).unwrap_err().to_string();
     assert!(why(Scenario::new(traffic.clone())).contains("give at least one"));

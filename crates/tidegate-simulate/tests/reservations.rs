@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_in_flight_is_what_one_counts_by_hand(
+    fn in_flight_requests_match_a_manual_count(
         traffic in traffic(), permits in 1u64..12, seed in 0u64..1_000, expiry in 100u64..4_000,
     ) {
         let limit = Limit::in_flight(permits, Duration::from_millis(expiry));

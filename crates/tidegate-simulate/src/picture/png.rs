@@ -1,4 +1,4 @@
-//! A picture as PNG, on light paper: for whoever cannot take an SVG.
+//! A picture as PNG, on a light background: where an SVG cannot be shown.
 //!
 //! The shapes are boxes and straight lines, so there is nothing to smooth;
 //! letters come smoothed from a font that is part of the program.

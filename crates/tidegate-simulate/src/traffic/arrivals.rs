@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_without_chance_comes_when_it_says() {
+    fn deterministic_traffic_arrives_on_schedule() {
         assert_eq!(times("3/s", 5), [0, 333, 666, 1_000, 1_333]);
         assert_eq!(times("bursts 3 every 10s", 4), [0, 0, 0, 10_000]);
         assert_eq!(times("bursts 4 every 10s within 1s from 9s", 5), [9_000, 9_250, 9_500, 9_750, 19_000]);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_what_was_expected() {
+    fn a_parse_error_says_what_was_expected() {
         let long = format!("{} clients: 1/s", Traffic::MAX_CLIENTS + 1);
         for (words, said) in [
             ("", "expected constant 50/s, poisson"),
