@@ -22,7 +22,7 @@ const SECONDS: u64 = 1_800;
 const PATHS: [&str; 6] = ["/", "/items", "/items/17", "/search?q=tide", "/api/items", "/static/site.css"];
 const AGENTS: [&str; 3] = ["Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (iPhone)", "curl/8.5.0"];
 
-/// Visitors at all times, somebody who searches everything for a while, and a job
+/// Visitors at all times, a client that searches everything for a while, and a job
 /// that imports orders every ten minutes.
 pub(crate) fn generate(lines: u64, out: &mut dyn Write) -> io::Result<()> {
     let mut random = Random::new(2024);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_is_enough_refuses_nobody() {
+    fn a_sufficient_limit_refuses_no_request() {
         let mut random = Random::new(9);
         let shapes = [
             "10/s",

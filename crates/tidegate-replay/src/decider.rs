@@ -1,4 +1,4 @@
-//! Where lines are decided, in the log's own time, and everything is counted.
+//! Decides the lines of a log in the log's own time, and counts the outcomes.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::spool::Spool;
 use crate::tally::{Outcome, Refusals, Side};
 use crate::when::Utc;
 
-pub(crate) struct Court {
+pub(crate) struct Decider {
     clock: ManualClock,
     plan: Rc<Plan>,
     sources: Rc<[String]>,
@@ -84,16 +84,16 @@ struct Whence {
 /// What the search found for each limit, and whether it had all to go by.
 pub(crate) type Found = (Vec<Option<Smallest>>, bool);
 
-impl Court {
+impl Decider {
     pub(crate) fn new(
         (policy, against): (Policy, Option<Policy>),
         plan: &Plan,
         sources: Vec<String>,
         (max_keys, spool): (usize, Option<Spool>),
-    ) -> Result<Court, ConfigError> {
+    ) -> Result<Decider, ConfigError> {
         let clock = ManualClock::default();
         let old = against.map(|policy| Side::new(policy, &clock, max_keys, None)).transpose()?;
-        Ok(Court {
+        Ok(Decider {
             side: Side::new(policy, &clock, max_keys, spool)?,
             old,
             clock,
@@ -115,7 +115,7 @@ impl Court {
     }
 
     /// Does something that counts as deciding.
-    pub(crate) fn timed(&mut self, work: impl FnOnce(&mut Court)) {
+    pub(crate) fn timed(&mut self, work: impl FnOnce(&mut Decider)) {
         let began = processor::time();
         work(self);
         self.took += processor::time().saturating_sub(began);

@@ -107,7 +107,7 @@ impl Draft {
     }
 
     /// An address without its port; of a list that proxies have written, the
-    /// last, which nobody can have made up.
+    /// last, which no client can have made up.
     fn clean_address(&mut self, batch: &Batch) {
         let Some(text) = self.get(slot::IP, batch) else { return };
         let from = memrchr(b',', text).map_or(0, |comma| comma + 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::Limit;
 
-use crate::court::{Changes, Court, Found};
+use crate::decider::{Changes, Decider, Found};
 use crate::headroom::{FULL, OVER, Peak};
 use crate::report::{
     Against, BinReport, Change, KeyReport, LimitReport, NearReport, Report, RuleReport, Span, Timeline, Timings,
@@ -22,28 +22,28 @@ const MAX_NAMED_KEYS: usize = 20;
 
 impl Report {
     pub(crate) fn new(
-        court: &Court,
+        decider: &Decider,
         (smallest, is_partial): Found,
         (at_most, tolerate): (Option<Share>, Share),
         timings: Timings,
     ) -> Report {
-        let side = &court.side;
+        let side = &decider.side;
         let store = side.limiter.store();
         let seen = store.seen();
         let mut smallest = smallest.into_iter();
         let limits = seen.limits.iter().map(|limit| LimitReport::new(limit, smallest.next().flatten())).collect();
         let overflowed = store.overflowed();
         drop(seen);
-        let against = court.old.as_ref().map(|old| Against {
+        let against = decider.old.as_ref().map(|old| Against {
             admitted: old.admitted,
             refused: old.refused.count,
             undecided: old.undecided.count,
             undecided_reasons: reasons_of(&old.undecided),
             rules: rules_of(&old.refused),
-            newly_refused: Change::new(&court.newly_refused),
-            newly_admitted: Change::new(&court.newly_admitted),
+            newly_refused: Change::new(&decider.newly_refused),
+            newly_admitted: Change::new(&decider.newly_admitted),
         });
-        let bins = court.bins.iter().map(|(at, bin)| BinReport {
+        let bins = decider.bins.iter().map(|(at, bin)| BinReport {
             at: Utc(at),
             admitted: bin.admitted,
             refused: bin.refused,
@@ -57,11 +57,11 @@ impl Report {
             lines: 0,
             broken: 0,
             broken_examples: Vec::new(),
-            late: court.late,
-            late_by_us: court.latest_by.get(),
-            span: court.span.map(|(from, to)| Span { from: Utc(from), to: Utc(to) }),
+            late: decider.late,
+            late_by_us: decider.latest_by.get(),
+            span: decider.span.map(|(from, to)| Span { from: Utc(from), to: Utc(to) }),
             sources: Vec::new(),
-            missing: court.missing(),
+            missing: decider.missing(),
             unused: Vec::new(),
             admitted: side.admitted,
             refused: side.refused.count,
@@ -71,13 +71,13 @@ impl Report {
             undecided_reasons: reasons_of(&side.undecided),
             rules: rules_of(&side.refused),
             refused_keys: keys_of(&side.refused.keys),
-            refused_examples: court.examples.clone(),
+            refused_examples: decider.examples.clone(),
             limits,
-            most_in_flight: court.in_flight.most,
-            unsettled: court.in_flight.unsettled,
+            most_in_flight: decider.in_flight.most,
+            unsettled: decider.in_flight.unsettled,
             overflowed,
             against,
-            timeline: Timeline { width_us: court.bins.width().get(), rules, bins: bins.collect() },
+            timeline: Timeline { width_us: decider.bins.width().get(), rules, bins: bins.collect() },
             at_most,
             tolerate,
             inconclusive: None,

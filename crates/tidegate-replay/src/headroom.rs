@@ -87,7 +87,7 @@ impl Headroom {
         peaks
     }
 
-    /// Those who came nearest to the limit.
+    /// The keys that came nearest to the limit.
     pub(crate) fn nearest(&self) -> impl Iterator<Item = (&Key<'static>, Peak)> {
         self.named.iter().map(|(peak, _, key)| (key, *peak))
     }

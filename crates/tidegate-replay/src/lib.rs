@@ -62,7 +62,7 @@
 mod batch;
 mod bins;
 mod busy;
-mod court;
+mod decider;
 mod draft;
 mod error;
 mod findings;
@@ -85,7 +85,7 @@ mod watched;
 mod when;
 
 pub use batch::HELD_BACK;
-pub use court::Recorded;
+pub use decider::Recorded;
 pub use error::ReplayError;
 pub use format::{Format, UnknownField, UnknownFormat};
 pub use in_flight::MAX_IN_FLIGHT;

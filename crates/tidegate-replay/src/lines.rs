@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_at_the_beginning_is_told_when_it_comes_to_that() {
+    fn a_read_error_comes_after_the_whole_lines_before_it() {
         let mut lines = Lines::new(BreaksOff(b"one\ntw", false));
         assert_eq!(lines.beginning(), b"one\ntw");
         assert_eq!(lines.next().expect("a line"), Some(Line::Whole(b"one")));

@@ -40,7 +40,7 @@ impl Mapping {
         self
     }
 
-    /// Those that nobody asks for.
+    /// The attributes that no rule needs.
     pub(crate) fn unused(&self, attributes: &BTreeSet<String>) -> Vec<String> {
         let is_used = |name: &str| attributes.contains(name) || FIXED.contains(&name);
         self.fields.iter().map(|(attribute, _)| attribute.clone()).filter(|name| !is_used(name)).collect()
@@ -121,9 +121,9 @@ fn synonyms(attribute: &str) -> &'static [&'static str] {
 /// What is looked for in a line, and what of it a request has.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The names of each slot's field, the best first; none if nobody needs it.
+    /// The names of each slot's field, the best first; none if no rule needs it.
     pub(crate) names: Vec<Vec<String>>,
-    /// Whether somebody chose the field of a slot.
+    /// Whether the user chose the field of a slot.
     pub(crate) chosen: Vec<bool>,
     /// The attributes of a request, and their slots.
     pub(crate) attributes: Vec<(String, Slot)>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate::{ConfigError, Micros, Policy};
 
 use crate::batch::{Batch, HELD_BACK};
-use crate::court::{Court, Recorded};
+use crate::decider::{Decider, Recorded};
 use crate::draft::Draft;
 use crate::error::ReplayError;
 use crate::format::Format;
@@ -137,15 +137,15 @@ impl Replay {
     pub fn run_recorded<'a>(self, requests: impl IntoIterator<Item = Recorded<'a>>) -> Result<Report, ConfigError> {
         let (began, ran) = (Instant::now(), processor::time());
         let plan = Plan::new(&self.mapping, &BTreeSet::new());
-        let mut court = Court::new((self.policy, self.against), &plan, Vec::new(), (self.max_keys, None))?;
-        court.timed(|court| {
-            requests.into_iter().for_each(|request| court.decide_recorded(request));
-            court.settle_until(Micros::MAX);
+        let mut decider = Decider::new((self.policy, self.against), &plan, Vec::new(), (self.max_keys, None))?;
+        decider.timed(|decider| {
+            requests.into_iter().for_each(|request| decider.decide_recorded(request));
+            decider.settle_until(Micros::MAX);
         });
         let ran = processor::time().saturating_sub(ran);
-        let timings = Timings::new((court.took, ran), Duration::ZERO, began.elapsed());
-        let mut report = Report::new(&court, (Vec::new(), false), (None, self.tolerate), timings);
-        (report.titles, report.lines) = (self.titles, court.decided);
+        let timings = Timings::new((decider.took, ran), Duration::ZERO, began.elapsed());
+        let mut report = Report::new(&decider, (Vec::new(), false), (None, self.tolerate), timings);
+        (report.titles, report.lines) = (self.titles, decider.decided);
         Ok(report)
     }
 
@@ -173,26 +173,26 @@ impl Replay {
         let inputs = sources.into_iter().map(|source| Input::open(source, format, &plan));
         let mut inputs = Inputs::new(inputs.collect::<Result<_, _>>()?);
         let spool = at_most.map(|_| Spool::new()).transpose().map_err(SearchError::Spool)?;
-        let mut court = Court::new((policy, against), &plan, inputs.names(), (max_keys, spool))?;
+        let mut decider = Decider::new((policy, against), &plan, inputs.names(), (max_keys, spool))?;
         let (mut batch, mut later) = (Batch::new(&plan, held_back), Batch::new(&plan, held_back));
         let mut draft = Draft::new(&plan);
         while inputs.read(&plan, &mut draft, &mut batch) {
-            court.timed(|court| batch.decide(&mut later, |record| court.decide(record)));
+            decider.timed(|decider| batch.decide(&mut later, |record| decider.decide(record)));
             if let Some(tell) = &mut progress {
                 tell(inputs.progress(false));
             }
         }
-        court.timed(|court| {
-            batch.decide_all(|record| court.decide(record));
-            court.settle_until(Micros::MAX);
+        decider.timed(|decider| {
+            batch.decide_all(|record| decider.decide(record));
+            decider.settle_until(Micros::MAX);
         });
         if let Some(tell) = &mut progress {
             tell(inputs.progress(at_most.is_some()));
         }
         let (searches, ran) = (Instant::now(), processor::time().saturating_sub(ran));
-        let smallest = court.search(at_most, max_keys)?;
-        let timings = Timings::new((court.took, ran), searches.elapsed(), began.elapsed());
-        let mut report = Report::new(&court, smallest, (at_most, tolerate), timings);
+        let smallest = decider.search(at_most, max_keys)?;
+        let timings = Timings::new((decider.took, ran), searches.elapsed(), began.elapsed());
+        let mut report = Report::new(&decider, smallest, (at_most, tolerate), timings);
         (report.titles, report.unused) = (titles, mapping.unused(&attributes));
         inputs.tell(&mut report);
         report.inconclusive = report.shortfall();

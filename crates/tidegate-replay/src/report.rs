@@ -214,7 +214,7 @@ pub struct LimitReport {
     pub shadow: bool,
     /// Requests that it applied to.
     pub asked: u64,
-    /// Those that it refused, whoever else did.
+    /// Those that it refused, also if other rules did.
     pub refused: u64,
     /// The most permits that a key held at once, of a limit on requests in flight.
     pub most_in_flight: Option<u64>,
@@ -236,7 +236,7 @@ pub struct LimitReport {
     /// The same for the busiest.
     pub peak_most: u16,
     /// Thousandths of the keys, by the tenth of the limit that they used at
-    /// their peak; the last are those who were refused.
+    /// their peak; the last are the refused ones.
     pub peaks: [u16; 11],
     /// Who came nearest.
     pub nearest: Vec<NearReport>,

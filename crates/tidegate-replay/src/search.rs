@@ -150,8 +150,8 @@ fn round(
         let key = Key::from(&bytes[..]);
         for number in asked {
             let lane = &mut lanes[*number];
-            // Whoever refuses too many already need not be asked any more, nor
-            // about those whom it cannot refuse.
+            // A lane that refuses too many already is not asked any more, nor
+            // about requests that it cannot refuse.
             if lane.refused > gaps[lane.gap].allowed || enough <= lane.meter.capacity() {
                 continue;
             }
@@ -180,7 +180,7 @@ impl Gap {
     }
 
     /// All are known that are asked: so is how many of them may be refused, and
-    /// that some count refuses nobody.
+    /// that some count refuses none.
     fn begin(&mut self, at_most: Share) {
         self.allowed = at_most.of(self.asked);
         let enough = u128::from(self.busy.enough_for_all()) * u128::from(self.limit.count());

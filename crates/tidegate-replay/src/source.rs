@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compressed_is_read_as_it_was_in_one_piece_or_several() {
+    fn compressed_logs_of_one_or_more_frames_are_read() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|number| number.wrapping_mul(number).to_le_bytes()).collect();
         for (compress, expected) in [
             ((|text| text.to_vec()) as fn(&[u8]) -> Vec<u8>, Compression::None),

@@ -6,7 +6,7 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
 use tidegate::{Limit, Micros};
 
-/// Questions that are kept: 2.4 GB of them. The search goes by those.
+/// Checks that are kept: 2.4 GB of them. The search goes by those.
 pub const MAX_SPOOLED: u64 = 100_000_000;
 
 const CHUNK: usize = 1 << 18;
@@ -41,7 +41,7 @@ impl Spool {
         Spool::with_room(MAX_SPOOLED)
     }
 
-    /// The same, for so many questions.
+    /// The same, for so many checks.
     pub(crate) fn with_room(most: u64) -> io::Result<Spool> {
         let writer = BufWriter::with_capacity(CHUNK, tempfile::tempfile()?);
         Ok(Spool { writer, count: 0, most, is_full: false, failure: None })
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_is_shown_again_as_often_as_one_likes() {
+    fn the_spool_can_be_replayed_any_number_of_times() {
         let all: Vec<Asked> = (0..30_000_u64)
             .map(|number| Asked {
                 at: Micros::new(number),

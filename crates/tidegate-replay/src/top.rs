@@ -66,7 +66,7 @@ impl<T> Top<T> {
         self.entries[first].count += 1;
     }
 
-    /// A place at the end, with the count of whoever had it.
+    /// A place at the end, with the count of its former item.
     fn take_place(&mut self, hash: u64, item: T) -> usize {
         let last = match self.entries.last() {
             Some(last) if self.entries.len() >= self.capacity => {

@@ -1,6 +1,6 @@
-//! The memory store, with an eye on it: a check is data, so whoever stands
-//! before the store sees what each limit is asked and what it answers, while
-//! the limiter decides as it always does.
+//! The memory store under observation: a check is data, so a layer before the
+//! store sees what each limit is asked and what it answers, while the limiter
+//! decides as it always does.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -113,9 +113,9 @@ impl Seen {
         self.calls = 0;
     }
 
-    /// The request has been decided. Where a limit decided, all of those that
-    /// had to be passed were asked by the first call; whoever was asked by
-    /// another only watches.
+    /// The request has been decided. Where a limit decided, all that had to
+    /// pass were asked by the first call; a limit that was asked by another call is
+    /// a shadow rule's.
     pub(crate) fn end(&mut self, was_limited: bool) {
         if self.calls > usize::from(was_limited) {
             for (limit, call) in &self.asked {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_that_limits_know_is_told_apart() {
+    fn times_out_of_range_are_reported_separately() {
         for text in
             ["31/Dec/1969:23:59:59 +0000", "1970-01-01T00:00:00+00:01", "-1", "2113-01-01", "0001-01-01T00:00:00Z"]
         {

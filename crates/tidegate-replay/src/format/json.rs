@@ -124,7 +124,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         if self.is_root {
             return Err(A::Error::custom("it is a list"));
         }
-        // Several values are none: nobody could say which.
+        // Several values are ambiguous, and count as none.
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(())
     }

@@ -117,7 +117,7 @@ fn bar(path: &mut String, (place, of): (usize, usize), from: f64, height: f64) {
     let _ = write!(path, "M{x:.2} {from:.2}v{height:.2}h{width:.2}V{from:.2}z");
 }
 
-/// What each column says when somebody points at it.
+/// The tooltip of each column.
 fn hints(timeline: &Timeline, hint: impl Fn(usize) -> String) -> String {
     let width = 1_000.0 / timeline.bins.len().max(1) as f64;
     let mut text = String::new();
@@ -192,7 +192,7 @@ fn half(number: u64) -> String {
 }
 
 /// How many keys came how near to a limit: a bar for each tenth, and one for
-/// those who were refused.
+/// the refused ones.
 pub(super) fn peaks(shares: &[u16; 11]) -> String {
     let most = f64::from(shares.iter().copied().max().unwrap_or(0).max(1));
     let mut shapes = String::new();

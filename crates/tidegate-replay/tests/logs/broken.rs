@@ -165,10 +165,10 @@ fn a_log_without_lines_is_inconclusive_and_one_of_no_known_format_is_an_error() 
         assert!(!report.to_string().is_empty() && report.to_html().contains("<h1>0 lines were read"));
         assert!(report.inconclusive.is_some_and(|why| why.contains("0 lines were read")));
     }
-    let error = run("what\nis this").expect_err("nobody can tell");
+    let error = run("what\nis this").expect_err("the format is unknown");
     assert!(error.to_string().contains("--format"), "{error}");
     let replay = Replay::new(policy(POLICY)).format(Format::Json);
-    let report = replay.run([Source::stream("log", &b"what\nis this"[..])]).expect("somebody said");
+    let report = replay.run([Source::stream("log", &b"what\nis this"[..])]).expect("the format is given");
     assert_eq!((report.requests(), report.broken), (0, 2));
 }
 
@@ -186,7 +186,7 @@ fn a_field_that_a_format_does_not_have_is_told_before_anything_is_read() {
 }
 
 #[test]
-fn what_a_log_says_is_only_text_on_the_page() {
+fn text_from_a_log_is_escaped_on_the_page() {
     let evil = "<script>alert(1)</script>&\"'";
     let path = format!("/{evil}");
     let mut text = String::new();

@@ -144,7 +144,7 @@ fn lines_without_the_key_attribute_are_undecided_in_every_format() {
 }
 
 #[test]
-fn what_is_no_address_is_undecided_and_so_is_a_line_without_a_key() {
+fn lines_without_an_address_or_key_are_undecided() {
     let text = "time,ip,host\n1,192.0.2.1,a\n1,somewhere.example,a\n1,elsewhere.example,a\n1,,a\n";
     let report = run("[rules.address]\nlimit = '5/min'\nkey = ['ip']\n", None, text.to_owned());
     let reasons: Vec<_> = report.undecided_reasons.iter().map(|why| (why.reason, why.lines)).collect();
@@ -156,7 +156,7 @@ fn what_is_no_address_is_undecided_and_so_is_a_line_without_a_key() {
 }
 
 #[test]
-fn what_changes_is_the_difference_of_what_each_policy_refuses() {
+fn changes_are_the_difference_of_the_refusals_of_both_policies() {
     for seed in 0..20 {
         let mut random = Random::new(100 + seed);
         let all = entries(&mut random, 600);
@@ -239,7 +239,7 @@ fn several_logs_are_read_in_the_order_of_their_times_whatever_order_they_come_in
 }
 
 #[test]
-fn fields_are_taken_for_the_attributes_that_somebody_says() {
+fn fields_map_to_the_configured_attributes() {
     let text = r#"{"when":"2024-01-01T00:00:00Z","who":{"name":"alice","org.id":7},"w":3,"rid":"a"}
 {"when":"2024-01-01T00:00:00Z","who":{"name":"alice","org.id":7},"w":3,"rid":"a"}
 {"when":"2024-01-01T00:00:00Z","who":{"name":"bob","org.id":7},"w":2,"rid":"b"}

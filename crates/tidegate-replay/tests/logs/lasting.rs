@@ -26,7 +26,7 @@ fn covering(intervals: &[Run], key: Option<u64>, at: u64) -> u64 {
 }
 
 #[test]
-fn what_is_in_flight_is_what_one_counts_by_hand() {
+fn in_flight_requests_match_a_manual_count() {
     for seed in 0..40 {
         let mut random = Random::new(seed);
         let (permits, expiry) = (random.within(1..=6), random.within(500..=4_500));
@@ -115,7 +115,7 @@ fn a_request_is_settled_to_its_actual_cost() {
 }
 
 #[test]
-fn what_is_more_than_the_bound_in_flight_is_counted_and_not_settled() {
+fn requests_beyond_the_in_flight_bound_are_counted_and_not_settled() {
     let lines = MAX_IN_FLIGHT as u64 + 1_000;
     let line = |number: u64| format!("{}.{:06},{number},3600\n", number / 1_000, number % 1_000 * 1_000);
     let log = "time,user,s\n".to_owned() + &(0..lines).map(line).collect::<String>();
