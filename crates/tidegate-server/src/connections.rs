@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::handshakes::Handshakes;
 use crate::protocol::Protocol;
 use crate::shares::{Full, Share, Shares};
-use crate::workers::{Seat, Workers};
+use crate::workers::{Slot, Workers};
 
 /// Connections of HTTP beyond its pool, for health, metrics and administration.
 pub(crate) const MAX_RESERVED: usize = 32;
@@ -139,8 +139,8 @@ impl Connections {
     }
 
     /// A thread for a connection.
-    pub(crate) fn seat(&self) -> Seat {
-        self.workers.seat()
+    pub(crate) fn slot(&self) -> Slot {
+        self.workers.slot()
     }
 
     /// Runs a task that a drain waits for.
@@ -149,11 +149,11 @@ impl Connections {
     }
 
     /// Runs a connection on its thread; a drain waits for it.
-    pub(crate) fn spawn_at(&self, seat: Seat, connection: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_at(&self, slot: Slot, connection: impl Future<Output = ()> + Send + 'static) {
         self.have_been.store(true, Ordering::Relaxed);
-        let handle = seat.handle.clone();
+        let handle = slot.handle.clone();
         let task = async move {
-            let _seat = seat;
+            let _slot = slot;
             connection.await;
         };
         self.tasks.spawn_on(task, &handle);

@@ -121,7 +121,7 @@ async fn report_health(mut reporter: HealthReporter, drain: Drain) {
     }
     drain.closing().await;
     for name in names {
-        // Those who watch are let go: they would never end by themselves.
+        // Ends the watch streams: they would never end by themselves.
         reporter.clear_service_status(name).await;
     }
 }

@@ -38,9 +38,9 @@ const MAX_TEXT_BYTES: usize = 64;
 pub struct Inline {
     /// What came.
     pub limit: Limit,
-    /// For those who ask the store themselves, many at a time.
+    /// For callers that ask the store directly, many checks at a time.
     pub meter: Meter,
-    /// For everyone else: all verbs, failure mode, metrics.
+    /// For all other callers: all verbs, failure mode, metrics.
     pub limiter: Limiter<AnyStore>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct InlineLimits {
     /// The limiter of the policy, whose bounds they share.
     beside: Limiter<AnyStore>,
     on_failure: Option<FailureMode>,
-    /// What all of them use of their stand-ins, however often they are made.
+    /// The fallback store of all limiters; it outlives them.
     local_store: Option<Arc<MemoryStore>>,
     metrics: Arc<Metrics>,
     refused: Arc<Refused>,

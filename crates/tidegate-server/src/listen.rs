@@ -35,7 +35,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections that may wait to be accepted, if the system grants as many:
-/// whoever comes beyond tries again after a second.
+/// clients beyond that retry after a second.
 const BACKLOG: u32 = 4096;
 
 /// After a failure to accept, such as too many open files: the next would
@@ -91,7 +91,7 @@ impl Listener {
     }
 
     /// Serves every connection by `serve`, within the server's bound, until
-    /// the server closes; whoever has reached the socket by then is let in.
+    /// the server closes; connections that have reached the socket by then are served.
     pub async fn serve_each<F, C>(self, app: Arc<App>, protocol: Protocol, serve: C)
     where
         C: Fn(Stream, Arc<App>, Admitted) -> F + Clone + Send + 'static,
@@ -138,12 +138,12 @@ impl Listener {
         C: Fn(Stream, Arc<App>, Admitted) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let (address, seat) = (accepted.peer().address(), app.connections.seat());
+        let (address, slot) = (accepted.peer().address(), app.connections.slot());
         let app_of_task = Arc::clone(app);
         let failed = |error: io::Error| debug!(%error, "no connection with a client");
         let Some(tls) = self.tls.as_ref().map(Tls::acceptor) else {
             let Some(place) = enter(app, protocol, address) else { return };
-            app.connections.spawn_at(seat, async move {
+            app.connections.spawn_at(slot, async move {
                 match accepted.here() {
                     Ok(stream) => serve(stream, app_of_task, place.admitted).await,
                     Err(error) => failed(error),
@@ -153,7 +153,7 @@ impl Listener {
             return;
         };
         let handshake = app.connections.handshakes.begin(address);
-        app.connections.spawn_at(seat, async move {
+        app.connections.spawn_at(slot, async move {
             let app = app_of_task;
             let stream = tokio::select! {
                 stream = async { shake_hands(accepted.here()?, tls).await } => stream,

@@ -27,7 +27,7 @@ use crate::settings::Settings;
 use crate::trace::Spans;
 
 /// How long a collector may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why metrics cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl Collector {
 
     fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
-        request.set_timeout(PATIENCE);
+        request.set_timeout(TIMEOUT);
         for (name, value) in &self.headers {
             request.metadata_mut().insert(name.clone(), value.clone());
         }
@@ -161,7 +161,7 @@ impl Collector {
 fn channel(url: &str) -> Result<Channel, OtlpError> {
     let wrong = |source| OtlpError::Endpoint { url: url.to_owned(), source };
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(wrong)?;
-    let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
+    let endpoint = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT);
     let endpoint = match endpoint.uri().scheme_str() {
         Some("https") => endpoint.tls_config(ClientTlsConfig::new().with_enabled_roots()).map_err(wrong)?,
         _ => endpoint,

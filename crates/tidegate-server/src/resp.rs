@@ -3,13 +3,13 @@
 //! | command | |
 //! |---|---|
 //! | `CL.THROTTLE`, `THROTTLE` | a token bucket by its numbers, as redis-cell and throttlecrab have it: [`throttle`] |
-//! | `TIDEGATE.CHECK`, `.PEEK`, `.REFUND`, `.RESET`, `.EXPLAIN` | the policy, or any limit in words: [`question`] |
+//! | `TIDEGATE.CHECK`, `.PEEK`, `.REFUND`, `.RESET`, `.EXPLAIN` | the policy, or any limit in words: [`request`] |
 //! | `MULTI`, `EXEC`, `DISCARD` | commands that are queued and then answered together: [`transaction`] |
 //! | `PING`, `HELLO`, `AUTH`, `CLIENT`, `COMMAND`, `INFO`, .. | what clients ask before |
 //!
 //! Answers come in the order of the commands, however many are sent at once. All that
 //! has arrived is read, decided and answered together: throttles that follow on each
-//! other are one question to the memory store.
+//! other are one call to the memory store.
 //!
 //! What a client can make the server hold is bounded: a command by
 //! [`MAX_COMMAND_BYTES`](frame::MAX_COMMAND_BYTES), a transaction by
@@ -23,8 +23,8 @@ pub mod command;
 pub mod connection;
 mod describe;
 pub mod frame;
-pub mod question;
 pub mod reply;
+pub mod request;
 pub mod session;
 pub mod throttle;
 mod throttles;

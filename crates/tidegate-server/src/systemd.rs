@@ -1,7 +1,7 @@
 //! A word to systemd: ready, leaving, still there.
 //!
-//! One datagram to the socket that it names (`sd_notify`); without one there
-//! is nobody to tell.
+//! One datagram to the socket that it names (`sd_notify`); without one,
+//! nothing is sent.
 
 use std::env;
 use std::io;

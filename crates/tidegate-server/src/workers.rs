@@ -1,8 +1,8 @@
 //! The threads that serve: each has a runtime of its own, and a connection
 //! stays with one thread from its first byte to its last.
 //!
-//! So an answer is written by the thread that read its question, and no other
-//! is woken for it. Whoever comes goes to the thread with the fewest
+//! So a response is written by the thread that read its request, and no other
+//! is woken for it. A new connection goes to the thread with the fewest
 //! connections.
 
 use std::io;
@@ -32,12 +32,12 @@ struct Worker {
 
 /// A connection's place with a thread.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     pub(crate) handle: Handle,
     connections: Arc<AtomicUsize>,
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -62,11 +62,11 @@ impl Workers {
     }
 
     /// A place with the thread that has the fewest connections.
-    pub(crate) fn seat(&self) -> Seat {
+    pub(crate) fn slot(&self) -> Slot {
         let least = self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
         let Worker { handle, connections } = least.expect("there is at least one thread");
         connections.fetch_add(1, Ordering::Relaxed);
-        Seat { handle: handle.clone(), connections: Arc::clone(connections) }
+        Slot { handle: handle.clone(), connections: Arc::clone(connections) }
     }
 }
 
@@ -79,22 +79,22 @@ mod tests {
     fn connections_go_where_the_fewest_are() {
         let workers = Workers::start(NonZeroUsize::new(2)).unwrap();
         let open = || workers.workers.iter().map(|worker| worker.connections.load(Ordering::Relaxed));
-        let mut seats: Vec<Seat> = (0..6).map(|_| workers.seat()).collect();
+        let mut slots: Vec<Slot> = (0..6).map(|_| workers.slot()).collect();
         assert_eq!(open().collect::<Vec<usize>>(), [3, 3]);
         // Two leave the first thread: the next two go there.
-        seats.remove(0);
-        seats.remove(1);
+        slots.remove(0);
+        slots.remove(1);
         assert_eq!(open().collect::<Vec<usize>>(), [1, 3]);
-        seats.extend([workers.seat(), workers.seat()]);
+        slots.extend([workers.slot(), workers.slot()]);
         assert_eq!(open().collect::<Vec<usize>>(), [3, 3]);
     }
 
     #[test]
     fn a_task_runs_on_the_thread_of_its_seat() {
         let workers = Workers::start(NonZeroUsize::new(1)).unwrap();
-        let seat = workers.seat();
+        let slot = workers.slot();
         let (say, heard) = std::sync::mpsc::channel();
-        seat.handle.spawn(async move { say.send(thread::current().name().map(str::to_owned)) });
+        slot.handle.spawn(async move { say.send(thread::current().name().map(str::to_owned)) });
         assert_eq!(heard.recv().unwrap().as_deref(), Some("tidegate-0"));
     }
 }

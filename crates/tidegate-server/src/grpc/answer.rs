@@ -39,8 +39,8 @@ pub(super) enum Purpose {
     Report,
 }
 
-/// What a request comes to, though whoever asks may go away meanwhile: what was
-/// charged for some of several descriptors is to be given back all the same.
+/// Decides a request to the end, even if the client disconnects meanwhile: what was
+/// charged for some of several descriptors must still be given back.
 pub(super) async fn answer_to_the_end(
     app: &Arc<App>,
     identity: &Identity,

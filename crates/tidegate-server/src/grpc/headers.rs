@@ -60,7 +60,7 @@ fn binding(outcome: &Outcome) -> Option<(&Line, &Shown)> {
     if outcome.allowed {
         return limited.min_by_key(|(line, _)| line.remaining);
     }
-    // Whoever cannot wait at all says more than any wait.
+    // A refusal that no wait helps is more than any wait.
     let refusing = limited.filter(|(line, _)| !line.allowed);
     refusing.max_by_key(|(line, _)| line.retry_after.unwrap_or(Duration::MAX))
 }

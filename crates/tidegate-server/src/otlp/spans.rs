@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use super::translate::{Translator, attribute, pair};
-use super::{Collector, PATIENCE};
+use super::{Collector, TIMEOUT};
 use crate::metrics::Metrics;
 use crate::trace::{Decided, Span};
 
@@ -71,7 +71,7 @@ impl SpanSender {
                 self.send().await;
             }
         };
-        let _ = timeout(PATIENCE, rest).await;
+        let _ = timeout(TIMEOUT, rest).await;
     }
 
     /// Waits for a batch; says whether there is one. Nothing is lost if this is given up.

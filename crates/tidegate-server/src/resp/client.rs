@@ -7,8 +7,8 @@ use super::Resp;
 use super::command::{About, Talk};
 use super::describe::describe;
 use super::frame::Arguments;
-use super::question::shown;
 use super::reply::{Protocol, Replies};
+use super::request::shown;
 use super::throttle::parse_integer;
 use crate::access::{Caller, Credential, Denied, Identity};
 use crate::app::App;
@@ -34,7 +34,7 @@ const NO_AUTH: &str = "NOAUTH Authentication required.";
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
-/// Whoever is at the other end of a connection.
+/// The client of a connection.
 pub(super) struct Client {
     id: u64,
     name: Vec<u8>,

@@ -170,21 +170,21 @@ pub const COMMANDS: &[Command] = &[
         Dialect::Throttlecrab,
         "Charges a token bucket as throttlecrab does: allowed, limit, remaining, reset after, retry after",
     ),
-    question(
+    request_command(
         "tidegate.check",
         Kind::Ask(Call::Check),
         WRITE,
         "Charges a request if all limits of the policy let it pass",
     ),
-    question("tidegate.peek", Kind::Ask(Call::Peek), READ, "Says what a check would answer, without charging"),
-    question("tidegate.report", Kind::Ask(Call::Report), WRITE, "Charges what is spent already, even into debt"),
-    question("tidegate.refund", Kind::Ask(Call::Refund), WRITE, "Gives back what a request was charged"),
-    question("tidegate.reset", Kind::Ask(Call::Reset), WRITE, "Forgets what a request's keys were charged"),
+    request_command("tidegate.peek", Kind::Ask(Call::Peek), READ, "Says what a check would answer, without charging"),
+    request_command("tidegate.report", Kind::Ask(Call::Report), WRITE, "Charges what is spent already, even into debt"),
+    request_command("tidegate.refund", Kind::Ask(Call::Refund), WRITE, "Gives back what a request was charged"),
+    request_command("tidegate.reset", Kind::Ask(Call::Reset), WRITE, "Forgets what a request's keys were charged"),
     reservation("tidegate.reserve", Call::Reserve, "Charges an estimate, to be settled by its id"),
     reservation("tidegate.settle", Call::Settle, "Corrects a reservation to what was spent, once"),
     reservation("tidegate.renew", Call::Renew, "Has a reservation and its permits last from now on"),
     reservation("tidegate.release", Call::Release, "Gives back all of a reservation"),
-    question("tidegate.explain", Kind::Explain, READ, "Says in words what every rule makes of a request"),
+    request_command("tidegate.explain", Kind::Explain, READ, "Says in words what every rule makes of a request"),
     talk(Talk::Ping, "ping", -1, FAST, "Answers PONG, or with the message", &[optional("message", "string")]),
     talk(Talk::Echo, "echo", 2, FAST, "Answers with the message", &[argument("message", "string")]),
     step(Step::Multi, "multi", FAST, "Queues the commands that follow, for EXEC"),
@@ -269,13 +269,18 @@ const fn throttle(name: &'static str, dialect: Dialect, summary: &'static str) -
     }
 }
 
-const fn question(name: &'static str, kind: Kind, flags: &'static [&'static str], summary: &'static str) -> Command {
+const fn request_command(
+    name: &'static str,
+    kind: Kind,
+    flags: &'static [&'static str],
+    summary: &'static str,
+) -> Command {
     let kind = Some(kind);
     Command { kind, name, arity: -1, flags, last_key: 0, summary, arguments: QUESTION, subcommands: &[] }
 }
 
 const fn reservation(name: &'static str, call: Call, summary: &'static str) -> Command {
-    Command { arguments: RESERVATION, ..question(name, Kind::Ask(call), WRITE, summary) }
+    Command { arguments: RESERVATION, ..request_command(name, Kind::Ask(call), WRITE, summary) }
 }
 
 const fn step(step: Step, name: &'static str, flags: &'static [&'static str], summary: &'static str) -> Command {

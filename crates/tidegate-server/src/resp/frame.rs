@@ -1,10 +1,10 @@
-//! Commands as they arrive: arrays of bulk strings, or lines that somebody typed.
+//! Commands as they arrive: arrays of bulk strings, or typed lines.
 //!
 //! Nothing is copied: a command is where its arguments are in the reader's
 //! buffer. A command that has not arrived whole is remembered, not read again,
-//! so whoever sends a byte at a time costs no more than the bytes. Whatever
+//! so a client that sends a byte at a time costs no more than the bytes. Whatever
 //! does not keep to the protocol or its bounds ends the connection, as in
-//! Redis: after it, nobody can say where the next command begins.
+//! Redis: after it, the start of the next command is unknown.
 
 /// The longest line of a command that is typed, as in Redis.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -14,9 +14,9 @@ pub const MAX_ARGUMENTS: usize = 1024;
 pub const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
 /// The longest command, all in all.
 pub const MAX_COMMAND_BYTES: usize = 256 * 1024;
-/// [`MAX_ARGUMENTS`] for those who have not said the password, as in Redis.
+/// [`MAX_ARGUMENTS`] before authentication, as in Redis.
 pub const MAX_ARGUMENTS_UNAUTHENTICATED: usize = 10;
-/// [`MAX_ARGUMENT_BYTES`] for them, as in Redis.
+/// [`MAX_ARGUMENT_BYTES`] before authentication, as in Redis.
 pub const MAX_ARGUMENT_BYTES_UNAUTHENTICATED: usize = 16 * 1024;
 /// The longest number before a line end: that of any `i64`.
 const MAX_NUMBER_BYTES: usize = 20;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_put_a_second_reply_into_an_error() {
+    fn an_error_message_cannot_contain_a_second_reply() {
         let text = written(Protocol::Resp2, |replies| replies.error("ERR unknown 'a\r\n+OK\r\n'"));
         assert_eq!(text, "-ERR unknown 'a  +OK  '\r\n");
     }

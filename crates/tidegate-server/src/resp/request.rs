@@ -29,16 +29,16 @@ pub const MAX_ATTRIBUTES: usize = 64;
 
 /// A request, and whom to ask.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct ParsedRequest<'a> {
     /// What to decide on.
     pub request: Request<'a>,
     /// The limit to go by, if not by the policy.
     pub limit: Option<Limit>,
 }
 
-/// Why a question cannot be asked.
+/// Why a command is not a valid request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuestionError {
+pub enum RequestError {
     /// A name or an option at the end, with nothing after it.
     #[error("ERR '{0}' is the last argument: give a value after it")]
     NoValue(String),
@@ -72,7 +72,7 @@ pub enum QuestionError {
     /// An option or an attribute was given twice.
     #[error("ERR '{0}' is given twice")]
     Twice(String),
-    /// A limit that nobody is to be held to.
+    /// A limit without a key.
     #[error("ERR LIMIT needs to know whose limit: give KEY, or the attribute user")]
     LimitWithoutKey,
     /// A limit of one key beside what only a policy understands.
@@ -102,21 +102,21 @@ struct Options<'a> {
     attributes: Vec<(&'a str, &'a [u8])>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> ParsedRequest<'a> {
     /// Reads the arguments of a command, whose name is the first of them.
     ///
     /// # Errors
     /// If they make no request.
-    pub fn parse(call: Call, arguments: Arguments<'a>) -> Result<Question<'a>, QuestionError> {
+    pub fn parse(call: Call, arguments: Arguments<'a>) -> Result<ParsedRequest<'a>, RequestError> {
         let mut options = Options::default();
         let mut words = arguments.from(1);
         while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| QuestionError::NoValue(shown(word)));
+            let mut value = || words.next().ok_or_else(|| RequestError::NoValue(shown(word)));
             let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
             if is("KEY") {
                 set(&mut options.key, word, value()?)?;
             } else if is("COST") {
-                set(&mut options.cost, word, whole(value()?, QuestionError::NoCost)?)?;
+                set(&mut options.cost, word, whole(value()?, RequestError::NoCost)?)?;
             } else if is("AMOUNT") {
                 let unit = value()?;
                 options.add_amount(unit, value()?)?;
@@ -127,7 +127,7 @@ impl<'a> Question<'a> {
             } else if is("ID") {
                 set(&mut options.id, word, text(value()?)?)?;
             } else if is("LIMIT") {
-                let limit = text(value()?)?.parse().map_err(QuestionError::NoLimit)?;
+                let limit = text(value()?)?.parse().map_err(RequestError::NoLimit)?;
                 set(&mut options.limit, word, limit)?;
             } else if is("ATTRIBUTE") {
                 let name = value()?;
@@ -136,60 +136,60 @@ impl<'a> Question<'a> {
                 options.add(word, value()?)?;
             }
         }
-        options.into_question(call)
+        options.into_parsed(call)
     }
 }
 
 impl<'a> Options<'a> {
-    fn add(&mut self, name: &'a [u8], value: &'a [u8]) -> Result<(), QuestionError> {
+    fn add(&mut self, name: &'a [u8], value: &'a [u8]) -> Result<(), RequestError> {
         let name = text(name)?;
         if self.attributes.iter().any(|(known, _)| *known == name) {
-            return Err(QuestionError::Twice(name.into()));
+            return Err(RequestError::Twice(name.into()));
         }
         if self.attributes.len() == MAX_ATTRIBUTES {
-            return Err(QuestionError::TooManyAttributes);
+            return Err(RequestError::TooManyAttributes);
         }
         self.attributes.push((name, value));
         Ok(())
     }
 
-    fn add_amount(&mut self, unit: &'a [u8], amount: &'a [u8]) -> Result<(), QuestionError> {
+    fn add_amount(&mut self, unit: &'a [u8], amount: &'a [u8]) -> Result<(), RequestError> {
         if unit.len() > MAX_UNIT_LENGTH {
-            return Err(QuestionError::UnitTooLong(unit.len()));
+            return Err(RequestError::UnitTooLong(unit.len()));
         }
-        let (unit, amount) = (text(unit)?, whole(amount, QuestionError::NoAmount)?);
+        let (unit, amount) = (text(unit)?, whole(amount, RequestError::NoAmount)?);
         if self.amounts.iter().any(|(known, _)| *known == unit) {
-            return Err(QuestionError::Twice(unit.into()));
+            return Err(RequestError::Twice(unit.into()));
         }
         if self.amounts.len() == MAX_AMOUNTS {
-            return Err(QuestionError::TooManyAmounts);
+            return Err(RequestError::TooManyAmounts);
         }
         self.amounts.push((unit, amount));
         Ok(())
     }
 
-    fn into_question(self, call: Call) -> Result<Question<'a>, QuestionError> {
+    fn into_parsed(self, call: Call) -> Result<ParsedRequest<'a>, RequestError> {
         let Options { key, cost, rule, id, ttl, amounts, limit, attributes } = self;
         match id {
-            None if call.needs_id() => return Err(QuestionError::NoId),
-            None if ttl.is_some() => return Err(QuestionError::TtlWithoutId),
+            None if call.needs_id() => return Err(RequestError::NoId),
+            None if ttl.is_some() => return Err(RequestError::TtlWithoutId),
             _ => {}
         }
         let user = attributes.iter().find(|(name, _)| *name == "user").map(|(_, value)| *value);
         if key.is_some_and(<[u8]>::is_empty) {
-            return Err(QuestionError::EmptyKey);
+            return Err(RequestError::EmptyKey);
         }
         let key = key.or(user);
         if key.is_none() && attributes.is_empty() && rule.is_none() && limit.is_none() {
-            return Err(QuestionError::NoKey);
+            return Err(RequestError::NoKey);
         }
         if limit.is_some() {
             let policy_only = attributes.iter().map(|(name, _)| *name).find(|name| *name != "user");
             if let Some(name) = policy_only.or(rule.map(|_| "RULE")) {
-                return Err(QuestionError::LimitWithPolicy(name.into()));
+                return Err(RequestError::LimitWithPolicy(name.into()));
             }
             if key.is_none() {
-                return Err(QuestionError::LimitWithoutKey);
+                return Err(RequestError::LimitWithoutKey);
             }
         }
         let mut request = match key {
@@ -208,30 +208,30 @@ impl<'a> Options<'a> {
         if let Some(ttl) = ttl {
             request = request.lasts(ttl);
         }
-        Ok(Question { request: call.of(request, cost, amounts.into_iter()), limit })
+        Ok(ParsedRequest { request: call.of(request, cost, amounts.into_iter()), limit })
     }
 }
 
-fn set<T>(option: &mut Option<T>, word: &[u8], value: T) -> Result<(), QuestionError> {
+fn set<T>(option: &mut Option<T>, word: &[u8], value: T) -> Result<(), RequestError> {
     match option.replace(value) {
         None => Ok(()),
-        Some(_) => Err(QuestionError::Twice(shown(word))),
+        Some(_) => Err(RequestError::Twice(shown(word))),
     }
 }
 
-fn text(bytes: &[u8]) -> Result<&str, QuestionError> {
-    std::str::from_utf8(bytes).map_err(|_| QuestionError::NoText(shown(bytes)))
+fn text(bytes: &[u8]) -> Result<&str, RequestError> {
+    std::str::from_utf8(bytes).map_err(|_| RequestError::NoText(shown(bytes)))
 }
 
-fn whole(bytes: &[u8], wrong: fn(String) -> QuestionError) -> Result<u64, QuestionError> {
+fn whole(bytes: &[u8], wrong: fn(String) -> RequestError) -> Result<u64, RequestError> {
     let number = parse_integer(bytes).and_then(|number| u64::try_from(number).ok());
     number.ok_or_else(|| wrong(shown(bytes)))
 }
 
-fn ttl(bytes: &[u8]) -> Result<Duration, QuestionError> {
-    match whole(bytes, QuestionError::NoTtl)? {
+fn ttl(bytes: &[u8]) -> Result<Duration, RequestError> {
+    match whole(bytes, RequestError::NoTtl)? {
         millis @ 1..=MAX_TTL_MS => Ok(Duration::from_millis(millis)),
-        _ => Err(QuestionError::NoTtl(shown(bytes))),
+        _ => Err(RequestError::NoTtl(shown(bytes))),
     }
 }
 

@@ -9,8 +9,8 @@ use super::Resp;
 use super::client::Client;
 use super::command::{Command, Kind, Step, Talk};
 use super::frame::{Arguments, Parser, ProtocolError};
-use super::question::{Question, shown, write_decision, write_failure};
 use super::reply::Replies;
+use super::request::{ParsedRequest, shown, write_decision, write_failure};
 use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
 use super::transaction::Transaction;
@@ -375,9 +375,9 @@ fn unknown(arguments: Arguments<'_>) -> String {
     format!("ERR unknown command '{}', with args beginning with: {beginning}", shown(arguments.name()))
 }
 
-/// The question of a command, and the limit that it brings.
+/// The request of a command, and the limit that it brings.
 fn read<'a>(call: Call, arguments: Arguments<'a>, app: &App) -> Result<(Request<'a>, Option<Arc<Inline>>), String> {
-    let Question { request, limit } = Question::parse(call, arguments).map_err(|error| error.to_string())?;
+    let ParsedRequest { request, limit } = ParsedRequest::parse(call, arguments).map_err(|error| error.to_string())?;
     let inline = limit.map(|limit| app.inline(limit)).transpose().map_err(|error| format!("ERR {error}"))?;
     Ok((request, inline))
 }

@@ -6,8 +6,8 @@
 //! throttlecrab lets `max_burst` pass, begins with whether the caller is *allowed*,
 //! has the last two numbers the other way round, and rounds seconds down.
 //!
-//! Each set of numbers is a limit of its own: whoever changes the numbers of a
-//! key begins with a full bucket.
+//! Each set of numbers is a limit of its own: a key
+//! whose numbers change begins with a full bucket.
 
 use std::time::Duration;
 
@@ -185,7 +185,7 @@ impl Throttle {
     /// and a negative one gives back.
     #[inline]
     #[must_use]
-    pub fn question(&self) -> (Verb, u64) {
+    pub fn verb_and_cost(&self) -> (Verb, u64) {
         let cost = self.quantity.unsigned_abs();
         if self.quantity < 0 {
             (Verb::Refund, cost.min(self.numbers.capacity))
@@ -201,9 +201,9 @@ impl Throttle {
         self.quantity > 0 && self.quantity.unsigned_abs() > self.numbers.capacity
     }
 
-    /// Writes what came of the question.
+    /// Writes the result.
     #[inline]
-    pub fn answer(&self, verdict: &Answer, replies: &mut Replies) {
+    pub fn answer(&self, verdict: &ThrottleResult, replies: &mut Replies) {
         let limit = signed(self.numbers.capacity);
         let remaining = signed(verdict.remaining);
         replies.five(match self.dialect {
@@ -223,7 +223,7 @@ impl Throttle {
     /// throttlecrab counts from when the last unit of the bucket would go at an
     /// even pace, and adds the whole tolerance: later than the bucket is
     /// full again, by all units but two.
-    fn reset_of_throttlecrab(&self, verdict: &Answer) -> i64 {
+    fn reset_of_throttlecrab(&self, verdict: &ThrottleResult) -> i64 {
         let Numbers { capacity, count, period } = self.numbers;
         let (count, period) = (i128::from(count), i128::from(period) * i128::from(SECOND));
         let counted = i128::from(verdict.reset_after.get()) * count + (i128::from(capacity) - 2) * period;
@@ -233,7 +233,7 @@ impl Throttle {
 
 /// What both ways of asking a store have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ThrottleResult {
     /// Whether it may pass.
     pub allowed: bool,
     /// How many more would.
@@ -244,17 +244,17 @@ pub struct Answer {
     pub reset_after: Micros,
 }
 
-impl From<&Verdict> for Answer {
+impl From<&Verdict> for ThrottleResult {
     #[inline]
-    fn from(verdict: &Verdict) -> Answer {
+    fn from(verdict: &Verdict) -> ThrottleResult {
         let Verdict { allowed, remaining, retry_after, reset_after, .. } = *verdict;
-        Answer { allowed, remaining, retry_after, reset_after }
+        ThrottleResult { allowed, remaining, retry_after, reset_after }
     }
 }
 
-impl From<Decision> for Answer {
-    fn from(decision: Decision) -> Answer {
-        Answer {
+impl From<Decision> for ThrottleResult {
+    fn from(decision: Decision) -> ThrottleResult {
+        ThrottleResult {
             allowed: decision.is_allowed(),
             remaining: decision.remaining().unwrap_or(u64::MAX),
             retry_after: decision.retry_after().map_or(Micros::MAX, Micros::from_duration),

@@ -1,4 +1,4 @@
-//! Throttles that follow on each other: one question to the store.
+//! Consecutive throttles: one call to the store.
 //!
 //! The memory store is asked about all of them at one reading of its clock. Any other
 //! store is asked about those of different keys at once; a key's own keep their order.
@@ -12,8 +12,8 @@ use tidegate::store::{Check, ImmediateStore};
 use tidegate::{CheckError, Key, MemoryStore, Request};
 
 use super::Resp;
-use super::question::write_failure;
 use super::reply::Replies;
+use super::request::write_failure;
 use super::throttle::{Numbers, Throttle, ThrottleError};
 use crate::inline::{INLINE_RULE, Inline, InlineError};
 use crate::refused::Refusal;
@@ -62,8 +62,8 @@ impl Throttles {
         Ok(Taken::Yes)
     }
 
-    /// Gets a limit to hand, unless another that somebody waits for would
-    /// have to give way.
+    /// Caches a limit, unless it would replace another that a command waits
+    /// for.
     fn remember(&mut self, throttle: Throttle, resp: &Resp) -> Result<Option<usize>, ThrottleError> {
         let Throttle { numbers, .. } = throttle;
         let full = self.limits.len() >= MAX_LIMITS;
@@ -104,7 +104,7 @@ impl Throttles {
         let began = Instant::now();
         let keys: Vec<Key<'_>> = self.waiting.iter().map(|(throttle, _)| Key::from(throttle.key.of(buffer))).collect();
         let checks = self.waiting.iter().zip(&keys).map(|((throttle, limit), key)| {
-            let (verb, cost) = throttle.question();
+            let (verb, cost) = throttle.verb_and_cost();
             Check::new(&self.limits[*limit].1.meter, key, verb, cost)
         });
         let checks: Result<Vec<Check<'_>>, CheckError> = checks.collect();
@@ -161,7 +161,7 @@ impl Throttles {
             let repeated = (1..rest.len()).find(|at| rest[..*at].iter().any(|before| key(before) == key(&rest[*at])));
             let (wave, after) = rest.split_at(repeated.unwrap_or(rest.len()));
             let decided = join_all(wave.iter().map(|(throttle, limit)| async {
-                let (verb, cost) = throttle.question();
+                let (verb, cost) = throttle.verb_and_cost();
                 let request = Request::new(throttle.key.of(buffer)).cost(cost);
                 resp.app.decide(verb, request, Some(&self.limits[*limit].1)).await
             }));

@@ -29,11 +29,11 @@ grpc.channel_ready_future(channel).result(timeout=300)
 def method(service, name):
     described = pool.FindServiceByName(service).FindMethodByName(name)
     Request = message_factory.GetMessageClass(described.input_type)
-    Answer = message_factory.GetMessageClass(described.output_type)
+    Response = message_factory.GetMessageClass(described.output_type)
     call = channel.unary_unary(
         f"/{service}/{name}",
         request_serializer=Request.SerializeToString,
-        response_deserializer=Answer.FromString,
+        response_deserializer=Response.FromString,
     )
 
     def ask(domain, *descriptors, **fields):

@@ -11,7 +11,7 @@ use tidegate_testkit::Random;
 use tidegate_testkit::servers::{Permit, eventually};
 
 use crate::model::{Model, Reply};
-use crate::running::{Answer, Process, Tidegate, post, proxy, send, unused_port};
+use crate::running::{Process, Response, Tidegate, post, proxy, send, unused_port};
 
 const ENVOY: &str = include_str!("../../../../deploy/envoy/llm.yaml");
 const POLICY: &str = include_str!("../../../../deploy/envoy/llm.toml");
@@ -52,7 +52,7 @@ impl Gateway {
         Gateway { port, tidegate, model, _proxy: proxy, _folder: folder, _permit: permit }
     }
 
-    fn call(&self, user: &str, reply: Reply) -> Answer {
+    fn call(&self, user: &str, reply: Reply) -> Response {
         post(self.port, "/v1/chat/completions", &headers(user), &reply.call())
     }
 

@@ -104,17 +104,17 @@ pub(crate) fn proxy(folder: &Path, config: &str, port: u16) -> Process {
 
 /// An answer of HTTP.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: HashMap<String, String>,
     pub(crate) body: String,
 }
 
-pub(crate) fn get(port: u16, path: &str, headers: &str) -> Answer {
+pub(crate) fn get(port: u16, path: &str, headers: &str) -> Response {
     read(send(port, "GET", path, headers, ""))
 }
 
-pub(crate) fn post(port: u16, path: &str, headers: &str, body: &str) -> Answer {
+pub(crate) fn post(port: u16, path: &str, headers: &str, body: &str) -> Response {
     read(send(port, "POST", path, headers, body))
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn send(port: u16, method: &str, path: &str, headers: &str, body: &st
 
 /// Reads an answer to its end, which is not always that of the connection: Envoy resets one whose request it
 /// has refused before it read the body.
-fn read(stream: TcpStream) -> Answer {
+fn read(stream: TcpStream) -> Response {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -144,5 +144,5 @@ fn read(stream: TcpStream) -> Answer {
     let mut body = String::new();
     reader.take(length).read_to_string(&mut body).unwrap();
     assert!(length == u64::MAX || body.len() as u64 == length, "the connection has ended: {head}{body}");
-    Answer { status, headers, body }
+    Response { status, headers, body }
 }

@@ -9,7 +9,7 @@ use tidegate_testkit::servers::GUARD;
 
 /// An answer of HTTP.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: HashMap<String, String>,
@@ -30,11 +30,11 @@ impl Client {
     }
 
     /// A request for a path, with these lines in its head.
-    pub(crate) fn get(&mut self, path: &str, lines: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str, lines: &str) -> Response {
         self.request("GET", path, lines, "")
     }
 
-    pub(crate) fn request(&mut self, method: &str, path: &str, lines: &str, body: &str) -> Answer {
+    pub(crate) fn request(&mut self, method: &str, path: &str, lines: &str, body: &str) -> Response {
         let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n{body}");
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();
         let mut head = String::new();
@@ -49,7 +49,7 @@ impl Client {
         if headers.get("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
             self.stream = connect(self.port, self.from);
         }
-        Answer { status, headers, body: String::from_utf8(body).unwrap() }
+        Response { status, headers, body: String::from_utf8(body).unwrap() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_testkit::servers::Permit;
 
-use crate::client::{Answer, Client};
+use crate::client::{Client, Response};
 use crate::proxy::{Fail, Kind};
 use crate::running::{Tidegate, Upstream};
 
@@ -18,7 +18,7 @@ deny = [{ ip = \"127.0.9.66\" }]
 const PAGE: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n";
 
 /// The answers to an admitted request, to one that is refused, the same from a browser, and one that is denied.
-fn answers(kind: Kind) -> [Answer; 4] {
+fn answers(kind: Kind) -> [Response; 4] {
     let _permit = Permit::wait(2);
     let (tidegate, upstream) = (Tidegate::start(POLICY), Upstream::start());
     let proxy = kind.start(&tidegate, &upstream, Fail::Closed);
@@ -26,12 +26,12 @@ fn answers(kind: Kind) -> [Answer; 4] {
     [ask("127.0.9.1", ""), ask("127.0.9.1", ""), ask("127.0.9.1", PAGE), ask("127.0.9.66", "")]
 }
 
-fn is_told(answer: &Answer, remaining: u64) {
+fn is_told(answer: &Response, remaining: u64) {
     assert_eq!(answer.headers["ratelimit-policy"], "\"clients\";q=1;w=86400", "{answer:?}");
     assert!(answer.headers["ratelimit"].starts_with(&format!("\"clients\";r={remaining};t=")), "{answer:?}");
 }
 
-fn is_refused(answer: &Answer, content_type: &str) {
+fn is_refused(answer: &Response, content_type: &str) {
     assert_eq!((answer.status, answer.headers["content-type"].as_str()), (429, content_type), "{answer:?}");
     assert!((1..=86_400).contains(&answer.headers["retry-after"].parse::<u32>().unwrap()), "{answer:?}");
     is_told(answer, 0);

@@ -135,8 +135,8 @@ fn questions_that_could_be_taken_for_others_are_refused() {
             "ERR KEY is empty: give the key that the request counts against, or leave it out",
         ),
         (
-            "TIDEGATE.CHECK user alice RULE everybody",
-            "UNKNOWNRULE the policy has no rule \"everybody\": ask for one that it has, or for none",
+            "TIDEGATE.CHECK user alice RULE unknown",
+            "UNKNOWNRULE the policy has no rule \"unknown\": ask for one that it has, or for none",
         ),
         (
             "TIDEGATE.CHECK user alice COST 21",
@@ -296,8 +296,8 @@ fn decisions_are_counted() {
 /// Whichever command it was, on whichever store.
 #[test]
 fn questions_without_an_answer_are_counted() {
-    let nobody_listens = "redis://127.0.0.1:1";
-    let server = TestServer::start_on_redis(nobody_listens);
+    let closed_port = "redis://127.0.0.1:1";
+    let server = TestServer::start_on_redis(closed_port);
     let mut connection = server.connect();
     for (number, line) in [
         "CL.THROTTLE alice 1 1 60",

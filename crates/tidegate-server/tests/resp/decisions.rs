@@ -178,9 +178,9 @@ fn a_request_that_does_not_fit_the_policy_is_an_error_and_no_decision() {
         ("TIDEGATE.CHECK KEY acme", missing),
         ("TIDEGATE.PEEK KEY acme RULE users", missing),
         ("TIDEGATE.CHECK endpoint /", missing),
-        ("TIDEGATE.CHECK user alice RULE everybody", "UNKNOWNRULE the policy has no rule \"everybody\": "),
-        ("TIDEGATE.RESET user alice RULE everybody", "UNKNOWNRULE the policy has no rule \"everybody\": "),
-        ("TIDEGATE.EXPLAIN user alice RULE everybody", "UNKNOWNRULE the policy has no rule \"everybody\": "),
+        ("TIDEGATE.CHECK user alice RULE unknown", "UNKNOWNRULE the policy has no rule \"unknown\": "),
+        ("TIDEGATE.RESET user alice RULE unknown", "UNKNOWNRULE the policy has no rule \"unknown\": "),
+        ("TIDEGATE.EXPLAIN user alice RULE unknown", "UNKNOWNRULE the policy has no rule \"unknown\": "),
         ("TIDEGATE.CHECK user alice ip nowhere", "NOTANADDRESS attribute \"ip\" is not an IP address: \"nowhere\""),
     ];
     for (line, words) in errors {
@@ -294,8 +294,8 @@ fn a_pipeline_on_redis_keeps_the_order_of_every_key() {
     assert_eq!(numbers(&ask(&mut connection, "CL.THROTTLE key0 29 1 3600 31"))[..4], [1, 30, 0, -1]);
 }
 
-/// Whoever brings ten thousand limits along has those of others made anew, and
-/// no more than that.
+/// A client that sends ten thousand limits evicts cached limits, and has no other
+/// effect.
 #[test]
 fn a_limit_that_is_made_anew_has_the_same_stand_in_while_the_store_is_away() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -308,7 +308,7 @@ fn a_limit_that_is_made_anew_has_the_same_stand_in_while_the_store_is_away() {
         let limit = |count| tidegate::Limit::token_bucket(count, Duration::from_secs(3_600));
         let check = async |count| {
             let inline = server.app().inline(limit(count)).expect("a limit");
-            inline.limiter.check_async("alice").await.expect("a stand-in answers")
+            inline.limiter.check_async("alice").await.expect("the fallback answers")
         };
         assert!(check(1).await.is_allowed());
         for count in 2..10_010 {

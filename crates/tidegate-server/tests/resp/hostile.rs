@@ -167,7 +167,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
         }
         sent += command.len() - rest.len();
     }
-    assert!(sent < most, "the server took {sent} bytes from somebody who reads nothing");
+    assert!(sent < most, "the server took {sent} bytes from a client that reads nothing");
     let whole = sent / command.len();
     stream.set_read_timeout(Some(GUARD)).expect("a socket");
     let reply = format!("${}\r\n{message}\r\n", message.len()).into_bytes();

@@ -44,7 +44,7 @@ async fn a_store_that_fails_half_way_keeps_nothing_of_what_was_charged() {
 }
 
 #[tokio::test]
-async fn whoever_goes_away_half_way_leaves_nothing_charged() {
+async fn a_client_that_disconnects_half_way_is_not_charged() {
     let redis = tidegate_testkit::servers::Server::start();
     let proxy = Faulty::before(redis.address());
     let mut running = start_on_redis(TWO_LIMITS, "error", &proxy).await;
@@ -71,7 +71,7 @@ async fn whoever_goes_away_half_way_leaves_nothing_charged() {
 }
 
 #[tokio::test]
-async fn what_a_stand_in_let_pass_is_not_given_back_to_the_store() {
+async fn units_admitted_by_the_fallback_are_not_refunded_to_the_store() {
     let redis = tidegate_testkit::servers::Server::start();
     let proxy = Faulty::before(redis.address());
     let mut running = start_on_redis(TWO_LIMITS, "open", &proxy).await;

@@ -292,7 +292,7 @@ async fn hits_of_the_request_stand_for_those_of_its_descriptors() {
 #[tokio::test]
 async fn a_descriptor_may_bring_a_limit_in_every_domain() {
     let mut running = start(|_| {}).await;
-    for domain in ["files", "edge", "nobody-knows"] {
+    for domain in ["files", "edge", "unknown"] {
         let response = running.ask(domain, &["user=a +4 @10/2"]).await;
         let limit = response.statuses[0].current_limit.clone().unwrap();
         assert_eq!((limit.requests_per_unit, limit.unit()), (10, WireUnit::Minute), "{domain}");
@@ -326,7 +326,7 @@ async fn without_a_store_there_is_no_answer_unless_someone_stands_in() {
                 (answer, _) => panic!("{domain} {descriptor} with {mode:?}: {answer:?}"),
             }
         }
-        // A refund has no stand-in, and is in nobody's way.
+        // A refund has no fallback, and refuses nothing.
         let refunds = ["path=/a -1", "path=/b -1"];
         assert_eq!(running.client.ask(request("edge", &refunds)).await.unwrap_err().code(), Code::Unavailable);
         match (running.client.ask(request("edge", &["path=/a -1", "user=a"])).await, expected) {
@@ -334,7 +334,7 @@ async fn without_a_store_there_is_no_answer_unless_someone_stands_in() {
             (Err(status), None) => assert_eq!(status.code(), Code::Unavailable, "{status:?}"),
             (answer, _) => panic!("a refund beside a charge with {mode:?}: {answer:?}"),
         }
-        assert_eq!(running.left("files", &["what=x"]).await, (true, vec![0]), "nobody has to be asked");
+        assert_eq!(running.left("files", &["what=x"]).await, (true, vec![0]), "no store has to be asked");
     }
 }
 
@@ -466,7 +466,7 @@ async fn both_versions_of_reflection_list_the_services() {
 }
 
 #[tokio::test]
-async fn those_who_watch_its_health_see_a_server_leave_and_do_not_hold_it() {
+async fn health_watchers_see_the_shutdown_and_do_not_delay_it() {
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tidegate::kernel::Verb;
 use tidegate::store::{Meter, Store};
 use tidegate::{Micros, Setting};
-use tidegate_config::envoy::{Answer, Descriptor, Hits, Status};
+use tidegate_config::envoy::{Descriptor, EnvoyDecision, Hits, Status};
 
 use super::{Asked, failed, key};
 use crate::app::App;
@@ -55,7 +55,7 @@ fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
 }
 
 /// Counts charges: those that passed, or the limits that refused.
-fn count(app: &App, asked: &[Asked<'_>], answer: &Answer, took: Duration) {
+fn count(app: &App, asked: &[Asked<'_>], answer: &EnvoyDecision, took: Duration) {
     for (asked, status) in asked.iter().zip(&answer.statuses) {
         let Some(rule) = &status.rule else { continue };
         let counters = app.metrics.rule(rule);
@@ -93,7 +93,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &Answer, took: Duration) {
 }
 
 /// Tells of decisions as a limiter tells its observers.
-fn trace(app: &App, domain: &str, asked: &[Asked<'_>], answer: &Answer) {
+fn trace(app: &App, domain: &str, asked: &[Asked<'_>], answer: &EnvoyDecision) {
     for (asked, status) in asked.iter().zip(&answer.statuses).filter(|(_, status)| !status.shadow) {
         let Some(rule) = status.rule.clone() else { continue };
         let (verb, cost) = match asked.hits {

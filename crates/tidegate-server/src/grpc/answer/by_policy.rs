@@ -21,53 +21,53 @@ use crate::grpc::problem::Problem;
 use crate::inline::{INLINE_RULE, Inline};
 
 pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
-    let questions: Vec<Question<'_>> =
-        asked.iter().map(|asked| Question::new(app, domain, asked)).collect::<Result<_, _>>()?;
-    let groups = groups(&questions);
-    let mut says: Vec<Say> = questions.iter().map(|question| Say::Extreme(question.extreme())).collect();
+    let items: Vec<DescriptorRequest<'_>> =
+        asked.iter().map(|asked| DescriptorRequest::new(app, domain, asked)).collect::<Result<_, _>>()?;
+    let groups = groups(&items);
+    let mut says: Vec<Say> = items.iter().map(|item| Say::Extreme(item.extreme())).collect();
     match &groups[..] {
-        [group] if group.places.len() == questions.len() => group.ask(app, Ask::All, &questions, &mut says).await?,
-        groups => one_after_the_other(app, groups, &questions, &mut says).await?,
+        [group] if group.places.len() == items.len() => group.ask(app, Ask::All, &items, &mut says).await?,
+        groups => one_after_the_other(app, groups, &items, &mut says).await?,
     }
-    let allowed = all_pass(&says, &questions);
-    let lines = says.iter().zip(&questions).map(|(say, question)| say.line(app, question)).collect();
+    let allowed = all_pass(&says, &items);
+    let lines = says.iter().zip(&items).map(|(say, item)| say.line(app, item)).collect();
     Ok(Outcome { allowed, lines })
 }
 
-fn all_pass(says: &[Say], questions: &[Question<'_>]) -> bool {
-    says.iter().zip(questions).all(|(say, question)| say.passes(question))
+fn all_pass(says: &[Say], items: &[DescriptorRequest<'_>]) -> bool {
+    says.iter().zip(items).all(|(say, item)| say.passes(item))
 }
 
 /// Asks limiters whose states are in several stores.
 async fn one_after_the_other(
     app: &App,
     groups: &[Group<'_>],
-    questions: &[Question<'_>],
+    items: &[DescriptorRequest<'_>],
     says: &mut [Say],
 ) -> Result<(), Problem> {
     for group in groups {
-        group.ask(app, Ask::Peek, questions, says).await?;
+        group.ask(app, Ask::Peek, items, says).await?;
     }
     let mut charged = Vec::with_capacity(groups.len());
     for group in groups {
-        if !all_pass(says, questions) {
+        if !all_pass(says, items) {
             break;
         }
-        let answered = group.ask(app, Ask::Charge, questions, says).await;
-        if answered.is_err() || !all_pass(says, questions) {
+        let answered = group.ask(app, Ask::Charge, items, says).await;
+        if answered.is_err() || !all_pass(says, items) {
             for group in charged {
                 // If it cannot be given back, it was charged in vain: against the caller.
-                let _ = Group::ask(group, app, Ask::GiveBack, questions, says).await;
+                let _ = Group::ask(group, app, Ask::GiveBack, items, says).await;
             }
             return answered;
         }
         charged.push(group);
     }
-    if all_pass(says, questions) {
-        let only_refunds = questions.iter().all(Question::is_final);
+    if all_pass(says, items) {
+        let only_refunds = items.iter().all(DescriptorRequest::is_final);
         for group in groups {
             let is_degraded = group.places.iter().any(|place| says[*place].is_degraded());
-            match group.ask(app, Ask::Refund, questions, says).await {
+            match group.ask(app, Ask::Refund, items, says).await {
                 // A refund has no fallback, and the charges have theirs.
                 Err(_) if is_degraded && !only_refunds => {}
                 answered => answered?,
@@ -83,10 +83,10 @@ struct Group<'l> {
     places: Vec<usize>,
 }
 
-fn groups<'l>(questions: &'l [Question<'_>]) -> Vec<Group<'l>> {
+fn groups<'l>(items: &'l [DescriptorRequest<'_>]) -> Vec<Group<'l>> {
     let mut groups: Vec<Group<'l>> = Vec::new();
-    for (place, question) in questions.iter().enumerate() {
-        let inline = match &question.by {
+    for (place, item) in items.iter().enumerate() {
+        let inline = match &item.by {
             By::Policy => None,
             By::Inline(inline, _) => Some(inline),
             By::Extreme(..) => continue,
@@ -134,13 +134,13 @@ impl Ask {
 }
 
 impl Group<'_> {
-    async fn ask(&self, app: &App, ask: Ask, questions: &[Question<'_>], says: &mut [Say]) -> Result<(), Problem> {
+    async fn ask(&self, app: &App, ask: Ask, items: &[DescriptorRequest<'_>], says: &mut [Say]) -> Result<(), Problem> {
         // A fallback has charged nothing in the store.
         let is_asked = |place: &usize| !matches!(ask, Ask::GiveBack) || !says[*place].is_degraded();
         let asked = self.places.iter().copied().filter(is_asked);
-        let asked = asked.filter_map(|place| Some((place, ask.of(questions[place].hits)?)));
+        let asked = asked.filter_map(|place| Some((place, ask.of(items[place].hits)?)));
         let (places, requests): (Vec<usize>, Vec<(Verb, Request<'_>)>) =
-            asked.map(|(place, (verb, cost))| (place, (verb, questions[place].request.clone().cost(cost)))).unzip();
+            asked.map(|(place, (verb, cost))| (place, (verb, items[place].request.clone().cost(cost)))).unzip();
         let decided = app.decide_all(&requests, self.inline.map(|inline| &**inline)).await.map_err(Problem::Check)?;
         for (place, decided) in places.into_iter().zip(decided) {
             says[place] = match decided {
@@ -153,8 +153,8 @@ impl Group<'_> {
     }
 }
 
-/// A descriptor as a question to a limiter.
-struct Question<'r> {
+/// A descriptor as a request to a limiter.
+struct DescriptorRequest<'r> {
     request: Request<'r>,
     hits: Hits,
     by: By,
@@ -180,8 +180,8 @@ enum Say {
     Extreme(Setting),
 }
 
-impl<'r> Question<'r> {
-    fn new(app: &App, domain: &'r str, asked: &Asked<'r>) -> Result<Question<'r>, Problem> {
+impl<'r> DescriptorRequest<'r> {
+    fn new(app: &App, domain: &'r str, asked: &Asked<'r>) -> Result<DescriptorRequest<'r>, Problem> {
         let request = request_of(domain, asked.entries.iter().copied());
         let by = match asked.limit.map(|(unit, requests)| (unit, unit.setting(requests))) {
             None => By::Policy,
@@ -190,7 +190,7 @@ impl<'r> Question<'r> {
             }
             Some((unit, extreme @ (Setting::Unlimited | Setting::Blocked))) => By::Extreme(extreme, unit),
         };
-        Ok(Question { request, hits: asked.hits, by })
+        Ok(DescriptorRequest { request, hits: asked.hits, by })
     }
 
     fn is_final(&self) -> bool {
@@ -207,8 +207,8 @@ impl<'r> Question<'r> {
 }
 
 impl Say {
-    fn passes(&self, question: &Question<'_>) -> bool {
-        match (self, question.hits) {
+    fn passes(&self, item: &DescriptorRequest<'_>) -> bool {
+        match (self, item.hits) {
             (_, Hits::Report(_) | Hits::Refund(_)) => true,
             (Say::Decided(decision), _) => decision.is_allowed(),
             (Say::Never { .. } | Say::Extreme(Setting::Blocked), _) => false,
@@ -220,8 +220,8 @@ impl Say {
         matches!(self, Say::Decided(decision) if decision.is_degraded())
     }
 
-    fn line(&self, app: &App, question: &Question<'_>) -> Line {
-        let (allowed, unit) = (self.passes(question), question.unit());
+    fn line(&self, app: &App, item: &DescriptorRequest<'_>) -> Line {
+        let (allowed, unit) = (self.passes(item), item.unit());
         let period = unit.map(Unit::period);
         let rest = unit.map(|unit| unit.rest(app.store().clock().now()));
         match self {
@@ -262,7 +262,7 @@ pub(super) fn line_of(decision: &Decision, allowed: bool, period: Option<Duratio
     }
 }
 
-impl Question<'_> {
+impl DescriptorRequest<'_> {
     /// The time that a limit counts for which came with the descriptor.
     fn unit(&self) -> Option<Unit> {
         match &self.by {
