@@ -91,7 +91,7 @@ class Bucket:
         return self.with_level(self.full, tick)
 
 
-# The mistakes, each of which somebody has made.
+# The defects, each of which a real limiter had.
 
 
 class DropsTheFraction(Bucket):
@@ -121,7 +121,7 @@ class AdmitsOneTooMany(Bucket):
 
 
 class RoundsTheWaitDown(Bucket):
-    """Whoever returns when told is refused again (brandur/redis-cell#56)."""
+    """A retry after `retry_after` is refused again (brandur/redis-cell#56)."""
 
     def first_tick_with_room(self, state, added):
         return super().first_tick_with_room(state, added) - 1
@@ -176,7 +176,7 @@ def a_charge_adds_exactly_its_cost(w, b):
 
 @lemma(Bucket, EmptiesATickEarly)
 def a_tick_drains_exactly_its_share(w, b):
-    """However often somebody looks, the level falls by `drain` a tick, until it is zero."""
+    """However often it is read, the level falls by `drain` a tick, until it is zero."""
     state, tick, later = b.state(), w.int("tick", 0), w.int("later", 0)
     return b.level(state, tick + later) == less_or_zero(b.level(state, tick), later * b.drain)
 
@@ -248,7 +248,7 @@ class TakesTimeForACost(Bucket):
 
 @lemma(Bucket, TakesTimeForACost)
 def what_could_pass_can_pass_later(w, b):
-    """With nothing charged, whoever may pass now may pass at every later time."""
+    """With nothing charged, a request that may pass now may pass at every later time."""
     state, tick, added, later = b.state(), w.int("tick", 0), w.int("added", 0), w.int("later", 0)
     w.assume(b.admits(state, tick, added))
     return b.admits(state, tick + later, added)
@@ -263,7 +263,7 @@ class StartsAnewWhenTheClockGoesBack(Bucket):
 
 @lemma(Bucket, StartsAnewWhenTheClockGoesBack)
 def a_clock_that_goes_back_grants_nothing(w, b):
-    """Whoever passes by a clock that went back would have passed by the clock as it was."""
+    """A request that passes by a clock that went back would have passed by the clock as it was."""
     state, tick, added, back = b.state(), w.int("tick", 0), w.int("added", 1), w.int("back", 0)
     w.assume(b.admits(state, tick - back, added))
     return b.admits(state, tick, added)
@@ -284,20 +284,20 @@ class SaysZero(Bucket):
 
 @lemma(Bucket, SaysZero)
 def a_wait_is_never_zero(w, b):
-    """Whoever is refused is told an instant that is still to come."""
+    """A refused request is told an instant that is still to come."""
     _, tick, _, ready = _refused(w, b)
     return ready > tick
 
 
 @lemma(Bucket, RoundsTheWaitDown)
-def whoever_returns_when_told_is_admitted(w, b):
+def admitted_after_retry_after(w, b):
     """At the promised instant the same request passes, if nothing was charged meanwhile."""
     state, _, added, ready = _refused(w, b)
     return b.admits(state, ready, added)
 
 
 @lemma(Bucket, WaitsForTheWholeBurst)
-def whoever_returns_a_tick_sooner_is_refused(w, b):
+def refused_a_tick_before_retry_after(w, b):
     """A tick before the promised instant the same request is still refused."""
     state, _, added, ready = _refused(w, b)
     return b.level(state, ready - 1) + added > b.full
@@ -340,7 +340,7 @@ class GuardsTooSoon(Bucket):
 
 
 @lemma(Bucket, GuardsTooSoon)
-def whoever_is_further_ahead_than_the_horizon_is_above_full(w, b):
+def a_state_beyond_the_horizon_is_above_full(w, b):
     """The comparison that keeps products small answers as the product would have."""
     state, tick = b.state(), w.int("tick", 0)
     w.assume(state.at - tick > b.horizon())
@@ -362,7 +362,7 @@ def no_level_is_larger_than_what_was_checked_when_the_limit_was_made(w, b):
 
 
 @lemma(Bucket, LeavesWithoutWaiting)
-def a_leaky_bucket_lets_nobody_go_before_the_slot(w, b):
+def a_leaky_bucket_releases_no_request_before_its_slot(w, b):
     """Two requests of which the second comes later leave at least the first one's cost apart, but for one rounding up."""
     state, first, later, one = b.state(), w.int("first", 0), w.int("later", 0), w.int("one", 1)
     after = b.charge(state, first, one)
@@ -374,7 +374,7 @@ def a_leaky_bucket_lets_nobody_go_before_the_slot(w, b):
 
 
 class HealsToEmpty(Bucket):
-    """A state that is taken for nonsense is forgotten: whoever can move the clock is unlimited."""
+    """A state that is taken for nonsense is forgotten: a caller that can move the clock is unlimited."""
 
     def healed(self, tick):
         return State(0, 0)

@@ -174,7 +174,7 @@ def windows_from_the_first_request_do_not_overlap(w, k):
 
 
 @lemma(FromEpoch, WaitsATickLess)
-def whoever_returns_when_told_is_admitted(w, k):
+def admitted_after_retry_after(w, k):
     """At the promised instant, which is still to come, any cost that can ever pass does."""
     state, tick, cost = k.state(), w.int("tick", 0), w.int("cost", 1)
     w.assume(cost <= k.count, state.current + cost > k.count, k.view(state, tick).current + cost > k.count)
@@ -183,7 +183,7 @@ def whoever_returns_when_told_is_admitted(w, k):
 
 
 @lemma(FromEpoch, WaitsFromNow)
-def whoever_returns_a_tick_sooner_is_refused(w, k):
+def refused_a_tick_before_retry_after(w, k):
     """A tick before the promised instant the same request is still refused."""
     state, tick, cost = k.state(), w.int("tick", 0), w.int("cost", 1)
     w.assume(cost <= k.count, k.view(state, tick).current + cost > k.count)

@@ -30,8 +30,8 @@ class Table(Bucket):
         return at - self.world.div(at, horizon)[1] + 2 * horizon
 
 
-class EvictsWhoIsStillLimited(Table):
-    """Whoever would be forgotten soonest makes room at once (Kuadrant/limitador; ralksta/immich-folio#62)."""
+class EvictsALimitedKey(Table):
+    """The key that would expire first is evicted at once (Kuadrant/limitador; ralksta/immich-folio#62)."""
 
     def is_free(self, state, tick):
         return self.forget_at(state) <= tick + 1
@@ -53,8 +53,8 @@ class ExpiresWithTheCell(Table):
 FRESH = State(0, 0)
 
 
-@lemma(Table, EvictsWhoIsStillLimited)
-def whoever_is_written_over_had_nothing_left_to_lose(w, t):
+@lemma(Table, EvictsALimitedKey)
+def an_overwritten_state_equals_an_empty_one(w, t):
     """After a slot was taken by another key, its former owner is decided on as if it still had it, now and later."""
     state, tick, later, added = t.state(), w.int("tick", 0), w.int("later", 0), w.int("added", 1)
     w.assume(t.is_free(state, tick))

@@ -55,7 +55,7 @@ class Ledger:
         return least(most(self.chunk, short), self.capacity)
 
     def most_held(self):
-        """Of one key, by one process, while nobody is borrowing."""
+        """Of one key, by one process, while no call is borrowing."""
         return self.chunk
 
     def share(self, whole, processes):
@@ -168,7 +168,7 @@ def in_an_interval_processes_times_chunk_more_can_pass(w, k):
 
 @lemma(Ledger, HoldsWhatItLikes)
 def a_process_that_dies_takes_at_most_a_chunk_along(w, k):
-    """What it held is charged and will not be used: others are admitted less by that, nobody more."""
+    """What it held is charged and will not be used: other processes admit less by that, none more."""
     held, charged, admitted = w.int("held", 0), w.int("charged", 0), w.int("admitted", 0)
     w.assume(held <= k.most_held(), charged == admitted + held)
     return And(admitted <= charged, admitted >= charged - k.chunk)

@@ -142,14 +142,14 @@ def _refused(w, k):
 
 
 @lemma(Log, FreesATickSooner)
-def whoever_returns_when_told_is_admitted(w, k):
+def admitted_after_retry_after(w, k):
     """At the promised instant, which is still to come, the same request passes."""
     time, cost, ready = _refused(w, k)
     return And(ready > time, k.used(k.expired(ready, "expired_then")) + cost <= k.count)
 
 
 @lemma(Log, WaitsForTheNewest)
-def whoever_returns_a_microsecond_sooner_is_refused(w, k):
+def refused_a_microsecond_before_retry_after(w, k):
     """A microsecond before the promised instant the same request is still refused."""
     _, cost, ready = _refused(w, k)
     return k.used(k.expired(ready - 1, "expired_before")) + cost > k.count

@@ -19,20 +19,20 @@ class Shared(Bucket):
 
 
 class StartsFresh(Shared):
-    """Whoever finds room owes nothing: filling the table is a way to be reset (ralksta/immich-folio#62)."""
+    """A key that gets a slot owes nothing: filling the table is a way to be reset (ralksta/immich-folio#62)."""
 
     def inherited(self, shared):
         return State(0, 0)
 
 
-class ChargesNobody(Shared):
+class ChargesNothing(Shared):
     """New keys pass while there is no room."""
 
     def charge(self, state, tick, added):
         return state
 
 
-@lemma(Shared, ChargesNobody)
+@lemma(Shared, ChargesNothing)
 def a_charge_of_anyone_counts_for_everyone(w, s):
     """With `own` charged by one user since `first`, charges of others leave that user's account as good as it was."""
     state, first, now = s.state(), w.int("first", 0), w.int("now", 0)
@@ -46,7 +46,7 @@ def a_charge_of_anyone_counts_for_everyone(w, s):
 
 
 @lemma(Shared, StartsFresh)
-def whoever_finds_room_owes_what_it_owed(w, s):
+def a_key_that_gets_a_slot_owes_what_it_owed(w, s):
     """A key that moves from the shared state to its own keeps its account: the bound holds through the move."""
     shared, first, now = s.state(), w.int("first", 0), w.int("now", 0)
     own, added = w.int("own", 0), w.int("added", 1)
@@ -76,7 +76,7 @@ class RemembersTooFew(Shared):
 
 @lemma(Shared, RemembersTooFew)
 def where_too_many_are_users_everyone_is(w, s):
-    """Of `users` only the first `most` are remembered; whoever used the state still counts as a user."""
+    """Of `users` only the first `most` are remembered; every key that used the state still counts as a user."""
     users, most, number = w.int("users", 0), w.int("most", 1), w.int("number", 0)
     w.assume(number < users)
     return s.counts_as_user(And(number < most, users <= most), users > most)

@@ -114,7 +114,7 @@ class WaitsATickLess(Sliding):
 
 
 class WaitsForTheEdge(Sliding):
-    """Whoever is refused waits for the next window, room or not."""
+    """A refused request waits for the next window, room or not."""
 
     def first_tick_with_room(self, view, cost):
         return view.start + 2 * self.period
@@ -200,7 +200,7 @@ class StartsAnewWhenTheClockGoesBack(Sliding):
 
 @lemma(Sliding, StartsAnewWhenTheClockGoesBack)
 def a_clock_that_goes_back_grants_nothing(w, k):
-    """Whoever passes at a time before the window's start passes at its start."""
+    """A request that passes before the window's start passes at its start."""
     state, back, cost = k.state(), w.int("back", 0), w.int("cost", 1)
     w.assume(state.current > 0, state.start - back >= 0, k.admits(state, state.start - back, cost))
     return k.admits(state, state.start, cost)
@@ -216,7 +216,7 @@ def _refused(w, k):
 
 
 @lemma(Sliding, WaitsATickLess)
-def whoever_returns_when_told_is_admitted(w, k):
+def admitted_after_retry_after(w, k):
     """At the promised instant, in this window or the next, the same request passes."""
     view, cost, ready = _refused(w, k)
     return And(
@@ -227,7 +227,7 @@ def whoever_returns_when_told_is_admitted(w, k):
 
 
 @lemma(Sliding, WaitsForTheEdge)
-def whoever_returns_a_tick_sooner_is_refused(w, k):
+def refused_a_tick_before_retry_after(w, k):
     """A tick before the promised instant the same request is still refused."""
     view, cost, ready = _refused(w, k)
     return Not(k.fits(_view_later(k, view, ready - 1), cost))

@@ -48,7 +48,7 @@ def _lost(w, s):
 
 
 @lemma(Strict, TrustsWhatItFinds)
-def nobody_passes_whom_the_lost_server_would_have_refused(w, s):
+def admits_only_what_the_lost_server_would_have_admitted(w, s):
     """Whatever was lost: the level is at least what it would have been."""
     lost, known, since = _lost(w, s)
     tick = since + w.int("later", 0)

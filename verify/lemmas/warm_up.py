@@ -120,7 +120,7 @@ def the_burst_of_a_new_key_is_its_share(w, k):
 
 @lemma(WarmUp, DrainsAsIfWarm)
 def a_warming_key_is_never_ahead_of_a_warm_one(w, k):
-    """A level that is no lower than that of the whole limit is no lower after any time: whoever passes here passes there."""
+    """A level that is no lower than that of the whole limit is no lower after any time: a request that passes here passes there."""
     age, time, period = w.int("age", 0), w.int("time", 0), w.int("period", 1)
     warming, warm, cost = w.int("warming", 0), w.int("warm", 0), w.int("cost", 1)
     w.assume(warming >= warm)
@@ -132,7 +132,7 @@ def a_warming_key_is_never_ahead_of_a_warm_one(w, k):
 
 @lemma(WarmUp, DrainsBelowZero)
 def draining_in_two_parts_is_draining_in_one(w, k):
-    """Within a step it makes no difference how often somebody looks."""
+    """Within a step it makes no difference how often the state is read."""
     level, count, one, other = w.int("level", 0), w.int("rate", 1), w.int("one", 0), w.int("other", 0)
     return And(
         k.drained(k.drained(level, count, one), count, other) == k.drained(level, count, one + other),

@@ -1,7 +1,7 @@
 //! Two threads on two cores.
 //!
 //! The scheduler may let both threads of a slice share a core while something
-//! else has the other: then they meet nobody, and contention looks free.
+//! else has the other: then they do not meet, and contention looks free.
 #![allow(unsafe_code)]
 
 #[cfg(target_os = "linux")]

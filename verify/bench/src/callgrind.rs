@@ -30,7 +30,7 @@ impl Workload {
     ];
 }
 
-/// Runs the checks of one contestant; `None` if nobody is called that.
+/// Runs the checks of one contestant; `None` if the name is unknown.
 pub(crate) fn run(workload: Workload, contestant: &str) -> Option<()> {
     let find = |makes: &[(&str, Make)]| makes.iter().find(|(name, _)| *name == contestant).map(|(_, make)| *make);
     let make = match workload {

@@ -71,7 +71,7 @@ impl Terms {
     /// longer than it waits for the next one. Fifty million is what the most
     /// popular key of a Zipf workload does not use up.
     pub(crate) const LIVE: Terms = Terms { interval: Duration::from_secs(36), burst: 50_000_000 };
-    /// Nothing is refused to a single key that everybody asks for.
+    /// Nothing is refused to a single key that all threads ask for.
     pub(crate) const GENEROUS: Terms = Terms { interval: Duration::from_micros(1), burst: 1_000_000_000 };
     /// Forgotten a millisecond after the last check.
     pub(crate) const FLEETING: Terms = Terms { interval: Duration::from_millis(1), burst: 1 };
@@ -240,7 +240,7 @@ impl Contestant for MutexMap {
     #[inline]
     fn check(&self, key: &String) -> bool {
         let now = Instant::now();
-        let mut buckets = self.1.lock().expect("nobody panics with the lock");
+        let mut buckets = self.1.lock().expect("not poisoned");
         let allowed = match buckets.get_mut(key) {
             Some(bucket) => bucket.take(self.0, now),
             None => buckets.entry(key.clone()).or_insert(TokenBucket::full(self.0, now)).take(self.0, now),
@@ -280,7 +280,7 @@ pub(crate) const TUNED_GOVERNOR: &str = "governor, foldhash and upkeep clock";
 pub(crate) const MUTEX_MAP: &str = "Mutex<HashMap>, by hand";
 pub(crate) const SHARDED_MAP: &str = "DashMap, by hand";
 
-/// Everybody who takes keys.
+/// Contestants that take keys.
 pub(crate) const KEYED: [(&str, Make); 9] = [
     (TIDEGATE, |terms, max_keys| Box::new(Tidegate(tidegate(terms, max_keys)))),
     (WHOLE_DECISION, |terms, max_keys| Box::new(TidegateWhole(tidegate(terms, max_keys)))),
@@ -293,7 +293,7 @@ pub(crate) const KEYED: [(&str, Make); 9] = [
     (SHARDED_MAP, |terms, _| Box::new(ShardedMap(terms, DashMap::new()))),
 ];
 
-/// Everybody who can do without.
+/// Contestants that can do without keys.
 pub(crate) const DIRECT: [(&str, Make); 4] = [
     (TIDEGATE, |terms, _| Box::new(TidegateDirect(Limiter::new(terms.limit())))),
     (COARSE_TIDEGATE, |terms, max_keys| Box::new(TidegateDirect(tidegate_coarse(terms, max_keys)))),

@@ -1,4 +1,4 @@
-//! What a check is made of, by itself: the prices that nobody can beat.
+//! What a check is made of, by itself: the lower bounds.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use tidegate::{Clock, SystemClock};
 use crate::contestants::{COARSE, Contestant, Entry};
 use crate::report::Table;
 use crate::session::Session;
-use crate::slices::{Answer, Course, Manner};
+use crate::slices::{Course, Manner, Outcome};
 use crate::visits::{self, Random};
 
 /// Anything that can be done over and over.
@@ -76,7 +76,7 @@ pub(crate) fn floors(session: &mut Session) {
         cell.compare_exchange(old, old + 1, Ordering::AcqRel, Ordering::Relaxed)
     };
     let mutex = Mutex::new(0);
-    let lock = move || *mutex.lock().expect("nobody panics with the lock") += 1;
+    let lock = move || *mutex.lock().expect("not poisoned") += 1;
     let entries: Vec<Entry> = vec![
         ("Instant::now", Box::new(Floor(Instant::now))),
         ("quanta, raw", Box::new(Floor(move || raw.raw()))),
@@ -89,7 +89,7 @@ pub(crate) fn floors(session: &mut Session) {
         ("dependent cache miss in 20 MiB", Box::new(Walk::through(20))),
         ("dependent cache miss in 64 MiB", Box::new(Walk::through(64))),
     ];
-    let course = Course { visits: &visits::hot(), manner: Manner::BackToBack, answer: Answer::Allowed };
+    let course = Course { visits: &visits::hot(), manner: Manner::BackToBack, answer: Outcome::Allowed };
     let series = course.contest(session.pace, &entries);
     session.add(Table::of_checks(NAME, series, Vec::new()));
 }

@@ -21,7 +21,7 @@ use tower::{Layer, Service, service_fn};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
-use crate::measure::{Series, Stopwatch, Turn, race};
+use crate::measure::{Run, Series, Stopwatch, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
 
@@ -34,7 +34,7 @@ const OURS_SILENT: &str = "tidegate, no fields";
 const THEIRS: &str = "tower_governor, fields";
 const THEIRS_SILENT: &str = "tower_governor";
 
-/// Whether anybody is refused.
+/// Whether requests are refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terms {
     Generous,
@@ -57,7 +57,7 @@ where
             let response = pin!(self.call(request));
             match response.poll(&mut context) {
                 Poll::Ready(response) => drop(black_box(response)),
-                Poll::Pending => panic!("nobody waits here"),
+                Poll::Pending => panic!("no request waits here"),
             }
         }
     }
@@ -91,7 +91,7 @@ fn site(name: &str, terms: Terms) -> Option<Box<dyn Site>> {
     })
 }
 
-/// Requests of so many clients, by turns.
+/// Requests of so many clients, in rotation.
 fn requests(clients: u32, seed: &mut u32) -> Vec<Request<Body>> {
     let mut next = || {
         *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -116,7 +116,7 @@ pub(crate) fn layer(session: &mut Session) {
         if !session.wants(name) {
             continue;
         }
-        let turns = [BARE, OURS, THEIRS, OURS_SILENT, THEIRS_SILENT].into_iter().filter_map(|name| {
+        let runs = [BARE, OURS, THEIRS, OURS_SILENT, THEIRS_SILENT].into_iter().filter_map(|name| {
             let (mut site, mut seed) = (site(name, terms)?, 7);
             // None of those that are counted is new.
             site.serve((0..clients).map(request).collect());
@@ -126,9 +126,9 @@ pub(crate) fn layer(session: &mut Session) {
                 site.serve(requests);
                 watch.stop().nanos() / REQUESTS as f64
             };
-            Some(Turn { name, run: Box::new(run) as Box<dyn FnMut() -> f64> })
+            Some(Run { name, run: Box::new(run) as Box<dyn FnMut() -> f64> })
         });
-        let mut series = race(session.pace.rounds.max(9), turns.collect());
+        let mut series = race(session.pace.rounds.max(9), runs.collect());
         let bare = series.remove(0);
         let added = series.into_iter().map(|series| {
             let rounds = series.rounds.iter().zip(&bare.rounds).map(|(with, without)| with - without);
@@ -146,7 +146,7 @@ pub(crate) fn layer(session: &mut Session) {
     }
 }
 
-/// Requests for an instruction counter to count; `None` if nobody is called that.
+/// Requests for an instruction counter to count; `None` if the name is unknown.
 pub(crate) fn count(name: &str) -> Option<()> {
     let mut site = site(name, Terms::Generous)?;
     site.serve(requests(1, &mut 7));

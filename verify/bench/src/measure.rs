@@ -1,7 +1,7 @@
-//! Interleaved measurement: everybody runs a short slice in every round.
+//! Interleaved measurement: every contestant runs a short slice in every round.
 //!
 //! Times on a shared machine move by tens of percent within minutes, but they
-//! move for everybody. So nothing is ever compared across rounds: a ratio is
+//! move for all. So nothing is ever compared across rounds: a ratio is
 //! taken within a round, and the median of those is what counts. The time a
 //! thread spent waiting for a core is taken off, as far as the kernel tells.
 
@@ -32,7 +32,7 @@ impl Pace {
 }
 
 /// One contestant's turn, which answers with its measurement.
-pub(crate) struct Turn<'a> {
+pub(crate) struct Run<'a> {
     pub(crate) name: &'static str,
     pub(crate) run: Box<dyn FnMut() -> f64 + 'a>,
 }
@@ -44,15 +44,15 @@ pub(crate) struct Series {
     pub(crate) rounds: Vec<f64>,
 }
 
-/// Gives everybody a turn in every round, and another one the first.
-pub(crate) fn race(rounds: usize, mut turns: Vec<Turn<'_>>) -> Vec<Series> {
+/// Runs every contestant once in every round, and starts each round with another.
+pub(crate) fn race(rounds: usize, mut runs: Vec<Run<'_>>) -> Vec<Series> {
     let mut series: Vec<Series> =
-        turns.iter().map(|turn| Series { name: turn.name, rounds: Vec::with_capacity(rounds) }).collect();
-    let count = turns.len();
+        runs.iter().map(|turn| Series { name: turn.name, rounds: Vec::with_capacity(rounds) }).collect();
+    let count = runs.len();
     for round in 0..rounds {
         for place in 0..count {
             let index = (round + place) % count;
-            series[index].rounds.push((turns[index].run)());
+            series[index].rounds.push((runs[index].run)());
         }
     }
     series
@@ -126,7 +126,7 @@ impl Lap {
 
 /// How long this thread was ready to run while others had the cores.
 pub(crate) struct Waiting {
-    /// Run time, waiting time, and number of turns; missing on some kernels.
+    /// Run time, waiting time, and number of runs; missing on some kernels.
     schedstat: Option<File>,
     last: u64,
 }
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_a_turn_in_every_round() {
-        let turns = ["a", "b", "c"].map(|name| Turn { name, run: Box::new(|| 1.0) });
-        assert!(race(4, turns.into()).iter().all(|series| series.rounds == [1.0; 4]));
+    fn every_contestant_runs_once_in_every_round() {
+        let runs = ["a", "b", "c"].map(|name| Run { name, run: Box::new(|| 1.0) });
+        assert!(race(4, runs.into()).iter().all(|series| series.rounds == [1.0; 4]));
     }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_paths::{PATHS, TIMES};
 
-use crate::measure::{Stopwatch, Turn, race};
+use crate::measure::{Run, Stopwatch, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
 
@@ -37,24 +37,24 @@ pub(crate) fn paths(session: &mut Session) {
     for (ours, theirs, times) in GOALS {
         let name = format!("path {ours}, beside {theirs}");
         if session.wants(&name) {
-            let turns = [ours, theirs].into_iter().filter_map(turn).collect();
+            let runs = [ours, theirs].into_iter().filter_map(turn).collect();
             let goals = vec![Goal::AtMostTimes { ours, theirs, times }];
-            session.add(Table::of_checks(&name, race(session.pace.rounds, turns), goals));
+            session.add(Table::of_checks(&name, race(session.pace.rounds, runs), goals));
         }
     }
 }
 
-fn turn(name: &'static str) -> Option<Turn<'static>> {
+fn turn(name: &'static str) -> Option<Run<'static>> {
     let (_, path) = PATHS.iter().find(|(known, _)| *known == name)?;
     let mut run = path();
-    let turns = TIMES * 4;
+    let runs = TIMES * 4;
     (0..TIMES).for_each(&mut run);
-    Some(Turn {
+    Some(Run {
         name,
         run: Box::new(move || {
             let watch = Stopwatch::start();
-            (0..turns).for_each(&mut run);
-            watch.stop().nanos() / turns as f64
+            (0..runs).for_each(&mut run);
+            watch.stop().nanos() / runs as f64
         }),
     })
 }

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use tidegate::{Condition, Limit, Limiter, Policy, Request, Rule};
 
-use crate::measure::{Series, Stopwatch, Turn, race};
+use crate::measure::{Run, Series, Stopwatch, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
 
 const RULES: usize = 1_000;
 const CHECKS: usize = 20_000;
 
-/// So large that nobody is refused.
+/// So large that nothing is refused.
 const LIMIT: Limit = Limit::per_second(1_000_000).burst(1_000_000_000);
 
 const POLICY: &str = "1,000 rules, three match";
@@ -27,16 +27,16 @@ pub(crate) fn policy(session: &mut Session) {
         let direct = [Limiter::new(LIMIT), Limiter::new(LIMIT), Limiter::new(LIMIT)];
         let request = || Request::user("alice").with("path", "/api/7/orders").with("tenant", "tenant13");
         assert_eq!(limiter.explain(request()).map(|said| said.to_string().matches("left\n").count()).ok(), Some(2));
-        let turns = vec![
-            Turn { name: POLICY, run: Box::new(|| timed(|| assert!(limiter.allow(black_box(request()))))) },
-            Turn {
+        let runs = vec![
+            Run { name: POLICY, run: Box::new(|| timed(|| assert!(limiter.allow(black_box(request()))))) },
+            Run {
                 name: DIRECT,
                 run: Box::new(|| timed(|| assert!(direct.iter().all(|limiter| limiter.allow(black_box("alice")))))),
             },
-            Turn { name: LIMITS, run: Box::new(|| timed(|| assert!(three.allow(black_box("alice"))))) },
+            Run { name: LIMITS, run: Box::new(|| timed(|| assert!(three.allow(black_box("alice"))))) },
         ];
         let goals = vec![Goal::AtMostTimes { ours: POLICY, theirs: DIRECT, times: 3.0 }];
-        session.add(Table::of_checks(name, race(session.pace.rounds, turns), goals));
+        session.add(Table::of_checks(name, race(session.pace.rounds, runs), goals));
     }
     let name = "policy of 10,000 rules, made ready";
     if session.wants(name) {
@@ -55,7 +55,7 @@ pub(crate) fn policy(session: &mut Session) {
 
 /// Rules by tenant, by path and for all; of the thousand, three match.
 fn policy_of(rules: usize) -> Policy {
-    let mut policy = Policy::new().rule(Rule::new("everybody", LIMIT).key(["user"]));
+    let mut policy = Policy::new().rule(Rule::new("users", LIMIT).key(["user"]));
     for number in 1..rules {
         let name = format!("rule{number}");
         let rule = Rule::new(name, LIMIT).key(["user"]);

@@ -16,7 +16,7 @@ use tidegate_redis::{Lease, RedisStore};
 use tidegate_testkit::servers::Server;
 use tokio::runtime::Runtime;
 
-use crate::measure::{Series, Turn, race};
+use crate::measure::{Run, Series, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
 
@@ -24,7 +24,7 @@ use crate::session::Session;
 const DECISIONS: usize = 2_000;
 const CALLERS: usize = 64;
 
-/// So large that nobody is refused.
+/// So large that nothing is refused.
 const LIMIT: Limit = Limit::per_second(1_000_000).burst(1_000_000_000);
 
 const ONE: &str = "tidegate, one bucket";
@@ -154,12 +154,12 @@ impl Bench {
         let (one, three) = (self.limiter(LIMIT), self.limiter(three_limits()));
         let least = self.least();
         let per_decision = |began: f64| (self.server_nanos() - began) / (DECISIONS / callers * callers) as f64;
-        let turns = vec![
-            Turn { name: ONE, run: Box::new(|| self.timed(callers, check(&one), per_decision)) },
-            Turn { name: THREE, run: Box::new(|| self.timed(callers, check(&three), per_decision)) },
-            Turn { name: LEAST, run: Box::new(|| self.timed(callers, least.clone(), per_decision)) },
+        let runs = vec![
+            Run { name: ONE, run: Box::new(|| self.timed(callers, check(&one), per_decision)) },
+            Run { name: THREE, run: Box::new(|| self.timed(callers, check(&three), per_decision)) },
+            Run { name: LEAST, run: Box::new(|| self.timed(callers, least.clone(), per_decision)) },
         ];
-        let series = race(session.pace.rounds, turns);
+        let series = race(session.pace.rounds, runs);
         let goals = vec![
             Goal::AtMostTimes { ours: ONE, theirs: LEAST, times: 1.6 },
             Goal::AtMostTimes { ours: THREE, theirs: ONE, times: 2.0 },
@@ -219,8 +219,8 @@ impl Bench {
         let one = self.limiter(LIMIT);
         let swaps = self.swaps();
         let per_decision = |began: Instant| began.elapsed().as_nanos() as f64 / (DECISIONS / CALLERS * CALLERS) as f64;
-        let turns = vec![
-            Turn {
+        let runs = vec![
+            Run {
                 name: ONE,
                 run: Box::new(|| {
                     let began = Instant::now();
@@ -228,7 +228,7 @@ impl Bench {
                     per_decision(began)
                 }),
             },
-            Turn {
+            Run {
                 name: SWAPS,
                 run: Box::new(|| {
                     let began = Instant::now();
@@ -237,7 +237,7 @@ impl Bench {
                 }),
             },
         ];
-        let series = race(session.pace.fills.max(3), turns);
+        let series = race(session.pace.fills.max(3), runs);
         let goals = vec![Goal::TimesBelow { ours: ONE, theirs: SWAPS, times: 10.0 }];
         session.add(Table::of_checks("redis, hot key, 64 callers, time per decision", series, goals));
     }
@@ -255,11 +255,11 @@ impl Bench {
                 began.elapsed().as_nanos() as f64 / DECISIONS as f64
             })
         };
-        let turns = vec![
-            Turn { name: LEASED, run: Box::new(|| time(&leased)) },
-            Turn { name: ONE, run: Box::new(|| time(&one)) },
+        let runs = vec![
+            Run { name: LEASED, run: Box::new(|| time(&leased)) },
+            Run { name: ONE, run: Box::new(|| time(&one)) },
         ];
-        let series = race(session.pace.rounds, turns);
+        let series = race(session.pace.rounds, runs);
         let goals = vec![Goal::TimesBelow { ours: LEASED, theirs: ONE, times: 100.0 }];
         session.add(Table::of_checks("redis, leased, time per decision", series, goals));
     }
@@ -275,12 +275,12 @@ impl Bench {
             self.run_each(callers, decisions, check(&leased));
             began.elapsed().as_nanos() as f64 / (decisions * callers) as f64
         };
-        let turns = vec![
-            Turn { name: LEASED_MANY, run: Box::new(|| time(256)) },
-            Turn { name: LEASED_FEW, run: Box::new(|| time(16)) },
-            Turn { name: LEASED_ALONE, run: Box::new(|| time(1)) },
+        let runs = vec![
+            Run { name: LEASED_MANY, run: Box::new(|| time(256)) },
+            Run { name: LEASED_FEW, run: Box::new(|| time(16)) },
+            Run { name: LEASED_ALONE, run: Box::new(|| time(1)) },
         ];
-        let series = race(session.pace.rounds, turns);
+        let series = race(session.pace.rounds, runs);
         let goals = vec![Goal::TimesBelow { ours: LEASED_MANY, theirs: LEASED_ALONE, times: 4.0 }];
         session.add(Table::of_checks("redis, leased, chunks of 10 of a hot key, time per decision", series, goals));
     }
@@ -302,11 +302,11 @@ impl Bench {
                 began.elapsed().as_nanos() as f64 / DECISIONS as f64
             })
         };
-        let turns = vec![
-            Turn { name: LEASED, run: Box::new(|| time(&leased)) },
-            Turn { name: ONE, run: Box::new(|| time(&one)) },
+        let runs = vec![
+            Run { name: LEASED, run: Box::new(|| time(&leased)) },
+            Run { name: ONE, run: Box::new(|| time(&one)) },
         ];
-        let series = race(session.pace.rounds, turns);
+        let series = race(session.pace.rounds, runs);
         let goals = vec![Goal::AtMostTimes { ours: LEASED, theirs: ONE, times: 1.05 }];
         session.add(Table::of_checks("redis, leased, keys that are seen once, time per decision", series, goals));
         self.server.command(&["FLUSHALL", "SYNC"]);
@@ -417,7 +417,7 @@ impl Bench {
     }
 
     /// A bucket as clients without a script of their own do it: read, decide,
-    /// write if nobody was faster.
+    /// write if it has not changed.
     fn swaps(&self) -> impl Fn() -> BoxedDecision + Clone + Send + Sync + 'static + use<> {
         let LimitKernel::Bucket(bucket) = LIMIT.kernel() else { unreachable!("LIMIT is a bucket") };
         let script = "if (redis.call('GET', KEYS[1]) or '') == ARGV[1] then \

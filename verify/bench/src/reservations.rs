@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::{Amounts, Limit, Limiter, Request};
 
-use crate::measure::{Stopwatch, Turn, race};
+use crate::measure::{Run, Stopwatch, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
 
@@ -53,12 +53,12 @@ pub(crate) fn reservations(session: &mut Session) {
     let passes = |limiter: &Limiter, request: Request<'_>| {
         assert!(limiter.check(request).expect("an answer").is_allowed());
     };
-    let turns = vec![
-        Turn { name: LOG, run: Box::new(|| plain(&logged)) },
-        Turn { name: IN_FLIGHT, run: Box::new(|| plain(&flying)) },
-        Turn { name: LOG_WITH_ID, run: Box::new(|| by_id(&|request| passes(&logged_by_id, request))) },
-        Turn { name: RESERVED, run: Box::new(|| by_id(&|request| passes(&reserved, request.reserves()))) },
-        Turn {
+    let runs = vec![
+        Run { name: LOG, run: Box::new(|| plain(&logged)) },
+        Run { name: IN_FLIGHT, run: Box::new(|| plain(&flying)) },
+        Run { name: LOG_WITH_ID, run: Box::new(|| by_id(&|request| passes(&logged_by_id, request))) },
+        Run { name: RESERVED, run: Box::new(|| by_id(&|request| passes(&reserved, request.reserves()))) },
+        Run {
             name: SETTLED,
             run: Box::new(|| {
                 by_id(&|request| {
@@ -73,7 +73,7 @@ pub(crate) fn reservations(session: &mut Session) {
         Goal::AtMostTimes { ours: IN_FLIGHT, theirs: LOG, times: 2.0 },
         Goal::AtMostTimes { ours: RESERVED, theirs: LOG_WITH_ID, times: 2.0 },
     ];
-    session.add(Table::of_checks(name, race(session.pace.rounds, turns), goals));
+    session.add(Table::of_checks(name, race(session.pace.rounds, runs), goals));
 }
 
 fn timed(mut run: impl FnMut()) -> f64 {

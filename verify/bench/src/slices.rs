@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::affinity::stay_on;
 use crate::contestants::{Contestant, Entry};
-use crate::measure::{Lap, Pace, Series, Stopwatch, Turn, race};
+use crate::measure::{Lap, Pace, Run, Series, Stopwatch, race};
 
-/// What everybody has to do.
+/// The task of every contestant.
 #[derive(Clone, Copy)]
 pub(crate) struct Course<'a> {
     pub(crate) visits: &'a [String],
     pub(crate) manner: Manner,
-    pub(crate) answer: Answer,
+    pub(crate) answer: Outcome,
 }
 
 /// How the visits come.
@@ -29,7 +29,7 @@ pub(crate) enum Manner {
 
 /// What the answers are meant to be: a workload that drifts is no workload.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     Allowed,
     Refused,
 }
@@ -39,22 +39,22 @@ pub(crate) enum Answer {
 const RUN: usize = 256;
 
 /// A slice of two threads in which one waited for a core longer than this part
-/// of it is tried again, and in the end not counted: whoever runs while the
-/// other waits meets no contention.
+/// of it is tried again, and in the end not counted: a thread that runs while
+/// the other waits meets no contention.
 const TOLERABLE_WAIT: f64 = 0.05;
 const ATTEMPTS: usize = 6;
 
 impl<'a> Course<'a> {
-    /// Nanoseconds per check, as each thread sees it, of everybody.
+    /// Nanoseconds per check, as each thread sees it, of every contestant.
     pub(crate) fn contest(self, pace: Pace, entries: &'a [Entry]) -> Vec<Series> {
-        let turns = entries.iter().map(|(name, contestant)| self.turn(pace, name, &**contestant));
-        race(pace.rounds, turns.collect())
+        let runs = entries.iter().map(|(name, contestant)| self.turn(pace, name, &**contestant));
+        race(pace.rounds, runs.collect())
     }
 
     /// Nanoseconds per check of one contestant.
-    pub(crate) fn turn(self, pace: Pace, name: &'static str, contestant: &'a dyn Contestant) -> Turn<'a> {
+    pub(crate) fn turn(self, pace: Pace, name: &'static str, contestant: &'a dyn Contestant) -> Run<'a> {
         let mut runner = Runner { course: self, contestant, pace, next: 0 };
-        Turn { name, run: Box::new(move || runner.nanos_per_check()) }
+        Run { name, run: Box::new(move || runner.nanos_per_check()) }
     }
 }
 
@@ -128,8 +128,8 @@ impl Runner<'_> {
         }
         let lap = stopwatch.stop();
         let expected = match answer {
-            Answer::Allowed => checks,
-            Answer::Refused => 0,
+            Outcome::Allowed => checks,
+            Outcome::Refused => 0,
         };
         assert_eq!(allowed, expected, "of {checks} checks, so many were to be allowed");
         Slice { lap, checks }

@@ -14,12 +14,12 @@ use crate::affinity::stay_on;
 use crate::contestants::{
     COARSE_TIDEGATE, Contestant, GOVERNOR, KEYED, MUTEX_MAP, SHARDED_MAP, TIDEGATE, Terms, Tidegate, governor, tidegate,
 };
-use crate::measure::{Turn, Waiting, race};
+use crate::measure::{Run, Waiting, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
 use crate::visits::{self, MILLION};
 
-/// Longer than any check that waits for nobody: worth a look at the kernel's
+/// Longer than any check that does not wait: worth a look at the kernel's
 /// accounts.
 const SUSPICIOUS: Duration = Duration::from_micros(15);
 
@@ -53,11 +53,11 @@ pub(crate) fn slowest_insert(session: &mut Session) {
     }
     let keys = visits::each(0..MILLION);
     let names = [TIDEGATE, COARSE_TIDEGATE, GOVERNOR, MUTEX_MAP, SHARDED_MAP];
-    let turns = KEYED
+    let runs = KEYED
         .iter()
         .filter(|(name, _)| names.contains(name))
-        .map(|(name, make)| Turn { name, run: Box::new(|| longest(&*make(Terms::LIVE, MILLION), keys.iter())) });
-    let series = race(session.pace.fills, turns.collect());
+        .map(|(name, make)| Run { name, run: Box::new(|| longest(&*make(Terms::LIVE, MILLION), keys.iter())) });
+    let series = race(session.pace.fills, runs.collect());
     session.add(Table { name: NAME.into(), unit: "us", series, goals: vec![GOAL] });
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn longest_stall(session: &mut Session) {
         assert!(contestant.0.len() <= BUSY, "the old keys were to be forgotten");
         stall
     };
-    let turns = vec![Turn { name: TIDEGATE, run: Box::new(ours) }, Turn { name: GOVERNOR, run: Box::new(theirs) }];
-    let series = race(session.pace.fills, turns);
+    let runs = vec![Run { name: TIDEGATE, run: Box::new(ours) }, Run { name: GOVERNOR, run: Box::new(theirs) }];
+    let series = race(session.pace.fills, runs);
     session.add(Table { name: NAME.into(), unit: "us", series, goals: vec![GOAL] });
 }
 

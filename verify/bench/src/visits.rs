@@ -5,7 +5,7 @@
 //! every contestant pay two cache misses for the text before it begins; they
 //! are a `Vec<String>` in the order of the visits, made in that order, which
 //! the processor streams in ahead. It is a `Vec<String>` because governor asks
-//! for `&String`, and the same one for everybody.
+//! for `&String`, and the same one for all.
 
 /// How many keys most workloads have.
 pub(crate) const MILLION: usize = 1_000_000;

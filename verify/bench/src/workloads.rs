@@ -4,10 +4,10 @@ use crate::contestants::{
     BATCH_OF_16, BATCH_OF_64, COARSE_TIDEGATE, Contestant, DIRECT, GOVERNOR, KEYED, TIDEGATE, Terms, WHOLE_DECISION,
     enter,
 };
-use crate::measure::{Series, Stopwatch, Turn, race};
+use crate::measure::{Run, Series, Stopwatch, race};
 use crate::report::{Goal, Table};
 use crate::session::Session;
-use crate::slices::{Answer, Course, Manner};
+use crate::slices::{Course, Manner, Outcome};
 use crate::visits::{self, MILLION, VISITS};
 
 fn faster_than_governor(ours: &'static str, times: f64) -> Goal {
@@ -37,7 +37,7 @@ pub(crate) fn known_keys(session: &mut Session) {
     let mut run = |visits: &[String], courses: Vec<(&str, Manner, Vec<Goal>)>| {
         for (name, manner, goals) in courses {
             if session.wants(name) {
-                let course = Course { visits, manner, answer: Answer::Allowed };
+                let course = Course { visits, manner, answer: Outcome::Allowed };
                 session.add(Table::of_checks(name, course.contest(session.pace, &entries), goals));
             }
         }
@@ -55,14 +55,14 @@ fn fill(contestant: &dyn Contestant, keys: usize) {
     }
 }
 
-/// One key that everybody asks for.
+/// One key that all threads ask for.
 pub(crate) fn hot_key(session: &mut Session) {
     let visits = visits::hot();
     let courses = [
-        ("hot key, 1 thread", Manner::BackToBack, Terms::GENEROUS, Answer::Allowed),
-        ("hot key, 2 threads", Manner::TwoThreads, Terms::GENEROUS, Answer::Allowed),
-        ("hot key refused, 1 thread", Manner::BackToBack, Terms::REFUSING, Answer::Refused),
-        ("hot key refused, 2 threads", Manner::TwoThreads, Terms::REFUSING, Answer::Refused),
+        ("hot key, 1 thread", Manner::BackToBack, Terms::GENEROUS, Outcome::Allowed),
+        ("hot key, 2 threads", Manner::TwoThreads, Terms::GENEROUS, Outcome::Allowed),
+        ("hot key refused, 1 thread", Manner::BackToBack, Terms::REFUSING, Outcome::Refused),
+        ("hot key refused, 2 threads", Manner::TwoThreads, Terms::REFUSING, Outcome::Refused),
     ];
     for (name, manner, terms, answer) in courses {
         if !session.wants(name) {
@@ -88,19 +88,19 @@ pub(crate) fn no_keys(session: &mut Session) {
         }
         let entries = enter(&DIRECT, Terms::GENEROUS, MILLION);
         let goals = vec![faster_than_governor(TIDEGATE, 1.0), faster_than_governor(COARSE_TIDEGATE, 2.5)];
-        let course = Course { visits: &visits, manner, answer: Answer::Allowed };
+        let course = Course { visits: &visits, manner, answer: Outcome::Allowed };
         session.add(Table::of_checks(name, course.contest(session.pace, &entries), goals));
     }
 }
 
-/// A million keys that nobody has seen, into an empty limiter.
+/// A million new keys, into an empty limiter.
 pub(crate) fn new_keys(session: &mut Session) {
     const NAME: &str = "new keys, 1 thread";
     if !session.wants(NAME) {
         return;
     }
     let keys = visits::each(0..MILLION);
-    let turns = KEYED.iter().map(|(name, make)| {
+    let runs = KEYED.iter().map(|(name, make)| {
         let run = || {
             let contestant = make(Terms::LIVE, MILLION);
             let stopwatch = Stopwatch::start();
@@ -109,9 +109,9 @@ pub(crate) fn new_keys(session: &mut Session) {
             assert_eq!(allowed, keys.len(), "a new key was refused");
             lap.nanos() / keys.len() as f64
         };
-        Turn { name, run: Box::new(run) }
+        Run { name, run: Box::new(run) }
     });
-    let series = race(session.pace.fills, turns.collect());
+    let series = race(session.pace.fills, runs.collect());
     session.add(Table::of_checks(NAME, series, vec![faster_than_governor(TIDEGATE, 4.0)]));
 }
 
@@ -136,11 +136,11 @@ pub(crate) fn growth(session: &mut Session) {
         (names, entries, visits::uniform(keys, visits))
     });
     let pace = session.pace;
-    let turns = fields.iter().flat_map(|(names, entries, visits)| {
-        let course = Course { visits, manner: Manner::BackToBack, answer: Answer::Allowed };
+    let runs = fields.iter().flat_map(|(names, entries, visits)| {
+        let course = Course { visits, manner: Manner::BackToBack, answer: Outcome::Allowed };
         names.iter().zip(entries).map(move |(name, (_, contestant))| course.turn(pace, name, &**contestant))
     });
-    let series = race(pace.rounds, turns.collect());
+    let series = race(pace.rounds, runs.collect());
     let [few_ours, few_theirs, .., many_ours, many_theirs] = &series[..] else {
         unreachable!("every size has two contestants");
     };

@@ -52,7 +52,7 @@ pub struct ClientOptions {
 /// When it cannot write what it has been told.
 pub fn run(options: &ClientOptions) -> io::Result<()> {
     let servers = Servers::parse(&options.url).map_err(io::Error::other)?;
-    let mut builder = RedisStore::builder(servers).prefix("chaos").deadline(SLACK).connection_patience(SLACK);
+    let mut builder = RedisStore::builder(servers).prefix("chaos").deadline(SLACK).connect_timeout(SLACK);
     if let Some(chunk) = options.lease {
         builder = builder.lease(RULE, Lease { chunk, ttl: LEASE_TTL });
     }

@@ -15,11 +15,11 @@ pub struct Findings {
     pub refused: u64,
     /// Those that ended in an error.
     pub errors: u64,
-    /// Those that a stand-in answered.
+    /// Those that the fallback decided.
     pub degraded: u64,
     /// How many could have passed at most.
     pub bound: u64,
-    /// Of those whose every charge is accounted for, how many charges were forgotten.
+    /// Of the calls whose every charge is accounted for, how many charges were lost.
     pub lost: u64,
     /// The longest that a question took.
     pub slowest: Duration,
@@ -29,7 +29,7 @@ pub struct Findings {
     pub claims: u64,
     /// What was claimed and is not so.
     pub broken: Vec<String>,
-    /// What chance decided, for whoever wants to know.
+    /// What chance decided, for the report.
     pub notes: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl Findings {
     /// Where not even an error is to be expected.
     pub(crate) fn without_errors(mut self) -> Findings {
         let (errors, degraded) = (self.errors, self.degraded);
-        self.claim(errors + degraded == 0, || format!("{errors} had no answer, and {degraded} a stand-in's"));
+        self.claim(errors + degraded == 0, || format!("{errors} had no answer, and {degraded} the fallback's"));
         self
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn policy(limit: Limit, permits: Limit) -> Policy {
 /// When it cannot write what it holds, or read the time of the store.
 pub fn run(options: &HolderOptions) -> io::Result<()> {
     let servers = Servers::parse(&format!("redis://{}", options.address)).map_err(io::Error::other)?;
-    let builder = RedisStore::builder(servers).prefix("chaos").deadline(SLACK).connection_patience(SLACK);
+    let builder = RedisStore::builder(servers).prefix("chaos").deadline(SLACK).connect_timeout(SLACK);
     let store = builder.build().map_err(io::Error::other)?;
     let limiter = Limiter::with_store(policy(options.limit, options.permits), store.clone());
     let limiter = limiter.map_err(io::Error::other)?;

@@ -8,8 +8,8 @@
 //! - in *every* interval no more was admitted than the bound of this fault says;
 //! - of a limit without refill, exactly what was admitted was charged, plus at most
 //!   what stayed in doubt; with request ids, exactly;
-//! - while the store is away stand-ins answer as they were told, and say so;
-//! - every question ended in time, with an answer or an error of a known type;
+//! - while the store is down the fallback decides as configured, and says so;
+//! - every call ended in time, with an answer or an error of a known type;
 //! - once it is healed, the store answers again.
 //!
 //! A fault that cannot be made on a machine is *not run*, with the reason; it never

@@ -1,7 +1,7 @@
 //! A network and mounts of our own, in which links are cut and names are lost.
 //!
 //! The program starts itself anew below `unshare`: then everything that it starts
-//! is in the same namespaces, its ports are nobody else's, and whatever is done to
+//! is in the same namespaces, its ports are its own, and whatever is done to
 //! packets or mounts is gone with the last process. Nothing outside is touched.
 
 use std::env;

@@ -13,11 +13,11 @@ use tidegate::store::StoreError;
 use tidegate::{CheckError, Decision, FailureMode, Limit, Limiter, Request};
 use tidegate_redis::{RedisFailure, RedisStore};
 use tidegate_testkit::block_on;
-use tidegate_testkit::servers::{Admission, Load, Outcome, Reply, Server, Tally, Turn, eventually};
+use tidegate_testkit::servers::{Admission, CallId, Load, Outcome, Reply, Server, Tally, eventually};
 
 use crate::bound::{Damage, allowance, tightest};
 use crate::findings::Findings;
-use crate::tidegate_process::HTTP_PATIENCE;
+use crate::tidegate_process::HTTP_TIMEOUT;
 use crate::trial::{KEY, SLACK, Trial, build, limiter};
 
 const GREEDY_CALLERS: usize = 6;
@@ -82,15 +82,15 @@ impl Pressure {
         self.notes.push(if ids.is_some() { "with request ids".into() } else { "without request ids".into() });
         let limiter = limiter(store, "counted", COUNTED, None);
         let (asks, known) = (limiter.clone(), ids.clone());
-        let load = Load::start(COUNTED_CALLERS, COUNTED_PAUSE, move |turn| match &known {
+        let load = Load::start(COUNTED_CALLERS, COUNTED_PAUSE, move |call| match &known {
             None => outcome(block_on(asks.check_async(KEY))),
-            Some(ids) => ask_by_id(&asks, ids, turn),
+            Some(ids) => ask_by_id(&asks, ids, call),
         });
         self.counted = Some(Counted { load, limiter, ids });
         self
     }
 
-    /// Waits until the limit is used up, and everybody is at work.
+    /// Waits until the limit is used up, and all callers are at work.
     pub(crate) fn settle(&self) {
         self.greedy.wait_until("the limit to be used up", |tally| tally.admitted > 0 && tally.refused > 20);
         if let Some(counted) = &self.counted {
@@ -150,13 +150,13 @@ impl Pressure {
         let (tally, admissions) = greedy.finish_with_admissions();
         findings.count(&tally, damage.most(&limit, span(&admissions)));
         judge_admissions(&mut findings, &admissions, &limit, damage);
-        judge_stand_ins(&mut findings, &tally, &admissions, &limit, mode);
+        judge_fallback(&mut findings, &tally, &admissions, &limit, mode);
         if let Some(counted) = counted {
             counted.judge(&mut findings, damage);
         }
         let slowest = findings.slowest;
         findings.claim(slowest <= deadline + SLACK, || {
-            format!("somebody waited {slowest:?}, beyond the deadline of {deadline:?} and any slack")
+            format!("a call took {slowest:?}, beyond the deadline of {deadline:?} and any slack")
         });
         findings
     }
@@ -169,7 +169,7 @@ impl Counted {
         let mut admitted = tally.admitted;
         let mut in_doubt = tally.in_doubt;
         if let Some(ids) = ids {
-            // Whoever had no answer yet asks once more: then nothing is in doubt.
+            // A call without an answer is sent once more: then nothing is in doubt.
             for id in ids.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
                 let last = eventually("an answer to the last of a caller", || by_id(&limiter, id));
                 admitted += u64::from(last.is_allowed());
@@ -190,7 +190,7 @@ impl Counted {
     }
 }
 
-/// Waits until whoever is asked answers as before: admits some, then refuses others.
+/// Waits until the store answers as before: admits some calls, then refuses others.
 pub(crate) fn recover(load: &Load) {
     let before = load.tally().admitted;
     let mut refused = None;
@@ -209,7 +209,7 @@ pub(crate) fn judge_load(load: Load, limit: &Limit, damage: Damage) -> Findings 
     findings.count(&tally, damage.most(limit, span(&admissions)));
     judge_admissions(&mut findings, &admissions, limit, damage);
     let slowest = tally.longest;
-    findings.claim(slowest <= HTTP_PATIENCE + SLACK, || format!("somebody waited {slowest:?}"));
+    findings.claim(slowest <= HTTP_TIMEOUT + SLACK, || format!("a call took {slowest:?}"));
     findings
 }
 
@@ -230,17 +230,11 @@ pub(crate) fn judge_admissions(findings: &mut Findings, all: &[Admission], limit
     }
 }
 
-/// Whether those who answered in the store's place did as they were told.
-fn judge_stand_ins(
-    findings: &mut Findings,
-    tally: &Tally,
-    all: &[Admission],
-    limit: &Limit,
-    mode: Option<FailureMode>,
-) {
+/// Whether the fallback decided as configured.
+fn judge_fallback(findings: &mut Findings, tally: &Tally, all: &[Admission], limit: &Limit, mode: Option<FailureMode>) {
     match mode {
         None => findings.claim(tally.degraded_admitted + tally.degraded_refused == 0, || {
-            format!("nobody was to answer in place of the store, and somebody did: {tally}")
+            format!("there is no fallback, and calls were decided without the store: {tally}")
         }),
         Some(FailureMode::Closed) => findings.claim(tally.degraded_admitted == 0, || {
             format!("{} passed while the store was away, by a limit that fails closed", tally.degraded_admitted)
@@ -253,20 +247,20 @@ fn judge_stand_ins(
             let local: Vec<Admission> = all.iter().copied().filter(|admission| admission.degraded).collect();
             if let Some(worst) = tightest(&local, |length| allowance(&share, length)) {
                 findings.claim(worst.admitted <= worst.most, || {
-                    format!("a stand-in admitted {} within {:?} by {share}", worst.admitted, worst.length)
+                    format!("the fallback admitted {} within {:?} by {share}", worst.admitted, worst.length)
                 });
             }
         }
     }
 }
 
-/// Asks in the name of an id until there is an answer, one question in a turn.
-fn ask_by_id(limiter: &Limiter<RedisStore>, ids: &Ids, turn: Turn) -> Outcome {
+/// Asks in the name of an id until there is an answer, one request in each call.
+fn ask_by_id(limiter: &Limiter<RedisStore>, ids: &Ids, call: CallId) -> Outcome {
     let lock = || ids.lock().unwrap_or_else(PoisonError::into_inner);
-    let id = lock()[turn.caller].get_or_insert_with(|| format!("{}-{}", turn.caller, turn.number)).clone();
+    let id = lock()[call.caller].get_or_insert_with(|| format!("{}-{}", call.caller, call.number)).clone();
     let outcome = outcome(by_id(limiter, &id));
     if matches!(outcome, Outcome::Admitted { .. } | Outcome::Refused { .. }) {
-        lock()[turn.caller] = None;
+        lock()[call.caller] = None;
     }
     outcome
 }
@@ -275,7 +269,7 @@ fn by_id(limiter: &Limiter<RedisStore>, id: &str) -> Result<Decision, CheckError
     block_on(limiter.check_async(Request::new(KEY).id(id)))
 }
 
-/// What an answer means for whoever asked.
+/// The outcome of a check for its caller.
 pub(crate) fn outcome(answer: Result<Decision, CheckError>) -> Outcome {
     let error = match answer {
         Ok(decision) if decision.is_allowed() => return Outcome::Admitted { degraded: decision.is_degraded() },

@@ -1,6 +1,6 @@
 /* Shifts the wall clock of one program, live: loaded before libc, it adds the
  * microseconds that stand in a file, mapped once, to every reading. The
- * monotonic clock stays as it is, as it does when somebody sets the time. */
+ * monotonic clock stays as it is, as it does when the time is set. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-//! A program whose wall clock can be set while it runs, and nobody else's.
+//! A program whose own wall clock can be set while it runs.
 
 use std::env;
 use std::fs;
@@ -43,7 +43,7 @@ impl ShiftedClock {
     pub(crate) fn set(&self, micros: i64) {
         use std::os::unix::fs::FileExt;
         let file = fs::File::options().create(true).truncate(false).write(true).open(self.offset());
-        // In one write, so that nobody reads half of it.
+        // In one write, so that no reader sees half of it.
         file.and_then(|file| file.write_all_at(&micros.to_ne_bytes(), 0)).expect("a file of our own");
     }
 

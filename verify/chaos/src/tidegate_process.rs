@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use tidegate::Limit;
-use tidegate_testkit::servers::{Directory, Outcome, Process, Turn, eventually};
+use tidegate_testkit::servers::{CallId, Directory, Outcome, Process, eventually};
 
 use crate::trial::KEY;
 
@@ -18,7 +18,7 @@ use crate::trial::KEY;
 const VARIABLE: &str = "TIDEGATE_BINARY";
 
 /// How long an answer over HTTP may take: a server that is well answers long before.
-pub(crate) const HTTP_PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait for an answer that there may not be.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -138,7 +138,7 @@ struct HttpConnection(BufReader<TcpStream>);
 
 /// An answer over HTTP, as far as a caller is interested.
 #[derive(Debug, Default)]
-pub(crate) struct HttpAnswer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) closes: bool,
     pub(crate) body: String,
@@ -159,17 +159,17 @@ impl HttpCallers {
     }
 
     /// One question of one caller.
-    pub(crate) fn ask(&self, turn: Turn) -> Outcome {
-        let kept = self.take(turn.caller);
+    pub(crate) fn ask(&self, id: CallId) -> Outcome {
+        let kept = self.take(id.caller);
         let was_kept = kept.is_some();
-        let mut connection = match kept.map_or_else(|| HttpConnection::open(self.address, HTTP_PATIENCE), Ok) {
+        let mut connection = match kept.map_or_else(|| HttpConnection::open(self.address, HTTP_TIMEOUT), Ok) {
             Ok(connection) => connection,
             Err(error) => return Outcome::TurnedAway { why: error.to_string() },
         };
         match connection.ask(&self.question) {
             Ok(answer) => {
                 if !answer.closes {
-                    self.put_back(turn.caller, connection);
+                    self.put_back(id.caller, connection);
                 }
                 let degraded = answer.body.contains(r#""degraded":true"#);
                 match answer.status {
@@ -211,7 +211,7 @@ impl HttpConnection {
         Ok(HttpConnection(BufReader::new(stream)))
     }
 
-    fn ask(&mut self, question: &str) -> io::Result<HttpAnswer> {
+    fn ask(&mut self, question: &str) -> io::Result<HttpResponse> {
         self.0.get_mut().write_all(question.as_bytes())?;
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -227,11 +227,11 @@ impl HttpConnection {
         let closes = field("connection:") == Some("close");
         let mut body = vec![0; length];
         self.0.read_exact(&mut body)?;
-        Ok(HttpAnswer { status, closes, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(HttpResponse { status, closes, body: String::from_utf8_lossy(&body).into_owned() })
     }
 }
 
 /// Asks once, on a connection of its own.
-pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<HttpAnswer> {
+pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<HttpResponse> {
     HttpConnection::open(address, PROBE_TIMEOUT)?.ask(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
 }

@@ -74,7 +74,7 @@ impl Trial {
             ..BreakerSettings::default()
         };
         let builder = RedisStore::builder(servers).prefix("chaos").breaker(breaker);
-        let builder = builder.deadline(self.deadline).connection_patience(self.deadline);
+        let builder = builder.deadline(self.deadline).connect_timeout(self.deadline);
         if self.remembers_refusals { builder.remember_refusals(RefusalCache::default()) } else { builder }
     }
 

@@ -4,7 +4,7 @@ use tidegate_server::Call;
 use tidegate_server::resp::frame::{
     MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES, MAX_LINE_BYTES, Parser, ProtocolError,
 };
-use tidegate_server::resp::question::Question;
+use tidegate_server::resp::request::ParsedRequest;
 use tidegate_server::resp::throttle::{Dialect, Throttle};
 
 type Commands = Vec<Vec<Vec<u8>>>;
@@ -21,10 +21,10 @@ fn commands<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Commands, Option<Pro
                     assert!((1..=MAX_ARGUMENTS).contains(&arguments.count()));
                     assert!(arguments.from(0).all(|argument| argument.len() <= MAX_ARGUMENT_BYTES));
                     // Whatever they are, they are read or refused.
-                    let _ = Throttle::parse(Dialect::RedisCell, arguments).map(|throttle| throttle.question());
-                    let _ = Throttle::parse(Dialect::Throttlecrab, arguments).map(|throttle| throttle.question());
-                    let _ = Question::parse(Call::Check, arguments);
-                    let _ = Question::parse(Call::Settle, arguments);
+                    let _ = Throttle::parse(Dialect::RedisCell, arguments).map(|throttle| throttle.verb_and_cost());
+                    let _ = Throttle::parse(Dialect::Throttlecrab, arguments).map(|throttle| throttle.verb_and_cost());
+                    let _ = ParsedRequest::parse(Call::Check, arguments);
+                    let _ = ParsedRequest::parse(Call::Settle, arguments);
                     found.push(arguments.from(0).map(<[u8]>::to_vec).collect());
                 }
                 Ok(false) => break,

@@ -6,7 +6,7 @@ use tidegate::MemoryStore;
 use tidegate_server::{Server, Settings};
 use tokio::runtime::Runtime;
 
-/// Fuzzers make more keys than anybody wants to keep.
+/// Fuzzers make more keys than are worth keeping.
 const MAX_KEYS: usize = 10_000;
 
 pub(crate) static RUNTIME: LazyLock<Runtime> =

@@ -2,7 +2,7 @@
 //!
 //! A checksum guards them, which no chance gets past. So an input is either
 //! the bytes themselves, or edits to the records of a good snapshot, after
-//! which the checksum is right: damage as somebody could have meant it.
+//! which the checksum is right: damage as an attacker could have done it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Replication is asynchronous, so the replica may know of nothing, of
 //! everything, or of any state between. A primary that was cut off may go on
-//! answering those who still reach it. In strict mode a server keeps beside its
+//! answering clients that still reach it. In strict mode a server keeps beside its
 //! states the history under which it wrote them; a promoted replica has
 //! another history, and takes every key to have been used up when it first
 //! looked, as in `tidegate-redis/lua/head.lua`.
@@ -38,7 +38,7 @@ pub enum Mode {
 /// What could be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// Whoever has a note about a history trusts it, whosever history it is:
+    /// A server that has a note about a history trusts it, even another's:
     /// the note is replicated with the states.
     TrustsAnyHistory,
     /// A new history begins with what is found, and only later ones are full.
@@ -92,9 +92,9 @@ struct Server {
 pub enum Action {
     /// A microsecond passes.
     Tick,
-    /// Somebody asks the primary for so much.
+    /// A client asks the primary for so much.
     Ask(u64),
-    /// Somebody asks the former primary, who has not heard.
+    /// A client asks the former primary, which has not heard.
     AskTheFormer(u64),
     /// The replica catches up.
     Replicate,

@@ -28,7 +28,7 @@ pub enum Mistake {
     /// The charge is made in one step and the id noted in another: the server
     /// is lost between.
     NotesLater,
-    /// Refusals are remembered as well: whoever returns when told is refused.
+    /// Refusals are remembered as well: a retry after `retry_after` is refused.
     RemembersRefusals,
 }
 
@@ -56,7 +56,7 @@ struct Server {
     bucket: u64,
     /// By id, what was answered.
     known: Vec<Option<bool>>,
-    /// By id, how often it was charged: what nobody but the model counts.
+    /// By id, how often it was charged: what only the model counts.
     charged: Vec<u8>,
 }
 
@@ -181,7 +181,7 @@ impl Model for Ids {
             Action::Replicate => next.replica = next.server.clone(),
             Action::Promote => {
                 (next.lost, next.server) = (true, next.replica.clone());
-                // Whoever was halfway has lost the connection.
+                // A client that was halfway has lost the connection.
                 for client in &mut next.clients {
                     client.halfway = None;
                 }
@@ -195,10 +195,10 @@ impl Model for Ids {
             Property::always("a server that knows an id charged it once", |_: &Ids, state: &State| {
                 state.server.charged.iter().all(|times| *times <= 1)
             }),
-            Property::always("whoever was admitted stays admitted", |_: &Ids, state: &State| {
+            Property::always("an admitted id stays admitted", |_: &Ids, state: &State| {
                 state.lost || state.clients.iter().all(|client| client.answers.is_sorted())
             }),
-            Property::sometimes("whoever was refused is admitted later", |_: &Ids, state: &State| {
+            Property::sometimes("a refused id is admitted later", |_: &Ids, state: &State| {
                 !state.lost && state.clients.iter().any(|client| client.answers == [false, true])
             }),
             Property::sometimes("a request whose reply was lost is answered", |_: &Ids, state: &State| {

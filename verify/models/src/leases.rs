@@ -46,7 +46,7 @@ impl Leases {
     }
 }
 
-/// Everybody and everything on the way.
+/// All processes and all messages on the way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     now: u64,
@@ -79,9 +79,9 @@ enum Message {
 pub enum Action {
     /// A microsecond passes.
     Tick,
-    /// Somebody asks a process for one unit.
+    /// A caller asks a process for one unit.
     Ask(usize),
-    /// Somebody asks for one unit of this limit and one of another.
+    /// A caller asks for one unit of this limit and one of another.
     Try(usize),
     /// The other limit allows it.
     Settle(usize),

@@ -3,8 +3,8 @@
 //!
 //! What is modelled is what happens *between* decisions: who asks whom, what is
 //! lost, what comes twice or late. The decisions themselves are made by the
-//! library's own kernel. Each model can be given a [`Mistake`] that somebody
-//! has made, and the tests see that it is found.
+//! library's own kernel. Each model can be given a [`Mistake`] that a real
+//! limiter had, and the tests see that it is found.
 //!
 //! - [`leases`]: processes that borrow units and hand them out by themselves
 //! - [`failover`]: a server that is lost while its replica lags, with and

@@ -29,9 +29,9 @@ const CAPACITY: u64 = 5;
 const MINUTE: Duration = Duration::from_secs(60);
 const START: Micros = Micros::new(1_700_000_000_000_000);
 
-/// What is asked, or done to those who are asked.
+/// An operation on the store, or on its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Question {
+enum Operation {
     Charge(u64),
     Peek(u64),
     Refund(u64),
@@ -43,26 +43,26 @@ enum Question {
 }
 
 /// What is answered: whether it passes, and how much is left.
-type Answer = (bool, u64);
+type Outcome = (bool, u64);
 
 /// What is right: all that happened so far, asked of the oracle.
 #[derive(Clone, Debug)]
 struct Right {
     limit: Limit,
-    past: Vec<Question>,
+    past: Vec<Operation>,
 }
 
 thread_local! {
     /// Answers of the oracle to whole stories: orders that are tried have much in common.
-    static KNOWN: RefCell<HashMap<(Limit, Vec<Question>), Answer>> = RefCell::default();
+    static KNOWN: RefCell<HashMap<(Limit, Vec<Operation>), Outcome>> = RefCell::default();
 }
 
 impl SequentialSpec for Right {
-    type Op = Question;
-    type Ret = Answer;
+    type Op = Operation;
+    type Ret = Outcome;
 
-    fn invoke(&mut self, question: &Question) -> Answer {
-        self.past.push(*question);
+    fn invoke(&mut self, operation: &Operation) -> Outcome {
+        self.past.push(*operation);
         let story = (self.limit, self.past.clone());
         if let Some(known) = KNOWN.with_borrow(|known| known.get(&story).copied()) {
             return known;
@@ -80,20 +80,20 @@ impl SequentialSpec for Right {
 }
 
 impl Right {
-    fn tell(&self) -> Answer {
+    fn tell(&self) -> Outcome {
         let (mut oracle, key, mut now) = (Oracle::new(), Key::from("alice"), START);
         let mut answer = NOTHING;
-        for question in &self.past {
-            let (verb, cost) = match *question {
-                Question::Charge(cost) => (Verb::Charge, cost),
-                Question::Peek(cost) => (Verb::Peek, cost),
-                Question::Refund(cost) => (Verb::Refund, cost),
-                Question::Reset => (Verb::Reset, 0),
-                Question::Pass(length) => {
+        for operation in &self.past {
+            let (verb, cost) = match *operation {
+                Operation::Charge(cost) => (Verb::Charge, cost),
+                Operation::Peek(cost) => (Verb::Peek, cost),
+                Operation::Refund(cost) => (Verb::Refund, cost),
+                Operation::Reset => (Verb::Reset, 0),
+                Operation::Pass(length) => {
                     (now, answer) = (now.saturating_add(Micros::new(length)), NOTHING);
                     continue;
                 }
-                Question::Limit(_) => unreachable!("the oracle knows one limit"),
+                Operation::Limit(_) => unreachable!("the oracle knows one limit"),
             };
             let rule = &Name::literal("rule");
             let ask = Ask { rule, limit: self.limit, key: &key, verb, cost, floor: 0, notify: &[] };
@@ -104,8 +104,8 @@ impl Right {
     }
 }
 
-/// What is no question has no answer.
-const NOTHING: Answer = (true, 0);
+/// What is no operation has no answer.
+const NOTHING: Outcome = (true, 0);
 
 /// What is at most right while time stands still: a sum and a comparison.
 #[derive(Clone, Debug)]
@@ -115,50 +115,50 @@ struct AtMost {
 }
 
 impl SequentialSpec for AtMost {
-    type Op = Question;
-    type Ret = Answer;
+    type Op = Operation;
+    type Ret = Outcome;
 
-    fn invoke(&mut self, question: &Question) -> Answer {
+    fn invoke(&mut self, operation: &Operation) -> Outcome {
         let room = |cost| self.used + cost <= self.capacity;
-        let passes = match *question {
-            Question::Charge(cost) | Question::Peek(cost) => room(cost),
-            Question::Refund(_) | Question::Reset | Question::Limit(_) | Question::Pass(_) => true,
+        let passes = match *operation {
+            Operation::Charge(cost) | Operation::Peek(cost) => room(cost),
+            Operation::Refund(_) | Operation::Reset | Operation::Limit(_) | Operation::Pass(_) => true,
         };
-        match *question {
-            Question::Charge(cost) if passes => self.used += cost,
-            Question::Refund(cost) => self.used = self.used.saturating_sub(cost),
-            Question::Reset => self.used = 0,
-            Question::Limit(capacity) => self.capacity = capacity,
-            Question::Charge(_) | Question::Peek(_) | Question::Pass(_) => {}
+        match *operation {
+            Operation::Charge(cost) if passes => self.used += cost,
+            Operation::Refund(cost) => self.used = self.used.saturating_sub(cost),
+            Operation::Reset => self.used = 0,
+            Operation::Limit(capacity) => self.capacity = capacity,
+            Operation::Charge(_) | Operation::Peek(_) | Operation::Pass(_) => {}
         }
         (passes, self.capacity.saturating_sub(self.used))
     }
 
-    fn is_valid_step(&mut self, question: &Question, &(passes, left): &Answer) -> bool {
-        let may_be_refused = matches!(question, Question::Charge(_) | Question::Peek(_));
+    fn is_valid_step(&mut self, operation: &Operation, &(passes, left): &Outcome) -> bool {
+        let may_be_refused = matches!(operation, Operation::Charge(_) | Operation::Peek(_));
         if may_be_refused && !passes {
             return left <= self.capacity;
         }
-        let (may_pass, most_left) = self.invoke(question);
+        let (may_pass, most_left) = self.invoke(operation);
         // What is given back to a limit that was lowered makes room, into
         // which what was used of the former one moves only then.
-        let is_told_too_soon = matches!(question, Question::Refund(_));
+        let is_told_too_soon = matches!(operation, Operation::Refund(_));
         may_pass && (left <= most_left || is_told_too_soon)
     }
 }
 
-/// A question or an answer, and when.
-type Moment = (u64, usize, Result<Question, Answer>);
+/// A operation or an answer, and when.
+type Moment = (u64, usize, Result<Operation, Outcome>);
 
 /// Whether the moments are one story.
 fn is_one_story<S>(spec: S, moments: &[Moment]) -> bool
 where
-    S: SequentialSpec<Op = Question, Ret = Answer> + Clone + Debug,
+    S: SequentialSpec<Op = Operation, Ret = Outcome> + Clone + Debug,
 {
     let mut tester = LinearizabilityTester::new(spec);
     for (_, thread, said) in moments {
         let outcome = match *said {
-            Ok(question) => tester.on_invoke(*thread, question).map(drop),
+            Ok(operation) => tester.on_invoke(*thread, operation).map(drop),
             Err(answer) => tester.on_return(*thread, answer).map(drop),
         };
         outcome.expect("each thread asks, and then is answered");
@@ -185,20 +185,20 @@ impl Asked {
         Asked { limiter, clock, limit_of: bucket }
     }
 
-    fn ask(&self, key: &'static str, question: Question) -> Answer {
+    fn ask(&self, key: &'static str, operation: Operation) -> Outcome {
         let request = |cost| Request::new(key).cost(cost);
-        let decision = match question {
-            Question::Charge(cost) => self.limiter.check(request(cost)),
-            Question::Peek(cost) => self.limiter.peek(request(cost)),
-            Question::Refund(cost) => self.limiter.refund(request(cost)).map(tidegate::Decision::from),
-            Question::Reset => self.limiter.reset(key).map(tidegate::Decision::from),
-            Question::Limit(count) => {
+        let decision = match operation {
+            Operation::Charge(cost) => self.limiter.check(request(cost)),
+            Operation::Peek(cost) => self.limiter.peek(request(cost)),
+            Operation::Refund(cost) => self.limiter.refund(request(cost)).map(tidegate::Decision::from),
+            Operation::Reset => self.limiter.reset(key).map(tidegate::Decision::from),
+            Operation::Limit(count) => {
                 let policy = Policy::new().limit("rule", (self.limit_of)(count));
                 // More changes than a limit may have within its horizon are refused.
                 self.limiter.set_policy(policy).expect("few changes");
                 return NOTHING;
             }
-            Question::Pass(length) => {
+            Operation::Pass(length) => {
                 self.clock.set(self.clock.now().saturating_add(Micros::new(length)));
                 return NOTHING;
             }
@@ -208,12 +208,12 @@ impl Asked {
     }
 }
 
-/// A question, and of which key.
-type Asking = (&'static str, Question);
+/// A operation, and of which key.
+type Asking = (&'static str, Operation);
 
 /// Asks all of it at once, round by round, and notes for each key what was
-/// said when. Between two rounds, somebody does what is in between.
-fn history(asked: &Asked, rounds: &[Vec<Vec<Asking>>], between: &[Question]) -> HashMap<&'static str, Vec<Moment>> {
+/// said when. Between two rounds, the operations in `between` run.
+fn history(asked: &Asked, rounds: &[Vec<Vec<Asking>>], between: &[Operation]) -> HashMap<&'static str, Vec<Moment>> {
     let time = AtomicU64::new(0);
     let moment = || time.fetch_add(1, Ordering::SeqCst);
     let mut moments: HashMap<&'static str, Vec<Moment>> = HashMap::new();
@@ -228,9 +228,9 @@ fn history(asked: &Asked, rounds: &[Vec<Vec<Asking>>], between: &[Question]) -> 
                     scope.spawn(move || {
                         gate.wait();
                         let mut said = Vec::with_capacity(2 * questions.len());
-                        for (key, question) in questions {
-                            said.push((*key, (moment(), thread, Ok(*question))));
-                            let answer = asked.ask(key, *question);
+                        for (key, operation) in questions {
+                            said.push((*key, (moment(), thread, Ok(*operation))));
+                            let answer = asked.ask(key, *operation);
                             said.push((*key, (moment(), thread, Err(answer))));
                         }
                         said
@@ -240,10 +240,10 @@ fn history(asked: &Asked, rounds: &[Vec<Vec<Asking>>], between: &[Question]) -> 
             threads.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect()
         });
         said.into_iter().for_each(|(key, said)| moments.entry(key).or_default().push(said));
-        if let Some(question) = between.get(number) {
-            let (before, answer, after) = (moment(), asked.ask("alice", *question), moment());
+        if let Some(operation) = between.get(number) {
+            let (before, answer, after) = (moment(), asked.ask("alice", *operation), moment());
             for said in moments.values_mut() {
-                said.extend([(before, 0, Ok(*question)), (after, 0, Err(answer))]);
+                said.extend([(before, 0, Ok(*operation)), (after, 0, Err(answer))]);
             }
         }
     }
@@ -287,15 +287,15 @@ fn what_threads_are_told_is_one_story() {
         for (round, mut random) in histories() {
             let asked = Asked::new(policy.clone(), 8, Overflow::Share);
             let threads = 2 + (round % 3) as usize;
-            let question = |random: &mut Random| match random.within(0..=9) {
-                0..=5 => Question::Charge(random.within(1..=3)),
-                6 => Question::Peek(random.within(1..=3)),
-                7 | 8 => Question::Refund(random.within(1..=2)),
-                _ => Question::Reset,
+            let operation = |random: &mut Random| match random.within(0..=9) {
+                0..=5 => Operation::Charge(random.within(1..=3)),
+                6 => Operation::Peek(random.within(1..=3)),
+                7 | 8 => Operation::Refund(random.within(1..=2)),
+                _ => Operation::Reset,
             };
-            let rounds = rounds(&mut random, threads, [3, 2], |random| ("alice", question(random)));
+            let rounds = rounds(&mut random, threads, [3, 2], |random| ("alice", operation(random)));
             // Up to two periods, and most often less than one.
-            let between = [Question::Pass(random.magnitude(1..=120_000_000))];
+            let between = [Operation::Pass(random.magnitude(1..=120_000_000))];
             let moments = &history(&asked, &rounds, &between)["alice"];
             let right = Right { limit, past: Vec::new() };
             assert!(is_one_story(right, moments), "{name}, round {round}: {moments:#?}");
@@ -309,16 +309,16 @@ fn rounds(
     random: &mut Random,
     threads: usize,
     questions: [usize; 2],
-    mut question: impl FnMut(&mut Random) -> Asking,
+    mut operation: impl FnMut(&mut Random) -> Asking,
 ) -> Vec<Vec<Vec<Asking>>> {
-    let mut ask = |count| (0..count).map(|_| question(random)).collect();
+    let mut ask = |count| (0..count).map(|_| operation(random)).collect();
     questions.map(|count| (0..threads).map(|_| ask(count)).collect()).into()
 }
 
-/// Every limit takes the place of another while threads ask: nobody passes whom
-/// the limit in force would not let pass.
+/// Every limit takes the place of another while threads ask: no request
+/// passes that the limit in force would refuse.
 #[test]
-fn a_limit_that_changes_lets_nobody_pass_beside_it() {
+fn a_limit_change_admits_nothing_beyond_either_limit() {
     let kinds: [(&str, LimitOf); 4] = [
         ("token bucket", bucket),
         ("fixed window", |count| Limit::fixed_window(count, MINUTE)),
@@ -330,13 +330,13 @@ fn a_limit_that_changes_lets_nobody_pass_beside_it() {
             let policy = Policy::new().limit("rule", limit_of(CAPACITY));
             let asked = Asked { limit_of, ..Asked::new(policy, 8, Overflow::Share) };
             let rounds = rounds(&mut random, 2 + (round % 2) as usize, [4, 2], |random| {
-                let question = match random.within(0..=9) {
-                    0..=5 => Question::Charge(random.within(1..=3)),
-                    6 => Question::Peek(1),
-                    7 => Question::Refund(1),
-                    _ => Question::Limit(random.choose(&[3, 5, 8])),
+                let operation = match random.within(0..=9) {
+                    0..=5 => Operation::Charge(random.within(1..=3)),
+                    6 => Operation::Peek(1),
+                    7 => Operation::Refund(1),
+                    _ => Operation::Limit(random.choose(&[3, 5, 8])),
                 };
-                ("alice", question)
+                ("alice", operation)
             });
             let moments = &history(&asked, &rounds, &[])["alice"];
             let at_most = AtMost { used: 0, capacity: CAPACITY };
@@ -355,9 +355,9 @@ fn keys_that_find_no_room_get_their_limit_at_most() {
             let overflow = if round % 2 == 0 { Overflow::Share } else { Overflow::Refuse };
             let asked = Asked::new(policy.clone(), 1, overflow);
             let rounds = rounds(&mut random, 3, [6, 4], |random| {
-                let question =
-                    if random.percent(85) { Question::Charge(random.within(1..=3)) } else { Question::Peek(1) };
-                (random.choose(&KEYS), question)
+                let operation =
+                    if random.percent(85) { Operation::Charge(random.within(1..=3)) } else { Operation::Peek(1) };
+                (random.choose(&KEYS), operation)
             });
             let at_most = AtMost { used: 0, capacity: limit.capacity() };
             for (key, moments) in history(&asked, &rounds, &[]) {
@@ -373,21 +373,21 @@ fn what_is_no_story_is_noticed() {
     let exact = || Right { limit: bucket(CAPACITY), past: Vec::new() };
     let at_most = || AtMost { used: 0, capacity: CAPACITY };
     let is_exact = |moments: &[Moment]| is_one_story(exact(), moments);
-    let charge = |time, thread| (time, thread, Ok(Question::Charge(3)));
+    let charge = |time, thread| (time, thread, Ok(Operation::Charge(3)));
     let told = |time, thread, left| (time, thread, Err((true, left)));
     let both_got_it = [charge(0, 0), charge(1, 1), told(2, 0, 2), told(3, 1, 2)];
     assert!(!is_exact(&both_got_it) && !is_one_story(at_most(), &both_got_it));
-    // Refused before anybody had charged anything: too strict, but not too lax.
+    // Refused before anything was charged: too strict, but not too lax.
     let for_nothing = [charge(0, 0), (1, 0, Err((false, 5)))];
     assert!(!is_exact(&for_nothing) && is_one_story(at_most(), &for_nothing));
     // Answered before it was asked for: the second sees what the first has not done yet.
-    let too_soon = [(0, 0, Ok(Question::Peek(1))), (1, 0, Err((true, 2))), charge(2, 1), told(3, 1, 2)];
+    let too_soon = [(0, 0, Ok(Operation::Peek(1))), (1, 0, Err((true, 2))), charge(2, 1), told(3, 1, 2)];
     assert!(!is_exact(&too_soon));
     // By a limit that is no longer in force.
-    let lowered = [(0, 0, Ok(Question::Limit(2))), (1, 0, Err(NOTHING)), charge(2, 1), told(3, 1, 2)];
+    let lowered = [(0, 0, Ok(Operation::Limit(2))), (1, 0, Err(NOTHING)), charge(2, 1), told(3, 1, 2)];
     assert!(!is_one_story(at_most(), &lowered));
     // Before the time was there.
-    let pass = |length| [(4, 0, Ok(Question::Pass(length))), (5, 0, Err(NOTHING)), charge(6, 0), told(7, 0, 0)];
+    let pass = |length| [(4, 0, Ok(Operation::Pass(length))), (5, 0, Err(NOTHING)), charge(6, 0), told(7, 0, 0)];
     let again = |length| [[charge(0, 0), told(1, 0, 2)].as_slice(), &pass(length)].concat();
     assert!(!is_exact(&again(11_999_999)) && is_exact(&again(12_000_000)));
     let well = [charge(0, 0), charge(1, 1), told(2, 1, 2), (3, 0, Err((false, 2)))];

@@ -92,8 +92,8 @@ fn mistakes_with_ids_are_found() {
     is_found("an id that is looked up first", Ids::new(Some(LooksFirst)), once);
     is_found("an id that is noted later", Ids::new(Some(NotesLater)), once);
     let checker = Ids::new(Some(RemembersRefusals)).checker().spawn_bfs().join();
-    let later = checker.discovery("whoever was refused is admitted later");
-    assert!(later.is_none(), "whoever was refused stays refused: {later:?}");
+    let later = checker.discovery("a refused id is admitted later");
+    assert!(later.is_none(), "a refused id stays refused: {later:?}");
 }
 
 /// A record that expires before the permit, and one that is kept longer.

@@ -2,11 +2,11 @@
 //! forgotten in any order that a seed can think of, on one thread and by a
 //! clock that is moved by hand.
 //!
-//! Beside the limiter stands a twin that nobody waits for. It is asked what those
-//! who wait ask whenever they do, and the two never differ: so whoever gives
-//! up, at whichever poll, has taken nothing. Whenever nobody is left who was
-//! woken, nobody may be left who could go on: no wake-up is lost. And nobody is
-//! admitted before those who came earlier.
+//! Beside the limiter is a twin without waiters. It is asked what the waiters ask
+//! whenever they do, and the two never differ: so a waiter that is cancelled, at
+//! whichever poll, has taken nothing. Whenever no woken waiter is left, no waiter
+//! may be left that could go on: no wake-up is lost. And no waiter is admitted
+//! before an earlier one.
 //!
 //! `TIDEGATE_WAITS` says how many stories, `TIDEGATE_SEED` which ones.
 
@@ -64,7 +64,7 @@ impl Wake for Woken {
     }
 }
 
-/// Somebody who waits.
+/// A waiter.
 struct Waiter {
     key: &'static str,
     cost: u64,
@@ -74,7 +74,7 @@ struct Waiter {
     /// The number among all, since it was first polled.
     place: Option<u64>,
     deadline: Micros,
-    patience: Micros,
+    timeout: Micros,
     /// When it will look again, since it was first in line and looked.
     told: Option<Micros>,
 }
@@ -91,7 +91,7 @@ struct Leaver {
 struct Tally {
     polls: u64,
     admitted: u64,
-    out_of_patience: u64,
+    timed_out: u64,
     dropped: u64,
     /// How often each of the first waiters was polled.
     polled: [u32; 4],
@@ -137,7 +137,7 @@ impl Line {
         self.clock.now()
     }
 
-    /// Something happens, and everybody whom it wakes is polled until they rest.
+    /// Something happens, and every waiter that it wakes is polled until it rests.
     fn act(&mut self) {
         match self.random.within(0..=19) {
             0..=4 => self.come(),
@@ -157,10 +157,10 @@ impl Line {
         }
         let key = self.random.choose(&["alice", "alice", "alice", "bob"]);
         let cost = self.random.within(1..=2);
-        let patience = Micros::new(self.random.magnitude(1..=10_000));
+        let timeout = Micros::new(self.random.magnitude(1..=10_000));
         let limiter = self.limiter.clone();
         let request = Request::new(key).cost(cost);
-        let future = Box::pin(async move { limiter.acquire(request, patience.to_duration()).await });
+        let future = Box::pin(async move { limiter.acquire(request, timeout.to_duration()).await });
         let waiter = Waiter {
             key,
             cost,
@@ -169,7 +169,7 @@ impl Line {
             polls: 0,
             place: None,
             deadline: Micros::MAX,
-            patience,
+            timeout,
             told: None,
         };
         self.waiters.push(Some(waiter));
@@ -197,7 +197,7 @@ impl Line {
         }
     }
 
-    /// Somebody does not wait but asks.
+    /// A caller checks without waiting.
     fn overtake(&mut self) {
         let request = || Request::new("alice").cost(1);
         let decision = block_on(self.limiter.check_async(request()));
@@ -222,17 +222,17 @@ impl Line {
         self.may_be_more("alice");
     }
 
-    /// Whoever is first in line looks again, before the time that it was told.
+    /// The first in line asks again, before its `retry_after`.
     fn may_be_more(&mut self, key: &str) {
         let waiting = self.waiters.iter_mut().flatten().filter(|waiter| waiter.key == key && waiter.place.is_some());
         if let Some(first) = waiting.min_by_key(|waiter| waiter.place) {
             let is_asleep = first.told.take().is_some();
-            assert!(!is_asleep || first.woken.0.load(Ordering::SeqCst), "nobody woke the first in line");
+            assert!(!is_asleep || first.woken.0.load(Ordering::SeqCst), "the first in line was not woken");
         }
     }
 
     /// Where the store hesitates, a charge may be made by a limit that was
-    /// changed meanwhile, and given back: whoever leaves in between loses it.
+    /// changed meanwhile, and given back: a waiter that leaves in between loses it.
     fn change_the_limit(&mut self) {
         if self.limiter.store().polls > 0 {
             return;
@@ -252,13 +252,13 @@ impl Line {
         self.clock.set(if self.random.percent(20) && just_before > now { just_before } else { next });
     }
 
-    /// When somebody who waits has to be woken next.
+    /// When a waiter has to be woken next.
     fn next_instant(&self) -> Option<Micros> {
         let waiting = self.waiters.iter().flatten().filter(|waiter| waiter.place.is_some());
         waiting.map(|waiter| waiter.told.unwrap_or(waiter.deadline)).min()
     }
 
-    /// Whether nobody stands before this one in the line of its key.
+    /// Whether no waiter is before this one in the queue of its key.
     fn is_first(&self, index: usize) -> bool {
         let waiter = self.waiters[index].as_ref().expect("it waits");
         let others = self.waiters.iter().flatten().filter(|other| other.key == waiter.key);
@@ -270,7 +270,7 @@ impl Line {
         let Some(waiter) = &mut self.waiters[index] else { return };
         if waiter.place.is_none() {
             waiter.place = Some(self.places);
-            waiter.deadline = now.saturating_add(waiter.patience);
+            waiter.deadline = now.saturating_add(waiter.timeout);
             self.places += 1;
         }
         waiter.woken.0.store(false, Ordering::SeqCst);
@@ -298,7 +298,7 @@ impl Line {
         let request = || Request::new(waiter.key).cost(waiter.cost);
         match outcome {
             Ok(decision) => {
-                assert!(is_first, "admitted before those who came earlier");
+                assert!(is_first, "admitted before an earlier waiter");
                 assert_eq!(self.twin.check(request()).ok(), Some(decision.clone()), "the twin is asked for the same");
                 self.tally.admitted += 1;
             }
@@ -308,7 +308,7 @@ impl Line {
                 let in_vain =
                     told.is_some_and(|told| !told.is_allowed() && now.saturating_add(wait(&told)) > waiter.deadline);
                 assert!(in_vain || (!is_first && now >= waiter.deadline), "it gives up though there is time");
-                self.tally.out_of_patience += 1;
+                self.tally.timed_out += 1;
             }
             Err(AcquireError::Check(_)) => {
                 assert!(self.twin.check(request()).is_err(), "what cannot be, cannot be for the twin");
@@ -334,7 +334,7 @@ impl Line {
         }
     }
 
-    /// Polls whoever was woken, until nobody is; then nobody could go on.
+    /// Polls woken waiters until none is left; then none could go on.
     fn rest(&mut self) {
         loop {
             let is_woken = |waiter: &Option<Waiter>| {
@@ -358,9 +358,9 @@ impl Line {
         }
     }
 
-    /// Lets time pass until nobody waits.
+    /// Lets time pass until no waiter is left.
     fn end(mut self) -> Tally {
-        // Whoever was never polled stands in no line.
+        // A waiter that was never polled is in no queue.
         self.waiters
             .iter_mut()
             .filter(|waiter| waiter.as_ref().is_some_and(|waiter| waiter.place.is_none()))
@@ -392,7 +392,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The story of a seed, in which somebody may leave at a certain poll.
+/// The story of a seed, in which a waiter may leave at a certain poll.
 fn story(seed: u64, leaver: Option<Leaver>) -> Tally {
     let mut line = Line::new(seed, leaver);
     for _ in 0..30 {
@@ -418,22 +418,22 @@ impl Drop for Telling {
 }
 
 #[test]
-fn whoever_gives_up_at_any_poll_takes_nothing_and_holds_up_nobody() {
+fn a_waiter_cancelled_at_any_poll_takes_nothing_and_blocks_no_other() {
     let (first, count) = (number("TIDEGATE_SEED", 1), number("TIDEGATE_WAITS", 40_000));
     let mut sum = Tally::default();
     for seed in first..first + count {
         let _telling = Telling(seed, None);
-        let Tally { polls, admitted, out_of_patience, dropped, .. } = story(seed, None);
+        let Tally { polls, admitted, timed_out, dropped, .. } = story(seed, None);
         sum.polls += polls;
         sum.admitted += admitted;
-        sum.out_of_patience += out_of_patience;
+        sum.timed_out += timed_out;
         sum.dropped += dropped;
     }
-    let Tally { polls, admitted, out_of_patience, dropped, .. } = sum;
+    let Tally { polls, admitted, timed_out, dropped, .. } = sum;
     println!(
-        "{count} stories from {first}: {polls} polls, {dropped} dropped, {admitted} admitted, {out_of_patience} out of patience"
+        "{count} stories from {first}: {polls} polls, {dropped} dropped, {admitted} admitted, {timed_out} timed out"
     );
-    assert!(count < 100 || (dropped > 0 && admitted > 0 && out_of_patience > 0), "all of it happens");
+    assert!(count < 100 || (dropped > 0 && admitted > 0 && timed_out > 0), "all of it happens");
 }
 
 /// Each of the first waiters of a story leaves after each of its polls, from
@@ -453,5 +453,5 @@ fn every_poll_is_one_to_leave_at() {
             }
         }
     }
-    println!("{count} stories from {first}, told {left} times more: somebody leaves at each poll there is");
+    println!("{count} stories from {first}, told {left} times more: a waiter leaves at each poll there is");
 }

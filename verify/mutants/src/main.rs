@@ -83,7 +83,7 @@ const FILES: &[&str] = &[
     "store/memory/snapshot.rs",
     "store/memory/table.rs",
     "store/memory/table/way.rs",
-    "store/memory/turn.rs",
+    "store/memory/step.rs",
     "store/meter.rs",
     "store/meter_kernel.rs",
     "store/migration.rs",
@@ -123,7 +123,7 @@ const LONG: &[&str] = &[
     "one_of_very_many_overrides_is_changed_in_time",
     "very_many_overrides_are_put_in_the_place_of_others_in_time",
     "nothing_is_minted_or_lost_in_a_storm_of_changes",
-    "nobody_is_admitted_beside_a_policy_that_took_over_meanwhile",
+    "a_policy_change_during_a_check_admits_nothing_extra",
 ];
 /// What a mistake is behind, in the copy, and what of the compiler that asks for.
 const SWITCH: &str = include_str!("switch.rs.in");
@@ -212,7 +212,7 @@ fn fates(mutants: &[&Mutant], programs: &[Program], began: Instant) -> Vec<(Muta
         while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
             let fate = first_to_notice(programs, mutant);
             report(mutant, &fate, began);
-            fates.lock().expect("nobody panics").push(((*mutant).clone(), fate));
+            fates.lock().expect("not poisoned").push(((*mutant).clone(), fate));
         }
     };
     std::thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn fates(mutants: &[&Mutant], programs: &[Program], began: Instant) -> Vec<(Muta
             scope.spawn(work);
         }
     });
-    fates.into_inner().expect("nobody panics")
+    fates.into_inner().expect("not poisoned")
 }
 
 fn first_to_notice(programs: &[Program], mutant: &Mutant) -> Fate {
@@ -354,7 +354,7 @@ impl Place {
         command.args(arguments.split_whitespace()).current_dir(&self.sources);
         command.env("CARGO_TARGET_DIR", self.folder.join("target")).env("RUSTFLAGS", "-Awarnings");
         command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "1").env("CARGO_PROFILE_TEST_DEBUG", "0");
-        // A stable compiler has what the switch asks for, and gives it to whoever insists.
+        // A stable compiler has what the switch asks for, and allows it with this variable.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("RUSTC_BOOTSTRAP", "tidegate");
         command
     }

@@ -37,8 +37,8 @@ const OUT_OF_TIME: i32 = 9;
 const MAX_KILOBYTES: u32 = 4 << 20;
 /// How much of a processor's time a program may take more than without a mistake, and how much time of day: it
 /// may have to wait for a processor, and one that waits for nothing else takes none of it.
-const PATIENCE: Duration = Duration::from_secs(6);
-const LONG_PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(6);
+const LONG_TIMEOUT: Duration = Duration::from_secs(45);
 
 impl Program {
     pub fn new(name: &str, path: &str, skipped: &'static [&'static str]) -> Program {
@@ -64,12 +64,12 @@ impl Program {
     }
 
     pub fn run(&self, mutant: u32) -> Outcome {
-        watch(self.command(mutant), self.takes * 10 + LONG_PATIENCE)
+        watch(self.command(mutant), self.takes * 10 + LONG_TIMEOUT)
     }
 
     fn command(&self, mutant: u32) -> Command {
         let mut command = Command::new("sh");
-        let seconds = if self.takes.is_zero() { 600 } else { (self.takes * 4 + PATIENCE).as_secs() };
+        let seconds = if self.takes.is_zero() { 600 } else { (self.takes * 4 + TIMEOUT).as_secs() };
         let limited = format!("ulimit -v {MAX_KILOBYTES}; ulimit -t {seconds}; exec \"$0\" \"$@\"");
         command.args(["-c", &limited, &self.path, "--test-threads", "1"]);
         command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
@@ -82,7 +82,7 @@ impl Program {
 }
 
 /// Waits for the first test that fails, or the end.
-fn watch(mut command: Command, patience: Duration) -> Outcome {
+fn watch(mut command: Command, timeout: Duration) -> Outcome {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.expect("a test program starts");
     let (sender, lines) = channel();
@@ -92,7 +92,7 @@ fn watch(mut command: Command, patience: Duration) -> Outcome {
             let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
         }
     });
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let outcome = loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) if line.ends_with("FAILED") && line.starts_with("test ") => {

@@ -72,7 +72,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Whether what happens is printed, for somebody to read.
+/// Whether the events are printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Telling {
     Aloud,
@@ -80,7 +80,7 @@ enum Telling {
 }
 
 /// The longest that anything may take once it should have ended, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const GRACE_TIME: Duration = Duration::from_secs(60);
 
 /// How long everything may take to work again when the faults are over: the
 /// breaker's longest pause a few times, because the connection that it tries
@@ -106,8 +106,8 @@ async fn live(world: &Arc<World>) {
     let end = Instant::now() + world.scenario.length;
     let processes = Processes::start(world, end);
     tokio::spawn(faults::happen(Arc::clone(world), processes.clone()));
-    if timeout(world.scenario.length + PATIENCE, processes.end()).await.is_err() {
-        world.lock().judge.breaks("somebody waits for ever".into());
+    if timeout(world.scenario.length + GRACE_TIME, processes.end()).await.is_err() {
+        world.lock().judge.breaks("a call waits for ever".into());
         return;
     }
     recover(world, &processes).await;
@@ -118,7 +118,7 @@ async fn recover(world: &Arc<World>, processes: &Processes) {
     for limiter in processes.limiters() {
         while !limiter.peek_async("a stranger").await.is_ok_and(|decision| !decision.is_degraded()) {
             if Instant::now() > by {
-                world.lock().judge.breaks(format!("the servers are back for {RECOVERY:?} and nobody asks them"));
+                world.lock().judge.breaks(format!("the servers are back for {RECOVERY:?} and get no calls"));
                 return;
             }
             sleep(Duration::from_millis(100)).await;

@@ -47,7 +47,7 @@ impl Client {
             Connection { stream, next_stream: 1, arrived: Vec::new() }
         };
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-        // The same keys in the same order for everybody.
+        // The same keys in the same order for every contestant.
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         for _ in 0..PIPELINES {
             for _ in 0..pipeline {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::servers::Server;
 
-use super::wire::{Question, Wire};
+use super::wire::{Wire, WireRequest};
 
 pub(super) const TIDEGATE: &str = "tidegate";
 pub(super) const THROTTLECRAB: &str = "throttlecrab-server";
@@ -18,7 +18,7 @@ pub(super) const LEAST: &str = "redis-server, INCR and PEXPIRE in Lua";
 /// What is installed, if it is not there.
 const THROTTLECRAB_VERSION: &str = "0.4.40";
 /// How long a server may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A bucket as people write it: floats, a hash, the server's time.
 const TOKEN_BUCKET: &str = r"
@@ -48,7 +48,7 @@ return {count > tonumber(ARGV[1]) and 1 or 0, ARGV[1] + 0, 0, -1, 1}
 pub(super) struct Contestant {
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
-    pub(super) question: Question,
+    pub(super) question: WireRequest,
     process: Process,
 }
 
@@ -86,7 +86,7 @@ impl Contestant {
     }
 }
 
-/// Gets and starts everybody who speaks a protocol.
+/// Gets and starts all contestants that speak a protocol.
 pub(super) fn start_all(wire: Wire) -> Result<Vec<Contestant>, String> {
     let mut contestants = vec![tidegate(wire)?, throttlecrab(wire)?];
     if wire == Wire::Resp {
@@ -102,11 +102,11 @@ fn tidegate(wire: Wire) -> Result<Contestant, String> {
         Wire::Resp => ("--resp", command("CL.THROTTLE KEY 99 100 1")),
         Wire::Http => {
             let body = r#"{"key":"KEY","limit":"100/s"}"#.into();
-            ("--http", Question::Post { path: "/v1/check", body })
+            ("--http", WireRequest::Post { path: "/v1/check", body })
         }
         Wire::Grpc => {
             let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-            ("--grpc", Question::Call { path, message: envoys_request })
+            ("--grpc", WireRequest::Call { path, message: envoys_request })
         }
     };
     let address = format!("127.0.0.1:{port}");
@@ -123,11 +123,11 @@ fn throttlecrab(wire: Wire) -> Result<Contestant, String> {
         Wire::Resp => ("redis", command("THROTTLE KEY 100 100 1")),
         Wire::Http => {
             let body = r#"{"key":"KEY","max_burst":100,"count_per_period":100,"period":1,"quantity":1}"#.into();
-            ("http", Question::Post { path: "/throttle", body })
+            ("http", WireRequest::Post { path: "/throttle", body })
         }
         Wire::Grpc => {
             let path = "/throttlecrab.RateLimiter/Throttle";
-            ("grpc", Question::Call { path, message: throttlecrabs_request })
+            ("grpc", WireRequest::Call { path, message: throttlecrabs_request })
         }
     };
     // Its default store slows down beyond as many keys as it was made for.
@@ -144,8 +144,8 @@ fn redis(name: &'static str, script: &str, arguments: &str) -> Contestant {
     Contestant { name, address: server.address(), question, process: Process::Redis(server) }
 }
 
-fn command(words: &str) -> Question {
-    Question::Command(words.split(' ').map(str::to_owned).collect())
+fn command(words: &str) -> WireRequest {
+    WireRequest::Command(words.split(' ').map(str::to_owned).collect())
 }
 
 /// One descriptor with a limit of its own, 100 a second.
@@ -171,7 +171,7 @@ fn started(
     program: &Path,
     arguments: &[&str],
     port: u16,
-    question: Question,
+    question: WireRequest,
 ) -> Result<Contestant, String> {
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     let child = child.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
@@ -179,7 +179,7 @@ fn started(
     let contestant = Contestant { name, address, question, process: Process::Ours(child) };
     let began = Instant::now();
     while TcpStream::connect(address).is_err() {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > START_TIMEOUT {
             return Err(format!("{name} does not listen on {address}"));
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -9,7 +9,7 @@ pub(super) enum Wire {
 }
 
 /// What a server is asked, whatever the key.
-pub(super) enum Question {
+pub(super) enum WireRequest {
     /// The words of a command; the key goes where `KEY` stands.
     Command(Vec<String>),
     /// A path, and the body posted to it; the key goes where `KEY` stands.
@@ -32,31 +32,31 @@ const END_HEADERS: u8 = 4;
 /// Room for all answers of a run, so that none waits for leave to be sent.
 const WINDOW: u32 = (1 << 31) - 1 - 65_535;
 
-impl Question {
+impl WireRequest {
     pub(super) fn wire(&self) -> Wire {
         match self {
-            Question::Command(_) => Wire::Resp,
-            Question::Post { .. } => Wire::Http,
-            Question::Call { .. } => Wire::Grpc,
+            WireRequest::Command(_) => Wire::Resp,
+            WireRequest::Post { .. } => Wire::Http,
+            WireRequest::Call { .. } => Wire::Grpc,
         }
     }
 
     /// Writes one question.
     pub(super) fn write(&self, key: &str, bytes: &mut Vec<u8>) {
         match self {
-            Question::Command(words) => {
+            WireRequest::Command(words) => {
                 bytes.extend(format!("*{}\r\n", words.len()).bytes());
                 for word in words {
                     let word = if word == "KEY" { key } else { word };
                     bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
                 }
             }
-            Question::Post { path, body } => {
+            WireRequest::Post { path, body } => {
                 let body = body.replace("KEY", key);
                 let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
                 bytes.extend(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).bytes());
             }
-            Question::Call { path, message } => {
+            WireRequest::Call { path, message } => {
                 // POST and http by their numbers in the static table, the rest spelled out.
                 let mut head = vec![0x83, 0x86, 0x04];
                 spell(&mut head, path);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn streams_are_numbered_in_order() {
-        let question = Question::Call { path: "/a.B/C", message: |key| key.as_bytes().to_vec() };
+        let question = WireRequest::Call { path: "/a.B/C", message: |key| key.as_bytes().to_vec() };
         let mut bytes = Vec::new();
         question.write("one", &mut bytes);
         let half = bytes.len();

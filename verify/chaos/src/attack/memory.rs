@@ -97,7 +97,7 @@ fn send_slowly(stream: &mut TcpStream, body: &[u8]) -> std::io::Result<()> {
     stream.write_all(body)
 }
 
-/// The first in the queue waits for nearly a minute, which is within its patience; all others wait for it.
+/// The first in the queue waits for nearly a minute, which is within its timeout; all others wait for it.
 fn waiters(target: &mut Target, claims: &mut Findings) {
     let ask =
         |key: &str| wire::post("/v1/acquire", "", &format!(r#"{{"key":"{key}","limit":"1/min","patience_ms":60000}}"#));

@@ -48,7 +48,7 @@ impl Way {
 
 /// An answer of HTTP.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
@@ -129,18 +129,18 @@ impl Target {
     }
 
     /// One request from an address of the attacker's, as it is written.
-    pub(crate) fn send(&self, from: Ipv4Addr, request: &str) -> io::Result<Answer> {
+    pub(crate) fn send(&self, from: Ipv4Addr, request: &str) -> io::Result<Response> {
         let mut stream = self.way.connect(from)?;
         stream.write_all(request.as_bytes())?;
         read_answer(&mut BufReader::new(stream))
     }
 
     /// A POST of JSON, as an honest program sends it.
-    pub(crate) fn post(&self, path: &str, body: &str) -> io::Result<Answer> {
+    pub(crate) fn post(&self, path: &str, body: &str) -> io::Result<Response> {
         self.send(Ipv4Addr::LOCALHOST, &wire::post(path, "", body))
     }
 
-    pub(crate) fn get(&self, path: &str) -> io::Result<Answer> {
+    pub(crate) fn get(&self, path: &str) -> io::Result<Response> {
         self.send(Ipv4Addr::LOCALHOST, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
     }
 }
@@ -162,7 +162,7 @@ fn certify(directory: &Directory, arguments: &mut Vec<String>) -> Arc<ClientConf
 }
 
 /// Reads an answer whose length is told.
-pub(crate) fn read_answer(stream: &mut impl BufRead) -> io::Result<Answer> {
+pub(crate) fn read_answer(stream: &mut impl BufRead) -> io::Result<Response> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if stream.read_line(&mut head)? == 0 {
@@ -178,5 +178,5 @@ pub(crate) fn read_answer(stream: &mut impl BufRead) -> io::Result<Answer> {
     };
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+    Ok(Response { status, body: String::from_utf8_lossy(&body).into_owned() })
 }

@@ -92,7 +92,7 @@ fn stepped(trial: &mut Trial, set: fn(i64, i64) -> i64, damage: impl Fn(Duration
         let mut findings = pressure.judge(damage(step));
         findings.notes.push(format!("a step of {step:?}"));
         findings.claim(locked_out <= longest, || {
-            format!("after a step of {step:?} it took {locked_out:?} until somebody passed, of {longest:?} at most")
+            format!("after a step of {step:?} it took {locked_out:?} until a request passed, of {longest:?} at most")
         });
         findings
     });

@@ -103,7 +103,7 @@ fn stepped(trial: &mut Trial, mut next: impl FnMut(&mut Random) -> (bool, Durati
     }
     // However far it went back, it goes on from there.
     let before = load.tally().admitted;
-    load.wait_until("somebody to pass", |tally| {
+    load.wait_until("a request to pass", |tally| {
         forward(Duration::from_secs(1));
         tally.admitted > before
     });
@@ -206,7 +206,7 @@ fn restored(trial: &mut Trial) -> Findings {
     let store = MemoryStore::builder().restore(bytes.as_slice()).expect("it was just written");
     *current.write().unwrap_or_else(PoisonError::into_inner) = limiter(store);
     let before = load.tally().admitted;
-    load.wait_until("somebody to pass again", |tally| tally.admitted > before);
+    load.wait_until("a request to pass again", |tally| tally.admitted > before);
     load.wait_for_answers(1_000);
     judge_load(load, &limit, Damage::losses(1)).without_errors()
 }

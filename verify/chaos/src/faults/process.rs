@@ -190,7 +190,7 @@ fn clients_of(
 }
 
 /// Once by a limit that refills, for the bound; once by one that does not, for the
-/// account: of what was charged, no more than `lost` may be nobody's.
+/// account: of what was charged, no more than `lost` may be unaccounted for.
 fn befalls_client(trial: &mut Trial, lease: Option<u64>, lost: u64, harm: impl Fn(&mut Client)) -> Findings {
     let server = Server::start();
     let limit = Limit::token_bucket(trial.random.within(60..=150), Duration::from_secs(1)).burst(100);

@@ -98,7 +98,7 @@ fn terminated(trial: &mut Trial) -> Findings {
     let callers = Arc::new(HttpCallers::new(tidegate.address(), limit));
     let load = press_by(&callers);
     let status = tidegate.terminate();
-    // Whoever comes back by a new connection may find the door just closing.
+    // A client that reconnects may find the listener just closing.
     let cut_off = callers.cut_off();
     suffer(&load);
     tidegate.start_again();
@@ -217,7 +217,7 @@ fn store_killed(trial: &mut Trial) -> Findings {
     let tally = load.tally();
     let mut findings = judge_load(load, &limit, Damage::losses(1));
     findings.notes.push(format!("on failure: {mode}"));
-    findings.claim(tally.degraded_admitted == 0, || format!("somebody passed while the store was away: {tally}"));
+    findings.claim(tally.degraded_admitted == 0, || format!("a request passed while the store was down: {tally}"));
     findings
 }
 

@@ -2,7 +2,7 @@
 
 use super::Survivor;
 
-const TOLD: &str = "A shortcut: where there are no observers, nobody is told.";
+const TOLD: &str = "A shortcut: without observers, no event is sent.";
 /// The quick way, where the general one would do.
 const GENERAL: &str = "A shortcut: the protocol decides the same; instructions are counted in verify/paths.";
 const ONE: &str = "A shortcut: one request asks each limit once, and its cost was checked when it was resolved.";
@@ -76,7 +76,7 @@ pub const SURVIVORS: &[Survivor] = &[
         function: "Waiters::join",
         from: "let waiter = Waiter { ticket: number, waker: None, may_be_more: false };",
         to: &["let waiter = Waiter { ticket: number, waker: None, may_be_more: true };"],
-        why: "Whoever is told to wait asks once more, and is told the same.",
+        why: "A waiter asks once more, and gets the same answer.",
     },
     Survivor {
         file: "limiter/acquire.rs",

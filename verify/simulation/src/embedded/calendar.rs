@@ -2,7 +2,7 @@
 
 use tidegate::kernel::Verb;
 use tidegate::{Limit, Micros};
-use tidegate_redis::internals::{Call, Named, Outcome, Reply, Task, Turn};
+use tidegate_redis::internals::{Call, Named, Outcome, Reply, Step, Task};
 
 use super::START;
 use super::account::Account;
@@ -34,8 +34,8 @@ pub(super) fn a_period_that_is_not_the_servers_is_refused_and_nothing_is_done() 
         let before = account.peek(now, 0);
         let check = account.check(Verb::Charge, 1);
         let task = Task::Decide { check, limit, verb: Verb::Charge };
-        let turn = Turn { key: EmbeddedStore::key_of(&check), task };
-        let call = Call { believed: Micros::new(believed), ..account.store.call(vec![turn]) };
+        let step = Step { key: EmbeddedStore::key_of(&check), task };
+        let call = Call { believed: Micros::new(believed), ..account.store.call(vec![step]) };
         let reply = {
             let mut keyspace = account.store.keyspace();
             keyspace.now = Micros::new(now);

@@ -1,5 +1,5 @@
-//! Keys that expire by the server's own time, which only goes on: nobody
-//! notices that a state is gone, and in the end it is.
+//! Keys expire by the server's own time, which only goes on: an expired state
+//! changes no decision, and in the end it is gone.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate::{Limit, Micros};
 use tidegate_testkit::{Ask, Oracle, Random};
 
 use super::account::Account;
-use super::keyspace::Answer;
+use super::keyspace::Output;
 use super::store::Settings;
 use super::{START, limits};
 
@@ -95,7 +95,7 @@ pub(super) fn a_bucket_in_use_is_one_increment() {
 pub(super) fn a_log_in_use_expires_and_forgets_in_time() {
     let account = Account::new(Limit::sliding_log(5, Duration::from_secs(10)), BY_SERVER_TIME);
     let length = || match account.store.keyspace().call(b"LLEN", &[&account.key()]) {
-        Ok(Answer::Number(length)) => length,
+        Ok(Output::Number(length)) => length,
         other => panic!("no length: {other:?}"),
     };
     let start = START.next_multiple_of(10_000_000);

@@ -38,7 +38,7 @@ pub(super) fn a_state_heals_from_the_same_microsecond_on_as_by_the_oracle() {
     }
 }
 
-/// Everything is charged, the clock goes back, and somebody asks.
+/// Everything is charged, the clock goes back, and a check follows.
 fn go_back(limit: Limit, back: u64, verb: Verb) {
     let account = Account::new(limit, SETTINGS);
     let mut oracle = Oracle::new();

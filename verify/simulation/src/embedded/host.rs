@@ -11,7 +11,7 @@ use mlua::{
 use redis::{Arg, Cmd};
 use tidegate_redis::scripts;
 
-use super::keyspace::{Answer, Keyspace};
+use super::keyspace::{Keyspace, Output};
 
 thread_local! {
     /// One for the scripts as they are, and one for each change to them.
@@ -79,7 +79,7 @@ pub(super) fn replace(texts: [String; 2]) -> mlua::Result<()> {
 }
 
 /// How often the scripts may be called on this thread from now on: with one
-/// that refuses nobody, some tests would ask for ever. Returns what was left.
+/// that refuses nothing, some tests would ask for ever. Returns what was left.
 pub(super) fn allow_calls(most: u64) -> u64 {
     host(None).calls_left.replace(most)
 }
@@ -215,12 +215,12 @@ fn call(lua: &Lua, keyspace: &Rc<RefCell<Keyspace>>) -> mlua::Result<Function> {
             keyspace.call(bytes[0], &all)
         };
         Ok(match answer.map_err(mlua::Error::runtime)? {
-            Answer::Nothing => Value::Boolean(false),
-            Answer::Done => Value::Table(done.clone()),
-            Answer::Number(number) => Value::Number(number),
-            Answer::Bytes(bytes) => Value::String(lua.create_string(bytes)?),
-            Answer::Text(text) => Value::String(lua.create_string(text)?),
-            Answer::Several(values) => {
+            Output::Nothing => Value::Boolean(false),
+            Output::Done => Value::Table(done.clone()),
+            Output::Number(number) => Value::Number(number),
+            Output::Bytes(bytes) => Value::String(lua.create_string(bytes)?),
+            Output::Text(text) => Value::String(lua.create_string(text)?),
+            Output::Several(values) => {
                 let values = values.iter().map(|bytes| lua.create_string(bytes));
                 Value::Table(lua.create_sequence_from(values.collect::<mlua::Result<Vec<_>>>()?)?)
             }

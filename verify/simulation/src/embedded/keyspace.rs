@@ -16,7 +16,7 @@ pub(crate) struct Keyspace {
     /// The history that the server says it goes on with.
     pub(crate) history: String,
     /// Whether a key is gone when its time is over. By a clock that leaps
-    /// ahead and comes back, it would be gone for those who are not there yet.
+    /// ahead and comes back, it would be gone too early.
     pub(crate) expires: bool,
     /// How often a number was only moved, and how often an expiry was only set.
     pub(super) increments: u64,
@@ -41,7 +41,7 @@ enum Value {
 
 /// What a command answers.
 #[derive(Debug)]
-pub(crate) enum Answer<'k> {
+pub(crate) enum Output<'k> {
     Nothing,
     Done,
     Number(f64),
@@ -79,22 +79,22 @@ impl Keyspace {
         Keyspace { expires: true, ..Keyspace::default() }
     }
 
-    pub(crate) fn call(&mut self, command: &[u8], arguments: &[&[u8]]) -> Result<Answer<'_>, Refusal> {
+    pub(crate) fn call(&mut self, command: &[u8], arguments: &[&[u8]]) -> Result<Output<'_>, Refusal> {
         if let [key, ..] = arguments {
             self.forget(key);
         }
         match (command, arguments) {
             (b"TIME", []) => {
                 let (seconds, rest) = (self.now.get() / 1_000_000, self.now.get() % 1_000_000);
-                Ok(Answer::Several(vec![seconds.to_string().into(), rest.to_string().into()]))
+                Ok(Output::Several(vec![seconds.to_string().into(), rest.to_string().into()]))
             }
-            (b"INFO", [b"replication"]) => Ok(Answer::Text(format!(
+            (b"INFO", [b"replication"]) => Ok(Output::Text(format!(
                 "# Replication\r\nrole:master\r\nmaster_replid:{}\r\nmaster_replid2:0000\r\n",
                 self.history
             ))),
             (b"GET", [key]) => match self.entries.get(*key) {
-                None => Ok(Answer::Nothing),
-                Some(Entry { value: Value::String(bytes), .. }) => Ok(Answer::Bytes(bytes)),
+                None => Ok(Output::Nothing),
+                Some(Entry { value: Value::String(bytes), .. }) => Ok(Output::Bytes(bytes)),
                 Some(Entry { value: Value::List(_), .. }) => Err(WRONG_TYPE),
             },
             (b"SET", [key, value]) => Ok(self.set(key, value, None)),
@@ -108,29 +108,29 @@ impl Keyspace {
                 if let (Some(entry), Some(lasts)) = (self.entries.get_mut(*key), lasts) {
                     (entry.expires_at, entry.kept_until) = lasts;
                 }
-                Ok(Answer::Done)
+                Ok(Output::Done)
             }
             (b"INCRBY", [key, increment]) => self.increase(key, integer(increment)?),
-            (b"EXISTS", [key]) => Ok(Answer::Number(f64::from(self.holds(key)))),
-            (b"DEL", [key]) => Ok(Answer::Number(f64::from(self.entries.remove(*key).is_some()))),
+            (b"EXISTS", [key]) => Ok(Output::Number(f64::from(self.holds(key)))),
+            (b"DEL", [key]) => Ok(Output::Number(f64::from(self.entries.remove(*key).is_some()))),
             (b"PEXPIRE", [key, lifetime]) => self.expire(key, integer(lifetime)?),
-            (b"LLEN", [key]) => Ok(Answer::Number(self.list(key)?.map_or(0, |list| list.len()) as f64)),
+            (b"LLEN", [key]) => Ok(Output::Number(self.list(key)?.map_or(0, |list| list.len()) as f64)),
             (b"LINDEX", [key, index]) => {
-                let Some(list) = self.list(key)? else { return Ok(Answer::Nothing) };
+                let Some(list) = self.list(key)? else { return Ok(Output::Nothing) };
                 let index = place(integer(index)?, list.len());
-                Ok(index.and_then(|index| list.get(index)).map_or(Answer::Nothing, |bytes| Answer::Bytes(bytes)))
+                Ok(index.and_then(|index| list.get(index)).map_or(Output::Nothing, |bytes| Output::Bytes(bytes)))
             }
             (b"LRANGE", [key, first, last]) => {
-                let Some(list) = self.list(key)? else { return Ok(Answer::Several(Vec::new())) };
+                let Some(list) = self.list(key)? else { return Ok(Output::Several(Vec::new())) };
                 let range = stretch(integer(first)?, integer(last)?, list.len());
-                Ok(Answer::Several(list.range(range).cloned().collect()))
+                Ok(Output::Several(list.range(range).cloned().collect()))
             }
             (b"LTRIM", [key, first, last]) => self.trim(key, integer(first)?, integer(last)?),
             (b"LSET", [key, index, value]) => {
                 let list = self.list(key)?.ok_or(NO_KEY)?;
                 let place = place(integer(index)?, list.len()).and_then(|index| list.get_mut(index)).ok_or(NO_INDEX)?;
                 *place = value.to_vec();
-                Ok(Answer::Done)
+                Ok(Output::Done)
             }
             (b"RPUSH" | b"LPUSH", [key, values @ ..]) if !values.is_empty() => {
                 if self.list(key)?.is_none() {
@@ -142,7 +142,7 @@ impl Keyspace {
                     b"LPUSH" => values.for_each(|value| list.push_front(value)),
                     _ => list.extend(values),
                 }
-                Ok(Answer::Number(list.len() as f64))
+                Ok(Output::Number(list.len() as f64))
             }
             _ => Err(NO_COMMAND),
         }
@@ -178,9 +178,9 @@ impl Keyspace {
         self.entries.contains_key(key)
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8], lifetime: Option<u64>) -> Answer<'static> {
+    fn set(&mut self, key: &[u8], value: &[u8], lifetime: Option<u64>) -> Output<'static> {
         self.put(key, Value::String(value.to_vec()), lifetime);
-        Answer::Done
+        Output::Done
     }
 
     fn put(&mut self, key: &[u8], value: Value, lifetime: Option<u64>) {
@@ -194,7 +194,7 @@ impl Keyspace {
         }
     }
 
-    fn increase(&mut self, key: &[u8], increment: i64) -> Result<Answer<'_>, Refusal> {
+    fn increase(&mut self, key: &[u8], increment: i64) -> Result<Output<'_>, Refusal> {
         let number = match self.entries.get_mut(key) {
             None => {
                 self.put(key, Value::String(increment.to_string().into()), None);
@@ -208,21 +208,21 @@ impl Keyspace {
                 number
             }
         };
-        Ok(Answer::Number(number as f64))
+        Ok(Output::Number(number as f64))
     }
 
-    fn expire(&mut self, key: &[u8], lifetime: i64) -> Result<Answer<'_>, Refusal> {
-        let Some(entry) = self.entries.get_mut(key) else { return Ok(Answer::Number(0.0)) };
+    fn expire(&mut self, key: &[u8], lifetime: i64) -> Result<Output<'_>, Refusal> {
+        let Some(entry) = self.entries.get_mut(key) else { return Ok(Output::Number(0.0)) };
         self.expiries += 1;
         match lifetime {
             1.. => entry.keep(self.now, lifetime as u64),
             _ => drop(self.entries.remove(key)),
         }
-        Ok(Answer::Number(1.0))
+        Ok(Output::Number(1.0))
     }
 
-    fn trim(&mut self, key: &[u8], first: i64, last: i64) -> Result<Answer<'_>, Refusal> {
-        let Some(list) = self.list(key)? else { return Ok(Answer::Done) };
+    fn trim(&mut self, key: &[u8], first: i64, last: i64) -> Result<Output<'_>, Refusal> {
+        let Some(list) = self.list(key)? else { return Ok(Output::Done) };
         let range = stretch(first, last, list.len());
         list.truncate(range.end);
         list.drain(..range.start.min(list.len()));
@@ -230,7 +230,7 @@ impl Keyspace {
         if list.is_empty() {
             self.entries.remove(key);
         }
-        Ok(Answer::Done)
+        Ok(Output::Done)
     }
 
     /// The list of a key, if there is one. Who asks for a list may change it,

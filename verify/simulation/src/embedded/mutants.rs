@@ -46,7 +46,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("nothing", debt::a_cost_of_nothing_writes_nothing),
         ("a log at the epoch", debt::a_log_that_is_given_back_at_the_epoch_is_as_if_never_used),
         ("strict mode gives nothing back", strict::nothing_is_given_back_while_a_history_is_new),
-        ("a clock set back", strict::a_clock_that_is_set_back_locks_nobody_out),
+        ("a clock set back", strict::a_clock_that_steps_back_locks_no_key_out),
         ("strict mode", || strict::play(4)),
         ("expiry", || expiry::play(300)),
         ("a new history", strict::a_state_ahead_of_a_new_history_grants_nothing),
@@ -185,7 +185,7 @@ fn be_quiet() {
 /// What becomes of each, on all processors.
 fn fates(mutants: &[Mutant]) -> Vec<Fate> {
     let next = AtomicUsize::new(0);
-    // Mostly only those are asked that should be caught: that nobody notices the others, takes long to know.
+    // Mostly only those are asked that should be caught: that no test catches the others takes long to find out.
     let is_thorough = std::env::var_os("TIDEGATE_MUTANTS").is_some();
     let tests = Test::all(if is_thorough { [quick(), thorough()].concat() } else { quick() });
     let work = || {

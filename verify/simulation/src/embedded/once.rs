@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Kept, Meter, Purpose, RequestId, Store};
 use tidegate::{Limit, Micros};
-use tidegate_redis::internals::{Call, Form, Once, Outcome, Task, Turn, id_key};
+use tidegate_redis::internals::{Call, Form, Once, Outcome, Step, Task, id_key};
 use tidegate_testkit::block_on;
 
 use super::account::Account;
@@ -58,7 +58,7 @@ pub(super) fn a_reply_is_known_by_its_limits() {
         let once = Once::of(&[check], "tg", Duration::from_millis(1));
         let run = || {
             let task = Task::Decide { check, limit, verb: Verb::Charge };
-            let call = account.store.call(vec![Turn { key: account.key(), task }]);
+            let call = account.store.call(vec![Step { key: account.key(), task }]);
             account.store.run(&Call { once: once.clone(), ..call }).expect("a reply")
         };
         assert!(!run().is_repeated(), "{limit}");
@@ -94,11 +94,11 @@ pub(super) fn what_a_client_decided_is_remembered_and_renewed() {
         };
         let verdict = Some(Verdict { allowed: true, ahead: Micros::new(ahead), ..Verdict::default() });
         let after = Some(Kept { bytes: states[1].into(), forget_at: Micros::new(now + 1) });
-        let turns = vec![
-            Turn { key: b"beside".into(), task: swap("", None, None) },
-            Turn { key: account.key(), task: swap(states[0], after, verdict) },
+        let steps = vec![
+            Step { key: b"beside".into(), task: swap("", None, None) },
+            Step { key: account.key(), task: swap(states[0], after, verdict) },
         ];
-        let call = Call { once, ..account.store.call(turns) };
+        let call = Call { once, ..account.store.call(steps) };
         let reply = account.store.run(&call).expect("a reply");
         assert_eq!(reply.outcome, Outcome::CarriedOut);
         let charged = record(account).split_once('|').map(|(_, charged)| charged.to_owned());

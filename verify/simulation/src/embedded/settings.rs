@@ -2,7 +2,7 @@
 
 use tidegate::Micros;
 use tidegate::kernel::Verb;
-use tidegate_redis::internals::{Call, Outcome, Task, Turn};
+use tidegate_redis::internals::{Call, Outcome, Step, Task};
 use tidegate_testkit::Random;
 
 use super::account::Account;
@@ -45,10 +45,10 @@ pub(super) fn what_is_withheld_is_decided_and_not_carried_out() {
             [(Verb::Charge, 1, true), (Verb::Charge, 2, false), (Verb::Refund, 1, true), (Verb::Reset, 0, true)];
         for (verb, cost, passes) in verbs {
             let check = account.check(verb, cost);
-            let turn = Turn { key: EmbeddedStore::key_of(&check), task: Task::Decide { check, limit, verb } };
-            let call = Call { is_withheld: true, ..account.store.call(vec![turn]) };
+            let step = Step { key: EmbeddedStore::key_of(&check), task: Task::Decide { check, limit, verb } };
+            let call = Call { is_withheld: true, ..account.store.call(vec![step]) };
             let reply = account.store.run(&call).expect("a reply");
-            let verdict = reply.verdict(0, &call.turns[0].task).expect("a verdict");
+            let verdict = reply.verdict(0, &call.steps[0].task).expect("a verdict");
             assert_eq!((reply.outcome, verdict.allowed), (Outcome::Refused, passes), "{limit}: {verb:?} {cost}");
             assert_eq!(account.peek(START, 0), before, "{limit}: {verb:?} {cost} was carried out");
         }
@@ -63,8 +63,8 @@ pub(super) fn the_time_that_is_sent_is_the_time() {
         for sent in [0, 1, START - 1, START + 1].map(Micros::new) {
             let check = account.check(Verb::Peek, 1);
             let task = Task::Decide { check, limit, verb: Verb::Peek };
-            let turn = Turn { key: EmbeddedStore::key_of(&check), task };
-            let call = Call { now: Some(sent), believed: sent, ..account.store.call(vec![turn]) };
+            let step = Step { key: EmbeddedStore::key_of(&check), task };
+            let call = Call { now: Some(sent), believed: sent, ..account.store.call(vec![step]) };
             assert_eq!(account.store.run(&call).expect("a reply").now, sent, "{limit}");
         }
     }

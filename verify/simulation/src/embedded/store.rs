@@ -10,7 +10,7 @@ use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Clock, Limit, ManualClock, Micros};
 use tidegate_redis::RedisFailure;
 use tidegate_redis::internals::{
-    self, Call, Named, Once, Outcome, Reply, Task, Tell, Turn, genesis_key, read_bucket, read_window, state_key,
+    self, Call, Named, Once, Outcome, Reply, Step, Task, Tell, genesis_key, read_bucket, read_window, state_key,
 };
 
 use super::host;
@@ -63,16 +63,16 @@ impl EmbeddedStore {
         let limit = check.meter().limit().expect("a limit of ours");
         let task = Task::Undo { check, limit, at: charged_at };
         let key = Self::key_of(&check);
-        let told = Tell::turn(&check, 0, PREFIX, &key);
-        let call = self.call([Turn { key, task }].into_iter().chain(told).collect());
-        self.run(&call)?.verdict(0, &call.turns[0].task)
+        let told = Tell::step(&check, 0, PREFIX, &key);
+        let call = self.call([Step { key, task }].into_iter().chain(told).collect());
+        self.run(&call)?.verdict(0, &call.steps[0].task)
     }
 
-    pub(super) fn call<'a>(&self, turns: Vec<Turn<'a>>) -> Call<'a> {
+    pub(super) fn call<'a>(&self, steps: Vec<Step<'a>>) -> Call<'a> {
         let Settings { kept_longer_ms, by_server_time, .. } = self.settings;
         let now = (!by_server_time).then(|| self.now());
         let genesis = self.genesis.clone();
-        Call::new(turns, now, kept_longer_ms, genesis)
+        Call::new(steps, now, kept_longer_ms, genesis)
     }
 
     pub(super) fn run(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
@@ -86,29 +86,29 @@ impl EmbeddedStore {
         if reply.outcome == Outcome::OtherPeriod {
             reply = ask(reply.now, &mut keyspace)?;
         }
-        for turn in &call.turns {
-            if keyspace.was_written(&turn.key) {
-                examine(&keyspace, turn, call.kept_longer_ms);
+        for step in &call.steps {
+            if keyspace.was_written(&step.key) {
+                examine(&keyspace, step, call.kept_longer_ms);
             }
         }
         Ok(reply)
     }
 
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let mut turns: Vec<Turn<'_>> = Vec::with_capacity(checks.len());
+        let mut steps: Vec<Step<'_>> = Vec::with_capacity(checks.len());
         for check in checks {
             let key = Self::key_of(check);
-            if turns.iter().any(|turn| turn.key == key) {
+            if steps.iter().any(|step| step.key == key) {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
             let limit = check.meter().limit().expect("a limit of ours");
-            turns.push(Turn { key, task: Task::Decide { check: *check, limit, verb: check.verb() } });
+            steps.push(Step { key, task: Task::Decide { check: *check, limit, verb: check.verb() } });
         }
         let told = checks.iter().enumerate();
-        let told = told.filter_map(|(place, check)| Tell::turn(check, place, PREFIX, &turns[place].key));
-        let told: Vec<Turn<'_>> = told.collect();
-        turns.extend(told);
-        let mut call = self.call(turns);
+        let told = told.filter_map(|(place, check)| Tell::step(check, place, PREFIX, &steps[place].key));
+        let told: Vec<Step<'_>> = told.collect();
+        steps.extend(told);
+        let mut call = self.call(steps);
         call.once = Once::of(checks, PREFIX, Duration::from_secs(300));
         let reply = match (self.run(&call), checks.first().and_then(Check::id)) {
             (Err(RedisFailure::NotReserved), Some(id)) => {
@@ -123,7 +123,7 @@ impl EmbeddedStore {
             verdicts.fill(Verdict { allowed: true, repeated: true, ..Verdict::default() });
             return Ok(reply.now);
         }
-        let decided = (0..checks.len()).map(|index| reply.verdict(index, &call.turns[index].task));
+        let decided = (0..checks.len()).map(|index| reply.verdict(index, &call.steps[index].task));
         verdicts.copy_from_slice(&call.told(&reply, decided.collect::<Result<_, _>>()?, |place| place));
         Ok(reply.now)
     }
@@ -154,14 +154,14 @@ fn failure(error: String) -> RedisFailure {
 }
 
 /// Whether a state that was just written is kept for as long as it should be.
-fn examine(keyspace: &Keyspace, turn: &Turn<'_>, kept_longer_ms: u64) {
-    let limit = match &turn.task {
+fn examine(keyspace: &Keyspace, step: &Step<'_>, kept_longer_ms: u64) {
+    let limit = match &step.task {
         Task::Decide { limit, .. } | Task::Undo { limit, .. } => *limit,
         Task::Swap { .. } | Task::Absent | Task::Tell(_) => return,
     };
-    let name = String::from_utf8_lossy(&turn.key);
-    let Some(kept_until) = keyspace.kept_until(&turn.key) else { panic!("{name}: kept for ever") };
-    let forget_at = forget_at(keyspace, &turn.key, limit).unwrap_or_else(|| panic!("{name}: no state of {limit}"));
+    let name = String::from_utf8_lossy(&step.key);
+    let Some(kept_until) = keyspace.kept_until(&step.key) else { panic!("{name}: kept for ever") };
+    let forget_at = forget_at(keyspace, &step.key, limit).unwrap_or_else(|| panic!("{name}: no state of {limit}"));
     let least = forget_at.get() + kept_longer_ms * 1_000;
     assert!(kept_until.get() >= least, "{name}: matters until {forget_at}, kept until {kept_until}");
 }

@@ -1,4 +1,4 @@
-//! Strict mode: whoever a lost server might have known to be at the limit, is.
+//! Strict mode: a key that a lost server might have known to be at the limit, is.
 
 use tidegate::Limit;
 use tidegate::kernel::Verb;
@@ -129,9 +129,9 @@ pub(super) fn nothing_is_given_back_while_a_history_is_new() {
 }
 
 /// A clock that is set back finds a history that has not begun yet: it begins
-/// now, and everybody recovers from there.
+/// now, and every key recovers from there.
 #[test]
-pub(super) fn a_clock_that_is_set_back_locks_nobody_out() {
+pub(super) fn a_clock_that_steps_back_locks_no_key_out() {
     const HOUR: u64 = 3_600_000_000;
     for limit in limits() {
         let strict = Account::new(limit, SETTINGS);

@@ -1,4 +1,4 @@
-//! The running totals of a log go round, and nobody notices.
+//! The running totals of a log wrap around, and no decision changes.
 
 use tidegate::kernel::Verb;
 use tidegate::{AlgorithmKind, Limit};
@@ -6,7 +6,7 @@ use tidegate_redis::internals::numbers;
 use tidegate_testkit::Random;
 
 use super::account::Account;
-use super::keyspace::{Answer, Keyspace};
+use super::keyspace::{Keyspace, Output};
 use super::store::{EmbeddedStore, Settings};
 use super::{LIMITS, START};
 
@@ -56,7 +56,7 @@ fn go_round(limit: Limit, seed: u64) {
 /// Every other number of a log.
 fn totals(keyspace: &mut Keyspace, key: &[u8]) -> Vec<u64> {
     match keyspace.call(b"LRANGE", &[key, b"0", b"-1"]) {
-        Ok(Answer::Several(list)) => {
+        Ok(Output::Several(list)) => {
             list.iter().step_by(2).filter_map(|word| numbers(word)).map(|[total]| total).collect()
         }
         other => panic!("no list: {other:?}"),

@@ -4,11 +4,11 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::Kept;
 use tidegate::{Limit, Micros};
 use tidegate_redis::RedisFailure;
-use tidegate_redis::internals::{Form, Outcome, Task, Turn};
+use tidegate_redis::internals::{Form, Outcome, Step, Task};
 
 use super::START;
 use super::account::Account;
-use super::keyspace::{Answer, Keyspace};
+use super::keyspace::{Keyspace, Output};
 use super::store::{EmbeddedStore, Settings};
 
 const SETTINGS: Settings = Settings { kept_longer_ms: 1_000, strict: false, by_server_time: false, expires: true };
@@ -31,8 +31,8 @@ fn swap(account: &Account, state: &str, passes: bool) -> Outcome {
         verdict: None,
     };
     let key = EmbeddedStore::key_of(&check);
-    let turns = vec![Turn { key, task: decide }, Turn { key: b"custom".into(), task: swap }];
-    account.store.run(&account.store.call(turns)).expect("a reply").outcome
+    let steps = vec![Step { key, task: decide }, Step { key: b"custom".into(), task: swap }];
+    account.store.run(&account.store.call(steps)).expect("a reply").outcome
 }
 
 /// A swap alone: what the state was, what came of it, and until when the new one is kept.
@@ -46,17 +46,17 @@ struct Alone {
 impl Alone {
     const KEY: &[u8] = b"custom";
 
-    fn run(self, account: &Account, others: Vec<Turn<'_>>) -> (Outcome, String) {
+    fn run(self, account: &Account, others: Vec<Step<'_>>) -> (Outcome, String) {
         let Alone { form, state, after, passes } = self;
         let verdict =
             Some(Verdict { remaining: 7, reset_after: Micros::new(8), delay: Micros::new(9), ..Verdict::default() });
         let swap =
             Task::Swap { form, state: state.into(), passes, after, healed: kept("healed").filter(|_| passes), verdict };
-        let turns = [vec![Turn { key: Self::KEY.into(), task: swap }], others].concat();
-        let call = account.store.call(turns);
+        let steps = [vec![Step { key: Self::KEY.into(), task: swap }], others].concat();
+        let call = account.store.call(steps);
         let reply = account.store.run(&call).expect("a reply");
         if reply.outcome == Outcome::CarriedOut {
-            let told = reply.verdict(0, &call.turns[0].task).expect("what the client said");
+            let told = reply.verdict(0, &call.steps[0].task).expect("what the client said");
             assert_eq!((told.remaining, told.reset_after.get(), told.delay.get()), (7, 8, 9));
         }
         (reply.outcome, String::from_utf8_lossy(reply.state(0)).into_owned())
@@ -66,7 +66,7 @@ impl Alone {
 fn list(account: &Account) -> String {
     let mut keyspace = account.store.keyspace();
     match keyspace.call(b"LRANGE", &[Alone::KEY, b"0", b"-1"]) {
-        Ok(Answer::Several(numbers)) => String::from_utf8_lossy(&numbers.join(&b':')).into_owned(),
+        Ok(Output::Several(numbers)) => String::from_utf8_lossy(&numbers.join(&b':')).into_owned(),
         other => panic!("no list: {other:?}"),
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn a_state_may_be_of_any_bytes_and_its_time_may_be_over() {
 pub(super) fn a_limit_that_was_succeeded_must_be_gone() {
     let account = Account::new(Limit::per_second(5), SETTINGS);
     account.peek(START, 0);
-    let gone = || vec![Turn { key: b"predecessor".into(), task: Task::Absent }];
+    let gone = || vec![Step { key: b"predecessor".into(), task: Task::Absent }];
     let swap = |state, after| Alone { form: Form::Text, state, after: kept(after), passes: true }.run(&account, gone());
     assert_eq!((swap("", "first").0, string(&account).as_deref()), (Outcome::CarriedOut, Some("first")));
     account.store.keyspace().call(b"SET", &[b"predecessor", b"1"]).expect("a command");
@@ -207,10 +207,10 @@ fn is_taken_for_a_state(limit: Limit, put: impl Fn(&mut Keyspace, &[u8])) -> boo
     let check = account.check(Verb::Charge, 1);
     let key = EmbeddedStore::key_of(&check);
     put(&mut account.store.keyspace(), &key);
-    let call = account.store.call(vec![Turn { key, task: Task::Decide { check, limit, verb: Verb::Charge } }]);
+    let call = account.store.call(vec![Step { key, task: Task::Decide { check, limit, verb: Verb::Charge } }]);
     match account.store.run(&call) {
         Ok(reply) => {
-            reply.verdict(0, &call.turns[0].task).map(|_| true).expect("what the script takes for a state is one")
+            reply.verdict(0, &call.steps[0].task).map(|_| true).expect("what the script takes for a state is one")
         }
         Err(RedisFailure::ForeignKey { .. }) => false,
         Err(failure) => panic!("{limit}: {failure:?}"),
@@ -228,7 +228,7 @@ pub(super) fn what_no_limit_wrote_is_an_error() {
             let key = EmbeddedStore::key_of(&check);
             account.store.keyspace().call(b"SET", &[&key, foreign.as_bytes()]).expect("a command");
             let task = Task::Decide { check, limit, verb: Verb::Charge };
-            let failure = account.store.run(&account.store.call(vec![Turn { key, task }]));
+            let failure = account.store.run(&account.store.call(vec![Step { key, task }]));
             assert!(matches!(failure, Err(RedisFailure::ForeignKey { .. })), "{limit} on {foreign:?}: {failure:?}");
         }
     }

@@ -3,7 +3,7 @@
 use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Check, Meter, Purpose, RequestId, Store, Thresholds};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};
-use tidegate_redis::internals::{Form, Task, Tell, Turn};
+use tidegate_redis::internals::{Form, Step, Task, Tell};
 use tidegate_testkit::block_on;
 
 use super::START;
@@ -32,13 +32,13 @@ fn crossed(store: &EmbeddedStore, clock: &ManualClock, meter: &Meter, now: u64, 
     verdicts[0].crossed
 }
 
-/// A turn that the client decided: what is used before and after, and whether that gives back.
+/// A step that the client decided: what is used before and after, and whether that gives back.
 fn decided(store: &EmbeddedStore, meter: &Meter, used: [u64; 2], gives_back: bool) -> u8 {
     let swap =
         Task::Swap { form: Form::Text, state: Vec::new(), passes: true, after: None, healed: None, verdict: None };
     let tell = Task::Tell(Tell { of: 0, meter, decided: Some((used, gives_back)) });
-    let turns = vec![Turn { key: b"custom".into(), task: swap }, Turn { key: b"told".into(), task: tell }];
-    store.run(&store.call(turns)).expect("a reply").crossed(1)
+    let steps = vec![Step { key: b"custom".into(), task: swap }, Step { key: b"told".into(), task: tell }];
+    store.run(&store.call(steps)).expect("a reply").crossed(1)
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) struct Judge {
     excess: u64,
     accounts: BTreeMap<Vec<u8>, Account>,
     ids: BTreeMap<Vec<u8>, Id>,
-    /// What the stand-ins of each process let pass, by state.
+    /// What the fallback of each process admitted, by state.
     local: BTreeMap<(u64, Vec<u8>), (Limit, Vec<Admission>)>,
     /// When a clock was read, by what it said.
     readings: HashMap<u64, u64>,
@@ -34,14 +34,14 @@ pub(super) struct Judge {
 struct Account {
     limit: Limit,
     is_leased: bool,
-    /// Calls of those who wanted to charge it, and of those whom a server answered.
+    /// Calls that charge it, and those of them that a server answered.
     asked: u64,
     answered: u64,
     /// Units, in all.
     charged: u64,
     refunded: u64,
     admitted: u64,
-    /// Units that somebody who was admitted wanted to give back.
+    /// Units that admitted callers wanted to give back.
     to_refund: u64,
     first_charge: Option<u64>,
     admissions: Vec<Admission>,
@@ -143,8 +143,8 @@ impl Judge {
 
     /// A server answered.
     pub(super) fn executed(&mut self, executed: &Executed, instant: u64) {
-        for turn in executed.turns.iter().filter(|turn| turn.verb == b'C') {
-            if let Some(account) = self.accounts.get_mut(&turn.key) {
+        for step in executed.steps.iter().filter(|step| step.verb == b'C') {
+            if let Some(account) = self.accounts.get_mut(&step.key) {
                 account.answered += 1;
             }
         }
@@ -154,10 +154,10 @@ impl Judge {
         if let Some(id) = &executed.id {
             self.ids.entry(id.clone()).or_default().carried_out.push(instant);
         }
-        for turn in &executed.turns {
-            let Some(account) = self.accounts.get_mut(&turn.key) else { continue };
-            let units = account.units(turn.cost);
-            match turn.verb {
+        for step in &executed.steps {
+            let Some(account) = self.accounts.get_mut(&step.key) else { continue };
+            let units = account.units(step.cost);
+            match step.verb {
                 b'C' => {
                     account.charged += units;
                     account.first_charge.get_or_insert(instant);
@@ -194,7 +194,7 @@ impl Judge {
         }
     }
 
-    /// A stand-in of one life of a process let a cost pass.
+    /// The fallback of one life of a process admitted a cost.
     pub(super) fn stood_in(&mut self, life: u64, key: &str, limit: Limit, (at, cost): (u64, u64)) {
         let key = format!("{limit} {key}").into_bytes();
         self.local.entry((life, key)).or_insert((limit, Vec::new())).1.push(Admission { at, cost });
@@ -287,7 +287,7 @@ impl Account {
         }
     }
 
-    /// What was carried out more often than anybody asked for it.
+    /// What was carried out more often than it was asked for.
     fn sent_twice(&self) -> Option<String> {
         let Account { asked, answered, refunded, to_refund, .. } = *self;
         if self.is_leased {
@@ -370,13 +370,13 @@ fn sum_within(refunds: &[Admission], from: u64, to: u64) -> u64 {
 /// A call of the script, and what became of it.
 #[derive(Debug)]
 pub(super) struct Executed {
-    turns: Vec<Turn>,
+    steps: Vec<Step>,
     id: Option<Vec<u8>>,
     carried_out: bool,
 }
 
 #[derive(Debug)]
-struct Turn {
+struct Step {
     key: Vec<u8>,
     verb: u8,
     cost: u64,
@@ -389,10 +389,10 @@ impl Executed {
         let (keys, arguments) = call[1..].split_at(count);
         let is_id = |key: &&[u8]| key.windows(5).any(|part| part == b"}%id:");
         let states = keys.iter().zip(arguments).filter(|(key, packed)| packed.len() >= 10 && !is_id(key));
-        let turns = states
+        let steps = states
             .map(|(key, packed)| {
                 let cost = packed[2..].first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
-                Turn { key: key.to_vec(), verb: packed[1], cost: cost as u64 }
+                Step { key: key.to_vec(), verb: packed[1], cost: cost as u64 }
             })
             .collect();
         let carried_out = match reply {
@@ -402,14 +402,14 @@ impl Executed {
             }
             _ => false,
         };
-        Executed { turns, id: keys.iter().find(|key| is_id(key)).map(|key| key.to_vec()), carried_out }
+        Executed { steps, id: keys.iter().find(|key| is_id(key)).map(|key| key.to_vec()), carried_out }
     }
 }
 
 impl fmt::Display for Executed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for turn in &self.turns {
-            write!(f, "{}{} {} ", char::from(turn.verb), turn.cost, String::from_utf8_lossy(&turn.key))?;
+        for step in &self.steps {
+            write!(f, "{}{} {} ", char::from(step.verb), step.cost, String::from_utf8_lossy(&step.key))?;
         }
         match &self.id {
             Some(id) => write!(f, "{}", String::from_utf8_lossy(id)),

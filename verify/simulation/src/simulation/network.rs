@@ -22,7 +22,7 @@ use super::mistake::{Mistake, is_planted};
 use super::wire;
 use super::world::{State, World};
 
-/// Opens connections for one process, to whoever is the primary.
+/// Opens connections for one process, to the present primary.
 pub(super) struct Dialer {
     pub(super) world: Arc<World>,
     pub(super) process: usize,
@@ -56,7 +56,7 @@ impl Dialer {
         let reached = world.lock().reach(*process);
         let server = match reached {
             Reached::Server(server) => server,
-            Reached::Nobody => return Err(io::ErrorKind::ConnectionRefused.into()),
+            Reached::NoServer => return Err(io::ErrorKind::ConnectionRefused.into()),
             Reached::Silence => std::future::pending().await,
         };
         let (ours, theirs) = duplex(IN_FLIGHT);
@@ -69,7 +69,7 @@ impl Dialer {
 
 enum Reached {
     Server(usize),
-    Nobody,
+    NoServer,
     Silence,
 }
 
@@ -85,12 +85,12 @@ impl State {
         if troubles.iter().any(|trouble| matches!(trouble, Trouble::Hangs)) {
             return Reached::Silence;
         }
-        // Whoever was the primary before may still be taken for it.
+        // The former primary may still be taken for it.
         let former = self.primary.checked_sub(1).filter(|former| self.servers[*former].refuses.is_none());
         let server = former.filter(|_| self.random.percent(30)).unwrap_or(self.primary);
         let refused =
             self.servers[server].is_down || troubles.iter().any(|trouble| matches!(trouble, Trouble::Refuses));
-        if refused { Reached::Nobody } else { Reached::Server(server) }
+        if refused { Reached::NoServer } else { Reached::Server(server) }
     }
 
     fn delay(&mut self, process: usize) -> Duration {
@@ -196,7 +196,7 @@ async fn carry_out(
         let reply = world.lock().execute(process, server, &command);
         latest = latest.max(Instant::now() + delay);
         if !is_silent && replies.send((latest, reply)).await.is_err() {
-            // Nobody listens any more, but what was sent is carried out.
+            // The client has gone, but what was sent is carried out.
             is_silent = true;
         }
     }

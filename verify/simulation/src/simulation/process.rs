@@ -31,7 +31,7 @@ struct Inner {
 struct Process {
     limiter: Limiter<Watched>,
     callers: Vec<JoinHandle<()>>,
-    /// Ends the callers, also those whom somebody waits for already.
+    /// Ends the callers, also those that are waited for already.
     ends: Vec<AbortHandle>,
 }
 
@@ -215,7 +215,7 @@ impl Store for Watched {
     }
 }
 
-/// Somebody who asks, and rests, and asks again.
+/// A caller that asks, and rests, and asks again.
 struct Caller {
     world: Arc<World>,
     limiter: Limiter<Watched>,
@@ -225,7 +225,7 @@ struct Caller {
     random: Random,
 }
 
-/// What somebody asks for.
+/// What a caller asks for.
 #[derive(Clone, Copy)]
 struct Wish {
     key: &'static str,
@@ -276,7 +276,7 @@ impl Caller {
         }
     }
 
-    /// Sends a request again until somebody answers.
+    /// Sends a request again until it is answered.
     async fn check_by_id(&mut self, wish: Wish, number: u64) {
         let id = format!("{}.{number}", self.name);
         let mut has_passed = false;
@@ -299,16 +299,16 @@ impl Caller {
     }
 
     async fn wait(&mut self, wish: Wish) {
-        let patience = Duration::from_millis(self.random.magnitude(1..=2_000));
-        let asked = self.limiter.acquire(wish.request(), patience);
-        self.charge("acquire", wish, patience + self.longest(), asked).await;
+        let max_wait = Duration::from_millis(self.random.magnitude(1..=2_000));
+        let asked = self.limiter.acquire(wish.request(), max_wait);
+        self.charge("acquire", wish, max_wait + self.longest(), asked).await;
     }
 
     /// Asks, and goes away before there is an answer.
     async fn give_up(&mut self, wish: Wish) {
-        let patience = Duration::from_millis(self.random.within(0..=20));
+        let max_wait = Duration::from_millis(self.random.within(0..=20));
         let asked = self.charge("check in passing", wish, self.longest(), self.limiter.check_async(wish.request()));
-        let _ = timeout(patience, asked).await;
+        let _ = timeout(max_wait, asked).await;
     }
 
     /// A call that charges. What a failure mode lets pass, it has to answer for,

@@ -94,7 +94,7 @@ impl Scenario {
         NAMES.into_iter().take(self.keys)
     }
 
-    /// The largest cost that anybody asks for: all limits can hold it.
+    /// The largest cost of a request: all limits can hold it.
     pub(super) fn largest_cost(&self) -> u64 {
         self.limits.iter().map(Limit::capacity).fold(6, u64::min)
     }

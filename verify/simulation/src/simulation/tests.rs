@@ -40,19 +40,19 @@ fn tell_all(first: u64, count: u64) -> Result<Tally, Box<Broken>> {
             scope.spawn(|| {
                 while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < first + count) {
                     match tell(seed, telling) {
-                        Ok(tally) => sum.lock().expect("nobody panics with it").add(&tally),
+                        Ok(tally) => sum.lock().expect("not poisoned").add(&tally),
                         Err(found) => {
                             next.store(first + count, Ordering::Relaxed);
-                            broken.lock().expect("nobody panics with it").get_or_insert(found);
+                            broken.lock().expect("not poisoned").get_or_insert(found);
                         }
                     }
                 }
             });
         }
     });
-    match broken.into_inner().expect("nobody panics with it") {
+    match broken.into_inner().expect("not poisoned") {
         Some(broken) => Err(broken),
-        None => Ok(sum.into_inner().expect("nobody panics with it")),
+        None => Ok(sum.into_inner().expect("not poisoned")),
     }
 }
 
@@ -79,7 +79,7 @@ fn every_seed_keeps_every_promise() {
     );
 }
 
-/// One seed, told to whoever wants to read it.
+/// One seed, with its events printed.
 #[test]
 fn the_same_seed_is_the_same_story() {
     let told = |seed| simulate(seed, None, Telling::Silently).map(|tally| tally.hash).ok();
@@ -89,7 +89,7 @@ fn the_same_seed_is_the_same_story() {
 
 /// As servers and balancers do with those that are idle.
 #[test]
-fn a_connection_that_was_closed_while_nobody_used_it_costs_nobody_anything() {
+fn a_connection_closed_while_idle_fails_no_call() {
     let scenario = Scenario { processes: 1, callers: 0, on_failure: None, faults: Vec::new(), ..Scenario::drawn(1) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
@@ -162,7 +162,7 @@ fn a_call_without_a_deadline_is_found() {
 
 #[test]
 fn a_breaker_that_never_closes_is_found() {
-    assert!(found(Mistake::NeverLooksAgain, is_not_leased).contains("nobody asks them"));
+    assert!(found(Mistake::NeverLooksAgain, is_not_leased).contains("get no calls"));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_state_that_expires_too_soon_is_found() {
     found_in_script("(cell + 2 * horizon) * size", "cell * size", is_not_leased);
 }
 
-/// The bucket's clamp: whoever was away for long has no more than a burst.
+/// The bucket's clamp: a key that was idle for long has no more than a burst.
 #[test]
 fn a_burst_that_grows_with_idleness_is_found() {
     let clamped = "if at >= tick then\n      level = at - tick > horizon and EXACT or (at - tick) * drain + fraction";

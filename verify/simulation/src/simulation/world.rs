@@ -30,7 +30,7 @@ pub(super) struct World {
     state: Mutex<State>,
 }
 
-/// All that changes. Nobody keeps it locked while waiting.
+/// All that changes. It is never locked across an await.
 pub(super) struct State {
     began: Instant,
     latest: u64,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::rivals::{Answer, Make, Subject, Wanted};
+use crate::rivals::{Make, Outcome, Subject, Wanted};
 
 /// A promise as it is measured.
 pub(crate) struct Trial {
@@ -43,7 +43,7 @@ fn bucket(count: u32, period: Duration, burst: u32) -> Wanted {
 /// How many of cost one pass now; no more than `most` are tried.
 fn taken(subject: &dyn Subject, most: u64) -> u64 {
     let mut taken = 0;
-    while taken < most && subject.ask("alice", 1) == Answer::Allowed {
+    while taken < most && subject.ask("alice", 1) == Outcome::Allowed {
         taken += 1;
     }
     taken
@@ -157,12 +157,12 @@ pub(crate) const TRIALS: [Trial; 13] = [
             let Some(subject) = make(bucket(10, SECOND, 10)) else { return NO_SUCH_LIMIT };
             let answer = subject.ask("alice", 11);
             let what = match answer {
-                Answer::Never => "never".to_owned(),
-                Answer::Allowed => "allowed".to_owned(),
-                Answer::Wait(wait) => format!("wait {wait:?}"),
-                Answer::Refused => "refused as any other".to_owned(),
+                Outcome::Never => "never".to_owned(),
+                Outcome::Allowed => "allowed".to_owned(),
+                Outcome::Wait(wait) => format!("wait {wait:?}"),
+                Outcome::Refused => "refused as any other".to_owned(),
             };
-            Seen::of(answer == Answer::Never, what)
+            Seen::of(answer == Outcome::Never, what)
         },
     },
     Trial {
@@ -177,7 +177,7 @@ pub(crate) const TRIALS: [Trial; 13] = [
                 thread::scope(|scope| {
                     for _ in 0..8 {
                         scope.spawn(|| {
-                            let mine = (0..100).filter(|_| subject.ask("alice", 1) == Answer::Allowed).count();
+                            let mine = (0..100).filter(|_| subject.ask("alice", 1) == Outcome::Allowed).count();
                             admitted.fetch_add(mine as u64, Ordering::Relaxed);
                         });
                     }
@@ -210,13 +210,13 @@ pub(crate) const TRIALS: [Trial; 13] = [
             for number in 0..50_000 {
                 subject.ask(&format!("key{number}"), 1);
             }
-            let newcomers = (0..1_000).filter(|number| subject.ask(&format!("new{number}"), 1) == Answer::Allowed);
+            let newcomers = (0..1_000).filter(|number| subject.ask(&format!("new{number}"), 1) == Outcome::Allowed);
             Seen::Right(newcomers.count().to_string())
         },
     },
 ];
 
-/// Of those who are refused and return, how many pass.
+/// How many of the refused requests pass on a retry.
 fn returns(make: Make, sooner: Duration, should_pass: bool) -> Seen {
     const RETURNS: u64 = 1_000;
     let Some(subject) = make(bucket(7, 3 * SECOND, 5)) else { return NO_SUCH_LIMIT };
@@ -227,9 +227,9 @@ fn returns(make: Make, sooner: Duration, should_pass: bool) -> Seen {
         if !subject.advance(Duration::from_micros(10_007)) {
             return NO_CLOCK;
         }
-        let Answer::Wait(wait) = subject.ask("alice", 2) else { return Seen::Wrong("not refused".into()) };
+        let Outcome::Wait(wait) = subject.ask("alice", 2) else { return Seen::Wrong("not refused".into()) };
         subject.advance(wait.saturating_sub(sooner));
-        passed += u64::from(subject.ask("alice", 2) == Answer::Allowed);
+        passed += u64::from(subject.ask("alice", 2) == Outcome::Allowed);
         subject.advance(sooner);
     }
     Seen::of(passed == if should_pass { RETURNS } else { 0 }, passed.to_string())

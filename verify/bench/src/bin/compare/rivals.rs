@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 
 /// What a limiter says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     Allowed,
     Wait(Duration),
     /// Not now, without a word about when.
@@ -33,9 +33,9 @@ pub(crate) enum Answer {
     Never,
 }
 
-/// A limiter, whoever's.
+/// A limiter of any project.
 pub(crate) trait Subject: Sync {
-    fn ask(&self, key: &str, cost: u32) -> Answer;
+    fn ask(&self, key: &str, cost: u32) -> Outcome;
 
     /// Moves its clock on; false if it has none that can be set.
     fn advance(&self, time: Duration) -> bool;
@@ -70,11 +70,11 @@ impl Tidegate {
 }
 
 impl Subject for Tidegate {
-    fn ask(&self, key: &str, cost: u32) -> Answer {
+    fn ask(&self, key: &str, cost: u32) -> Outcome {
         match self.limiter.check(Request::new(key).cost(cost.into())) {
-            Ok(decision) if decision.is_allowed() => Answer::Allowed,
-            Ok(decision) => Answer::Wait(decision.retry_after()),
-            Err(CheckError::Unsatisfiable { .. }) => Answer::Never,
+            Ok(decision) if decision.is_allowed() => Outcome::Allowed,
+            Ok(decision) => Outcome::Wait(decision.retry_after()),
+            Err(CheckError::Unsatisfiable { .. }) => Outcome::Never,
             Err(error) => panic!("the memory store answers: {error}"),
         }
     }
@@ -101,7 +101,7 @@ impl Governor {
             Quota::with_period(wanted.period / wanted.count)?
         };
         let clock = FakeRelativeClock::default();
-        // An instant at which somebody may have come long before.
+        // An instant with enough time before it.
         clock.advance(Duration::from_secs(1_000_000));
         Some(Box::new(Governor {
             limiter: RateLimiter::dashmap_with_clock(quota.allow_burst(burst), clock.clone()),
@@ -111,12 +111,12 @@ impl Governor {
 }
 
 impl Subject for Governor {
-    fn ask(&self, key: &str, cost: u32) -> Answer {
-        let Some(cost) = NonZeroU32::new(cost) else { return Answer::Allowed };
+    fn ask(&self, key: &str, cost: u32) -> Outcome {
+        let Some(cost) = NonZeroU32::new(cost) else { return Outcome::Allowed };
         match self.limiter.check_key_n(&key.to_owned(), cost) {
-            Ok(Ok(())) => Answer::Allowed,
-            Ok(Err(not_until)) => Answer::Wait(not_until.wait_time_from(self.clock.now())),
-            Err(_) => Answer::Never,
+            Ok(Ok(())) => Outcome::Allowed,
+            Ok(Err(not_until)) => Outcome::Wait(not_until.wait_time_from(self.clock.now())),
+            Err(_) => Outcome::Never,
         }
     }
 
@@ -144,20 +144,20 @@ impl Throttlecrab {
 }
 
 impl Subject for Throttlecrab {
-    fn ask(&self, key: &str, cost: u32) -> Answer {
+    fn ask(&self, key: &str, cost: u32) -> Outcome {
         let Wanted { count, period, burst, .. } = self.wanted;
-        let mut inner = self.inner.lock().expect("nobody panics with it");
+        let mut inner = self.inner.lock().expect("not poisoned");
         let (limiter, now) = &mut *inner;
         let period = i64::try_from(period.as_secs()).unwrap_or(i64::MAX);
         match limiter.rate_limit(key, burst.into(), count.into(), period, cost.into(), *now) {
-            Ok((true, _)) => Answer::Allowed,
-            Ok((false, result)) => Answer::Wait(result.retry_after),
-            Err(_) => Answer::Never,
+            Ok((true, _)) => Outcome::Allowed,
+            Ok((false, result)) => Outcome::Wait(result.retry_after),
+            Err(_) => Outcome::Never,
         }
     }
 
     fn advance(&self, time: Duration) -> bool {
-        self.inner.lock().expect("nobody panics with it").1 += time;
+        self.inner.lock().expect("not poisoned").1 += time;
         true
     }
 }
@@ -181,11 +181,11 @@ impl Limitador {
 }
 
 impl Subject for Limitador {
-    fn ask(&self, key: &str, cost: u32) -> Answer {
+    fn ask(&self, key: &str, cost: u32) -> Outcome {
         let context = Context::from(HashMap::from([("key".to_owned(), key.to_owned())]));
         match self.limiter.check_rate_limited_and_update(&"all".into(), &context, cost.into()) {
-            Ok(result) if result.limited => Answer::Refused,
-            Ok(_) => Answer::Allowed,
+            Ok(result) if result.limited => Outcome::Refused,
+            Ok(_) => Outcome::Allowed,
             Err(error) => panic!("limitador answers: {error:?}"),
         }
     }
@@ -210,11 +210,11 @@ impl RateNet {
 }
 
 impl Subject for RateNet {
-    fn ask(&self, key: &str, cost: u32) -> Answer {
+    fn ask(&self, key: &str, cost: u32) -> Outcome {
         match self.limiter.check_n_bytes(key, cost) {
-            rate_net::Decision::Deny { retry_after: Duration::MAX } => Answer::Never,
-            rate_net::Decision::Deny { retry_after } => Answer::Wait(retry_after),
-            _ => Answer::Allowed,
+            rate_net::Decision::Deny { retry_after: Duration::MAX } => Outcome::Never,
+            rate_net::Decision::Deny { retry_after } => Outcome::Wait(retry_after),
+            _ => Outcome::Allowed,
         }
     }
 

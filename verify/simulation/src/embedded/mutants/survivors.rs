@@ -254,7 +254,7 @@ pub(super) const SURVIVORS: &[Survivor] = &[
         file: "log.lua",
         from: "local before = entries > 0 and sum(expired) or 0",
         to: "local before = entries > 0 and sum(expired) or 1",
-        why: "Of a log without entries nobody asks.",
+        why: "It is not read for a log without entries.",
     },
     Survivor {
         file: "log.lua",
