@@ -11,7 +11,7 @@ const BEGINS: &str = "<!-- the table begins -->\n";
 const ENDS: &str = "<!-- the table ends -->";
 
 pub(crate) fn write() -> Result<(), Failure> {
-    println!("asking everybody, which takes a few minutes to compile");
+    println!("comparing with all rivals, which takes a few minutes to compile");
     let command = "run --quiet --release --package tidegate-bench --features compare --bin compare";
     let (success, printed) = Step::cargo(command).ask()?;
     if !success {

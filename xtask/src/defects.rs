@@ -93,14 +93,14 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "several limits: the first is charged although the second refuses",
         file: "crates/tidegate/src/store/memory/round.rs",
-        from: "let all_pass = !turns.iter().any(refuses);",
-        to: "let all_pass = !refuses(&turns[0]);",
+        from: "let all_pass = !steps.iter().any(refuses);",
+        to: "let all_pass = !refuses(&steps[0]);",
     },
     Defect {
         name: "a slot is given away a microsecond before its state is zero",
         file: "crates/tidegate/src/store/memory/table.rs",
-        from: "        let free = now.get() << FRACTION_BITS;\n        let seats",
-        to: "        let free = (now.get() + 1_000_000) << FRACTION_BITS;\n        let seats",
+        from: "        let free = now.get() << FRACTION_BITS;\n        let places",
+        to: "        let free = (now.get() + 1_000_000) << FRACTION_BITS;\n        let places",
     },
     Defect {
         name: "the store is full: the oldest is evicted, and so reset",
@@ -133,13 +133,13 @@ const DEFECTS: &[Defect] = &[
         to: "",
     },
     Defect {
-        name: "a waiter who leaves wakes nobody",
+        name: "a cancelled waiter wakes no other",
         file: "crates/tidegate/src/limiter/acquire.rs",
         from: "if let Some(next) = next {",
         to: "if let Some(next) = next.filter(|_| false) {",
     },
     Defect {
-        name: "whoever polls first is admitted first",
+        name: "the first waiter to poll is admitted first",
         file: "crates/tidegate/src/limiter/acquire.rs",
         from: "if queue.front().is_none_or(|first| first.ticket == self.number) {",
         to: "if true || queue.front().is_none_or(|first| first.ticket == self.number) {",

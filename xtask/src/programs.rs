@@ -84,7 +84,7 @@ pub(crate) fn cmake() -> Result<(), Failure> {
     if runs(Path::new("cmake")) { Ok(()) } else { install(&["cmake"]) }
 }
 
-/// Makes sure that packets can be dropped, in a network of one's own.
+/// Makes sure that packets can be dropped, in a network namespace.
 pub(crate) fn packet_filter() -> Result<(), Failure> {
     if runs(Path::new("iptables")) && Step::new("ip", &["-V"]).ask().is_ok() {
         Ok(())

@@ -156,7 +156,7 @@ pub(super) const DEFECTS: &[Defect] = &[
         to: "        if charged < start then\n          from_current = from_current",
     },
     Defect {
-        name: "script: an undo takes somebody else's entry",
+        name: "script: an undo removes another call's entry",
         file: "crates/tidegate-redis/lua/log.lua",
         from: "if ours > entries or at(ours) ~= undone then",
         to: "if ours > entries then",
