@@ -1,6 +1,14 @@
 //! The five algorithms by name.
 
 /// The five algorithms.
+///
+/// ```
+/// use tidegate::{AlgorithmKind, Limit};
+///
+/// let limit: Limit = "sliding-log 5/10s".parse()?;
+/// assert_eq!(limit.algorithm(), AlgorithmKind::SlidingLog);
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlgorithmKind {
     /// Refills evenly; what is saved up may be spent at once.
@@ -17,6 +25,12 @@ pub enum AlgorithmKind {
 
 impl AlgorithmKind {
     /// All five, in the order of this list.
+    ///
+    /// ```
+    /// use tidegate::AlgorithmKind;
+    ///
+    /// assert_eq!(AlgorithmKind::ALL.len(), 5);
+    /// ```
     pub const ALL: [AlgorithmKind; 5] = [
         AlgorithmKind::TokenBucket,
         AlgorithmKind::LeakyBucket,

@@ -45,6 +45,13 @@ pub struct Calendar {
 }
 
 /// How long a period of a [`Calendar`] is.
+///
+/// ```
+/// use tidegate::{Calendar, CalendarUnit};
+///
+/// assert_eq!(Calendar::new(CalendarUnit::Quarter, "UTC")?.unit(), CalendarUnit::Quarter);
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum CalendarUnit {
@@ -57,6 +64,14 @@ pub enum CalendarUnit {
 }
 
 /// A day of the week, from which weeks go.
+///
+/// ```
+/// use tidegate::{Calendar, CalendarUnit, Weekday};
+///
+/// let weeks = Calendar::new(CalendarUnit::Week, "UTC")?.from_weekday(Weekday::Sunday)?;
+/// # let _ = weeks;
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Weekday {
@@ -72,6 +87,13 @@ pub enum Weekday {
 impl Calendar {
     /// Periods from the unit's own beginning: midnight, Monday, the first of the month.
     ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit};
+    ///
+    /// assert!(Calendar::new(CalendarUnit::Day, "Europe/Berlin").is_ok());
+    /// assert!(Calendar::new(CalendarUnit::Day, "Europe/Atlantis").is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`ConfigError::UnknownZone`] if the IANA time zone database has no such zone.
     pub fn new(unit: CalendarUnit, zone: &str) -> Result<Calendar, ConfigError> {
@@ -79,6 +101,14 @@ impl Calendar {
     }
 
     /// Months, or quarters, from this day on. Where a month is shorter, from its last day.
+    ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit, Limit};
+    ///
+    /// let billing = Calendar::new(CalendarUnit::Month, "UTC")?.from_day(15)?;
+    /// assert_eq!(Limit::calendar(100, billing).to_string(), "100/month in UTC from day 15");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ConfigError::Anchor`] for a day that no month has, and for other units.
@@ -88,6 +118,14 @@ impl Calendar {
     }
 
     /// Weeks from this day on.
+    ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit, Weekday};
+    ///
+    /// assert!(Calendar::new(CalendarUnit::Week, "UTC")?.from_weekday(Weekday::Sunday).is_ok());
+    /// assert!(Calendar::new(CalendarUnit::Month, "UTC")?.from_weekday(Weekday::Sunday).is_err());
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ConfigError::Anchor`] for other units.
@@ -99,6 +137,14 @@ impl Calendar {
     /// Years from this date on, or quarters from it and every third month after. Where a
     /// month is shorter, from its last day.
     ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit};
+    ///
+    /// let fiscal = Calendar::new(CalendarUnit::Year, "UTC")?.from_date(4, 6)?;
+    /// # let _ = fiscal;
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ConfigError::Anchor`] for a date that no year has, and for other units.
     pub fn from_date(self, month: u8, day: u8) -> Result<Calendar, ConfigError> {
@@ -108,6 +154,14 @@ impl Calendar {
     }
 
     /// Periods from this hour of their first day on.
+    ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit};
+    ///
+    /// assert!(Calendar::new(CalendarUnit::Day, "UTC")?.at_hour(6).is_ok());
+    /// assert!(Calendar::new(CalendarUnit::Day, "UTC")?.at_hour(24).is_err());
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ConfigError::Anchor`] for an hour that no day has, and for hours.
@@ -130,6 +184,13 @@ impl Calendar {
     }
 
     /// The name of the time zone.
+    ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit};
+    ///
+    /// assert_eq!(Calendar::new(CalendarUnit::Day, "Europe/Berlin")?.zone(), "Europe/Berlin");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn zone(&self) -> &'static str {
         self.zone.name()
@@ -137,6 +198,15 @@ impl Calendar {
 
     /// The period that holds an instant: its first microsecond, and the first after it. One
     /// that begins before the epoch begins there.
+    ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit, Micros};
+    ///
+    /// let days = Calendar::new(CalendarUnit::Day, "UTC")?;
+    /// let (start, end) = days.period_of(Micros::new(1_700_000_000_000_000));
+    /// assert_eq!(end.saturating_since(start).to_duration().as_secs(), 86_400);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn period_of(self, at: Micros) -> (Micros, Micros) {
         let (start, end) = self.edges(at.get());
@@ -144,6 +214,14 @@ impl Calendar {
     }
 
     /// An instant as the zone's clocks and calendars show it.
+    ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit, Micros};
+    ///
+    /// let days = Calendar::new(CalendarUnit::Day, "UTC")?;
+    /// assert_eq!(days.show(Micros::ZERO), "1 January 1970, 00:00 UTC");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn show(self, at: Micros) -> String {
         let seconds = i64::try_from(at.get() / 1_000_000).unwrap_or(i64::MAX);

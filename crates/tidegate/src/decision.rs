@@ -16,6 +16,17 @@ use crate::time::Micros;
 /// Where several limits apply, it speaks of the one that binds: the one with
 /// the longest wait if refused, the one with the least remaining if allowed,
 /// and of several with as much the one that takes longest to reset.
+///
+/// ```
+/// use tidegate::{Limit, Limiter};
+///
+/// let limiter = Limiter::new(Limit::per_hour(2));
+/// let decision = limiter.check("alice")?;
+/// assert!(decision.is_allowed());
+/// assert_eq!((decision.rule().as_str(), decision.remaining()), ("2/h", Some(1)));
+/// assert_eq!(decision.to_string(), "allowed, 1 left");
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a decision limits nothing unless it is looked at"]
 pub struct Decision {
@@ -29,14 +40,18 @@ pub struct Decision {
 
 /// What is left after a refund or a reset: a [`Decision`] that need not be
 /// looked at.
+///
+/// ```
+/// use tidegate::{Limit, Limiter};
+///
+/// let limiter = Limiter::new(Limit::per_hour(2));
+/// assert!(limiter.allow("alice"));
+/// let balance = limiter.refund("alice")?;
+/// assert_eq!(balance.remaining(), Some(2));
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Balance(Decision);
-
-impl Balance {
-    pub(crate) fn new(decision: Decision) -> Balance {
-        Balance(decision)
-    }
-}
+pub struct Balance(pub(crate) Decision);
 
 impl From<Balance> for Decision {
     fn from(balance: Balance) -> Decision {
@@ -84,6 +99,16 @@ impl Decision {
     }
 
     /// Whether the request may pass.
+    ///
+    /// An allowed request is charged already, unless it was a peek.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// assert!(limiter.check("alice")?.is_allowed());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
@@ -92,6 +117,14 @@ impl Decision {
 
     /// The limit that binds; none if the request is unlimited or blocked, or if
     /// the limit is a custom kernel or [warms up](crate::store::Meter::warm_up).
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// assert_eq!(limiter.check("alice")?.limit(), Some(Limit::per_hour(2)));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn limit(&self) -> Option<Limit> {
@@ -100,6 +133,14 @@ impl Decision {
 
     /// The most that could ever be admitted at once under the binding limit, of a class that
     /// leaves nothing to others; none if no rule limits the request.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// assert_eq!(limiter.check("alice")?.capacity(), Some(2));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> Option<u64> {
@@ -110,6 +151,15 @@ impl Decision {
     /// down, the least of all limits; none if no rule limits the request. A rule that charges [several
     /// times](crate::Rule::cost_multiplier) the cost, or [always](crate::Rule::fixed_cost) the
     /// same, counts what it charges: so many times fewer pass.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// assert_eq!(limiter.check("alice")?.remaining(), Some(1));
+    /// assert_eq!(limiter.check("alice")?.remaining(), Some(0));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn remaining(&self) -> Option<u64> {
@@ -118,6 +168,15 @@ impl Decision {
 
     /// How many units of the binding limit the [class](crate::Priority) of the request leaves
     /// to others: it is admitted while more than that is left.
+    ///
+    /// ```
+    /// use tidegate::{Floor, Limit, Limiter, Priority, Request, Rule};
+    ///
+    /// let classes = Priority::by("class").class("batch", Floor::Percent(50));
+    /// let limiter = Limiter::new(Rule::new("api", Limit::per_hour(10)).priority(classes));
+    /// assert_eq!(limiter.check(Request::new("alice").with("class", "batch"))?.floor(), 5);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn floor(&self) -> u64 {
@@ -157,12 +216,30 @@ impl Decision {
 
     /// Whether no rule limits the request: it is allowed, and has no capacity
     /// and nothing that remains of it.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Rule, Setting};
+    ///
+    /// let limiter = Limiter::new(Rule::with_setting("internal", Setting::Unlimited));
+    /// let decision = limiter.check("alice")?;
+    /// assert!(decision.is_unlimited() && decision.remaining().is_none());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.capacity == u64::MAX
     }
 
     /// Whether the request is refused for good: no waiting will help.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Rule, Setting};
+    ///
+    /// let limiter = Limiter::new(Rule::with_setting("closed", Setting::Blocked));
+    /// let decision = limiter.check("alice")?;
+    /// assert!(decision.is_blocked() && decision.retry_after().is_none());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.capacity == 0
@@ -170,6 +247,15 @@ impl Decision {
 
     /// How long until the key is as if it had never been used; none if it is
     /// blocked.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// let reset_after = limiter.check("alice")?.reset_after();
+    /// assert!(reset_after.is_some_and(|time| time.as_secs() <= 1_800));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn reset_after(&self) -> Option<Duration> {
@@ -178,6 +264,15 @@ impl Decision {
 
     /// How long to hold an allowed request back so that requests leave at an
     /// even pace; only a leaky bucket asks for it.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limit: Limit = "leaky 1/min queue 2".parse()?;
+    /// let decisions = Limiter::new(limit).check_many(["printer"; 2])?;
+    /// assert!(decisions[0].delay().is_zero() && decisions[1].delay().as_secs() >= 59);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn delay(&self) -> Duration {
@@ -185,6 +280,15 @@ impl Decision {
     }
 
     /// The name of the rule that binds.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy};
+    ///
+    /// let policy = Policy::new().limit("burst", Limit::per_second(5)).limit("daily", Limit::per_day(3));
+    /// let limiter = Limiter::new(policy);
+    /// assert_eq!(limiter.check("alice")?.rule().as_str(), "daily");
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn rule(&self) -> &Name {
@@ -193,6 +297,14 @@ impl Decision {
 
     /// Whether a fallback answered in place of the limit: a store that was
     /// full or away.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// assert!(!limiter.check("alice")?.is_degraded());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn is_degraded(&self) -> bool {
@@ -201,6 +313,16 @@ impl Decision {
 
     /// Whether this is the answer that a request of the same
     /// [id](crate::Request::id) was given before; nothing was charged this time.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(2));
+    /// let order = Request::new("alice").id("order-17");
+    /// assert!(!limiter.check(order.clone())?.is_repeated());
+    /// assert!(limiter.check(order)?.is_repeated());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn is_repeated(&self) -> bool {
@@ -210,6 +332,14 @@ impl Decision {
     /// What a [report](crate::Limiter::report) could not record, because the key owes all
     /// that it [may](crate::Limit::debt): of several limits, the most. Zero for every
     /// other request.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert_eq!(limiter.report(Request::new("alice").cost(25))?.unrecorded(), 5);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn unrecorded(&self) -> u64 {

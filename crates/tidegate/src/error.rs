@@ -6,6 +6,14 @@ use crate::algorithm::AlgorithmKind;
 use crate::name::Name;
 
 /// Why a limit, a rule or a store cannot be made of what was given.
+///
+/// ```
+/// use tidegate::{ConfigError, Limit};
+///
+/// let error = "0/s".parse::<Limit>().expect_err("no limit");
+/// assert_eq!(error, ConfigError::Zero { field: "count" });
+/// assert_eq!(error.to_string(), "count is zero: give at least 1");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

@@ -29,6 +29,18 @@ use crate::time::Micros;
 /// [`charge`](Kernel::charge), [`read`](Kernel::read), [`encode`](Kernel::encode) and
 /// [`decode`](Kernel::decode).
 ///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::kernel::{Admission, Kernel, LimitKernel};
+/// use tidegate::{Limit, Micros};
+///
+/// let LimitKernel::Log(log) = Limit::sliding_log(2, Duration::from_secs(1)).kernel() else { panic!("a log") };
+/// let (mut state, now) = (Default::default(), Micros::new(5_000_000));
+/// assert!(matches!(log.admit(&state, now, 2), Admission::Pass { .. }));
+/// assert_eq!(log.charge(&mut state, now, 2).remaining, 0);
+/// assert_eq!(log.admit(&state, now, 1), Admission::Wait { retry_after: Micros::new(1_000_000) });
+/// ```
+///
 /// # Contract
 /// - `admit` with a cost of at most [`capacity`](Kernel::capacity) passes on the default state.
 /// - After `Wait { retry_after }`, and with nothing else charged, the same
@@ -154,6 +166,15 @@ pub trait Kernel: Send + Sync + 'static {
 }
 
 /// The kernel of a limit.
+///
+/// ```
+/// use tidegate::Limit;
+/// use tidegate::kernel::LimitKernel;
+///
+/// let limit: Limit = "sliding-log 5/10s".parse()?;
+/// assert!(matches!(limit.kernel(), LimitKernel::Log(_)));
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitKernel {
     /// Of a token bucket or a leaky bucket.
@@ -165,6 +186,13 @@ pub enum LimitKernel {
 }
 
 /// Whether a cost may pass.
+///
+/// ```
+/// use tidegate::Micros;
+/// use tidegate::kernel::Admission;
+///
+/// assert_eq!(Admission::PASS, Admission::Pass { delay: Micros::ZERO });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It may, and should go after `delay` (which only a leaky bucket asks for).
@@ -194,6 +222,18 @@ pub struct Reading {
 }
 
 /// What a check does to the state.
+///
+/// ```
+/// use tidegate::kernel::Verb;
+/// use tidegate::{Limit, Limiter};
+///
+/// # async fn run() -> Result<(), tidegate::CheckError> {
+/// let limiter = Limiter::new(Limit::per_hour(10));
+/// let decision = limiter.decide_async(Verb::Charge, "alice").await?;
+/// # let _ = decision;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Takes the cost if it may pass.
@@ -251,12 +291,24 @@ impl Verb {
     }
 
     /// Whether a check that does not pass keeps its slice from being carried out.
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    ///
+    /// assert!(Verb::Charge.can_refuse() && !Verb::Report.can_refuse());
+    /// ```
     pub fn can_refuse(self) -> bool {
         matches!(self, Verb::Charge | Verb::Renew(_))
     }
 }
 
 /// The answer of one limit to one check.
+///
+/// ```
+/// use tidegate::kernel::Verdict;
+///
+/// assert!(!Verdict::default().allowed, "the default refuses");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether this limit lets the cost pass.
@@ -340,6 +392,12 @@ pub(crate) const EXACT: u64 = 1 << 53;
 pub(crate) const MIN_GRACE: u64 = 1_000_000;
 
 /// Whether a check of this verb and cost can change a state at all.
+///
+/// ```
+/// use tidegate::kernel::{Verb, may_write};
+///
+/// assert!(may_write(Verb::Charge, 1) && !may_write(Verb::Charge, 0) && !may_write(Verb::Peek, 1));
+/// ```
 #[must_use]
 #[inline(always)]
 pub fn may_write(verb: Verb, cost: u64) -> bool {
@@ -357,6 +415,17 @@ pub fn may_write(verb: Verb, cost: u64) -> bool {
 /// This is the whole of what a store does between its read and its write; a
 /// cost of zero charges nothing and is a peek. The caller has made sure that
 /// the cost is at most the kernel's capacity.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::kernel::{LimitKernel, Verb, decide};
+/// use tidegate::{Limit, Micros};
+///
+/// let LimitKernel::Log(log) = Limit::sliding_log(2, Duration::from_secs(1)).kernel() else { panic!("a log") };
+/// let mut state = Default::default();
+/// let (verdict, changed) = decide(&log, &mut state, Micros::new(5_000_000), Verb::Charge, 2);
+/// assert!(verdict.allowed && changed);
+/// ```
 #[inline]
 pub fn decide<K: Kernel + ?Sized>(
     kernel: &K,

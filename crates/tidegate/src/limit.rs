@@ -6,6 +6,7 @@
 //! parses.
 
 mod by_calendar;
+mod constructors;
 mod share;
 mod words;
 
@@ -61,293 +62,33 @@ const ONE_CAPACITY: u64 = u64::MAX;
 
 impl Limit {
     /// The largest count, burst or queue.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert!(Limit::try_per_second(Limit::MAX_COUNT).is_ok());
+    /// assert!(Limit::try_per_second(Limit::MAX_COUNT + 1).is_err());
+    /// ```
     pub const MAX_COUNT: u64 = 1_000_000_000_000;
     /// The longest period: ten years of 365 days.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::MAX_PERIOD.as_secs(), 315_360_000);
+    /// assert!(Limit::try_fixed_window(1, Limit::MAX_PERIOD).is_ok());
+    /// ```
     pub const MAX_PERIOD: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-    /// A token bucket of `count` per second, all of which may come at once.
-    ///
-    /// # Panics
-    /// Like every literal constructor, when the number is zero or above
-    /// [`MAX_COUNT`](Limit::MAX_COUNT): in a `const`, at compile time. Numbers
-    /// from elsewhere belong in [`try_token_bucket`](Limit::try_token_bucket).
-    #[must_use]
-    pub const fn per_second(count: u64) -> Limit {
-        Limit::token_bucket(count, Duration::from_secs(1))
-    }
-
-    /// A token bucket of `count` per minute.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn per_minute(count: u64) -> Limit {
-        Limit::token_bucket(count, Duration::from_secs(60))
-    }
-
-    /// A token bucket of `count` per hour.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn per_hour(count: u64) -> Limit {
-        Limit::token_bucket(count, Duration::from_secs(3_600))
-    }
-
-    /// A token bucket of `count` per day of 24 hours.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn per_day(count: u64) -> Limit {
-        Limit::token_bucket(count, Duration::from_secs(86_400))
-    }
-
-    /// A token bucket: in any interval of length t, at most
-    /// `burst + count * t / period`. The burst is the count unless
-    /// [`burst`](Limit::burst) says otherwise.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn token_bucket(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::TokenBucket, count, period))
-    }
-
-    /// A leaky bucket: the same bound as a token bucket whose burst is the
-    /// [`queue`](Limit::queue) (the count unless set), and every admitted
-    /// request is told the [`delay`](crate::Decision::delay) that makes the
-    /// outflow even.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn leaky_bucket(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::LeakyBucket, count, period))
-    }
-
-    /// A fixed window: at most `count` in every window of the clock, and so
-    /// up to twice that across an edge.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn fixed_window(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::FixedWindow, count, period))
-    }
-
-    /// A sliding window log: at most `count` in any period, wherever it
-    /// starts. Keeps up to `count` entries for every key.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn sliding_log(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::SlidingLog, count, period))
-    }
-
-    /// A sliding window counter: the log, approximated by two counters. At
-    /// most `count` in every window of the clock; an adversary can get
-    /// `2 * count` into some period, while most traffic sees a few percent of
-    /// error. Under steady pressure every window gets its count.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn sliding_counter(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::SlidingCounter, count, period))
-    }
-
-    /// A limit on requests in flight: at most `count` at a time. A request holds a permit
-    /// from when it is [reserved](crate::Limiter::reserve) until it is settled, released, or
-    /// `expiry` has passed since it was reserved or renewed. It is a
-    /// [sliding log](Limit::sliding_log) of permits, so it keeps up to `count` entries for
-    /// every key, and `retry_after` is when the next permits expire: others may be given
-    /// back sooner. Every request takes one permit, whatever it costs; one of cost zero
-    /// takes nothing and only asks.
-    ///
-    /// # Panics
-    /// See [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn in_flight(count: u64, expiry: Duration) -> Limit {
-        let log = Limit::sliding_log(count, expiry);
-        Limit { form: Form::InFlight, debt: 0, ..log }
-    }
-
-    /// [`in_flight`](Limit::in_flight) for numbers that are not literals.
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_in_flight(count: u64, expiry: Duration) -> Result<Limit, ConfigError> {
-        let log = Limit::try_sliding_log(count, expiry)?;
-        Ok(Limit { form: Form::InFlight, debt: 0, ..log })
-    }
-
-    /// [`per_second`](Limit::per_second) of a number that comes from elsewhere.
-    ///
-    /// # Errors
-    /// If the number is out of bounds.
-    pub fn try_per_second(count: u64) -> Result<Limit, ConfigError> {
-        Limit::try_token_bucket(count, Duration::from_secs(1))
-    }
-
-    /// [`per_minute`](Limit::per_minute) of a number that comes from elsewhere.
-    ///
-    /// # Errors
-    /// If the number is out of bounds.
-    pub fn try_per_minute(count: u64) -> Result<Limit, ConfigError> {
-        Limit::try_token_bucket(count, Duration::from_secs(60))
-    }
-
-    /// [`per_hour`](Limit::per_hour) of a number that comes from elsewhere.
-    ///
-    /// # Errors
-    /// If the number is out of bounds.
-    pub fn try_per_hour(count: u64) -> Result<Limit, ConfigError> {
-        Limit::try_token_bucket(count, Duration::from_secs(3_600))
-    }
-
-    /// [`per_day`](Limit::per_day) of a number that comes from elsewhere.
-    ///
-    /// # Errors
-    /// If the number is out of bounds.
-    pub fn try_per_day(count: u64) -> Result<Limit, ConfigError> {
-        Limit::try_token_bucket(count, Duration::from_secs(86_400))
-    }
-
-    /// [`token_bucket`](Limit::token_bucket) for numbers that are not literals.
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_token_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::TokenBucket, count, period)
-    }
-
-    /// [`leaky_bucket`](Limit::leaky_bucket) for numbers that are not literals.
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_leaky_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::LeakyBucket, count, period)
-    }
-
-    /// [`fixed_window`](Limit::fixed_window) for numbers that are not literals.
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_fixed_window(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::FixedWindow, count, period)
-    }
-
-    /// [`sliding_log`](Limit::sliding_log) for numbers that are not literals.
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_sliding_log(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::SlidingLog, count, period)
-    }
-
-    /// [`sliding_counter`](Limit::sliding_counter) for numbers that are not literals.
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_sliding_counter(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::SlidingCounter, count, period)
-    }
-
-    /// The factory: a limit of an algorithm chosen at run time.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{AlgorithmKind, Limit};
-    ///
-    /// for algorithm in AlgorithmKind::ALL {
-    ///     let limit = Limit::try_new(algorithm, 100, Duration::from_secs(60))?;
-    ///     assert_eq!(limit.capacity(), 100);
-    /// }
-    /// # Ok::<(), tidegate::ConfigError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// If a number is zero or out of bounds.
-    pub fn try_new(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Ok(Limit::checked(algorithm, count, period)?)
-    }
-
-    /// Lets a token bucket save up `burst` instead of its count.
-    ///
-    /// # Panics
-    /// As [`per_second`](Limit::per_second), and on another algorithm.
-    #[must_use]
-    pub const fn burst(self, burst: u64) -> Limit {
-        valid(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst))
-    }
-
-    /// [`burst`](Limit::burst) for a number that is not a literal.
-    ///
-    /// # Errors
-    /// If it is zero or out of bounds, or this is no token bucket.
-    pub fn try_burst(self, burst: u64) -> Result<Limit, ConfigError> {
-        Ok(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst)?)
-    }
-
-    /// Lets a leaky bucket hold `queue` units instead of its count, the one
-    /// that is leaving included.
-    ///
-    /// # Panics
-    /// As [`per_second`](Limit::per_second), and on another algorithm.
-    #[must_use]
-    pub const fn queue(self, queue: u64) -> Limit {
-        valid(self.with_capacity("queue", AlgorithmKind::LeakyBucket, queue))
-    }
-
-    /// [`queue`](Limit::queue) for a number that is not a literal.
-    ///
-    /// # Errors
-    /// If it is zero or out of bounds, or this is no leaky bucket.
-    pub fn try_queue(self, queue: u64) -> Result<Limit, ConfigError> {
-        Ok(self.with_capacity("queue", AlgorithmKind::LeakyBucket, queue)?)
-    }
-
-    /// Lets a fixed window start with its first request instead of at a
-    /// multiple of the period since the epoch.
-    ///
-    /// # Panics
-    /// On another algorithm: in a `const`, at compile time.
-    #[must_use]
-    pub const fn from_first_request(self) -> Limit {
-        valid(self.starting_with_first_request())
-    }
-
-    /// [`from_first_request`](Limit::from_first_request) without the panic.
-    ///
-    /// # Errors
-    /// If this is no fixed window.
-    pub fn try_from_first_request(self) -> Result<Limit, ConfigError> {
-        Ok(self.starting_with_first_request()?)
-    }
-
-    /// Lets a key owe at most `debt` beyond the capacity, instead of one capacity
-    /// more. Only [`report`](crate::Limiter::report) makes debt: it charges what has
-    /// been spent already. Zero is allowed: what does not fit is then not recorded.
-    ///
-    /// # Panics
-    /// As [`per_second`](Limit::per_second).
-    #[must_use]
-    pub const fn debt(self, debt: u64) -> Limit {
-        valid(self.with_debt(debt))
-    }
-
-    /// [`debt`](Limit::debt) for a number that is not a literal.
-    ///
-    /// # Errors
-    /// If it is out of bounds.
-    pub fn try_debt(self, debt: u64) -> Result<Limit, ConfigError> {
-        Ok(self.with_debt(debt)?)
-    }
 
     /// The most that a key can owe beyond the capacity: what [`debt`](Limit::debt) set,
     /// or one capacity more, or less where exact numbers have no room for that.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::per_hour(10).max_debt(), 10);
+    /// assert_eq!(Limit::per_hour(10).debt(0).max_debt(), 0);
+    /// ```
     #[must_use]
     pub const fn max_debt(&self) -> u64 {
         match self.debt {
@@ -360,12 +101,24 @@ impl Limit {
     }
 
     /// The algorithm.
+    ///
+    /// ```
+    /// use tidegate::{AlgorithmKind, Limit};
+    ///
+    /// assert_eq!(Limit::per_second(5).algorithm(), AlgorithmKind::TokenBucket);
+    /// ```
     #[must_use]
     pub const fn algorithm(&self) -> AlgorithmKind {
         self.algorithm
     }
 
     /// How many per [`period`](Limit::period).
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::per_second(5).burst(20).count(), 5);
+    /// ```
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -373,6 +126,12 @@ impl Limit {
 
     /// In what time; of a calendar limit, how long a period usually is at the
     /// longest.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::per_minute(5).period().as_secs(), 60);
+    /// ```
     #[must_use]
     pub const fn period(&self) -> Duration {
         Duration::from_micros(self.period)
@@ -380,18 +139,41 @@ impl Limit {
 
     /// The largest cost that can pass at once: the burst, the queue, or the
     /// count of a window.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::per_second(5).capacity(), 5);
+    /// assert_eq!(Limit::per_second(5).burst(20).capacity(), 20);
+    /// ```
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
     /// Whether this is a fixed window that starts with its first request.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// let limit: Limit = "fixed 5/s from-first".parse()?;
+    /// assert!(limit.starts_with_first_request());
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub const fn starts_with_first_request(&self) -> bool {
         matches!(self.form, Form::FromFirst)
     }
 
     /// Whether this limits [requests in flight](Limit::in_flight).
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// let limit: Limit = "in-flight 20 for 60s".parse()?;
+    /// assert!(limit.is_in_flight());
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub const fn is_in_flight(&self) -> bool {
         matches!(self.form, Form::InFlight)
@@ -421,6 +203,15 @@ impl Limit {
     /// was admitted: as many as its count, or as a period has microseconds. One
     /// that is in debt may have as many more as it owes.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Limit;
+    ///
+    /// let log = Limit::sliding_log(1_000, Duration::from_secs(60));
+    /// assert!(log.check_log_entries("api", 1_000).is_ok());
+    /// assert!(log.check_log_entries("api", 999).is_err());
+    /// ```
+    ///
     /// # Errors
     /// [`ConfigError::TooManyLogEntries`].
     pub fn check_log_entries(&self, rule: &str, bound: u64) -> Result<(), ConfigError> {
@@ -432,6 +223,13 @@ impl Limit {
     }
 
     /// The meaning of this limit.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    /// use tidegate::kernel::LimitKernel;
+    ///
+    /// assert!(matches!(Limit::per_second(5).kernel(), LimitKernel::Bucket(_)));
+    /// ```
     #[must_use]
     pub const fn kernel(&self) -> LimitKernel {
         let style = match (self.algorithm, self.form) {

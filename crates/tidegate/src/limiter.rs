@@ -2,6 +2,7 @@
 
 mod acquire;
 mod ask;
+mod asynchronous;
 mod builder;
 mod current;
 mod fast;
@@ -24,11 +25,10 @@ use crate::error::ConfigError;
 use crate::kernel::{Verb, Verdict};
 use crate::layer::Fallback;
 use crate::observe::Observers;
-use crate::policy::{Applied, Draft, Explanation, Policy, RuleExplanation};
+use crate::policy::{Explanation, Policy};
 use crate::request::{Key, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Meter, Store};
-use crate::time::Micros;
 
 /// Decides whether requests may pass. Cheap to clone; clones are one limiter.
 ///
@@ -55,6 +55,15 @@ struct Inner<S> {
 }
 
 /// A limit that a request has to pass: see [`Limiter::limits_of`].
+///
+/// ```
+/// use tidegate::{Limit, Limiter};
+///
+/// let limiter = Limiter::new(Limit::per_hour(10));
+/// let limits = limiter.limits_of("alice")?.expect("nothing blocks it");
+/// assert_eq!((limits[0].meter.capacity(), limits[0].cost), (10, 1));
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitOf {
@@ -66,12 +75,6 @@ pub struct LimitOf {
     pub cost: u64,
 }
 
-impl LimitOf {
-    fn new(applied: Applied<'_, '_>) -> LimitOf {
-        LimitOf { meter: applied.meter.clone(), key: applied.key.into_owned(), cost: applied.cost }
-    }
-}
-
 impl<S> Clone for Limiter<S> {
     fn clone(&self) -> Self {
         Limiter { inner: Arc::clone(&self.inner) }
@@ -81,13 +84,34 @@ impl<S> Clone for Limiter<S> {
 impl Limiter {
     /// The largest count of a sliding log unless set: at 16 to 32 bytes for an
     /// entry, a key has 3 MB at most.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let log = Limit::sliding_log(Limiter::DEFAULT_MAX_LOG_ENTRIES + 1, Duration::from_secs(60));
+    /// assert!(Limiter::builder(log).build().is_err());
+    /// ```
     pub const DEFAULT_MAX_LOG_ENTRIES: u64 = 100_000;
 
     /// How many callers may wait at a time unless set: with the bytes of each (see
     /// [`Limiter::acquire`]), about 75 MB.
+    ///
+    /// ```
+    /// assert_eq!(tidegate::Limiter::DEFAULT_MAX_WAITERS, 100_000);
+    /// ```
     pub const DEFAULT_MAX_WAITERS: u64 = 100_000;
 
     /// A limiter with a memory store of its own and the default settings.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy};
+    ///
+    /// let one_limit = Limiter::new(Limit::per_second(10));
+    /// let policy = Policy::new().limit("burst", Limit::per_second(10)).limit("daily", Limit::per_day(1_000));
+    /// let policy = Limiter::new(policy);
+    /// assert!(one_limit.allow("alice") && policy.allow("alice"));
+    /// ```
     ///
     /// # Panics
     /// If the policy is empty, has two rules of one name, or a sliding log of
@@ -102,6 +126,14 @@ impl Limiter {
     }
 
     /// Begins a limiter with other settings than the default ones.
+    ///
+    /// ```
+    /// use tidegate::{FailureMode, Limit, Limiter};
+    ///
+    /// let limiter = Limiter::builder(Limit::per_second(10)).on_failure(FailureMode::Open).max_waiters(100).build()?;
+    /// assert!(limiter.allow("alice"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn builder(policy: impl Into<Policy>) -> LimiterBuilder<MemoryStore> {
         LimiterBuilder::of(policy.into(), MemoryStore::default)
     }
@@ -110,6 +142,15 @@ impl Limiter {
 impl<S: Store> Limiter<S> {
     /// A limiter on a store of your choice.
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, MemoryStore};
+    ///
+    /// let store = MemoryStore::builder().max_keys(1_000).build()?;
+    /// let limiter = Limiter::with_store(Limit::per_second(10), store)?;
+    /// assert!(limiter.allow("alice"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`LimiterBuilder::build`].
     pub fn with_store(policy: impl Into<Policy>, store: S) -> Result<Limiter<S>, ConfigError> {
@@ -117,198 +158,32 @@ impl<S: Store> Limiter<S> {
     }
 
     /// The store.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert!(limiter.allow("alice"));
+    /// assert_eq!(limiter.store().count_keys(), 1);
+    /// ```
     pub fn store(&self) -> &S {
         self.inner.store.inner()
-    }
-
-    /// Charges the request if every limit lets it pass; otherwise none of
-    /// them is charged.
-    ///
-    /// # Errors
-    /// [`CheckError::Unsatisfiable`] if the cost can never pass;
-    /// [`CheckError::MissingAttribute`], [`CheckError::NotAnAddress`] or
-    /// [`CheckError::UnknownRule`] if the request does not fit the policy; or
-    /// whatever kept the store from answering.
-    pub async fn check_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Charge, &request.into()).await
-    }
-
-    /// [`peek`](Limiter::peek) on any store.
-    ///
-    /// # Errors
-    /// As [`check_async`](Limiter::check_async).
-    pub async fn peek_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Peek, &request.into()).await
-    }
-
-    /// [`report`](Limiter::report) on any store.
-    ///
-    /// # Errors
-    /// As [`check_async`](Limiter::check_async), except for the cost.
-    pub async fn report_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Report, &request.into()).await
-    }
-
-    /// [`refund`](Limiter::refund) on any store.
-    ///
-    /// # Errors
-    /// Whatever the store says.
-    pub async fn refund_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
-        self.decide_async(Verb::Refund, request).await.map(Balance::new)
-    }
-
-    /// [`reset`](Limiter::reset) on any store.
-    ///
-    /// # Errors
-    /// As [`check_async`](Limiter::check_async).
-    pub async fn reset_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
-        self.decide_async(Verb::Reset, request).await.map(Balance::new)
-    }
-
-    /// The limits that a request has to pass, and what it costs of each, by the policy in force;
-    /// none if a rule or a list lets nothing pass. The store is not asked, and observers are not told.
-    ///
-    /// # Errors
-    /// [`CheckError::MissingAttribute`], [`CheckError::NotAnAddress`] or [`CheckError::UnknownRule`]
-    /// if the request does not fit the policy.
-    pub fn limits_of<'a>(&self, request: impl Into<Request<'a>>) -> Result<Option<Vec<LimitOf>>, CheckError> {
-        let request = request.into();
-        let current = self.inner.policies.current_for_long();
-        let resolution = current.policy.resolve(&request);
-        match (resolution.problem, resolution.blocked_by) {
-            (Some(problem), _) => Err(*problem),
-            (None, Some(_)) => Ok(None),
-            (None, None) => Ok(Some(resolution.enforced.into_iter().map(LimitOf::new).collect())),
-        }
-    }
-
-    /// [`check_all`](Limiter::check_all) on any store.
-    ///
-    /// # Errors
-    /// As [`check_async`](Limiter::check_async).
-    pub async fn check_all_async(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
-        let asked: Vec<_> = requests.iter().map(|request| (Verb::Charge, request)).collect();
-        self.ask_all(&asked, Policies::current_for_long).await?.into_iter().collect()
-    }
-
-    /// Several requests of any verb, all or nothing: if a charge or a peek is
-    /// refused, or a request has an error, nothing is charged, given back or
-    /// reset, and the others say what they would have answered.
-    ///
-    /// # Errors
-    /// If the store did not answer. What is wrong with a request is its own
-    /// answer.
-    pub async fn decide_all_async(
-        &self,
-        requests: &[(Verb, Request<'_>)],
-    ) -> Result<Vec<Result<Decision, CheckError>>, CheckError> {
-        let asked: Vec<_> = requests.iter().map(|(verb, request)| (*verb, request)).collect();
-        let decisions = self.ask_all(&asked, Policies::current_for_long).await?;
-        for (verb, request) in asked {
-            if verb.may_give_back() {
-                self.wake_first(request);
-            }
-        }
-        Ok(decisions.into_vec())
-    }
-
-    /// A request of any verb, for protocols that read the verb from a wire.
-    ///
-    /// # Errors
-    /// As [`check_async`](Limiter::check_async).
-    pub fn decide_async<'a>(
-        &self,
-        verb: Verb,
-        request: impl Into<Request<'a>>,
-    ) -> impl Future<Output = Result<Decision, CheckError>> + Send {
-        let request = request.into();
-        // A block, not a function: a function would keep its arguments twice.
-        async move {
-            let decision = self.ask(verb, &request).await?;
-            if verb.may_give_back() {
-                self.wake_first(&request);
-            }
-            Ok(decision)
-        }
-    }
-
-    /// Shows each limit that the request has to pass, in the policy's order,
-    /// without asking any of them: for response headers that name the limits.
-    pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
-        self.for_each_limit(request, |meter, _| show(meter));
-    }
-
-    /// The same, and whose limit each of them is.
-    pub fn for_each_limit<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter, &Key<'_>)) {
-        let request = request.into();
-        if !request.is_plain() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {
-            let current = self.inner.policies.current();
-            let resolution = current.policy.resolve(&request);
-            resolution.enforced.iter().for_each(|applied| show(applied.meter, &applied.key));
-        }
-    }
-
-    /// Whether the policy has a rule of this name, for a request to
-    /// [ask](Request::rule) for.
-    pub fn has_rule(&self, name: &str) -> bool {
-        self.inner.policies.current().policy.has_rule(name)
-    }
-
-    /// Shows the one limit that every request has to pass, if there is no other.
-    #[inline]
-    pub fn with_only_meter<R>(&self, show: impl FnOnce(&Meter) -> R) -> Option<R> {
-        self.inner.policies.current().only().map(show)
-    }
-
-    /// What every rule says of a request, and why, without charging anything
-    /// or telling observers.
-    ///
-    /// # Errors
-    /// Whatever kept the store from answering.
-    pub async fn explain_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Explanation, CheckError> {
-        let request = request.into();
-        let inner = &*self.inner;
-        let current = inner.policies.current_for_long();
-        let mut rules = Vec::new();
-        for Draft { rule, shadow, say, chosen_by, class } in current.policy.drafts(&request)? {
-            let mut below_floor = false;
-            let say = match say {
-                Err(say) => say,
-                Ok(applied) => match applied.check(Verb::Peek) {
-                    Err(_) => applied.unsatisfiable(),
-                    Ok(check) => {
-                        let (answer, at) = self.answer(check).await?;
-                        if answer.floor() > 0 && !answer.is_allowed() {
-                            let whole = check.meter().clone().with_floor(0);
-                            below_floor = self.answer(check.by(&whole)).await?.0.is_allowed();
-                        }
-                        // What costs nothing passes a limit of which nothing is left, and none that is in debt.
-                        let free = match answer.remaining() {
-                            Some(0) => Some(self.answer(check.with_cost(0)).await?.0),
-                            Some(_) | None => None,
-                        };
-                        let debt = free.filter(|free| !free.is_allowed()).map(|free| free.wait().to_duration());
-                        applied.answers(answer, debt, at)
-                    }
-                },
-            };
-            rules.push(RuleExplanation { rule, say, chosen_by, class, below_floor, shadow, binds: false });
-        }
-        let blocked_by = current.policy.resolve(&request).blocked_by;
-        Ok(Explanation::new(blocked_by, rules))
-    }
-
-    /// What one limit says, and when.
-    async fn answer(&self, check: Check<'_>) -> Result<(Decision, Micros), CheckError> {
-        let mut verdicts = [Verdict::default()];
-        let at = self.inner.store.decide(&[check], &mut verdicts).await?;
-        Ok((check.decision(verdicts[0]), at))
     }
 }
 
 impl<S: ImmediateStore> Limiter<S> {
     /// Charges the request if every limit lets it pass; otherwise none of
     /// them is charged.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// let decision = limiter.check(Request::new("alice").cost(4))?;
+    /// assert!(decision.is_allowed());
+    /// assert_eq!(decision.remaining(), Some(6));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     ///
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if the cost can never pass; or whatever
@@ -366,6 +241,14 @@ impl<S: ImmediateStore> Limiter<S> {
 
     /// The bool that people ask for first: whether the request was admitted.
     /// No answer, and a cost that can never pass, count as refused.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(1));
+    /// assert!(limiter.allow("alice"));
+    /// assert!(!limiter.allow("alice"));
+    /// ```
     #[inline]
     pub fn allow<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         // The request is made where it is needed: on the fast path it need not be in memory.
@@ -440,6 +323,15 @@ impl<S: ImmediateStore> Limiter<S> {
     /// What [`check`](Limiter::check) would answer now, without charging. The
     /// remaining and reset times are those of the moment.
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert_eq!(limiter.peek("alice")?.remaining(), Some(10));
+    /// assert_eq!(limiter.peek("alice")?.remaining(), Some(10), "nothing was charged");
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`check`](Limiter::check).
     pub fn peek<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
@@ -477,6 +369,16 @@ impl<S: ImmediateStore> Limiter<S> {
     /// Refunding something older lets that much more pass than the bound says.
     /// A refund of more than a limit holds gives back all of it.
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert!(limiter.allow(Request::new("alice").cost(4)));
+    /// let balance = limiter.refund(Request::new("alice").cost(3))?;
+    /// assert_eq!(balance.remaining(), Some(9));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
     /// # Errors
     /// Whatever the store says.
     pub fn refund<'a>(&self, request: impl Into<Request<'a>>) -> Result<Balance, CheckError> {
@@ -485,6 +387,16 @@ impl<S: ImmediateStore> Limiter<S> {
 
     /// Forgets all that the key was charged: by every rule that applies, or by
     /// the [one](Request::rule) that the request names.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert!(limiter.allow(Request::new("alice").cost(10)));
+    /// limiter.reset("alice")?;
+    /// assert_eq!(limiter.peek("alice")?.remaining(), Some(10));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     ///
     /// # Errors
     /// Whatever kept the store from answering.
@@ -495,7 +407,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Balance, CheckError> {
         let given = self.decide_now(verb, request)?;
         self.wake_first(request);
-        Ok(Balance::new(given))
+        Ok(Balance(given))
     }
 
     /// What every rule says of a request, and why, without charging anything.

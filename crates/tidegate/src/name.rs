@@ -32,6 +32,13 @@ impl Clone for Name {
 
 impl Name {
     /// A name from a literal.
+    ///
+    /// ```
+    /// use tidegate::Name;
+    ///
+    /// const ORDERS: Name = Name::literal("orders");
+    /// assert_eq!(ORDERS, "orders");
+    /// ```
     #[must_use]
     pub const fn literal(name: &'static str) -> Name {
         Name(SmolStr::new_static(name))
@@ -43,6 +50,12 @@ impl Name {
     }
 
     /// The text.
+    ///
+    /// ```
+    /// use tidegate::Name;
+    ///
+    /// assert_eq!(Name::from("orders").as_str(), "orders");
+    /// ```
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()

@@ -17,6 +17,27 @@ use crate::time::Micros;
 ///
 /// An observer that panics is left out of that one event; the caller gets
 /// the decision all the same.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tidegate::{Event, Limit, Limiter, Observer};
+///
+/// #[derive(Default)]
+/// struct Refused(AtomicU64);
+///
+/// impl Observer for Refused {
+///     fn observe(&self, event: &Event<'_>) {
+///         self.0.fetch_add(u64::from(!event.decision.is_allowed()), Ordering::Relaxed);
+///     }
+/// }
+///
+/// let refused = Arc::new(Refused::default());
+/// let limiter = Limiter::builder(Limit::per_hour(1)).observer(refused.clone()).build()?;
+/// assert!(limiter.allow("alice") && !limiter.allow("alice"));
+/// assert_eq!(refused.0.load(Ordering::Relaxed), 1);
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 pub trait Observer: Send + Sync + 'static {
     /// One decision was made.
     fn observe(&self, event: &Event<'_>);
@@ -39,6 +60,20 @@ pub trait Observer: Send + Sync + 'static {
 ///
 /// It can be crossed again in the next period, and when a refund has left less in use. A
 /// charge whose answer is lost tells nothing.
+///
+/// ```
+/// use tidegate::{Event, Observer, ThresholdEvent};
+///
+/// struct Warn;
+///
+/// impl Observer for Warn {
+///     fn observe(&self, _: &Event<'_>) {}
+///
+///     fn crossed(&self, event: &ThresholdEvent<'_>) {
+///         println!("{} has used {}% of {}", event.key, event.percent, event.rule);
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ThresholdEvent<'a> {
@@ -61,6 +96,18 @@ pub struct ThresholdEvent<'a> {
 }
 
 /// A decision, who asked for it, and when.
+///
+/// ```
+/// use tidegate::{Event, Observer};
+///
+/// struct Log;
+///
+/// impl Observer for Log {
+///     fn observe(&self, event: &Event<'_>) {
+///         println!("{} {:?} {}: {}", event.at, event.verb, event.key, event.decision);
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event<'a> {
@@ -87,6 +134,20 @@ pub struct Event<'a> {
 }
 
 /// A step of a reservation.
+///
+/// ```
+/// use tidegate::{Event, Observer};
+///
+/// struct Reservations;
+///
+/// impl Observer for Reservations {
+///     fn observe(&self, event: &Event<'_>) {
+///         if let Some(reservation) = event.reservation {
+///             println!("{:?} {}", reservation.step, reservation.id);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReservationEvent<'a> {
@@ -224,18 +285,36 @@ pub struct CountingObserver {
 
 impl CountingObserver {
     /// How many requests passed.
+    ///
+    /// ```
+    /// use tidegate::CountingObserver;
+    ///
+    /// assert_eq!(CountingObserver::default().allowed(), 0);
+    /// ```
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.allowed.load(Ordering::Relaxed)
     }
 
     /// How many did not.
+    ///
+    /// ```
+    /// use tidegate::CountingObserver;
+    ///
+    /// assert_eq!(CountingObserver::default().refused(), 0);
+    /// ```
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
     /// How many of both were answered by a fallback.
+    ///
+    /// ```
+    /// use tidegate::CountingObserver;
+    ///
+    /// assert_eq!(CountingObserver::default().degraded(), 0);
+    /// ```
     #[must_use]
     pub fn degraded(&self) -> u64 {
         self.degraded.load(Ordering::Relaxed)
@@ -243,6 +322,12 @@ impl CountingObserver {
 
     /// Requests that were answered as before, by their ids; they are counted
     /// nowhere else.
+    ///
+    /// ```
+    /// use tidegate::CountingObserver;
+    ///
+    /// assert_eq!(CountingObserver::default().repeated(), 0);
+    /// ```
     #[must_use]
     pub fn repeated(&self) -> u64 {
         self.repeated.load(Ordering::Relaxed)

@@ -8,10 +8,12 @@ mod explain;
 mod glob;
 mod history;
 mod index;
+mod key_attribute;
 mod network;
 mod pieces;
 mod priority;
 mod rule;
+mod rule_cost;
 mod trie;
 mod values;
 
@@ -61,33 +63,81 @@ pub struct Policy {
 
 impl Policy {
     /// An empty policy, which no limiter takes as it is.
+    ///
+    /// ```
+    /// use tidegate::{ConfigError, Limiter, Policy};
+    ///
+    /// assert!(Limiter::builder(Policy::new()).build().is_err(), "a policy needs a rule");
+    /// ```
     pub fn new() -> Policy {
         Policy::default()
     }
 
     /// Adds a limit on all requests, by their own keys, under a name.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::new(Policy::new().limit("daily", Limit::per_day(1_000)));
+    /// assert_eq!(limiter.check("alice")?.rule().as_str(), "daily");
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn limit(self, name: impl Into<Name>, limit: Limit) -> Policy {
         self.rule(Rule::new(name, limit))
     }
 
     /// Adds a limit, or a custom kernel, that has its name already.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::{Limit, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::new(Policy::new().meter(Meter::new("daily", Limit::per_day(1_000))));
+    /// assert!(limiter.allow("alice"));
+    /// ```
     pub fn meter(self, meter: Meter) -> Policy {
         self.rule(Rule::of_meter(meter))
     }
 
     /// Adds a rule.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy, Request, Rule};
+    ///
+    /// let policy = Policy::new().rule(Rule::new("users", Limit::per_hour(10)).key(["user"]));
+    /// assert!(Limiter::new(policy).allow(Request::user("alice")));
+    /// ```
     pub fn rule(mut self, rule: Rule) -> Policy {
         self.rules.push(rule);
         self
     }
 
     /// The rule for requests that no other one applies to; shadows do not count.
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Limiter, Policy, Request, Rule};
+    ///
+    /// let orders = Rule::new("orders", Limit::per_hour(10)).when("path", Condition::StartsWith("/orders".into()));
+    /// let limiter = Limiter::new(Policy::new().rule(orders).otherwise(Rule::new("rest", Limit::per_hour(1))));
+    /// let request = |path| Request::new("alice").with("path", path);
+    /// assert_eq!(limiter.check(request("/items"))?.rule().as_str(), "rest");
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn otherwise(mut self, rule: Rule) -> Policy {
         self.fallback = Some(rule);
         self
     }
 
     /// Refuses requests for which the condition holds, before every rule.
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Limiter, Policy, Request};
+    ///
+    /// let network = Condition::Within("192.0.2.0/24".parse()?);
+    /// let limiter = Limiter::new(Policy::new().limit("api", Limit::per_hour(10)).deny("ip", network));
+    /// assert!(limiter.check(Request::new("alice").with("ip", "192.0.2.7"))?.is_blocked());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn deny(mut self, attribute: impl Into<String>, condition: Condition) -> Policy {
         self.denied.push((attribute.into(), condition));
         self
@@ -95,6 +145,15 @@ impl Policy {
 
     /// Lets requests pass for which the condition holds, past every rule,
     /// unless they are denied.
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Limiter, Policy, Request};
+    ///
+    /// let monitor = Condition::Equals("monitor".into());
+    /// let limiter = Limiter::new(Policy::new().limit("api", Limit::per_hour(10)).allow("user", monitor));
+    /// assert!(limiter.check(Request::user("monitor"))?.is_unlimited());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn allow(mut self, attribute: impl Into<String>, condition: Condition) -> Policy {
         self.allowed.push((attribute.into(), condition));
         self
@@ -119,11 +178,25 @@ impl Policy {
     /// The attributes that are addresses: `ip` always, and those that a rule takes
     /// [by network](KeyAttribute::by_network); some perhaps twice. A request whose
     /// value is no address is an error.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Policy};
+    ///
+    /// let policy = Policy::new().limit("api", Limit::per_hour(10));
+    /// assert_eq!(policy.addresses().collect::<Vec<_>>(), ["ip"]);
+    /// ```
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.rules().flat_map(Rule::addresses).chain([ADDRESS])
     }
 
     /// The rules in their order, the one for all others last.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Policy};
+    ///
+    /// let policy = Policy::new().limit("burst", Limit::per_second(5)).limit("daily", Limit::per_day(100));
+    /// assert_eq!(policy.rules().map(|rule| rule.name().as_str()).collect::<Vec<_>>(), ["burst", "daily"]);
+    /// ```
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().chain(&self.fallback)
     }

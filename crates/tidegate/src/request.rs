@@ -99,6 +99,13 @@ pub struct RequestId<'a> {
 
 impl<'a> RequestId<'a> {
     /// Of a request that is to be carried out once.
+    ///
+    /// ```
+    /// use tidegate::store::{Purpose, RequestId};
+    ///
+    /// let id = RequestId::once("order-17", 42);
+    /// assert_eq!((id.text, id.purpose), ("order-17", Purpose::Once));
+    /// ```
     #[must_use]
     pub const fn once(text: &'a str, payload: u64) -> RequestId<'a> {
         RequestId { text, payload, lasts_ms: 0, purpose: Purpose::Once }
@@ -119,6 +126,14 @@ pub enum Purpose {
 
 impl<'a> Request<'a> {
     /// A request of cost 1.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert!(limiter.allow(Request::new("alice")));
+    /// assert!(limiter.allow(Request::new(("tenant-7", "alice"))));
+    /// ```
     #[inline]
     pub fn new(key: impl Into<Key<'a>>) -> Request<'a> {
         let (key, attributes) = (key.into(), Attributes::None);
@@ -142,6 +157,13 @@ impl<'a> Request<'a> {
     }
 
     /// A request of a user: the key, and the attribute `user`.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::new("users", Limit::per_hour(1)).key(["user"]));
+    /// assert!(limiter.allow(Request::user("alice")) && !limiter.allow(Request::user("alice")));
+    /// ```
     #[inline]
     pub fn user(user: impl Into<KeyPart<'a>>) -> Request<'a> {
         let user = user.into();
@@ -150,6 +172,14 @@ impl<'a> Request<'a> {
     }
 
     /// Adds an attribute, or changes it.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::new("tenants", Limit::per_hour(1)).key(["tenant"]));
+    /// let request = |user| Request::user(user).with("tenant", "acme");
+    /// assert!(limiter.allow(request("alice")) && !limiter.allow(request("bob")));
+    /// ```
     #[must_use]
     #[inline]
     pub fn with(mut self, name: &'a str, value: impl Into<KeyPart<'a>>) -> Request<'a> {
@@ -160,6 +190,15 @@ impl<'a> Request<'a> {
     /// Skips rules whose key attributes this request lacks, where that would be an
     /// error: for protocols whose requests are partial by design, such as Envoy's
     /// descriptors.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::new("tenants", Limit::per_hour(1)).key(["tenant"]));
+    /// assert!(limiter.check(Request::user("alice")).is_err());
+    /// assert!(limiter.check(Request::user("alice").partial())?.is_unlimited());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn partial(mut self) -> Request<'a> {
         self.without.skips = true;
@@ -167,6 +206,14 @@ impl<'a> Request<'a> {
     }
 
     /// Sets the cost. A cost of zero asks without taking anything.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert_eq!(limiter.check(Request::new("alice").cost(4))?.remaining(), Some(6));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn cost(mut self, cost: u64) -> Request<'a> {
@@ -177,6 +224,16 @@ impl<'a> Request<'a> {
     /// Asks for the cost in addition to what the same request was charged
     /// before: rules that [always](crate::Rule::fixed_cost) charge the same have
     /// had it, and are charged nothing.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::new("requests", Limit::per_hour(10)).fixed_cost(1));
+    /// assert_eq!(limiter.check("alice")?.remaining(), Some(9));
+    /// let more = limiter.check(Request::new("alice").cost(5).in_addition())?;
+    /// assert_eq!(more.remaining(), Some(9));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn in_addition(mut self) -> Request<'a> {
         self.extent = Extent::InAddition;
@@ -191,6 +248,15 @@ impl<'a> Request<'a> {
     /// [`Limiter::reserve`](crate::Limiter::reserve), for protocols that read the verb from a
     /// wire. It is charged as any other under its [id](Request::id); observers are told that it
     /// is a reservation.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// let reserved = limiter.check(Request::new("alice").cost(8).id("call-1").reserves())?;
+    /// assert_eq!(reserved.remaining(), Some(2));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn reserves(mut self) -> Request<'a> {
         if self.extent == Extent::Whole {
@@ -201,6 +267,19 @@ impl<'a> Request<'a> {
 
     /// The reservation of this request, to be corrected to what it took:
     /// [`Limiter::settle`](crate::Limiter::settle), for protocols that read the verb from a wire.
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// # async fn run() -> Result<(), tidegate::CheckError> {
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// let call = Request::new("alice").cost(8).id("call-1");
+    /// let _ = limiter.check_async(call.clone().reserves()).await?;
+    /// let _ = limiter.decide_async(Verb::SETTLE, call.settles(3)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn settles(mut self, actual: impl Into<Amounts<'a>>) -> Request<'a> {
         let Amounts { cost, named } = actual.into();
@@ -211,6 +290,19 @@ impl<'a> Request<'a> {
 
     /// The reservation of this request, to be taken back:
     /// [`Limiter::release`](crate::Limiter::release).
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// # async fn run() -> Result<(), tidegate::CheckError> {
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// let call = Request::new("alice").cost(8).id("call-1");
+    /// let _ = limiter.check_async(call.clone().reserves()).await?;
+    /// let _ = limiter.decide_async(Verb::SETTLE, call.releases()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn releases(mut self) -> Request<'a> {
         self.extent = Extent::Nothing;
@@ -238,6 +330,16 @@ impl<'a> Request<'a> {
     /// Has the [id](Request::id) remembered for so long, instead of as long as the store
     /// remembers ids: a reservation can be settled until then. Rounded up to milliseconds;
     /// at most 49 days.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// let call = limiter.reserve(Request::new("alice").cost(8).lasts(Duration::from_secs(3_600)))?;
+    /// let _ = call.settle(3)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn lasts(mut self, time: Duration) -> Request<'a> {
         let millis = time.as_nanos().div_ceil(1_000_000).max(1);
@@ -272,6 +374,13 @@ impl<'a> Request<'a> {
     }
 
     /// The key that it brings, if it brings one.
+    ///
+    /// ```
+    /// use tidegate::{Key, Request};
+    ///
+    /// assert_eq!(Request::new("alice").own_key(), Some(&Key::from("alice")));
+    /// assert_eq!(Request::without_key().own_key(), None);
+    /// ```
     #[must_use]
     pub fn own_key(&self) -> Option<&Key<'a>> {
         (!self.without.key).then_some(&self.key)
@@ -338,6 +447,16 @@ impl<'a> Request<'a> {
 
     /// Asks one rule, by its name, whatever else matches. If it has a
     /// [candidate](crate::Rule::candidate), that watches as always.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy, Request};
+    ///
+    /// let policy = Policy::new().limit("burst", Limit::per_second(5)).limit("daily", Limit::per_day(9));
+    /// let limiter = Limiter::new(policy);
+    /// assert_eq!(limiter.check(Request::new("alice").rule("daily"))?.remaining(), Some(8));
+    /// assert_eq!(limiter.peek(Request::new("alice").rule("burst"))?.remaining(), Some(5));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn rule(mut self, name: &'a str) -> Request<'a> {

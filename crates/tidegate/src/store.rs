@@ -12,6 +12,7 @@
 mod crossed;
 mod encoded;
 mod erased;
+mod error;
 mod failure_mode;
 pub mod memory;
 mod meter;
@@ -28,6 +29,7 @@ pub use crate::request::{Purpose, RequestId};
 pub use crossed::{is_marked, unmarks};
 pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};
+pub use error::{CheckError, StoreError};
 pub use failure_mode::FailureMode;
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
@@ -40,11 +42,23 @@ use crate::decision::Decision;
 use crate::fnv::Fnv;
 use crate::kernel::{Charged, Verb, Verdict};
 use crate::limit::Limit;
-use crate::name::Name;
 use crate::request::Key;
 use crate::time::{Clock, Micros};
 
 /// One limit asked about one key: all that a store needs to decide.
+///
+/// ```
+/// use tidegate::kernel::{Verb, Verdict};
+/// use tidegate::store::{Check, ImmediateStore, Meter};
+/// use tidegate::{Key, Limit, MemoryStore};
+///
+/// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+/// let check = Check::new(&meter, &key, Verb::Charge, 4)?;
+/// let mut verdicts = [Verdict::default()];
+/// MemoryStore::default().decide_now(&[check], &mut verdicts)?;
+/// assert!(verdicts[0].allowed && verdicts[0].remaining == 6);
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
     meter: &'a Meter,
@@ -59,6 +73,18 @@ impl<'a> Check<'a> {
     /// A check that can be decided. To give back more than the meter can hold
     /// is to give back all of it: the limit may have been higher when it was
     /// charged. A report may be of any cost.
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    /// use tidegate::store::{Check, Meter};
+    /// use tidegate::{Key, Limit};
+    ///
+    /// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+    /// assert!(Check::new(&meter, &key, Verb::Charge, 10).is_ok());
+    /// assert!(Check::new(&meter, &key, Verb::Charge, 11).is_err());
+    /// assert_eq!(Check::new(&meter, &key, Verb::Refund, 11)?.cost(), 10);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     ///
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if the cost is above the meter's largest:
@@ -147,6 +173,17 @@ impl<'a> Check<'a> {
 
     /// What tells the state of this check from every other, and then those of the limits that
     /// its own replaced: the same in every process.
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    /// use tidegate::store::{Check, Meter};
+    /// use tidegate::{Key, Limit};
+    ///
+    /// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+    /// let check = Check::new(&meter, &key, Verb::Charge, 1)?;
+    /// assert!(check.subjects().eq([check.subject()]), "no limit was replaced");
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn subjects(&self) -> impl Iterator<Item = u64> + use<'a> {
         let key = self.key;
         std::iter::once(self.meter).chain(self.former.iter().map(|former| former.meter)).map(move |meter| {
@@ -195,6 +232,17 @@ impl<'a> Check<'a> {
     }
 
     /// The same limit and key, asked for something else.
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    /// use tidegate::store::{Check, Meter};
+    /// use tidegate::{Key, Limit};
+    ///
+    /// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+    /// let check = Check::new(&meter, &key, Verb::Charge, 4)?.with_verb(Verb::Report);
+    /// assert_eq!((check.verb(), check.cost()), (Verb::Report, 4));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn with_verb(&self, verb: Verb) -> Check<'a> {
         Check { verb, ..*self }
@@ -215,6 +263,16 @@ impl<'a> Check<'a> {
     }
 
     /// The same check as a peek, which charges nothing.
+    ///
+    /// ```
+    /// use tidegate::kernel::Verb;
+    /// use tidegate::store::{Check, Meter};
+    /// use tidegate::{Key, Limit};
+    ///
+    /// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+    /// assert_eq!(Check::new(&meter, &key, Verb::Charge, 4)?.as_peek().verb(), Verb::Peek);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn as_peek(&self) -> Check<'a> {
         Check { verb: Verb::Peek, id: None, ..*self }
@@ -241,149 +299,36 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
     permits.map(|limit| limit.period()).fold(told, Duration::max)
 }
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// The cost is above what the limit could ever let pass at once.
-    #[error(
-        "a cost of {cost} can never fit the limit of {capacity}{} of rule {rule:?}: split the request or raise the limit",
-        kept_back(*floor)
-    )]
-    Unsatisfiable {
-        /// What was asked for.
-        cost: u64,
-        /// The most that can pass.
-        capacity: u64,
-        /// Whose limit it is.
-        rule: Name,
-        /// What the class of the request leaves to others beside that.
-        floor: u64,
-    },
-    /// The request lacks an attribute that makes the key of a rule.
-    #[error(
-        "rule {rule:?}: key attribute {attribute:?} is missing from the request: send it, or have the rule say what to \
-         do without it (missing = \"skip\" or \"shared\", or another attribute to use instead)"
-    )]
-    MissingAttribute {
-        /// The rule.
-        rule: Name,
-        /// The attribute, or all of which one would do.
-        attribute: Box<str>,
-    },
-    /// An attribute that the policy uses as an address is something else.
-    #[error("attribute {attribute:?} is not an IP address: {value:?}")]
-    NotAnAddress {
-        /// The attribute.
-        attribute: Box<str>,
-        /// What it is.
-        value: Box<str>,
-    },
-    /// The policy has no rule of the name that the request asks for.
-    #[error("the policy has no rule {rule:?}: ask for one that it has, or for none")]
-    UnknownRule {
-        /// The name.
-        rule: Box<str>,
-    },
-    /// The id of the request was used before, for another request.
-    #[error("the request id {id:?} was used for another request: give each request an id of its own")]
-    IdReused {
-        /// The id.
-        id: String,
-    },
-    /// There is no reservation of this id that could be corrected.
-    #[error(
-        "no reservation {id:?} is open for this key: none was made, or its time is over; report what was spent instead"
-    )]
-    NotReserved {
-        /// The id.
-        id: String,
-    },
-    /// The store could not decide.
-    #[error("the store gave no answer")]
-    Store(#[source] StoreError),
-}
-
-/// What a class of requests leaves to others, in words.
-fn kept_back(floor: u64) -> String {
-    if floor == 0 { String::new() } else { format!(", beside {floor} kept back from its class,") }
-}
-
-impl From<StoreError> for CheckError {
-    fn from(error: StoreError) -> CheckError {
-        match error {
-            StoreError::IdReused { id } => CheckError::IdReused { id },
-            StoreError::NotReserved { id } => CheckError::NotReserved { id },
-            StoreError::SameStateTwice { .. } | StoreError::Failed { .. } => CheckError::Store(error),
-        }
-    }
-}
-
-impl CheckError {
-    /// What went wrong in a word or two, the same on every wire: the label of a
-    /// metric, the end of a problem type, the code of a reply.
-    #[must_use]
-    pub fn reason(&self) -> &'static str {
-        match self {
-            CheckError::Unsatisfiable { .. } => "unsatisfiable",
-            CheckError::MissingAttribute { .. } => "missing-attribute",
-            CheckError::NotAnAddress { .. } => "not-an-address",
-            CheckError::UnknownRule { .. } => "unknown-rule",
-            CheckError::IdReused { .. } => "id-reused",
-            CheckError::NotReserved { .. } => "not-reserved",
-            CheckError::Store(_) => "unavailable",
-        }
-    }
-
-    /// Whether the store failed, so that the same request may be answered later.
-    /// All other errors are of the request: it is never answered as it is.
-    #[must_use]
-    pub fn is_unavailable(&self) -> bool {
-        match self {
-            CheckError::Unsatisfiable { .. }
-            | CheckError::MissingAttribute { .. }
-            | CheckError::NotAnAddress { .. }
-            | CheckError::UnknownRule { .. }
-            | CheckError::IdReused { .. }
-            | CheckError::NotReserved { .. } => false,
-            CheckError::Store(_) => true,
-        }
-    }
-}
-
-/// Why a store could not decide.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// Two checks of one slice were about the same state.
-    #[error("one check asks rule {rule:?} twice about the same key: give each rule a name and limit of its own")]
-    SameStateTwice {
-        /// The rule.
-        rule: Name,
-    },
-    /// The id of the request was seen before, with another one.
-    #[error("the request id {id:?} was used for another request: give each request an id of its own")]
-    IdReused {
-        /// The id.
-        id: String,
-    },
-    /// There is no reservation of this id that could be corrected.
-    #[error(
-        "no reservation {id:?} is open for this key: none was made, or its time is over; report what was spent instead"
-    )]
-    NotReserved {
-        /// The id.
-        id: String,
-    },
-    /// Whatever else went wrong, in the store's own words.
-    #[error("the store gave no answer")]
-    Failed {
-        /// The store's own error.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
 /// Keeps the state of every key, and the time.
+///
+/// ```
+/// use std::future::Future;
+/// use tidegate::kernel::Verdict;
+/// use tidegate::store::{Check, Store, StoreError};
+/// use tidegate::{Clock, Limit, Limiter, MemoryStore, Micros};
+///
+/// /// Prints what it is asked.
+/// struct Printing(MemoryStore);
+///
+/// impl Store for Printing {
+///     fn decide(
+///         &self,
+///         checks: &[Check<'_>],
+///         verdicts: &mut [Verdict],
+///     ) -> impl Future<Output = Result<Micros, StoreError>> + Send {
+///         checks.iter().for_each(|check| println!("{:?} {} of {}", check.verb(), check.cost(), check.key()));
+///         self.0.decide(checks, verdicts)
+///     }
+///
+///     fn clock(&self) -> &dyn Clock {
+///         self.0.clock()
+///     }
+/// }
+///
+/// let limiter = Limiter::with_store(Limit::per_hour(1), Printing(MemoryStore::default()))?;
+/// # let _ = limiter;
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 ///
 /// # Contract
 /// - `decide` is atomic: either every check of the slice that charges is
@@ -432,6 +377,16 @@ pub trait Store: Send + Sync + 'static {
 /// A store that answers at once: the future of [`Store::decide`] is ready
 /// when it is first polled. All methods are provided; a store overrides those
 /// that it can do faster.
+///
+/// ```
+/// use tidegate::kernel::Verb;
+/// use tidegate::store::{Check, ImmediateStore, Meter};
+/// use tidegate::{Key, Limit, MemoryStore};
+///
+/// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+/// assert!(MemoryStore::default().admits_now(Check::new(&meter, &key, Verb::Charge, 4)?)?);
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 pub trait ImmediateStore: Store {
     /// [`Store::decide`], now.
     ///

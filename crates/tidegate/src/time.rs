@@ -21,6 +21,15 @@ use std::time::Duration;
 ///
 /// Never above [`Micros::MAX`], so that it is exact in a double, which is all
 /// that a Lua script inside Redis has.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Micros;
+///
+/// let start = Micros::new(1_700_000_000_000_000);
+/// let end = start.saturating_add(Micros::from_duration(Duration::from_millis(5)));
+/// assert_eq!(end.saturating_since(start).get(), 5_000);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(u64);
 
@@ -34,6 +43,12 @@ impl Micros {
     pub const LATEST: Micros = Micros((1 << 52) - 1);
 
     /// Takes a count of microseconds; above [`Micros::MAX`] it is that.
+    ///
+    /// ```
+    /// use tidegate::Micros;
+    ///
+    /// assert_eq!(Micros::new(u64::MAX), Micros::MAX);
+    /// ```
     #[must_use]
     #[inline]
     pub const fn new(micros: u64) -> Micros {
@@ -41,6 +56,13 @@ impl Micros {
     }
 
     /// The whole microseconds in `duration`, rounded down.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Micros;
+    ///
+    /// assert_eq!(Micros::from_duration(Duration::from_nanos(1_999)).get(), 1);
+    /// ```
     #[must_use]
     pub const fn from_duration(duration: Duration) -> Micros {
         let micros = duration.as_micros();
@@ -55,6 +77,13 @@ impl Micros {
     }
 
     /// The same length of time as the standard library's type.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Micros;
+    ///
+    /// assert_eq!(Micros::new(1_500).to_duration(), Duration::from_micros(1_500));
+    /// ```
     #[must_use]
     #[inline]
     pub const fn to_duration(self) -> Duration {
@@ -62,6 +91,12 @@ impl Micros {
     }
 
     /// `self + length`, at most [`Micros::MAX`].
+    ///
+    /// ```
+    /// use tidegate::Micros;
+    ///
+    /// assert_eq!(Micros::MAX.saturating_add(Micros::new(1)), Micros::MAX);
+    /// ```
     #[must_use]
     #[inline]
     pub const fn saturating_add(self, length: Micros) -> Micros {
@@ -69,6 +104,12 @@ impl Micros {
     }
 
     /// The time from `earlier` to `self`, or none if that is not earlier.
+    ///
+    /// ```
+    /// use tidegate::Micros;
+    ///
+    /// assert_eq!(Micros::new(3).saturating_since(Micros::new(5)), Micros::ZERO);
+    /// ```
     #[must_use]
     #[inline]
     pub const fn saturating_since(self, earlier: Micros) -> Micros {
@@ -86,6 +127,19 @@ impl fmt::Display for Micros {
 ///
 /// A store reads it once per decision. Implement it to run limits on a time
 /// of your own: simulated, replayed, or coarser.
+///
+/// ```
+/// use tidegate::{Clock, Micros};
+///
+/// /// Hours pass in seconds.
+/// struct Fast(tidegate::SystemClock);
+///
+/// impl Clock for Fast {
+///     fn now(&self) -> Micros {
+///         Micros::new(self.0.now().get().wrapping_mul(3_600) % Micros::LATEST.get())
+///     }
+/// }
+/// ```
 pub trait Clock: Send + Sync + 'static {
     /// The time now, in microseconds since the Unix epoch.
     fn now(&self) -> Micros;

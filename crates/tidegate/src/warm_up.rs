@@ -12,6 +12,14 @@ use crate::time::Micros;
 
 /// How a new key's limit climbs: from `start` units per period, evenly, to
 /// the whole limit after some time.
+///
+/// ```
+/// use tidegate::WarmUp;
+///
+/// let climb: WarmUp = "10 over 5min".parse()?;
+/// assert_eq!((climb.start(), climb.over().to_duration().as_secs()), (10, 300));
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WarmUp {
     start: u64,
@@ -21,6 +29,14 @@ pub struct WarmUp {
 impl WarmUp {
     /// A climb from `start` over this time, which is also how long an
     /// idle key is remembered.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::WarmUp;
+    ///
+    /// assert_eq!(WarmUp::new(10, Duration::from_secs(300))?.to_string(), "10 over 5min");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     /// If `start` or the time is zero, or above the bounds of a [`Limit`].
@@ -37,6 +53,13 @@ impl WarmUp {
     }
 
     /// How long it takes.
+    ///
+    /// ```
+    /// use tidegate::WarmUp;
+    ///
+    /// assert_eq!("10 over 5min".parse::<WarmUp>()?.over().to_duration().as_secs(), 300);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn over(&self) -> Micros {
         self.over

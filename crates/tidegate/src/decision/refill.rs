@@ -9,6 +9,12 @@ use crate::limit::Limit;
 impl Limit {
     /// The time in which the whole capacity comes back: the period, or for a
     /// bucket the time in which an empty one is full again, rounded up.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Limit::per_minute(60).burst(10).refill_time().as_secs(), 10);
+    /// ```
     #[must_use]
     pub fn refill_time(&self) -> Duration {
         match self.algorithm() {
@@ -42,23 +48,18 @@ impl Limit {
             return decision.verdict.retry_after.to_duration();
         }
         let whole = decision.verdict.reset_after.to_duration();
-        match self.algorithm() {
-            // The local fallback counts by a share of the limit.
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if !decision.is_degraded() => {
-                // Units that are still to come after the next one.
-                let left = decision.verdict.remaining.saturating_add(decision.floor);
-                let later = self.capacity().saturating_sub(left).saturating_sub(1);
-                // In the steps in which the limit sees time: between two of them nothing comes.
-                let step = self.resolution().as_micros();
-                let steps = u128::from(later) * self.period().as_micros().div_ceil(step) / u128::from(self.count());
-                whole.saturating_sub(micros(steps * step))
-            }
-            AlgorithmKind::TokenBucket
-            | AlgorithmKind::LeakyBucket
-            | AlgorithmKind::FixedWindow
-            | AlgorithmKind::SlidingLog
-            | AlgorithmKind::SlidingCounter => whole,
+        let drains = matches!(self.algorithm(), AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket);
+        // The local fallback counts by a share of the limit.
+        if !drains || decision.is_degraded() {
+            return whole;
         }
+        // Units that are still to come after the next one.
+        let left = decision.verdict.remaining.saturating_add(decision.floor);
+        let later = self.capacity().saturating_sub(left).saturating_sub(1);
+        // In the steps in which the limit sees time: between two of them nothing comes.
+        let step = self.resolution().as_micros();
+        let steps = u128::from(later) * self.period().as_micros().div_ceil(step) / u128::from(self.count());
+        whole.saturating_sub(micros(steps * step))
     }
 }
 

@@ -10,6 +10,14 @@ use super::{Admission, Charged, EXACT, Kernel, MIN_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the token bucket and the leaky bucket.
+///
+/// ```
+/// use tidegate::kernel::{Kernel, LimitKernel};
+/// use tidegate::{Limit, Micros};
+///
+/// let LimitKernel::Bucket(bucket) = Limit::per_second(5).kernel() else { panic!("a token bucket") };
+/// assert_eq!(bucket.read(&Default::default(), Micros::new(10)).remaining, 5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// Level that drains away per tick: the count, reduced by the gcd.

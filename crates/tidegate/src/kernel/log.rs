@@ -14,6 +14,15 @@ use super::{Admission, Charged, EXACT, Kernel, MIN_GRACE, Reading};
 use crate::time::Micros;
 
 /// The kernel of the sliding window log.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::kernel::{Kernel, LimitKernel};
+/// use tidegate::{Limit, Micros};
+///
+/// let LimitKernel::Log(log) = Limit::sliding_log(2, Duration::from_secs(1)).kernel() else { panic!("a log") };
+/// assert_eq!(log.charge(&mut Default::default(), Micros::new(10), 1).remaining, 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Log {
     count: u64,

@@ -14,6 +14,16 @@ use crate::calendar::Calendar;
 use crate::time::Micros;
 
 /// The kernel of the fixed window and the sliding window counter.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::kernel::{Kernel, LimitKernel};
+/// use tidegate::{Limit, Micros};
+///
+/// let limit = Limit::sliding_counter(3, Duration::from_secs(1));
+/// let LimitKernel::Window(window) = limit.kernel() else { panic!("a window") };
+/// assert_eq!(window.charge(&mut Default::default(), Micros::new(10), 2).remaining, 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     count: u64,

@@ -18,6 +18,15 @@ use crate::time::{Clock, Micros};
 ///
 /// A limit without a [failure mode](Meter::on_failure) of its own has that of
 /// the layer; where neither says anything, the error stays an error.
+///
+/// ```
+/// use tidegate::layer::Fallback;
+/// use tidegate::{FailureMode, Limit, Limiter, MemoryStore};
+///
+/// let store = Fallback::new(MemoryStore::default()).on_failure(FailureMode::Closed);
+/// assert!(Limiter::with_store(Limit::per_hour(1), store)?.allow("alice"));
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Debug)]
 pub struct Fallback<S> {
     store: S,
@@ -45,6 +54,16 @@ impl<S> Fallback<S> {
 
     /// Keeps [local](FailureMode::Local) shares in this store, in place of one of
     /// 100,000 keys.
+    ///
+    /// ```
+    /// use tidegate::layer::Fallback;
+    /// use tidegate::{FailureMode, MemoryStore};
+    ///
+    /// let local = MemoryStore::builder().max_keys(1_000).build()?;
+    /// let store = Fallback::new(MemoryStore::default()).on_failure(FailureMode::local(4)).local_store(local);
+    /// # let _ = store;
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn local_store(mut self, store: impl Into<Arc<MemoryStore>>) -> Fallback<S> {
         self.local = OnceLock::from(store.into());

@@ -15,6 +15,14 @@ impl Limit {
     /// At most `count` in every period of the calendar: a fixed window whose edges are
     /// those of a month, or a day, in a time zone.
     ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit, Limit};
+    ///
+    /// let month = Calendar::new(CalendarUnit::Month, "UTC")?;
+    /// assert_eq!(Limit::calendar(1_000, month).to_string(), "1000/month in UTC");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
     /// # Panics
     /// See [`per_second`](Limit::per_second).
     #[cfg(feature = "calendar")]
@@ -25,6 +33,14 @@ impl Limit {
 
     /// [`calendar`](Limit::calendar) for a number that is not a literal.
     ///
+    /// ```
+    /// use tidegate::{Calendar, CalendarUnit, Limit};
+    ///
+    /// let month = Calendar::new(CalendarUnit::Month, "UTC")?;
+    /// assert!(Limit::try_calendar(0, month).is_err());
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     /// If the number is zero or out of bounds.
     #[cfg(feature = "calendar")]
@@ -33,6 +49,15 @@ impl Limit {
     }
 
     /// Whether its windows are periods of the calendar, which differ in length.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    ///
+    /// assert!(!Limit::per_day(1_000).is_by_calendar(), "a day of 24 hours");
+    /// # #[cfg(feature = "calendar")]
+    /// assert!("1000/month in UTC".parse::<Limit>()?.is_by_calendar());
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub const fn is_by_calendar(&self) -> bool {
         matches!(self.form, Form::Calendar(_))
@@ -40,6 +65,16 @@ impl Limit {
 
     /// When the period that holds an instant is over, as clocks in the limit's time zone show it:
     /// of a limit by the calendar.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Micros};
+    ///
+    /// let at = Micros::new(1_771_000_000_000_000);
+    /// assert_eq!(Limit::per_day(1_000).resets_on(at), None);
+    /// # #[cfg(feature = "calendar")]
+    /// assert_eq!("1000/month in UTC".parse::<Limit>()?.resets_on(at).as_deref(), Some("1 March 2026, 00:00 UTC"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn resets_on(&self, at: Micros) -> Option<String> {
         match self.form {

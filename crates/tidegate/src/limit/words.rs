@@ -72,14 +72,11 @@ impl fmt::Display for Limit {
             }
         }
         match self.algorithm {
-            AlgorithmKind::TokenBucket if self.capacity != self.count => write!(f, " burst {}", self.capacity)?,
-            AlgorithmKind::LeakyBucket if self.capacity != self.count => write!(f, " queue {}", self.capacity)?,
+            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if self.capacity == self.count => {}
+            AlgorithmKind::TokenBucket => write!(f, " burst {}", self.capacity)?,
+            AlgorithmKind::LeakyBucket => write!(f, " queue {}", self.capacity)?,
             AlgorithmKind::FixedWindow if self.starts_with_first_request() => f.write_str(" from-first")?,
-            AlgorithmKind::TokenBucket
-            | AlgorithmKind::LeakyBucket
-            | AlgorithmKind::FixedWindow
-            | AlgorithmKind::SlidingLog
-            | AlgorithmKind::SlidingCounter => {}
+            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => {}
         }
         if self.debt == ONE_CAPACITY || self.is_in_flight() { Ok(()) } else { write!(f, " debt {}", self.debt) }
     }

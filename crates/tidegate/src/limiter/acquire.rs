@@ -25,6 +25,16 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::{Clock, Micros};
 
 /// Why a wait ended without admission.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{AcquireError, Limit, Limiter};
+///
+/// let limiter = Limiter::new(Limit::per_hour(1));
+/// assert!(limiter.allow("alice"));
+/// let waited = limiter.acquire_blocking("alice", Duration::from_secs(1));
+/// assert!(matches!(waited, Err(AcquireError::Timeout { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -61,6 +71,19 @@ impl<S: Store> Limiter<S> {
     /// It needs no particular runtime. A caller that waits takes about 750 bytes:
     /// at most 600 of this future, most of them the request, and the rest for its
     /// place in the queue and its alarm. [`max_waiters`](super::LimiterBuilder::max_waiters) is the bound on them.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate::{AcquireError, Limit, Limiter};
+    /// # async fn run() -> Result<(), AcquireError> {
+    /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
+    /// for page in 1..=3 {
+    ///     let _admitted = limiter.acquire("crawler", Duration::from_secs(5)).await?;
+    ///     println!("fetch page {page}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::Timeout`], or whatever else kept the request
@@ -134,6 +157,17 @@ impl<S: Store> Limiter<S> {
     }
 
     /// [`acquire`](Limiter::acquire) for threads: blocks this one meanwhile.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
+    /// for _ in 0..3 {
+    ///     assert!(limiter.acquire_blocking("crawler", Duration::from_secs(60))?.is_allowed());
+    /// }
+    /// # Ok::<(), tidegate::AcquireError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Limiter::acquire).
@@ -398,56 +432,7 @@ impl Drop for Ticket<'_> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waiters_are_bounded_and_cancelled_ones_forgotten() {
-        const MAX: u64 = 10_000;
-        let waiters = Waiters::new(Places::new(MAX));
-        let waiting = || waiters.places.taken.load(Ordering::Relaxed);
-        let queues = || waiters.shards.iter().map(|shard| lock(shard).len()).sum::<usize>();
-        let all: Vec<Ticket<'_>> =
-            ["a", "b", "a"].iter().map(|key| waiters.join(waiters.queue_of(key), 0).expect("there is room")).collect();
-        assert_eq!((waiting(), queues()), (3, 2));
-        drop(all);
-        // So many that no shard is without.
-        let keys = if cfg!(miri) { 2 } else { 2_000_u64 };
-        drop((0..keys).map(|key| waiters.join(waiters.queue_of(&key), 0).expect("there is room")).collect::<Vec<_>>());
-        assert_eq!((waiting(), queues()), (0, 0));
-        waiters.places.taken.store(MAX - 1, Ordering::Relaxed);
-        let last = waiters.join(waiters.queue_of(&"a"), 0).expect("there is room for one");
-        for _ in 0..2 {
-            let refused = waiters.join(waiters.queue_of(&"b"), 0);
-            assert!(matches!(refused, Err(AcquireError::TooManyWaiters { bound: MAX })));
-        }
-        assert_eq!((waiting(), queues()), (MAX, 1));
-        drop(last);
-        assert!(waiters.join(waiters.queue_of(&"b"), 0).is_ok());
-    }
-
-    #[test]
-    fn a_waiter_takes_so_many_bytes_and_no_more() {
-        let limiter = Limiter::new(crate::Limit::per_hour(1));
-        let waiting = limiter.acquire(Request::user("alice").with("path", "/orders"), Duration::from_secs(1));
-        assert!(size_of_val(&waiting) <= 600, "{}", size_of_val(&waiting));
-        let (place, alarm) = (size_of::<Waiter>(), size_of::<Alarm>());
-        assert!(place <= 40 && alarm <= 40, "{place} in the queue, {alarm} of the alarm");
-    }
-
-    #[test]
-    fn limiters_that_share_bounds_share_the_places_to_wait() {
-        let limiter = |limit: &str| Limiter::builder(limit.parse::<crate::Limit>().expect("a limit"));
-        let first = limiter("1/h").max_waiters(1).max_log_entries(5).build().expect("a valid policy");
-        let second = limiter("2/h").within_bounds_of(&first).build().expect("a valid policy");
-        let place = first.inner.waiters.join(1, 0).expect("there is room for one");
-        assert!(matches!(second.inner.waiters.join(1, 0), Err(AcquireError::TooManyWaiters { bound: 1 })));
-        drop(place);
-        assert!(second.inner.waiters.join(1, 0).is_ok());
-        assert!(limiter("sliding-log 5/h").within_bounds_of(&first).build().is_ok());
-        assert!(limiter("sliding-log 6/h").within_bounds_of(&first).build().is_err());
-    }
-}
+mod tests;
 
 /// Every schedule of a few waiters, by the model checker.
 #[cfg(all(test, loom))]

@@ -222,6 +222,13 @@ impl<S: Store> Limiter<S> {
     }
 
     /// The policy in force.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::new(Policy::new().limit("orders", Limit::per_hour(10)));
+    /// assert_eq!(limiter.policy().rules().next().map(|rule| rule.in_words()).as_deref(), Some("10/h"));
+    /// ```
     pub fn policy(&self) -> Policy {
         self.inner.policies.current().source.clone()
     }

@@ -19,6 +19,15 @@ use crate::store::{CheckError, ImmediateStore, Store};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why there is no reservation.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, ReserveError};
+///
+/// let limiter = Limiter::new(Limit::per_hour(1));
+/// assert!(limiter.allow("alice"));
+/// let refused = limiter.reserve("alice").map(drop);
+/// assert!(matches!(refused, Err(ReserveError::Refused(decision)) if decision.retry_after().is_some()));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReserveError {
@@ -65,6 +74,16 @@ pub struct Reservation<S: Store = MemoryStore> {
 impl<S: Store> Limiter<S> {
     /// [`reserve`](Limiter::reserve) on any store.
     ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve_async(Request::new("alice").cost(80)).await?;
+    /// let _ = call.settle_async(30).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`reserve`](Limiter::reserve).
     pub async fn reserve_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
@@ -80,6 +99,16 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Waits for a reservation as [`acquire`](Limiter::acquire) does for a request.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.acquire_reservation("alice", std::time::Duration::from_secs(5)).await?;
+    /// let _ = call.release_async().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Limiter::acquire); nothing is reserved then.
@@ -104,6 +133,15 @@ impl<S: Store> Limiter<S> {
 
     /// [`settle`](Limiter::settle) on any store.
     ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let _ = limiter.settle_async(Request::new("alice").id("call-1"), 30).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn settle_async<'a>(
@@ -116,6 +154,15 @@ impl<S: Store> Limiter<S> {
 
     /// [`release`](Limiter::release) on any store.
     ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let _ = limiter.release_async(Request::new("alice").id("call-1")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn release_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
@@ -123,6 +170,15 @@ impl<S: Store> Limiter<S> {
     }
 
     /// [`renew`](Limiter::renew) on any store.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let _ = limiter.renew_async(Request::new("alice").id("call-1")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`settle`](Limiter::settle).
@@ -135,6 +191,17 @@ impl<S: ImmediateStore> Limiter<S> {
     /// Charges the request, whose cost is an estimate, if every limit lets it pass, so that it
     /// can be corrected when it is known what it took. The request's [id](Request::id) names
     /// the reservation; one that has none is given one.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// assert_eq!(call.decision().remaining(), Some(20));
+    /// let _ = call.settle(30)?;
+    /// assert_eq!(limiter.peek("alice")?.remaining(), Some(70));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`ReserveError::Refused`] with the decision, or as [`check`](Limiter::check).
@@ -151,6 +218,17 @@ impl<S: ImmediateStore> Limiter<S> {
     /// The request is the one that was reserved: its key and attributes lead to its limits.
     /// Settling again changes nothing and gets the same answer.
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// call.leave_open();
+    /// let settled = limiter.settle(Request::new("alice").id("call-1"), 30)?;
+    /// assert_eq!(settled.remaining(), Some(70));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`CheckError::NotReserved`] if there is no such reservation or its time is over, so that
     /// it can no longer be corrected; or whatever kept the store from answering.
@@ -165,6 +243,17 @@ impl<S: ImmediateStore> Limiter<S> {
     /// Takes the reservation of this id back: the request was not carried out. As
     /// [`settle`](Limiter::settle) where nothing was taken.
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// call.leave_open();
+    /// let released = limiter.release(Request::new("alice").id("call-1"))?;
+    /// assert_eq!(released.remaining(), Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub fn release<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
@@ -175,6 +264,17 @@ impl<S: ImmediateStore> Limiter<S> {
     /// itself as long again. The decision is a refusal if one of them has expired: it is
     /// given to another request by now, perhaps.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
+    /// let call = limiter.reserve(Request::new("alice").id("call-1"))?;
+    /// assert!(limiter.renew(Request::new("alice").id("call-1"))?.is_allowed());
+    /// # drop(call);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub fn renew<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
@@ -184,16 +284,44 @@ impl<S: ImmediateStore> Limiter<S> {
 
 impl<S: Store> Reservation<S> {
     /// The id, by which another process may settle it.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// assert_eq!(call.id(), "call-1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn id(&self) -> &str {
         self.request.id().unwrap_or_default()
     }
 
     /// What the limits said when it was made.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// assert!(call.decision().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
     /// [`Limiter::settle`] on any store.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve_async("alice").await?;
+    /// let _ = call.settle_async(3).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -205,6 +333,16 @@ impl<S: Store> Reservation<S> {
 
     /// [`Limiter::release`] on any store.
     ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve_async("alice").await?;
+    /// let _ = call.release_async().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Limiter::settle`].
     pub async fn release_async(mut self) -> Result<Decision, CheckError> {
@@ -215,6 +353,16 @@ impl<S: Store> Reservation<S> {
 
     /// [`Limiter::renew`] on any store.
     ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Request};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve_async("alice").await?;
+    /// assert!(call.renew_async().await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Limiter::settle`].
     pub async fn renew_async(&self) -> Result<Decision, CheckError> {
@@ -222,6 +370,16 @@ impl<S: Store> Reservation<S> {
     }
 
     /// [`renew_async`](Reservation::renew_async) that no caller waits for.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
+    /// let call = limiter.reserve("alice")?;
+    /// call.renew_in_background();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn renew_in_background(&self) {
         let (limiter, request) = (self.limiter.clone(), Arc::clone(&self.request));
         let task = async move { drop(limiter.renew_async(request.lent()).await) };
@@ -229,6 +387,17 @@ impl<S: Store> Reservation<S> {
     }
 
     /// Leaves it open, for another process to settle by its [id](Reservation::id).
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let id = call.id().to_owned();
+    /// call.leave_open();
+    /// let _ = limiter.settle(Request::new("alice").id(&id), 30)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn leave_open(mut self) {
         self.is_open = false;
     }
@@ -236,6 +405,15 @@ impl<S: Store> Reservation<S> {
 
 impl<S: ImmediateStore> Reservation<S> {
     /// Corrects what was charged: see [`Limiter::settle`].
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// assert_eq!(call.settle(30)?.remaining(), Some(70));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Limiter::settle`].
@@ -245,6 +423,15 @@ impl<S: ImmediateStore> Reservation<S> {
 
     /// Takes all of it back: see [`Limiter::release`].
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// assert_eq!(call.release()?.remaining(), Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Limiter::settle`].
     pub fn release(self) -> Result<Decision, CheckError> {
@@ -252,6 +439,16 @@ impl<S: ImmediateStore> Reservation<S> {
     }
 
     /// Has its permits last from now on: see [`Limiter::renew`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
+    /// let call = limiter.reserve("alice")?;
+    /// assert!(call.renew()?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Limiter::settle`].

@@ -8,6 +8,17 @@ use super::network::Network;
 use crate::request::Part;
 
 /// A test of one attribute's value.
+///
+/// ```
+/// use tidegate::{Condition, Limit, Rule};
+///
+/// let rule = Rule::new("exports", Limit::per_hour(3))
+///     .when("path", Condition::Matches("/tenants/*/export".into()))
+///     .when("ip", Condition::Within("10.0.0.0/8".parse()?))
+///     .when("trace", Condition::Absent);
+/// # let _ = rule;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {

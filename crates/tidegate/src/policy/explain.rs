@@ -14,6 +14,15 @@ use crate::store::CheckError;
 use crate::time::Micros;
 
 /// What every rule of a policy says of a request, without charging anything.
+///
+/// ```
+/// use tidegate::{Limit, Limiter};
+///
+/// let explanation = Limiter::new(Limit::per_hour(10)).explain("alice")?;
+/// assert!(explanation.decision.is_allowed());
+/// assert_eq!(explanation.rules[0].rule.as_str(), "10/h");
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[must_use]
@@ -26,6 +35,14 @@ pub struct Explanation {
 }
 
 /// What one rule says of a request.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, Rule};
+///
+/// let explanation = Limiter::new(Rule::new("api", Limit::per_hour(10)).shadow()).explain("alice")?;
+/// assert!(explanation.rules[0].shadow && !explanation.rules[0].binds);
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleExplanation {
@@ -48,6 +65,15 @@ pub struct RuleExplanation {
 }
 
 /// What a rule has to say.
+///
+/// ```
+/// use tidegate::explain::Say;
+/// use tidegate::{Limit, Limiter};
+///
+/// let explanation = Limiter::new(Limit::per_hour(10)).explain("alice")?;
+/// assert!(matches!(explanation.rules[0].say, Say::Answers { cost: 1, .. }));
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Say {

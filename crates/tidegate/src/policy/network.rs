@@ -9,6 +9,15 @@ use crate::error::ConfigError;
 /// All addresses that begin as this one does: `10.0.0.0/8`, `2001:db8::/32`.
 ///
 /// An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is an IPv4 address.
+///
+/// ```
+/// use tidegate::Network;
+///
+/// let network: Network = "10.0.0.0/8".parse()?;
+/// assert!(network.contains("10.1.2.3".parse()?));
+/// assert!(network.contains("::ffff:10.1.2.3".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -20,6 +29,13 @@ const MAPPED_BITS: u8 = 96;
 
 impl Network {
     /// The network of `address` by its first `length` bits.
+    ///
+    /// ```
+    /// use tidegate::Network;
+    ///
+    /// assert_eq!(Network::new("192.0.2.77".parse()?, 24).to_string(), "192.0.2.0/24");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Network {
         let length = length.min(width(address));
@@ -32,6 +48,14 @@ impl Network {
     }
 
     /// Whether `address` is in it.
+    ///
+    /// ```
+    /// use tidegate::Network;
+    ///
+    /// let network: Network = "2001:db8::/32".parse()?;
+    /// assert!(network.contains("2001:db8::1".parse()?) && !network.contains("192.0.2.1".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

@@ -34,6 +34,12 @@ impl Floor {
     pub const NONE: Floor = Floor::Units(0);
 
     /// In units of a limit that lets so many pass at once.
+    ///
+    /// ```
+    /// use tidegate::Floor;
+    ///
+    /// assert_eq!((Floor::Percent(25).of(10), Floor::Units(4).of(10)), (3, 4));
+    /// ```
     #[must_use]
     pub fn of(self, capacity: u64) -> u64 {
         match self {
@@ -106,6 +112,13 @@ impl Priority {
     }
 
     /// Requests whose attribute is exactly `name` leave so much to others.
+    ///
+    /// ```
+    /// use tidegate::{Floor, Priority};
+    ///
+    /// let priority = Priority::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
+    /// assert_eq!(priority.classes().count(), 2);
+    /// ```
     pub fn class(mut self, name: impl Into<String>, floor: Floor) -> Priority {
         self.classes.push((name.into(), floor));
         self
@@ -118,6 +131,14 @@ impl Priority {
     }
 
     /// The classes and what they leave to others, as they were given.
+    ///
+    /// ```
+    /// use tidegate::{Floor, Priority};
+    ///
+    /// let priority = Priority::by("class").class("batch", Floor::Percent(50));
+    /// assert_eq!(priority.attribute(), "class");
+    /// assert!(priority.classes().eq([("batch", Floor::Percent(50))]));
+    /// ```
     pub fn classes(&self) -> impl Iterator<Item = (&str, Floor)> {
         self.classes.iter().map(|(name, floor)| (name.as_str(), *floor))
     }

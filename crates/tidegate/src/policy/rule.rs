@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::condition::Condition;
+pub use super::key_attribute::{KeyAttribute, Missing};
 use super::priority::Priority;
 use crate::error::ConfigError;
 use crate::limit::Limit;
@@ -49,6 +50,18 @@ pub struct Rule {
 }
 
 /// What applies to a request: a limit, or one of its two extremes.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, Request, Rule, Setting};
+///
+/// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]);
+/// let rule = rule.override_for("user", "monitor", Setting::Unlimited);
+/// let rule = rule.override_for("user", "mallory", Setting::Blocked);
+/// let limiter = Limiter::new(rule);
+/// assert!(limiter.check(Request::user("monitor"))?.is_unlimited());
+/// assert!(limiter.check(Request::user("mallory"))?.is_blocked());
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// This much.
@@ -106,101 +119,6 @@ pub(super) enum RuleKey {
     Attributes(Vec<KeyAttribute>),
 }
 
-/// An attribute in the key of a rule: as it is, unless told otherwise.
-///
-/// An address is taken by its network: the first 64 bits of an IPv6 address,
-/// all of an IPv4 address. The attribute `ip` is an address in every policy, and
-/// so is one that a rule takes [by network](KeyAttribute::by_network): given as
-/// text, however it is spelled, it is parsed, and text that is no address is an
-/// error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyAttribute {
-    /// The first of these that the request has.
-    pub(super) names: Vec<String>,
-    pub(super) ignores_case: bool,
-    pub(super) is_address: bool,
-    pub(super) ipv4_bits: u8,
-    pub(super) ipv6_bits: u8,
-}
-
-impl KeyAttribute {
-    /// An attribute by its name.
-    pub fn new(name: impl Into<String>) -> KeyAttribute {
-        let names = vec![name.into()];
-        KeyAttribute { names, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }
-    }
-
-    /// Another attribute to use where those before it are missing. Keys that
-    /// come from different attributes never collide.
-    ///
-    /// ```
-    /// use tidegate::{KeyAttribute, Limit, Limiter, Request, Rule};
-    ///
-    /// let rule = Rule::new("callers", Limit::per_hour(1)).key([KeyAttribute::new("user").or("ip")]);
-    /// let limiter = Limiter::new(rule);
-    /// let anonymous = |ip| Request::new(()).with("ip", ip);
-    /// assert!(limiter.allow(Request::user("alice")) && limiter.allow(anonymous("192.0.2.1")));
-    /// assert!(!limiter.allow(anonymous("192.0.2.1")));
-    /// ```
-    #[must_use]
-    pub fn or(mut self, name: impl Into<String>) -> KeyAttribute {
-        self.names.push(name.into());
-        self
-    }
-
-    /// The attribute, and those to use instead of it, in this order.
-    #[must_use]
-    pub fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// In words: `user`, or `user or ip`.
-    pub(super) fn shown(&self) -> String {
-        self.names.join(" or ")
-    }
-
-    /// Takes `Alice` and `ALICE` for `alice`.
-    #[must_use]
-    pub fn ignoring_case(mut self) -> KeyAttribute {
-        self.ignores_case = true;
-        self
-    }
-
-    /// Takes addresses by so many bits, also where they are given as text. Where
-    /// there are [others](KeyAttribute::or) to choose from, a value that is no
-    /// address stays as it is.
-    #[must_use]
-    pub fn by_network(mut self, ipv4_bits: u8, ipv6_bits: u8) -> KeyAttribute {
-        (self.is_address, self.ipv4_bits, self.ipv6_bits) = (true, ipv4_bits.min(32), ipv6_bits.min(128));
-        self
-    }
-}
-
-impl From<&str> for KeyAttribute {
-    fn from(name: &str) -> KeyAttribute {
-        KeyAttribute::new(name)
-    }
-}
-
-impl From<String> for KeyAttribute {
-    fn from(name: String) -> KeyAttribute {
-        KeyAttribute::new(name)
-    }
-}
-
-/// What becomes of a request that lacks an attribute of a rule's key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
-    /// It is an error: [`CheckError::MissingAttribute`](crate::CheckError::MissingAttribute).
-    /// A shadow rule, which never refuses, does not apply.
-    #[default]
-    Error,
-    /// The rule does not apply.
-    Skip,
-    /// All such requests share one key, which no value is ever taken for.
-    Shared,
-}
-
 /// What a rule charges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RuleCost {
@@ -217,7 +135,7 @@ pub(super) enum RuleCost {
 /// The unit of which every request takes one unless it says otherwise.
 pub(super) const REQUESTS: &str = "requests";
 
-/// Whether a rule decides, or only watches.
+/// Whether a rule decides, or is a shadow rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Enforced,
@@ -240,11 +158,27 @@ impl Rule {
 
     /// A rule that may also lift every limit, or block all requests, where
     /// nothing more special is set.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule, Setting};
+    ///
+    /// let rule = Rule::with_setting("closed beta", Setting::Blocked).key(["user"]);
+    /// let limiter = Limiter::new(rule.override_for("user", "alice", Limit::per_hour(10)));
+    /// assert!(limiter.allow(Request::user("alice")) && !limiter.allow(Request::user("bob")));
+    /// ```
     pub fn with_setting(name: impl Into<Name>, setting: Setting) -> Rule {
         Rule::with(name.into(), Standard::Setting(setting))
     }
 
     /// A rule for a limit that is named already, or a custom kernel.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// let rule = Rule::of_meter(Meter::new("orders", Limit::per_hour(10)));
+    /// assert_eq!((rule.name().as_str(), rule.in_words().as_str()), ("orders", "10/h"));
+    /// ```
     pub fn of_meter(meter: Meter) -> Rule {
         Rule::with(meter.name().clone(), Standard::Meter(meter))
     }
@@ -270,18 +204,44 @@ impl Rule {
     }
 
     /// Applies only where the condition holds; several must all hold.
+    ///
+    /// ```
+    /// use tidegate::{Condition, Limit, Limiter, Request, Rule};
+    ///
+    /// let uploads = Rule::new("uploads", Limit::per_hour(1)).when("method", Condition::Equals("PUT".into()));
+    /// let limiter = Limiter::new(uploads);
+    /// assert!(limiter.check(Request::user("alice").with("method", "GET"))?.is_unlimited());
+    /// assert!(!limiter.check(Request::user("alice").with("method", "PUT"))?.is_unlimited());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn when(mut self, attribute: impl Into<String>, condition: Condition) -> Rule {
         self.conditions.push((attribute.into(), condition));
         self
     }
 
     /// Makes the key of these attributes; of none, one key for all requests.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::new("orders", Limit::per_hour(1)).key(["user", "endpoint"]));
+    /// let order = |endpoint| Request::user("alice").with("endpoint", endpoint);
+    /// assert!(limiter.allow(order("/orders")) && limiter.allow(order("/items")) && !limiter.allow(order("/orders")));
+    /// ```
     pub fn key<A: Into<KeyAttribute>>(mut self, attributes: impl IntoIterator<Item = A>) -> Rule {
         self.key = RuleKey::Attributes(attributes.into_iter().map(Into::into).collect());
         self
     }
 
     /// What becomes of requests that lack an attribute of the key.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Missing, Request, Rule};
+    ///
+    /// let rule = Rule::new("tenant", Limit::per_hour(1)).key(["tenant"]).missing(Missing::Shared);
+    /// let limiter = Limiter::new(rule);
+    /// assert!(limiter.allow(Request::new("alice")) && !limiter.allow(Request::new("bob")), "one key for both");
+    /// ```
     pub fn missing(mut self, missing: Missing) -> Rule {
         self.missing = missing;
         self
@@ -289,6 +249,16 @@ impl Rule {
 
     /// Another setting where an attribute is exactly this: before any
     /// [pattern](Rule::override_matching), tier or the rule's own.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]).override_for("user", "alice", Limit::per_hour(5));
+    /// let limiter = Limiter::new(rule);
+    /// assert_eq!(limiter.check(Request::user("alice"))?.capacity(), Some(5));
+    /// assert_eq!(limiter.check(Request::user("bob"))?.capacity(), Some(1));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn override_for(
         mut self,
         attribute: impl Into<String>,
@@ -302,6 +272,15 @@ impl Rule {
 
     /// Another setting where an attribute matches a pattern (`*`, `?`): the
     /// first that matches, if no value is named exactly.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]);
+    /// let limiter = Limiter::new(rule.override_matching("user", "test-*", Limit::per_hour(100)));
+    /// assert_eq!(limiter.check(Request::user("test-7"))?.capacity(), Some(100));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn override_matching(
         mut self,
         attribute: impl Into<String>,
@@ -315,60 +294,30 @@ impl Rule {
 
     /// Another setting for those of a tier, such as `free` and `pro`, unless
     /// they have one of their own.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]).tier("plan", "pro", Limit::per_hour(100));
+    /// let limiter = Limiter::new(rule);
+    /// assert_eq!(limiter.check(Request::user("alice").with("plan", "pro"))?.capacity(), Some(100));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn tier(mut self, attribute: impl Into<String>, tier: impl Into<String>, setting: impl Into<Setting>) -> Rule {
         let value = Value::Exactly(tier.into());
         self.tiers.push(Override { attribute: attribute.into(), value, setting: setting.into() });
         self
     }
 
-    /// Charges so many times the request's cost, or the amount of the [unit](Rule::unit).
-    pub fn cost_multiplier(mut self, by: u64) -> Rule {
-        match &mut self.cost {
-            RuleCost::Of { times, .. } => *times = by,
-            RuleCost::Times(_) | RuleCost::Always(_) => self.cost = RuleCost::Times(by),
-        }
-        self
-    }
-
-    /// Counts something else than the cost: what the request takes of it, by
-    /// [`Request::amount`](crate::Request::amount), times the
-    /// [multiplier](Rule::cost_multiplier). A request that does not say takes the
-    /// [default amount](Rule::default_amount): nothing, or one of the unit `requests`.
-    pub fn unit(mut self, unit: impl Into<Box<str>>) -> Rule {
-        let unit = unit.into();
-        let times = match self.cost {
-            RuleCost::Times(times) | RuleCost::Of { times, .. } => times,
-            RuleCost::Always(_) => 1,
-        };
-        let otherwise = u64::from(*unit == *REQUESTS);
-        self.cost = RuleCost::Of { unit, times, otherwise };
-        self
-    }
-
-    /// What a request takes of the [unit](Rule::unit) that does not say how much: an estimate,
-    /// where the amount is known only afterwards.
-    pub fn default_amount(mut self, amount: u64) -> Rule {
-        if let RuleCost::Of { otherwise, .. } = &mut self.cost {
-            *otherwise = amount;
-        }
-        self
-    }
-
-    /// Charges at most what the limit could ever let pass: an estimate above it is not an
-    /// error, and takes all of it.
-    pub fn clamp_estimate(mut self) -> Rule {
-        self.clamps = true;
-        self
-    }
-
-    /// Charges this, whatever the request costs; what it costs
-    /// [in addition](crate::Request::in_addition) is not charged.
-    pub fn fixed_cost(mut self, cost: u64) -> Rule {
-        self.cost = RuleCost::Always(cost);
-        self
-    }
-
     /// Only watches: it is charged and observers are told, and never refuses.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::new(Rule::new("tight", Limit::per_hour(1)).shadow());
+    /// assert!(limiter.allow("alice") && limiter.allow("alice"), "a shadow rule refuses nothing");
+    /// # let _ = Request::new("alice");
+    /// ```
     pub fn shadow(mut self) -> Rule {
         self.mode = Mode::Shadow;
         self
@@ -376,18 +325,41 @@ impl Rule {
 
     /// Watches what another limit would do in place of this one: a shadow of
     /// the rule under the name `rule (candidate)`.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Request, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(10)).candidate(Limit::per_hour(1));
+    /// let limiter = Limiter::new(rule);
+    /// assert!(limiter.allow("alice") && limiter.allow("alice"), "the candidate refuses nothing");
+    /// println!("{}", limiter.explain(Request::new("alice"))?);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     pub fn candidate(mut self, limit: Limit) -> Rule {
         self.candidate = Some(limit);
         self
     }
 
     /// Who answers for this rule when the store cannot.
+    ///
+    /// ```
+    /// use tidegate::{FailureMode, Limit, Rule};
+    ///
+    /// let sign_in = Rule::new("sign-in", Limit::per_minute(5)).on_failure(FailureMode::Closed);
+    /// assert_eq!(sign_in.failure_mode(), Some(FailureMode::Closed));
+    /// ```
     pub fn on_failure(mut self, mode: FailureMode) -> Rule {
         self.on_failure = Some(mode);
         self
     }
 
     /// Who answers for this rule when the store cannot, unless the limiter says.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// assert_eq!(Rule::new("api", Limit::per_minute(5)).failure_mode(), None);
+    /// ```
     #[must_use]
     pub fn failure_mode(&self) -> Option<FailureMode> {
         self.on_failure
@@ -413,6 +385,15 @@ impl Rule {
 
     /// Keeps a share of every limit of this rule, those of tiers and overrides too, back from
     /// some classes of requests: see [`Priority`]. A candidate limit has the same classes.
+    ///
+    /// ```
+    /// use tidegate::{Floor, Limit, Limiter, Priority, Request, Rule};
+    ///
+    /// let classes = Priority::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
+    /// let limiter = Limiter::new(Rule::new("api", Limit::per_hour(2)).priority(classes));
+    /// let request = |class| Request::new("acme").with("class", class);
+    /// assert!(limiter.allow(request("batch")) && !limiter.allow(request("batch")) && limiter.allow(request("user")));
+    /// ```
     pub fn priority(mut self, priority: Priority) -> Rule {
         self.priority = Some(priority);
         self
@@ -450,24 +431,51 @@ impl Rule {
     }
 
     /// [`notify`](Rule::notify), by thresholds that are made already.
+    ///
+    /// ```
+    /// use tidegate::store::Thresholds;
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(10)).with_thresholds(Thresholds::new([80, 100])?);
+    /// assert_eq!(rule.thresholds().percents(), [80, 100]);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn with_thresholds(mut self, thresholds: Thresholds) -> Rule {
         self.thresholds = thresholds;
         self
     }
 
     /// At which shares of its limits observers are told.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// assert!(Rule::new("api", Limit::per_hour(10)).thresholds().is_empty());
+    /// ```
     #[must_use]
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// assert_eq!(Rule::new("api", Limit::per_hour(10)).name().as_str(), "api");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.name
     }
 
     /// Whether it only watches.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// assert!(Rule::new("api", Limit::per_hour(10)).shadow().is_shadow());
+    /// ```
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.mode == Mode::Shadow
@@ -475,6 +483,12 @@ impl Rule {
 
     /// What applies where nothing more special does, in words: a limit,
     /// `unlimited` or `blocked`.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// assert_eq!(Rule::new("api", Limit::per_hour(10).burst(20)).in_words(), "10/h burst 20");
+    /// ```
     #[must_use]
     pub fn in_words(&self) -> String {
         match &self.standard {
@@ -500,12 +514,26 @@ impl Rule {
     }
 
     /// The limit that is watched in place of its own, if there is one.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(10)).candidate(Limit::per_hour(5));
+    /// assert_eq!(rule.candidate_limit(), Some(Limit::per_hour(5)));
+    /// ```
     #[must_use]
     pub fn candidate_limit(&self) -> Option<Limit> {
         self.candidate
     }
 
     /// The attributes that make its keys; none if the request brings the key.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Rule};
+    ///
+    /// let rule = Rule::new("api", Limit::per_hour(10)).key(["tenant", "user"]);
+    /// assert_eq!(rule.key_attributes().map(|attributes| attributes.len()), Some(2));
+    /// ```
     #[must_use]
     pub fn key_attributes(&self) -> Option<&[KeyAttribute]> {
         match &self.key {

@@ -31,6 +31,12 @@ impl<'a> Amounts<'a> {
     }
 
     /// The cost, which rules count that name no unit.
+    ///
+    /// ```
+    /// use tidegate::Amounts;
+    ///
+    /// assert_eq!(Amounts::new().cost(3), Amounts::from(3));
+    /// ```
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Amounts<'a> {
         self.cost = Some(cost);
@@ -38,6 +44,13 @@ impl<'a> Amounts<'a> {
     }
 
     /// Adds an amount, or changes it.
+    ///
+    /// ```
+    /// use tidegate::Amounts;
+    ///
+    /// let spent = Amounts::new().amount("tokens", 400).amount("tokens", 412);
+    /// assert_eq!(spent, Amounts::new().amount("tokens", 412));
+    /// ```
     #[must_use]
     pub fn amount(mut self, unit: &'a str, amount: u64) -> Amounts<'a> {
         self.named.set(unit, amount);

@@ -13,6 +13,13 @@ use super::text::Inline;
 /// different keys, and so are `("ab",)` and `"ab"`: parts are
 /// length-prefixed, never joined by a separator. Numbers and addresses are
 /// the same key as their text.
+///
+/// ```
+/// use tidegate::Key;
+///
+/// assert_ne!(Key::from(("a:b", "c")), Key::from(("a", "b:c")));
+/// assert_eq!(Key::from(7_u64), Key::from("7"));
+/// ```
 #[derive(Clone)]
 pub struct Key<'a> {
     bytes: Bytes<'a>,
@@ -48,6 +55,13 @@ impl Bytes<'_> {
 
 impl<'a> Key<'a> {
     /// A key of several parts.
+    ///
+    /// ```
+    /// use tidegate::{Key, KeyPart};
+    ///
+    /// let key = Key::of([KeyPart::from("tenant-7"), KeyPart::from("alice")]);
+    /// assert_eq!(key, Key::from(("tenant-7", "alice")));
+    /// ```
     pub fn of<'p>(parts: impl IntoIterator<Item = KeyPart<'p>>) -> Key<'static> {
         let mut writer = Writer::default();
         for part in parts {
@@ -66,6 +80,12 @@ impl<'a> Key<'a> {
 
     /// The bytes that, with [`is_composite`](Key::is_composite), tell this
     /// key from every other.
+    ///
+    /// ```
+    /// use tidegate::Key;
+    ///
+    /// assert_eq!(Key::from("alice").as_bytes(), b"alice");
+    /// ```
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -73,6 +93,12 @@ impl<'a> Key<'a> {
     }
 
     /// Whether the bytes are a list of length-prefixed parts.
+    ///
+    /// ```
+    /// use tidegate::Key;
+    ///
+    /// assert!(Key::from(("tenant-7", "alice")).is_composite() && !Key::from("alice").is_composite());
+    /// ```
     #[must_use]
     #[inline]
     pub fn is_composite(&self) -> bool {
@@ -80,6 +106,13 @@ impl<'a> Key<'a> {
     }
 
     /// The parts, in order.
+    ///
+    /// ```
+    /// use tidegate::Key;
+    ///
+    /// let key = Key::from(("tenant-7", "alice"));
+    /// assert!(key.parts().eq([b"tenant-7".as_slice(), b"alice"]));
+    /// ```
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.as_bytes();
         let mut one = (self.parts == Parts::One).then_some(rest);
@@ -90,6 +123,15 @@ impl<'a> Key<'a> {
     }
 
     /// A copy that borrows nothing.
+    ///
+    /// ```
+    /// use tidegate::Key;
+    ///
+    /// let name = String::from("alice");
+    /// let key: Key<'static> = Key::from(name.as_str()).into_owned();
+    /// drop(name);
+    /// assert_eq!(key, Key::from("alice"));
+    /// ```
     #[must_use]
     pub fn into_owned(self) -> Key<'static> {
         let bytes = match self.bytes {
@@ -177,6 +219,13 @@ impl fmt::Debug for Key<'_> {
 
 /// One part of a [`Key`], or the value of an attribute: text, bytes, a number
 /// or an address, borrowed or owned.
+///
+/// ```
+/// use tidegate::{Key, KeyPart};
+///
+/// let parts = [KeyPart::from("alice"), KeyPart::from(7_u64)];
+/// assert_eq!(Key::of(parts), Key::from(("alice", 7_u64)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct KeyPart<'a>(Text<'a>);
 

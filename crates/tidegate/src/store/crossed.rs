@@ -14,6 +14,15 @@ use crate::time::Micros;
 
 impl Meter {
     /// Of each threshold, the percentage and the units that reach it: rounded up.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    /// use tidegate::store::{Meter, Thresholds};
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).notify(Thresholds::new([50, 85])?);
+    /// assert!(meter.threshold_units().eq([(50, 5), (85, 9)]));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn threshold_units(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
         let units = |percent: u8| (u128::from(self.capacity()) * u128::from(percent)).div_ceil(100);
         let thresholds = self.thresholds().percents().iter();
@@ -21,12 +30,30 @@ impl Meter {
     }
 
     /// The thresholds that so much use has reached, a bit for each.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    /// use tidegate::store::{Meter, Thresholds};
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).notify(Thresholds::new([50, 85])?);
+    /// assert_eq!((meter.reached(4), meter.reached(5), meter.reached(10)), (0b00, 0b01, 0b11));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn reached(&self, used: u64) -> u8 {
         self.threshold_units().enumerate().fold(0, |bits, (index, (_, units))| bits | u8::from(used >= units) << index)
     }
 
     /// The thresholds that a change of use crosses upwards, a bit for each.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    /// use tidegate::store::{Meter, Thresholds};
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).notify(Thresholds::new([50, 85])?);
+    /// assert_eq!(meter.crossed(6, 9), 0b10);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn crossed(&self, before: u64, after: u64) -> u8 {
         self.reached(after) & !self.reached(before)
@@ -34,6 +61,15 @@ impl Meter {
 
     /// Whether a store has to mark what it told: use that drains away may cross a
     /// threshold several times in one period. In a fixed window it only rises.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    /// use tidegate::store::{Meter, Thresholds};
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).notify(Thresholds::new([50, 85])?);
+    /// assert!(meter.needs_marks(), "the use of a bucket falls within a period");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn needs_marks(&self) -> bool {
         let is_fixed = |limit: Limit| limit.algorithm() == AlgorithmKind::FixedWindow;
@@ -50,6 +86,14 @@ impl Meter {
 
 /// Whether a mark is in force. One that ends later than this clock explains is of a clock
 /// that was wrong.
+///
+/// ```
+/// use tidegate::Micros;
+/// use tidegate::store::is_marked;
+///
+/// let [now, lasts] = [1_000, 100].map(Micros::new);
+/// assert!(is_marked(Micros::new(1_050), now, lasts) && !is_marked(now, now, lasts));
+/// ```
 #[must_use]
 pub fn is_marked(until: Micros, now: Micros, lasts: Micros) -> bool {
     now < until && until.saturating_since(now) <= lasts.saturating_add(lasts)
@@ -57,6 +101,13 @@ pub fn is_marked(until: Micros, now: Micros, lasts: Micros) -> bool {
 
 /// Whether a check that is carried out gives back, so that a threshold above what is used
 /// then can be told again.
+///
+/// ```
+/// use tidegate::kernel::Verb;
+/// use tidegate::store::unmarks;
+///
+/// assert!(unmarks(Verb::Refund, 1) && !unmarks(Verb::Charge, 1));
+/// ```
 #[must_use]
 pub fn unmarks(verb: Verb, cost: u64) -> bool {
     match verb {

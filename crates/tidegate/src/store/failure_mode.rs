@@ -5,6 +5,15 @@ use std::num::NonZeroU32;
 use crate::time::Micros;
 
 /// What to answer for a limit whose store has no answer.
+///
+/// ```
+/// use tidegate::{FailureMode, Limit, Limiter, Rule};
+///
+/// let sign_in = Rule::new("sign-in", Limit::per_minute(5)).on_failure(FailureMode::Closed);
+/// let limiter = Limiter::builder(sign_in).on_failure(FailureMode::Open).build()?;
+/// # let _ = limiter;
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureMode {
     /// Admit everything.
@@ -25,6 +34,12 @@ impl FailureMode {
     pub const RETRY_AFTER: Micros = Micros::new(1_000_000);
 
     /// [`FailureMode::Local`] from a plain number; zero is one.
+    ///
+    /// ```
+    /// use tidegate::FailureMode;
+    ///
+    /// assert_eq!(FailureMode::local(0), FailureMode::local(1));
+    /// ```
     #[must_use]
     pub const fn local(processes: u32) -> FailureMode {
         match NonZeroU32::new(processes) {

@@ -95,6 +95,19 @@ pub struct MemoryStore {
 }
 
 /// Settings of a [`MemoryStore`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, Overflow};
+///
+/// let store = MemoryStore::builder()
+///     .max_keys(100_000)
+///     .overflow(Overflow::Refuse)
+///     .remember_ids_for(Duration::from_secs(60))
+///     .build()?;
+/// assert_eq!(store.count_keys(), 0);
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     clock: Option<Timepiece>,
@@ -112,18 +125,45 @@ impl Builder {
     /// How many live keys to make room for: 1,000,000 unless set. A key is
     /// live until its state has become that of a key never seen; under several
     /// rules it counts once for each.
+    ///
+    /// ```
+    /// use tidegate::MemoryStore;
+    ///
+    /// assert!(MemoryStore::builder().max_keys(10_000).build().is_ok());
+    /// assert!(MemoryStore::builder().max_keys(0).build().is_err());
+    /// ```
     pub fn max_keys(mut self, keys: usize) -> Builder {
         self.max_keys = keys;
         self
     }
 
     /// What to do with a new key when there is no room.
+    ///
+    /// ```
+    /// use tidegate::{MemoryStore, Overflow};
+    ///
+    /// let store = MemoryStore::builder().overflow(Overflow::EvictOldest).build()?;
+    /// # let _ = store;
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn overflow(mut self, overflow: Overflow) -> Builder {
         self.overflow = overflow;
         self
     }
 
     /// The clock to decide by: [`SystemClock`] unless set.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter, ManualClock, MemoryStore};
+    ///
+    /// let clock = ManualClock::default();
+    /// let limiter = Limiter::with_store(Limit::per_hour(1), MemoryStore::builder().clock(clock.clone()).build()?)?;
+    /// assert!(limiter.allow("alice") && !limiter.allow("alice"));
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert!(limiter.allow("alice"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn clock(mut self, clock: impl Clock) -> Builder {
         self.clock = Some(Timepiece::new(clock));
         self
@@ -131,6 +171,15 @@ impl Builder {
 
     /// Keeps the text of every key, so that [`MemoryStore::keys`] can list
     /// them. It costs an allocation per new key, and memory for the texts.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::with_store(Limit::per_hour(1), MemoryStore::builder().list_keys().build()?)?;
+    /// assert!(limiter.allow("alice"));
+    /// assert_eq!(limiter.store().keys()[0].1.to_string(), "alice");
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn list_keys(mut self) -> Builder {
         self.listed = true;
         self
@@ -140,12 +189,29 @@ impl Builder {
     /// five minutes unless set. At most 131,072 are: 2,048 in each of 64 shards.
     /// Where one is full, the key that has most ids in it loses its oldest, so a
     /// key that sends many forgets its own before those of keys that send few.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::MemoryStore;
+    ///
+    /// let store = MemoryStore::builder().remember_ids_for(Duration::from_secs(3_600)).build()?;
+    /// # let _ = store;
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn remember_ids_for(mut self, time: Duration) -> Builder {
         self.ids_for = time;
         self
     }
 
     /// Makes the store.
+    ///
+    /// ```
+    /// use tidegate::MemoryStore;
+    ///
+    /// let store = MemoryStore::builder().build()?;
+    /// assert_eq!(store.count_keys(), 0);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     /// If it is to hold no keys, or more than 2^32.
@@ -199,6 +265,14 @@ impl std::fmt::Debug for MemoryStore {
 
 impl MemoryStore {
     /// Begins a store with other settings than the default ones.
+    ///
+    /// ```
+    /// use tidegate::MemoryStore;
+    ///
+    /// let store = MemoryStore::builder().max_keys(1_000).build()?;
+    /// # let _ = store;
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn builder() -> Builder {
         Builder {
             clock: None,
@@ -210,6 +284,15 @@ impl MemoryStore {
     }
 
     /// How many keys are live: counts them, which takes a while.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(1));
+    /// assert!(limiter.allow("alice") && limiter.allow("bob"));
+    /// assert_eq!(limiter.store().count_keys(), 2);
+    /// # let _ = MemoryStore::default();
+    /// ```
     #[must_use]
     pub fn count_keys(&self) -> usize {
         let mut keys = 0;
@@ -219,6 +302,16 @@ impl MemoryStore {
 
     /// The rule and key of every live state, in no order; none unless the
     /// store was built to [list](Builder::list_keys) them.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::with_store(Limit::per_hour(1), MemoryStore::builder().list_keys().build()?)?;
+    /// assert!(limiter.allow("alice"));
+    /// let (rule, key) = &limiter.store().keys()[0];
+    /// assert_eq!((rule.as_str(), key.to_string().as_str()), ("1/h", "alice"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn keys(&self) -> Vec<(Name, Key<'static>)> {
         let mut keys = Vec::new();
@@ -228,6 +321,12 @@ impl MemoryStore {
 
     /// How often a check found no room for its key, so that the
     /// [`Overflow`] policy answered.
+    ///
+    /// ```
+    /// use tidegate::MemoryStore;
+    ///
+    /// assert_eq!(MemoryStore::default().overflowed(), 0);
+    /// ```
     #[must_use]
     pub fn overflowed(&self) -> u64 {
         let evicted = [

@@ -27,6 +27,14 @@ const CUSTOM_HORIZON: u64 = 86_400_000_000;
 ///
 /// The state of a key belongs to the name *and* the limit: the same key
 /// under two meters is two states.
+///
+/// ```
+/// use tidegate::store::Meter;
+/// use tidegate::Limit;
+///
+/// let meter = Meter::new("orders", Limit::per_hour(10));
+/// assert_eq!((meter.name().as_str(), meter.capacity(), meter.meaning()), ("orders", 10, "10/h"));
+/// ```
 #[derive(Clone)]
 pub struct Meter {
     name: Name,
@@ -51,6 +59,13 @@ pub struct Meter {
 
 impl Meter {
     /// A limit under a name.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Meter::new("orders", Limit::per_hour(10)).name().as_str(), "orders");
+    /// ```
     #[must_use]
     pub fn new(name: impl Into<Name>, limit: Limit) -> Meter {
         let kernel = match limit.kernel() {
@@ -63,6 +78,13 @@ impl Meter {
     }
 
     /// A limit under its own words, such as `100/min`.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Meter::unnamed(Limit::per_hour(10)).name().as_str(), "10/h");
+    /// ```
     #[must_use]
     pub fn unnamed(limit: Limit) -> Meter {
         Meter::new(limit.to_string(), limit)
@@ -70,6 +92,18 @@ impl Meter {
 
     /// An algorithm of the user's own under a name, which no other kernel of
     /// the same type may have on the same store.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::kernel::LimitKernel;
+    /// use tidegate::store::Meter;
+    /// use tidegate::{Limit, Limiter, Policy};
+    ///
+    /// let LimitKernel::Log(log) = Limit::sliding_log(2, Duration::from_secs(1)).kernel() else { panic!("a log") };
+    /// let limiter = Limiter::new(Policy::new().meter(Meter::custom("log", log)));
+    /// assert_eq!(limiter.check("alice")?.remaining(), Some(1));
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
     #[must_use]
     pub fn custom<K: Kernel>(name: impl Into<Name>, kernel: K) -> Meter {
         let capacity = kernel.capacity();
@@ -123,6 +157,14 @@ impl Meter {
     /// Of a limit that new keys have to climb to, the same share is left at every step, rounded
     /// up. Of a custom kernel, a charge is admitted if the kernel would admit the cost and the
     /// floor together.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).with_floor(4);
+    /// assert_eq!((meter.capacity(), meter.floor(), meter.largest_cost()), (10, 4, 6));
+    /// ```
     #[must_use]
     pub fn with_floor(mut self, units: u64) -> Meter {
         let whole = self.whole.take().map_or(self.kernel, |whole| *whole);
@@ -150,6 +192,17 @@ impl Meter {
     /// whole after the given time. A key is new if nothing was charged to it
     /// for that long. No cost may be above what a new key can be charged at
     /// once.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::store::Meter;
+    /// use tidegate::{Limit, WarmUp};
+    ///
+    /// let climb = WarmUp::new(2, Duration::from_secs(60))?;
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).warming_up(climb);
+    /// assert_eq!(meter.warm_up(), Some(climb));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn warming_up(mut self, warm_up: WarmUp) -> Meter {
         if let Some(warming) = self.limit.and_then(|limit| Warming::new(limit, warm_up)) {
@@ -166,6 +219,15 @@ impl Meter {
     /// and period, whatever their counts: what a key uses of one of them is used
     /// of each. For limits whose number comes with the request. Other limits stay
     /// as they are.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// let window = |count| Limit::fixed_window(count, std::time::Duration::from_secs(60));
+    /// let [five, ten] = [5, 10].map(|count| Meter::new("own", window(count)).by_period());
+    /// assert_eq!(five.identity(), ten.identity());
+    /// ```
     #[must_use]
     pub fn by_period(mut self) -> Meter {
         if let (MeterKernel::Window(window), Some(limit)) = (&self.kernel, self.limit) {
@@ -197,6 +259,14 @@ impl Meter {
 
     /// Says what answers for this limit when the store cannot, in place of
     /// what the limiter says for all.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::{FailureMode, Limit};
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).on_failure(FailureMode::Open);
+    /// assert_eq!(meter.failure_mode(), Some(FailureMode::Open));
+    /// ```
     #[must_use]
     pub fn on_failure(mut self, mode: FailureMode) -> Meter {
         self.on_failure = Some(mode);
@@ -205,6 +275,15 @@ impl Meter {
 
     /// The same limit, whose verdicts say which of these thresholds were crossed. The
     /// states stay the same.
+    ///
+    /// ```
+    /// use tidegate::Limit;
+    /// use tidegate::store::{Meter, Thresholds};
+    ///
+    /// let meter = Meter::new("orders", Limit::per_hour(10)).notify(Thresholds::new([80])?);
+    /// assert_eq!(meter.thresholds().percents(), [80]);
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn notify(mut self, thresholds: Thresholds) -> Meter {
         self.is_simple &= thresholds.is_empty();
@@ -234,6 +313,13 @@ impl Meter {
 
     /// What can pass at once, of a key that has used nothing: by the whole limit, whatever is
     /// left to others.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Meter::unnamed(Limit::per_hour(10).burst(20)).capacity(), 20);
+    /// ```
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> u64 {
@@ -243,6 +329,13 @@ impl Meter {
     /// The largest cost that can pass at once, of any key: less than the
     /// capacity if new keys have to warm up, or if some of it is [left to
     /// others](Meter::with_floor).
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Meter::unnamed(Limit::per_hour(10)).largest_cost(), 10);
+    /// ```
     #[must_use]
     #[inline]
     pub fn largest_cost(&self) -> u64 {
@@ -269,6 +362,13 @@ impl Meter {
 
     /// The limit whose kernel decides; none for a custom kernel, and for a
     /// limit with a [warm-up](Meter::warm_up).
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Meter::unnamed(Limit::per_hour(10)).limit(), Some(Limit::per_hour(10)));
+    /// ```
     #[must_use]
     pub fn limit(&self) -> Option<Limit> {
         self.limit.filter(|_| self.warm_up.is_none())
@@ -293,6 +393,13 @@ impl Meter {
 
     /// What the limit means: its words, or the type of a custom kernel. With
     /// the name, this tells a state from those of every other meter.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// assert_eq!(Meter::new("orders", Limit::per_hour(10)).meaning(), "10/h");
+    /// ```
     #[must_use]
     pub fn meaning(&self) -> &str {
         &self.meaning
@@ -315,6 +422,14 @@ impl Meter {
 
     /// For how long after the last charge anything of it matters, with a second
     /// for clocks that differ. A custom kernel does not say, and is given a day.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// let horizon = Meter::unnamed(Limit::per_hour(10)).horizon().to_duration();
+    /// assert!(horizon.as_secs() >= 3_600);
+    /// ```
     #[must_use]
     pub fn horizon(&self) -> Micros {
         let horizon = match self.limit.map(|limit| limit.kernel()) {
@@ -338,6 +453,15 @@ impl Meter {
     }
 
     /// A hash of the name and the meaning, the same in every process.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// let identity = |name: &'static str| Meter::new(name, Limit::per_hour(10)).identity();
+    /// assert_eq!(identity("orders"), identity("orders"));
+    /// assert_ne!(identity("orders"), identity("items"));
+    /// ```
     #[must_use]
     #[inline]
     pub fn identity(&self) -> u64 {
@@ -345,6 +469,14 @@ impl Meter {
     }
 
     /// Whether it limits [requests in flight](Limit::in_flight).
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// let limit = Limit::in_flight(5, std::time::Duration::from_secs(60));
+    /// assert!(Meter::unnamed(limit).is_in_flight());
+    /// ```
     pub fn is_in_flight(&self) -> bool {
         self.limit.is_some_and(|limit| limit.is_in_flight())
     }
@@ -394,114 +526,4 @@ fn identity(name: &Name, limit: &str) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::kernel::{Admission, Log};
-
-    const NOW: Micros = Micros::new(1_700_000_000_000_000);
-
-    fn meter(words: &str) -> Meter {
-        Meter::new(Name::literal("rule"), words.parse::<Limit>().expect("a limit"))
-    }
-
-    #[test]
-    fn states_belong_to_the_name_and_the_limit_and_what_keys_are_made_of() {
-        let plain = meter("10/s");
-        assert_eq!(plain.meaning(), "10/s");
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
-        let keyed: [Vec<Vec<String>>; 7] = [
-            vec![],
-            vec![names(&["a"])],
-            vec![names(&["a"]), names(&["b"])],
-            vec![names(&["a b"])],
-            vec![names(&["a\\"]), names(&["b"])],
-            vec![names(&["a", "b"])],
-            vec![names(&["a|b"])],
-        ];
-        let with = |attributes: &[Vec<String>]| meter("10/s").keyed_by(attributes.iter().map(Vec::as_slice));
-        let meanings = keyed.each_ref().map(|attributes| with(attributes).meaning().to_owned());
-        let expected = [" for all", " by a", " by a b", " by a\\ b", " by a\\\\ b", " by a|b", " by a\\|b"];
-        assert_eq!(meanings, expected.map(|words| format!("10/s{words}")));
-        let renamed = Meter::new(Name::literal("other"), "10/s".parse().expect("a limit"));
-        let all: Vec<Meter> =
-            keyed.iter().map(|attributes| with(attributes)).chain([plain, meter("11/s"), renamed]).collect();
-        for (index, one) in all.iter().enumerate() {
-            for (other_index, other) in all.iter().enumerate() {
-                assert_eq!(one.is_same_as(other), index == other_index, "{} {}", one.meaning(), other.meaning());
-                assert_eq!(one.identity() == other.identity(), index == other_index);
-            }
-        }
-    }
-
-    #[test]
-    fn a_name_does_not_run_into_the_limit() {
-        let (one, other) = (Meter::new(Name::literal("rule"), Limit::per_second(110)), Limit::per_second(10));
-        assert_ne!(one.identity(), Meter::new(Name::literal("rule1"), other).identity());
-    }
-
-    #[test]
-    fn a_limit_that_keys_climb_to_is_another_one() {
-        let warm_up = WarmUp::new(2, Duration::from_secs(60)).expect("a warm-up");
-        let (plain, climbed) = (meter("10/s"), meter("10/s").warming_up(warm_up));
-        assert!(plain.is_simple() && !climbed.is_simple());
-        assert_eq!([&plain, &climbed].map(Meter::capacity), [10, 10]);
-        assert_eq!([&plain, &climbed].map(Meter::largest_cost), [10, 2]);
-        assert_eq!([&plain, &climbed].map(Meter::warm_up), [None, Some(warm_up)]);
-        assert_eq!([&plain, &climbed].map(|meter| meter.limit().is_some()), [true, false]);
-        assert_eq!(climbed.nominal_limit(), plain.limit());
-        assert_eq!(climbed.meaning(), "10/s warming up from 2 over 1min");
-        assert_ne!(climbed.identity(), plain.identity());
-        let refused = climbed.kernel().admit(&Default::default(), NOW, 3);
-        assert!(matches!(refused, Admission::Wait { .. }), "the kernel is the one that climbs");
-        // A limit of no more than the start, and a custom kernel, stay as they are.
-        assert_eq!(meter("2/s").warming_up(warm_up), meter("2/s"));
-        let custom = Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)).warming_up(warm_up);
-        assert_eq!((custom.warm_up(), custom.limit(), custom.largest_cost()), (None, None, 5));
-    }
-
-    #[test]
-    fn fixed_windows_of_one_period_can_share_one_state() {
-        let [ten, six, hourly] = ["fixed 10/min", "fixed 6/min", "fixed 10/h"].map(|words| meter(words).by_period());
-        assert_eq!([&ten, &six, &hourly].map(Meter::meaning), ["fixed any/min", "fixed any/min", "fixed any/h"]);
-        assert!(ten.is_same_as(&six) && ten.identity() == six.identity() && ten != six);
-        assert_ne!(ten.identity(), hourly.identity());
-        assert_ne!(ten.identity(), meter("fixed 10/min").identity());
-        assert_eq!((ten.capacity(), six.capacity(), ten.is_simple()), (10, 6, false));
-        assert_eq!(meter("fixed 10/10s from-first").by_period().meaning(), "fixed any/10s from-first");
-        for words in ["10/min", "leaky 10/min", "sliding 10/min", "sliding-log 10/min"] {
-            assert_eq!(meter(words).by_period(), meter(words), "{words}");
-        }
-    }
-
-    #[test]
-    fn a_share_counts_as_the_whole_does() {
-        let share = |meter: &Meter| meter.share(NonZeroU32::new(2).expect("not zero"));
-        for words in ["10/min", "fixed 10/min", "sliding 10/min", "sliding-log 10/min"] {
-            let limit = words.parse::<Limit>().expect("a limit").share(NonZeroU32::new(2).expect("not zero"));
-            assert_eq!(share(&meter(words)), Meter::new(Name::literal("rule"), limit), "{words}");
-        }
-        let any = share(&meter("fixed 10/min").by_period());
-        assert_eq!((any.capacity(), any.meaning()), (5, "fixed any/min"));
-        let custom = Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000));
-        assert_eq!(share(&custom), custom);
-    }
-
-    #[test]
-    fn meters_are_equal_that_answer_alike() {
-        let log = || meter("sliding-log 5/s");
-        assert_eq!(meter("5/s"), meter("5/s"));
-        assert_eq!(log(), log(), "its kernel lives on the heap, but is no custom one");
-        assert_ne!(meter("5/s"), meter("6/s"));
-        assert_ne!(log(), meter("sliding-log 6/s"));
-        assert_ne!(meter("5/s"), Meter::new(Name::literal("other"), Limit::per_second(5)));
-        assert_ne!(meter("5/s"), meter("5/s").on_failure(FailureMode::Open));
-        assert_ne!(meter("5/s"), meter("5/s").keyed_by([&["user".to_owned()][..]]));
-        let [own, other] = [(); 2].map(|()| Meter::custom(Name::literal("rule"), Log::new(5, 1_000_000)));
-        assert_eq!(own, own.clone());
-        assert_ne!(own, other, "kernels cannot be compared");
-        assert_eq!(format!("{:?}", meter("5/s")), r#"Meter { name: "rule", limit: "5/s" }"#);
-        assert_eq!(format!("{own:?}"), r#"Meter { name: "rule", kernel: "custom" }"#);
-    }
-}
+mod tests;

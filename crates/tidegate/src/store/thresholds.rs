@@ -8,6 +8,13 @@ use crate::error::ConfigError;
 pub const MAX_THRESHOLDS: usize = 8;
 
 /// Thresholds in percent of a limit's capacity, in ascending order: usually none.
+///
+/// ```
+/// use tidegate::store::Thresholds;
+///
+/// assert_eq!(Thresholds::new([100, 50, 80])?.percents(), [50, 80, 100]);
+/// # Ok::<(), tidegate::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thresholds {
     percents: Option<Arc<[u8]>>,
@@ -15,6 +22,12 @@ pub struct Thresholds {
 
 impl Thresholds {
     /// These percentages, in any order.
+    ///
+    /// ```
+    /// use tidegate::store::Thresholds;
+    ///
+    /// assert!(Thresholds::new([80, 80]).is_err() && Thresholds::new([101]).is_err());
+    /// ```
     ///
     /// # Errors
     /// If one is zero, above 100, or given twice, or if there are more than [`MAX_THRESHOLDS`].
@@ -44,6 +57,12 @@ impl Thresholds {
     }
 
     /// Whether there are none.
+    ///
+    /// ```
+    /// use tidegate::store::Thresholds;
+    ///
+    /// assert!(Thresholds::default().is_empty());
+    /// ```
     #[must_use]
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

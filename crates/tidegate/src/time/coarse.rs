@@ -13,6 +13,14 @@ use super::{Clock, Micros, SystemClock};
 /// the last clone of the clock is dropped. A reading is therefore late by up
 /// to a step (more if the thread is starved), never early: limits refill in
 /// millisecond steps, and no request is admitted early.
+///
+/// ```
+/// use tidegate::{CoarseClock, Limit, Limiter, MemoryStore};
+///
+/// let store = MemoryStore::builder().clock(CoarseClock::start()?).build()?;
+/// assert!(Limiter::with_store(Limit::per_second(10), store)?.allow("alice"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CoarseClock {
     tick: Arc<AtomicU64>,
@@ -23,6 +31,13 @@ const STEP: Duration = Duration::from_millis(1);
 
 impl CoarseClock {
     /// Starts the ticking thread.
+    ///
+    /// ```
+    /// use tidegate::{Clock, CoarseClock};
+    ///
+    /// assert!(CoarseClock::start()?.now().get() > 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the operating system refuses another thread.

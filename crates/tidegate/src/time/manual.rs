@@ -11,6 +11,15 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 ///
 /// Clones share the time. A waiter (in [`acquire`](crate::Limiter::acquire),
 /// say) is woken when the clock is moved to the instant that it waits for.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Clock, ManualClock, Micros};
+///
+/// let clock = ManualClock::at(Micros::new(1_000));
+/// clock.advance(Duration::from_micros(5));
+/// assert_eq!(clock.now(), Micros::new(1_005));
+/// ```
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     shared: Arc<Shared>,
@@ -24,12 +33,26 @@ struct Shared {
 
 impl ManualClock {
     /// A clock that stands at `now`.
+    ///
+    /// ```
+    /// use tidegate::{Clock, ManualClock, Micros};
+    ///
+    /// assert_eq!(ManualClock::at(Micros::new(1_000)).now().get(), 1_000);
+    /// ```
     #[must_use]
     pub fn at(now: Micros) -> ManualClock {
         ManualClock { shared: Arc::new(Shared { now: AtomicU64::new(now.get()), sleepers: Mutex::new(Vec::new()) }) }
     }
 
     /// Moves to `now`, forwards or back, and wakes the waiters that are due.
+    ///
+    /// ```
+    /// use tidegate::{Clock, ManualClock, Micros};
+    ///
+    /// let clock = ManualClock::default();
+    /// clock.set(Micros::new(7));
+    /// assert_eq!(clock.now().get(), 7);
+    /// ```
     pub fn set(&self, now: Micros) {
         self.shared.now.store(now.get(), Ordering::SeqCst);
         let due: Vec<Waker> = {
@@ -43,6 +66,18 @@ impl ManualClock {
     }
 
     /// Moves forwards by `length`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter, ManualClock, MemoryStore};
+    ///
+    /// let clock = ManualClock::default();
+    /// let limiter = Limiter::with_store(Limit::per_second(1), MemoryStore::builder().clock(clock.clone()).build()?)?;
+    /// assert!(limiter.allow("alice") && !limiter.allow("alice"));
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(limiter.allow("alice"));
+    /// # Ok::<(), tidegate::ConfigError>(())
+    /// ```
     pub fn advance(&self, length: Duration) {
         self.set(self.now().saturating_add(Micros::from_duration(length)));
     }

@@ -13,6 +13,14 @@ use super::{Clock, Micros};
 /// from the wall clock by seconds, which moves the edges of epoch-aligned
 /// windows by as much. It stands still while the machine is suspended if the
 /// processor's counter does.
+///
+/// ```
+/// use tidegate::{Clock, SystemClock};
+///
+/// let clock = SystemClock::new();
+/// let first = clock.now();
+/// assert!(clock.now() >= first);
+/// ```
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,

@@ -13,14 +13,14 @@ const TICKETS: &str = "Any numbers do that go up.";
 
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
-        file: "limiter.rs",
+        file: "limiter/asynchronous.rs",
         function: "Limiter::for_each_limit",
         from: "if !request.is_plain() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {",
         to: &["if true {"],
         why: "A shortcut: the only limit is what the policy says, too.",
     },
     Survivor {
-        file: "limiter.rs",
+        file: "limiter/asynchronous.rs",
         function: "Limiter::explain_async",
         from: "rules.push(RuleExplanation { rule, say, chosen_by, shadow, binds: false });",
         to: &["rules.push(RuleExplanation { rule, say, chosen_by, shadow, binds: true });"],

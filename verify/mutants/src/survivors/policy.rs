@@ -52,14 +52,14 @@ pub const SURVIVORS: &[Survivor] = &[
         why: BITS,
     },
     Survivor {
-        file: "policy/rule.rs",
+        file: "policy/key_attribute.rs",
         function: "KeyAttribute::new",
         from: "KeyAttribute { names, ignores_case: false, is_address: false, ipv4_bits: 32, ipv6_bits: 64 }",
         to: &["KeyAttribute { names, ignores_case: false, is_address: false, ipv4_bits: 33, ipv6_bits: 64 }"],
         why: "All of an address is no more than there is of it.",
     },
     Survivor {
-        file: "policy/rule.rs",
+        file: "policy/key_attribute.rs",
         function: "KeyAttribute::by_network",
         from: "(self.is_address, self.ipv4_bits, self.ipv6_bits) = (true, ipv4_bits.min(32), ipv6_bits.min(128));",
         to: &[

@@ -17,6 +17,14 @@ use crate::kernel::EXACT;
 use crate::time::Micros;
 
 /// Why a snapshot could not be written or restored.
+///
+/// ```
+/// use tidegate::MemoryStore;
+/// use tidegate::store::memory::SnapshotError;
+///
+/// let restored = MemoryStore::builder().restore(&b"something else"[..]);
+/// assert!(matches!(restored.map(drop), Err(SnapshotError::Foreign | SnapshotError::Damaged | SnapshotError::Io(_))));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -61,6 +69,18 @@ impl MemoryStore {
     /// texts of [listed](Builder::list_keys) keys and the
     /// [ids](crate::Request::id) of requests.
     ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert!(limiter.allow("alice"));
+    /// let mut bytes = Vec::new();
+    /// limiter.store().snapshot(&mut bytes)?;
+    /// assert!(!bytes.is_empty());
+    /// # let _ = MemoryStore::default();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// If `out` fails.
     pub fn snapshot(&self, out: impl Write) -> Result<(), SnapshotError> {
@@ -101,6 +121,19 @@ impl Builder {
     /// What has become forgettable since is left out. A store of as many
     /// [`max_keys`](Builder::max_keys) as the former has room for all of the
     /// rest. A snapshot that is cut short or altered anywhere is refused whole.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, MemoryStore};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(10));
+    /// assert!(limiter.allow("alice"));
+    /// let mut bytes = Vec::new();
+    /// limiter.store().snapshot(&mut bytes)?;
+    ///
+    /// let restored = Limiter::with_store(Limit::per_hour(10), MemoryStore::builder().restore(&bytes[..])?)?;
+    /// assert_eq!(restored.peek("alice")?.remaining(), Some(9));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// If `snapshot` is none, is damaged, or holds more keys than fit.
