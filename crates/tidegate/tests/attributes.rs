@@ -1,14 +1,14 @@
 //! Attributes: what becomes of a request that lacks one, and addresses in any spelling.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
-use proptest::prelude::*;
 use tidegate::explain::Say;
 use tidegate::{
     CheckError, Condition, ConfigError, Event, KeyAttribute, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
     Observer, Policy, Request, Rule, Setting,
 };
+use tidegate_testkit::Random;
 
 const ONE: Limit = Limit::per_hour(1);
 
@@ -298,21 +298,20 @@ fn spelled(address: IpAddr, style: u8) -> String {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
-
-    #[test]
-    fn one_address_is_one_key_in_every_spelling(
-        v4 in any::<[u8; 4]>(),
-        v6 in any::<[u16; 8]>().prop_filter("a mapped one is IPv4", |v6| Ipv6Addr::from(*v6).to_ipv4_mapped().is_none()),
-        styles in any::<[u8; 2]>(),
-    ) {
+#[test]
+fn one_address_is_one_key_in_every_spelling() {
+    for seed in 0..500 {
+        let random = &mut Random::new(seed);
+        let v4 = Ipv4Addr::from(random.number() as u32);
+        // Zeros and short groups, which have the most spellings. None is IPv4-mapped: those are IPv4 addresses.
+        let mut v6 = [(); 8].map(|()| if random.percent(30) { 0 } else { random.magnitude(1..=0xffff) as u16 });
+        v6[0] |= 0x2000;
         for address in [IpAddr::from(v4), IpAddr::from(v6)] {
             let limiter = limiter(Rule::new("rule", Limit::per_hour(2)).key(["ip"]));
-            let [one, other] = styles.map(|style| spelled(address, style));
-            prop_assert!(limiter.allow(Request::new("").with("ip", &*one)), "{}", one);
-            prop_assert!(limiter.allow(Request::new("").with("ip", &*other)), "{}", other);
-            prop_assert!(!limiter.allow(Request::new("").with("ip", address)), "{} {}", one, other);
+            let [one, other] = [random.number() as u8, random.number() as u8].map(|style| spelled(address, style));
+            assert!(limiter.allow(Request::new("").with("ip", &*one)), "{one}");
+            assert!(limiter.allow(Request::new("").with("ip", &*other)), "{other}");
+            assert!(!limiter.allow(Request::new("").with("ip", address)), "{one} {other}");
         }
     }
 }

@@ -2,9 +2,10 @@
 //! find out: every rule in turn, every condition by its definition.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
-use proptest::prelude::*;
 use tidegate::{Condition, Limit, Limiter, ManualClock, MemoryStore, Missing, Policy, Request, Rule};
+use tidegate_testkit::Random;
 
 const ATTRIBUTES: [&str; 3] = ["a", "b", "c"];
 const VALUES: [&str; 8] = ["", "x", "xy", "yx", "ÿ", "10.0.0.1", "10.1.0.1", "11.0.0.1"];
@@ -122,26 +123,50 @@ impl Meant {
     }
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
-    let value = 0..VALUES.len();
-    prop_oneof![
-        3 => value.clone().prop_map(Asked::Equals),
-        2 => value.prop_map(Asked::StartsWith),
-        2 => (0..PATTERNS.len()).prop_map(Asked::Matches),
-        1 => prop::sample::select(vec![0, 8, 16, 32]).prop_map(Asked::Within),
-        1 => Just(Asked::Present),
-        1 => Just(Asked::Absent),
-    ]
+/// A number below `count`.
+fn below(random: &mut Random, count: usize) -> usize {
+    random.within(0..=count as u64 - 1) as usize
 }
 
-fn meant() -> impl Strategy<Value = Meant> {
-    let attribute = 0..ATTRIBUTES.len();
-    let by = |most: usize| prop::option::of((0..ATTRIBUTES.len(), 0..most));
-    let conditions = prop::collection::vec((attribute.clone(), asked()), 0..3);
-    let key = prop::sample::subsequence((0..ATTRIBUTES.len()).collect::<Vec<_>>(), 0..=2);
-    (conditions, key, any::<bool>(), by(VALUES.len()), by(PATTERNS.len()), by(VALUES.len())).prop_map(
-        |(conditions, key, skips, tier, pattern, exact)| Meant { conditions, key, skips, tier, pattern, exact },
-    )
+/// So many of them.
+fn several<T>(random: &mut Random, count: RangeInclusive<u64>, one: impl Fn(&mut Random) -> T) -> Vec<T> {
+    (0..random.within(count)).map(|_| one(random)).collect()
+}
+
+/// Nothing, half of the time.
+fn maybe<T>(random: &mut Random, one: impl Fn(&mut Random) -> T) -> Option<T> {
+    random.percent(50).then(|| one(random))
+}
+
+fn asked(random: &mut Random) -> Asked {
+    match random.within(1..=10) {
+        1..=3 => Asked::Equals(below(random, VALUES.len())),
+        4..=5 => Asked::StartsWith(below(random, VALUES.len())),
+        6..=7 => Asked::Matches(below(random, PATTERNS.len())),
+        8 => Asked::Within(random.choose(&[0, 8, 16, 32])),
+        9 => Asked::Present,
+        _ => Asked::Absent,
+    }
+}
+
+fn listed(random: &mut Random) -> (usize, Asked) {
+    (below(random, ATTRIBUTES.len()), asked(random))
+}
+
+fn meant(random: &mut Random) -> Meant {
+    let by =
+        |random: &mut Random, count| maybe(random, |random| (below(random, ATTRIBUTES.len()), below(random, count)));
+    let mut key = several(random, 0..=2, |random| below(random, ATTRIBUTES.len()));
+    key.sort_unstable();
+    key.dedup();
+    Meant {
+        conditions: several(random, 0..=2, listed),
+        key,
+        skips: random.percent(50),
+        tier: by(random, VALUES.len()),
+        pattern: by(random, PATTERNS.len()),
+        exact: by(random, VALUES.len()),
+    }
 }
 
 fn request(values: &Values) -> Request<'static> {
@@ -149,17 +174,15 @@ fn request(values: &Values) -> Request<'static> {
     given.fold(Request::new(()), |request, (name, value)| request.with(name, value))
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
-
-    #[test]
-    fn a_request_is_charged_to_the_rules_that_apply_and_to_no_other(
-        rules in prop::collection::vec(meant(), 1..NAMES.len()),
-        others in meant(),
-        denied in prop::option::of((0..3_usize, asked())),
-        allowed in prop::option::of((0..3_usize, asked())),
-        requests in prop::collection::vec(prop::array::uniform3(prop::option::of(0..VALUES.len())), 1..8),
-    ) {
+#[test]
+fn a_request_is_charged_to_the_rules_that_apply_and_to_no_other() {
+    for seed in 0..1_000 {
+        let random = &mut Random::new(seed);
+        let rules = several(random, 1..=NAMES.len() as u64 - 1, meant);
+        let others = meant(random);
+        let (denied, allowed) = (maybe(random, listed), maybe(random, listed));
+        let requests =
+            several(random, 1..=7, |random| [(); 3].map(|()| maybe(random, |random| below(random, VALUES.len()))));
         let mut policy = Policy::new().otherwise(others.rule("others"));
         for (meant, name) in rules.iter().zip(NAMES) {
             policy = policy.rule(meant.rule(name));
@@ -173,10 +196,12 @@ proptest! {
         for values in requests {
             // Only it has been charged for anything.
             let limiter = limiter(policy.clone());
-            let is_on = |list: &Option<(usize, Asked)>| list.as_ref().is_some_and(|(attribute, asked)| asked.holds(values[*attribute]));
+            let is_on = |list: &Option<(usize, Asked)>| {
+                list.as_ref().is_some_and(|(attribute, asked)| asked.holds(values[*attribute]))
+            };
             let decision = limiter.check(request(&values)).expect("an answer");
             let is_listed = is_on(&denied) || is_on(&allowed);
-            prop_assert_eq!(decision.is_blocked(), is_on(&denied));
+            assert_eq!(decision.is_blocked(), is_on(&denied), "seed {seed}");
             let any_applies = rules.iter().any(|meant| meant.applies(&values) && meant.limit(&values).is_some());
             let mut least = None;
             for (meant, name) in rules.iter().zip(NAMES).chain([(&others, "others")]) {
@@ -189,15 +214,16 @@ proptest! {
                 // A rule that is asked for by its name is asked whatever its conditions are.
                 let asked = limiter.peek(request(&values).rule(name).cost(0)).expect("an answer");
                 match meant.limit(&values) {
-                    None => prop_assert!(asked.is_unlimited(), "{} is skipped", name),
+                    None => assert!(asked.is_unlimited(), "seed {seed}: {name} is skipped"),
                     Some(whole) => {
-                        prop_assert_eq!(asked.capacity(), Some(whole), "{}", name);
-                        prop_assert_eq!(asked.remaining(), Some(whole - u64::from(limit.is_some())), "{}", name);
+                        assert_eq!(asked.capacity(), Some(whole), "seed {seed}: {name}");
+                        let left = whole - u64::from(limit.is_some());
+                        assert_eq!(asked.remaining(), Some(left), "seed {seed}: {name}");
                     }
                 }
             }
             if !is_on(&denied) {
-                prop_assert_eq!(decision.capacity(), least);
+                assert_eq!(decision.capacity(), least, "seed {seed}");
             }
         }
     }
@@ -205,32 +231,30 @@ proptest! {
 
 /// Patterns whose pieces overlap: in each other, in values, and in the bytes of
 /// characters.
-fn pattern() -> impl Strategy<Value = String> {
-    let parts = prop::sample::select(vec!["*", "*", "*", "?", "?", "a", "a", "b", "ab", "aba", "é", "ê", "/"]);
-    prop::collection::vec(parts, 0..8).prop_map(|parts| parts.concat())
+fn pattern(random: &mut Random) -> String {
+    let parts = ["*", "*", "*", "?", "?", "a", "a", "b", "ab", "aba", "é", "ê", "/"];
+    several(random, 0..=7, |random| random.choose(&parts)).concat()
 }
 
 /// Text, and with the flag bytes that are none.
-fn value() -> impl Strategy<Value = (String, bool)> {
-    let parts = prop::sample::select(vec!["a", "a", "b", "ab", "aba", "é", "ê", "/"]);
-    (prop::collection::vec(parts, 0..10).prop_map(|parts| parts.concat()), prop::bool::weighted(0.05))
+fn value(random: &mut Random) -> (String, bool) {
+    let parts = ["a", "a", "b", "ab", "aba", "é", "ê", "/"];
+    (several(random, 0..=9, |random| random.choose(&parts)).concat(), random.percent(5))
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
-
-    #[test]
-    fn patterns_of_any_shape_apply_to_what_they_match_and_to_nothing_else(
-        patterns in prop::collection::vec(prop::collection::vec((0..2_usize, pattern()), 1..3), 1..30),
-        repeated in any::<prop::sample::Index>(),
-        values in prop::collection::vec(prop::array::uniform2(prop::option::weighted(0.9, value())), 1..6),
-    ) {
-        let mut rules = patterns;
-        rules.push(rules[repeated.index(rules.len())].clone());
+#[test]
+fn patterns_of_any_shape_apply_to_what_they_match_and_to_nothing_else() {
+    for seed in 0..2_000 {
+        let random = &mut Random::new(seed);
+        let mut rules =
+            several(random, 1..=29, |random| several(random, 1..=2, |random| (below(random, 2), pattern(random))));
+        rules.push(rules[below(random, rules.len())].clone());
+        let values = several(random, 1..=5, |random| [(); 2].map(|()| random.percent(90).then(|| value(random))));
         let mut policy = Policy::new();
         let mut overridden = Rule::new("overridden", Limit::per_hour(DEFAULT)).when("c", Condition::Present).key(["c"]);
         for (number, conditions) in rules.iter().enumerate() {
-            let mut rule = Rule::new(format!("r{number}"), Limit::per_hour(DEFAULT)).key(["c"]).missing(Missing::Shared);
+            let mut rule =
+                Rule::new(format!("r{number}"), Limit::per_hour(DEFAULT)).key(["c"]).missing(Missing::Shared);
             for (attribute, pattern) in conditions {
                 rule = rule.when(ATTRIBUTES[*attribute], Condition::Matches(pattern.clone()));
             }
@@ -241,12 +265,15 @@ proptest! {
         }
         policy = policy.rule(overridden);
         for values in values {
-            let bytes = values.clone().map(|value| value.map(|(text, is_spoilt)| {
-                let spoilt: &[u8] = if is_spoilt { b"\xff" } else { b"" };
-                [text.as_bytes(), spoilt].concat()
-            }));
+            let bytes = values.clone().map(|value| {
+                value.map(|(text, is_spoilt)| {
+                    let spoilt: &[u8] = if is_spoilt { b"\xff" } else { b"" };
+                    [text.as_bytes(), spoilt].concat()
+                })
+            });
             let request = || {
-                let given = ATTRIBUTES.into_iter().zip(&bytes).filter_map(|(name, value)| Some((name, value.as_deref()?)));
+                let given =
+                    ATTRIBUTES.into_iter().zip(&bytes).filter_map(|(name, value)| Some((name, value.as_deref()?)));
                 given.fold(Request::new(()), |request, (name, value)| request.with(name, value))
             };
             let fits = |(attribute, pattern): &(usize, String)| {
@@ -260,13 +287,13 @@ proptest! {
                 let applies = conditions.iter().all(fits);
                 first = first.or_else(|| applies.then(|| name.clone()));
                 let left = limiter.peek(request().rule(&name).cost(0)).expect("an answer").remaining();
-                prop_assert_eq!(left, Some(DEFAULT - u64::from(applies)), "{} {:?} {:?}", name, conditions, values);
+                assert_eq!(left, Some(DEFAULT - u64::from(applies)), "seed {seed}: {name} {conditions:?} {values:?}");
             }
-            prop_assert_eq!(first.is_none(), decision.is_unlimited());
-            prop_assert!(first.is_none_or(|first| decision.rule() == first.as_str()), "the first in order");
+            assert_eq!(first.is_none(), decision.is_unlimited(), "seed {seed}");
+            assert!(first.is_none_or(|first| decision.rule() == first.as_str()), "seed {seed}: the first in order");
             let asked = limiter.peek(request().with("c", "x").rule("overridden")).expect("an answer");
             let of = rules.iter().position(|conditions| fits(&conditions[0]));
-            prop_assert_eq!(asked.capacity(), Some(of.map_or(DEFAULT, |number| PATTERN + number as u64)));
+            assert_eq!(asked.capacity(), Some(of.map_or(DEFAULT, |number| PATTERN + number as u64)), "seed {seed}");
         }
     }
 }

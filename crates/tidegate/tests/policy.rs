@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proptest::prelude::*;
 use tidegate::{
     CheckError, Condition, ConfigError, FailureMode, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
     Missing, Name, Policy, Request, Rule, Setting, WarmUp,
 };
+use tidegate_testkit::Random;
 
 const ONE: Limit = Limit::per_hour(1);
 
@@ -350,40 +350,49 @@ fn many_threads_pass_several_rules_exactly_as_often_as_the_tightest_allows() {
     assert_eq!((left("all"), left("path")), (Some(300), Some(0)), "a refused request charges nothing");
 }
 
-/// Text with everything in it that might be taken for a separator.
-fn value() -> impl Strategy<Value = String> {
-    prop_oneof!["[a:/+%{}, \\\\-]{0,4}", "\\PC{0,8}", Just(String::new())]
+/// Text with everything in it that might be taken for a separator, any text, or none.
+fn value(random: &mut Random) -> String {
+    let letters = ['a', ':', '/', '+', '%', '{', '}', ',', ' ', '\\', '-'];
+    match random.within(0..=2) {
+        0 => (0..random.within(0..=4)).map(|_| random.choose(&letters)).collect(),
+        1 => {
+            let any = (0..random.within(0..=8)).map(|_| random.magnitude(0..=0x10_ffff) as u32);
+            any.filter_map(char::from_u32).collect()
+        }
+        _ => String::new(),
+    }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
-
-    #[test]
-    fn different_values_are_different_keys(left in prop::collection::vec(prop::option::of(value()), 3),
-                                           right in prop::collection::vec(prop::option::of(value()), 3)) {
+#[test]
+fn different_values_are_different_keys() {
+    for seed in 0..500 {
+        let random = &mut Random::new(seed);
+        let mut values = || [(); 3].map(|()| random.percent(50).then(|| value(random)));
+        let (left, right) = (values(), values());
         let limiter = limiter(Rule::new("rule", ONE).key(["a", "b", "c"]).missing(Missing::Shared));
-        let ask = |values: &[Option<String>]| {
-            let mut request = Request::new("");
-            for (name, value) in ["a", "b", "c"].into_iter().zip(values) {
-                if let Some(value) = value {
-                    request = request.with(name, KeyPart::from(value));
-                }
-            }
-            limiter.allow(request)
+        let ask = |values: &[Option<String>; 3]| {
+            let given =
+                ["a", "b", "c"].into_iter().zip(values).filter_map(|(name, value)| Some((name, value.as_ref()?)));
+            limiter
+                .allow(given.fold(Request::new(""), |request, (name, value)| request.with(name, KeyPart::from(value))))
         };
-        prop_assert!(ask(&left));
-        prop_assert_eq!(ask(&right), left != right);
+        assert!(ask(&left), "seed {seed}: {left:?}");
+        assert_eq!(ask(&right), left != right, "seed {seed}: {left:?} {right:?}");
     }
+}
 
-    #[test]
-    fn the_same_values_under_other_names_or_rules_are_different_keys(value in value()) {
-        let policy = |name: &'static str, key: &'static str| Policy::new().rule(Rule::new(name, ONE).key([key]));
+#[test]
+fn the_same_values_under_other_names_or_rules_are_different_keys() {
+    let random = &mut Random::new(0);
+    let policy = |name: &'static str, key: &'static str| Policy::new().rule(Rule::new(name, ONE).key([key]));
+    for _ in 0..500 {
+        let value = value(random);
         let store = Arc::new(MemoryStore::builder().clock(ManualClock::default()).build().expect("valid settings"));
         for (rule, key) in [("rule", "a"), ("rule", "b"), ("other", "a")] {
             let limiter = Limiter::with_store(policy(rule, key), Arc::clone(&store)).expect("a valid policy");
             let request = Request::new("").with(key, KeyPart::from(&value));
-            prop_assert!(limiter.allow(request.clone()), "{} {}", rule, key);
-            prop_assert!(!limiter.allow(request));
+            assert!(limiter.allow(request.clone()), "{rule} {key} {value:?}");
+            assert!(!limiter.allow(request), "{rule} {key} {value:?}");
         }
     }
 }

@@ -1,83 +1,126 @@
 //! Limits in words: what is printed parses back, and what does not parse is
 //! told in words too.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use tidegate::{AlgorithmKind, ConfigError, Limit};
+use tidegate_testkit::Random;
+
+const CASES: u64 = 2_000;
 
 /// Numbers of every size.
-fn number(most: u64) -> impl Strategy<Value = u64> {
-    prop_oneof![1..=most.min(20), 1..=most.min(100_000), 1..=most]
+fn number(random: &mut Random, most: u64) -> u64 {
+    let most = random.choose(&[most.min(20), most.min(100_000), most]);
+    random.within(1..=most)
 }
 
-/// Every limit that can be made.
-fn limit() -> impl Strategy<Value = Limit> {
-    let longest = Limit::MAX_PERIOD.as_micros() as u64;
-    let unit = prop_oneof![Just(1u64), Just(1_000), Just(1_000_000), Just(60_000_000), Just(86_400_000_000)];
-    let period = prop_oneof![number(longest), (1..=50u64, unit).prop_map(|(number, unit)| number * unit)];
-    let algorithm = prop::sample::select(AlgorithmKind::ALL.to_vec());
-    let setting = prop::option::of(number(Limit::MAX_COUNT));
-    let all = (algorithm, number(Limit::MAX_COUNT), period, setting);
-    all.prop_filter_map("a bucket must not take a lifetime to refill", |(algorithm, count, period, setting)| {
-        let limit = Limit::try_new(algorithm, count, Duration::from_micros(period)).ok()?;
-        match (algorithm, setting) {
-            (AlgorithmKind::TokenBucket, Some(burst)) => limit.try_burst(burst).ok(),
-            (AlgorithmKind::LeakyBucket, Some(queue)) => limit.try_queue(queue).ok(),
-            (AlgorithmKind::FixedWindow, Some(_)) => limit.try_from_first_request().ok(),
-            (_, None) | (AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter, Some(_)) => Some(limit),
-        }
-    })
+/// Every limit that can be made, so many of them.
+fn limits(seed: u64) -> impl Iterator<Item = Limit> {
+    let mut random = Random::new(seed);
+    // A bucket must not take a lifetime to refill.
+    std::iter::repeat_with(move || limit(&mut random)).flatten().take(CASES as usize)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
-
-    #[test]
-    fn a_printed_limit_parses_back_to_itself(limit in limit()) {
-        prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+fn limit(random: &mut Random) -> Option<Limit> {
+    let algorithm = random.choose(&AlgorithmKind::ALL);
+    let units = [1, 1_000, 1_000_000, 60_000_000, 86_400_000_000];
+    let period = match random.percent(50) {
+        true => number(random, Limit::MAX_PERIOD.as_micros() as u64),
+        false => random.within(1..=50) * random.choose(&units),
+    };
+    let limit = Limit::try_new(algorithm, number(random, Limit::MAX_COUNT), Duration::from_micros(period)).ok()?;
+    let setting = random.percent(50).then(|| number(random, Limit::MAX_COUNT));
+    match (algorithm, setting) {
+        (AlgorithmKind::TokenBucket, Some(burst)) => limit.try_burst(burst).ok(),
+        (AlgorithmKind::LeakyBucket, Some(queue)) => limit.try_queue(queue).ok(),
+        (AlgorithmKind::FixedWindow, Some(_)) => limit.try_from_first_request().ok(),
+        (_, None) | (AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter, Some(_)) => Some(limit),
     }
+}
 
-    #[test]
-    fn different_limits_have_different_words(one in limit(), other in limit()) {
-        prop_assert_eq!(one == other, one.to_string() == other.to_string());
+#[test]
+fn a_printed_limit_parses_back_to_itself() {
+    for limit in limits(1) {
+        assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
     }
+}
 
-    #[test]
-    fn spaces_and_underscores_change_nothing(limit in limit()) {
+#[test]
+fn different_limits_have_different_words() {
+    let by_words: HashMap<String, Limit> = limits(2).map(|limit| (limit.to_string(), limit)).collect();
+    for limit in limits(2) {
+        assert_eq!(by_words[&limit.to_string()], limit);
+    }
+}
+
+#[test]
+fn spaces_and_underscores_change_nothing() {
+    for limit in limits(3) {
         let words = limit.to_string();
         let spaced = format!("  {}\t\n", words.replace(' ', "   "));
-        prop_assert_eq!(spaced.parse::<Limit>(), Ok(limit));
+        assert_eq!(spaced.parse::<Limit>(), Ok(limit));
         let (before, rate) = words.split_once('/').expect("every limit has a rate");
-        prop_assert_eq!(format!("{before}_/_{rate}").parse::<Limit>().is_ok(), rate.starts_with(|first: char| first.is_ascii_digit()));
+        let is_number = rate.starts_with(|first: char| first.is_ascii_digit());
+        assert_eq!(format!("{before}_/_{rate}").parse::<Limit>().is_ok(), is_number, "{words}");
     }
+}
 
-    #[test]
-    fn any_text_parses_or_is_refused_without_a_panic(text in ".{0,40}") {
+#[test]
+fn any_text_parses_or_is_refused_without_a_panic() {
+    let random = &mut Random::new(4);
+    for _ in 0..CASES {
+        let letters = (0..random.within(0..=40)).map(|_| random.magnitude(0..=0x10_ffff) as u32);
+        let text: String = letters.filter_map(char::from_u32).collect();
         let _ = text.parse::<Limit>();
     }
+}
 
-    #[test]
-    fn almost_a_limit_parses_or_is_refused_without_a_panic(
-        words in prop::collection::vec(prop::sample::select(vec![
-            "token-bucket", "leaky", "fixed", "sliding-log", "sliding", "10/s", "5/10min", "1/0s", "0/s", "7/us", "/s",
-            "9/", "burst", "queue", "from-first", "0", "1", "99999999999999999999", "1000000000000", "-1", "1.5", "/",
-        ]), 0..6)
-    ) {
-        if let Ok(limit) = words.join(" ").parse::<Limit>() {
-            prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+#[test]
+fn almost_a_limit_parses_or_is_refused_without_a_panic() {
+    let words = [
+        "token-bucket",
+        "leaky",
+        "fixed",
+        "sliding-log",
+        "sliding",
+        "10/s",
+        "5/10min",
+        "1/0s",
+        "0/s",
+        "7/us",
+        "/s",
+        "9/",
+        "burst",
+        "queue",
+        "from-first",
+        "0",
+        "1",
+        "99999999999999999999",
+        "1000000000000",
+        "-1",
+        "1.5",
+        "/",
+    ];
+    let random = &mut Random::new(5);
+    for _ in 0..CASES {
+        let some: Vec<&str> = (0..random.within(0..=5)).map(|_| random.choose(&words)).collect();
+        if let Ok(limit) = some.join(" ").parse::<Limit>() {
+            assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
         }
     }
+}
 
-    #[test]
-    fn time_is_coarsened_only_where_the_products_do_not_fit(limit in limit()) {
+#[test]
+fn time_is_coarsened_only_where_the_products_do_not_fit() {
+    for limit in limits(6) {
         let largest = u128::from(limit.capacity().max(limit.count()));
         // A sliding counter adds up to three windows' worth.
         let product = 4 * largest * limit.period().as_micros();
         let tick = limit.resolution().as_micros();
-        prop_assert!(tick == 1 || product >= 1 << 53, "{} in steps of {} us", limit, tick);
-        prop_assert_eq!(10u128.pow(tick.ilog10()), tick, "{} is in steps of no power of ten", limit);
-        prop_assert!(tick == 1 || !matches!(limit.algorithm(), AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog));
+        assert!(tick == 1 || product >= 1 << 53, "{limit} in steps of {tick} us");
+        assert_eq!(10u128.pow(tick.ilog10()), tick, "{limit} is in steps of no power of ten");
+        assert!(tick == 1 || !matches!(limit.algorithm(), AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog));
     }
 }
 
