@@ -1,9 +1,10 @@
 //! Builds the dashboard (`web/`) and makes it part of the binary.
 //!
 //! It is built in the folder that Cargo gives, from a copy of its sources, so
-//! that builds side by side do not disturb each other. Where there is no npm,
-//! or no `web/`, or npm fails, a plain page that says so takes its place: the
-//! server is whole without it.
+//! that builds side by side do not disturb each other. A package has no `web/`
+//! beside it, but the built page in `dashboard/`. Where there is neither, or no
+//! npm, or npm fails, a plain page that says so takes its place: the server is
+//! whole without it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Write as _;
@@ -26,11 +27,12 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets it"));
     // Asked for when it runs: two checkouts may share what was compiled.
     let crate_folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets it"));
-    let web = crate_folder.join("../../web");
+    let (web, packaged) = (crate_folder.join("../../web"), crate_folder.join("dashboard"));
     let dist = if std::env::var(SWITCH).is_ok_and(|value| value == "skip") {
         Err(format!("it was left out by {SWITCH}=skip"))
     } else if !web.join("package.json").exists() {
-        Err("its sources (web/) are not there: build from the repository".into())
+        let is_there = packaged.join("index.html").exists();
+        is_there.then_some(packaged).ok_or("its sources (web/) are not there: build from the repository".into())
     } else {
         for source in SOURCES {
             println!("cargo:rerun-if-changed={}", web.join(source).display());

@@ -5,18 +5,22 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
+use crate::api;
 use crate::built::{self, EVERYTHING, Program};
 use crate::docs;
 use crate::instructions::instructions;
 use crate::jobs::{self, Job};
 use crate::load::Load;
 use crate::lua;
+use crate::msrv;
+use crate::package;
 use crate::programs;
 use crate::proof;
 use crate::report::{Outcome, Report};
 use crate::run::{Failure, Step, logged, root};
 use crate::servers;
 use crate::suites;
+use crate::web;
 
 /// Decisions that the differential tests make in all.
 const CI_DECISIONS: Decisions = Decisions { memory: "10000000", lua: "300000" };
@@ -127,7 +131,10 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         Job::whole("scripts", "cargo xtask lua", lua::lint).that_builds(),
         Job::whole("instructions", "cargo xtask instructions", || instructions(&[])).that_builds(),
         Job::whole("lemmas", "cargo xtask proof", || proof::lemmas(&[])),
-        Job::whole("dashboard", "cargo xtask web", web),
+        Job::whole("dashboard", "cargo xtask web", web::test),
+        Job::whole("packages", "cargo xtask package", package::all).that_builds(),
+        Job::whole("public API", "cargo xtask api", || api::compare(&[])).that_builds(),
+        Job::whole("Rust versions", "cargo xtask msrv", msrv::check),
         Job::new("pingora", "pingora", pingora_job),
     ]);
     jobs.sort_by_key(|job| LONG_JOBS.iter().position(|label| *label == job.label()).unwrap_or(LONG_JOBS.len()));
@@ -275,9 +282,6 @@ pub(crate) fn loom(preemptions: Option<usize>) -> Result<(), Failure> {
     let target = root().join("target/loom");
     let step = Step::cargo("test --release --package tidegate --lib schedules")
         .with("RUSTFLAGS", "--cfg loom")
-        // Compiled for this alone: a release is linked for as long as it then runs.
-        .with("CARGO_PROFILE_RELEASE_LTO", "off")
-        .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .with("CARGO_TARGET_DIR", &target.display().to_string());
     match preemptions {
         Some(most) => step.with("LOOM_MAX_PREEMPTIONS", &most.to_string()).run(),
@@ -306,15 +310,6 @@ pub(crate) fn miri() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The parts of the dashboard that compute, tested by themselves; the whole of it
-/// is tested in a browser, with the server.
-pub(crate) fn web() -> Result<(), Failure> {
-    programs::npm()?;
-    let folder = root().join("web");
-    Step::new("npm", &["ci", "--no-audit", "--no-fund"]).within(&folder).run()?;
-    Step::new("npm", &["test"]).within(&folder).run()
-}
-
 /// The code of Envoy's messages, written by the test that compares it.
 pub(crate) fn proto() -> Result<(), Failure> {
     Step::cargo("test --package tidegate-server --test proto").with("TIDEGATE_WRITE_PROTO", "1").run()
@@ -333,6 +328,6 @@ pub(crate) fn soak() -> Result<(), Failure> {
 }
 
 pub(crate) fn bench(options: &[String]) -> Result<(), Failure> {
-    let step = Step::cargo("run --release --package tidegate-bench --");
+    let step = Step::cargo("run --profile dist --package tidegate-bench --");
     options.iter().fold(step, |step, option| step.argument(option)).run()
 }

@@ -19,7 +19,7 @@ pub(crate) fn instructions(options: &[String]) -> Result<(), Failure> {
     if Step::new("valgrind", &["--version"]).ask().is_err() {
         packages::install(&["valgrind"])?;
     }
-    Step::cargo("build --release --package tidegate-paths").run()?;
+    Step::cargo("build --profile dist --package tidegate-paths").run()?;
     let file = root().join(RECORDED);
     let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {RECORDED}: {error}"))?;
     let recorded: Vec<(&str, f64)> = text.lines().filter_map(read).collect();
@@ -54,7 +54,7 @@ fn read(line: &str) -> Option<(&str, f64)> {
 
 /// The instructions of one check on a path.
 fn count(name: &str) -> Result<f64, Failure> {
-    let program = root().join("target/release/tidegate-paths");
+    let program = root().join("target/dist/tidegate-paths");
     let program = program.to_str().ok_or("the path of the workspace is not text")?;
     let options =
         ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no", "--toggle-collect=*counted*"];

@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask ci` is the one to remember.
 
+mod api;
 mod attack;
 mod built;
 mod calendar;
@@ -15,10 +16,13 @@ mod instructions;
 mod jobs;
 mod load;
 mod lua;
+mod msrv;
 mod mutants;
+mod package;
 mod packages;
 mod programs;
 mod proof;
+mod release;
 mod report;
 mod run;
 mod sanitize;
@@ -27,6 +31,7 @@ mod servers;
 mod shots;
 mod simulation;
 mod suites;
+mod web;
 
 use std::process::ExitCode;
 
@@ -64,6 +69,11 @@ cargo xtask TASK
             [--write] [PATH..]
   sbom      what the server is made of, as CycloneDX 1.5, to target/sbom.json
   deny      licences, sources, versions and known vulnerabilities of all dependencies, by cargo-deny and deny.toml
+  package   packs every published crate, with the dashboard in the server's, looks into the packages, and compiles the
+            library from its own
+  api       what the libraries make public, beside what is recorded in verify/api: [--write]
+  msrv      the oldest Rust that each published crate takes, against what its dependencies say
+  release   the stripped binary, completions, the manual, the SBOM and checksums, to target/release-artifacts
   servers   gets the servers that tests run on, Redis and Valkey, and prints what there is
   programs  gets the programs that the server is tested with: curl, promtool, schemathesis, redis-py, grpcio, Envoy,
             nginx, HAProxy, Traefik, Caddy, Chromium
@@ -105,11 +115,15 @@ fn main() -> ExitCode {
         "deny" => deny::check(),
         "docs" => docs::check(&rest),
         "evidence" => evidence::write(&rest),
+        "shots" => shots::take(&rest),
+        "package" => package::all(),
+        "api" => api::compare(&rest),
+        "msrv" => msrv::check(),
+        "release" => release::write(),
         "servers" => servers::all(),
         "programs" => programs::ensure(),
         "pingora" => ci::pingora(),
-        "web" => ci::web(),
-        "shots" => shots::take(&rest),
+        "web" => web::test(),
         "features" => ci::features(),
         "examples" => ci::examples(),
         "proto" => ci::proto(),

@@ -142,3 +142,8 @@ pub use report::{Mistake, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]
 pub use watch::{watch, watch_document, watch_envoy, watch_files, watch_limitador};
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

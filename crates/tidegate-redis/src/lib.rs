@@ -133,3 +133,8 @@ pub use layer::{Lease, RefusalSettings as RefusalCache};
 pub use script::scripts;
 pub use servers::{ConnectError, Servers};
 pub use store::RedisStore;
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

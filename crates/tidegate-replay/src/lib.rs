@@ -100,3 +100,8 @@ pub use spool::MAX_SPOOLED;
 pub use tally::MAX_COUNTED_KEYS;
 pub use top::{Counted, Top};
 pub use when::Utc;
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -62,3 +62,8 @@ pub use simulation::{Decided, Simulation};
 pub use table::Table;
 pub use traffic::{Arrival, Arrivals, Traffic, TrafficError};
 pub use words::{print_rounded, print_time, read_time};
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

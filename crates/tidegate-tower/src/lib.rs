@@ -242,8 +242,9 @@ pub use service::RateLimit;
 pub use settings::Keyless;
 pub use tally::{BodyEnd, Spent, Tally};
 
-/// The code in the book compiles and runs.
+/// The code in the README and in the book compiles and runs.
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../docs/book/src/migrate/tower-governor.md")]
 #[doc = include_str!("../../../docs/book/src/start/axum.md")]
 struct Documents;

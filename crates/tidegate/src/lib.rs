@@ -448,6 +448,7 @@ pub use warm_up::WarmUp;
 
 /// The code in the project's documents compiles and runs.
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/book/src/concepts/algorithms.md")]
 #[doc = include_str!("../../../docs/book/src/migrate/governor.md")]

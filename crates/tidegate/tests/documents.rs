@@ -22,7 +22,7 @@ fn crate_page() -> String {
 }
 
 /// Documents beside the book.
-const BESIDE: [&str; 16] = [
+const BESIDE: [&str; 25] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -30,7 +30,16 @@ const BESIDE: [&str; 16] = [
     "PROMISES.md",
     "SECURITY.md",
     "examples/shop/README.md",
+    "STABILITY.md",
+    "crates/tidegate/README.md",
+    "crates/tidegate-config/README.md",
+    "crates/tidegate-redis/README.md",
+    "crates/tidegate-replay/README.md",
+    "crates/tidegate-server/README.md",
+    "crates/tidegate-simulate/README.md",
+    "crates/tidegate-tower/README.md",
     "verify/README.md",
+    "verify/api/README.md",
     "verify/bench/README.md",
     "verify/chaos/README.md",
     "verify/fuzz/README.md",
@@ -57,6 +66,7 @@ fn one_hello_program_greets_everywhere() {
     };
     let hello = program(&crate_page());
     assert_eq!(hello, program(&read("README.md")));
+    assert_eq!(hello, program(&read("crates/tidegate/README.md")));
     assert!(hello.lines().count() <= 10, "it is short");
 }
 

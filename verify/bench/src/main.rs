@@ -4,17 +4,17 @@
 //! for, and always ends well. Only ratios within a run mean anything.
 //!
 //! ```text
-//! cargo run --release -p tidegate-bench                      # six minutes
-//! cargo run --release -p tidegate-bench -- --quick           # one
-//! cargo run --release -p tidegate-bench -- --only "hot key"
-//! cargo run --release -p tidegate-bench -- --only "server, RESP"
+//! cargo run --profile dist -p tidegate-bench                      # six minutes
+//! cargo run --profile dist -p tidegate-bench -- --quick           # one
+//! cargo run --profile dist -p tidegate-bench -- --only "hot key"
+//! cargo run --profile dist -p tidegate-bench -- --only "server, RESP"
 //! ```
 //!
 //! Instructions per check, the number that stays the same on a busy machine:
 //!
 //! ```text
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*counted*' \
-//!     target/release/tidegate-bench --callgrind hot tidegate
+//!     target/dist/tidegate-bench --callgrind hot tidegate
 //! ```
 
 mod affinity;

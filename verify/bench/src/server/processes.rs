@@ -197,9 +197,9 @@ fn built_tidegate() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let target = own.parent().and_then(Path::parent).ok_or("this program is in no target directory")?;
     run(Command::new("cargo")
-        .args(["build", "--release", "--package", "tidegate-server", "--target-dir"])
+        .args(["build", "--profile", "dist", "--package", "tidegate-server", "--target-dir"])
         .arg(target))?;
-    Ok(target.join("release/tidegate"))
+    Ok(target.join("dist/tidegate"))
 }
 
 fn installed_throttlecrab() -> Result<PathBuf, String> {
