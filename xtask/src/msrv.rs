@@ -30,11 +30,8 @@ pub(crate) fn check() -> Result<(), Failure> {
         let own = packages.next().and_then(|own| needs.get(&own)).ok_or(format!("{package} has no rust-version"))?;
         say(&format!("{package}: Rust {}.{}", own.0, own.1));
         for (name, version) in packages {
-            match needs.get(&(name, version)) {
-                Some(rust) if rust > own => {
-                    wrong.push(format!("{package}: {name} {version} needs {}.{}", rust.0, rust.1))
-                }
-                Some(_) | None => {}
+            if let Some(rust) = needs.get(&(name, version)).filter(|rust| *rust > own) {
+                wrong.push(format!("{package}: {name} {version} needs {}.{}", rust.0, rust.1));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Three callers under one limit: five per second, three of them at once.
 //!
-//! `cargo run --release -p tidegate --example hello`
+//! `cargo run -p tidegate --example hello`
 
 use std::error::Error;
 use std::thread;
