@@ -63,14 +63,6 @@ pub enum ScenarioError {
         /// The number that is allowed.
         bound: u128,
     },
-    /// Classes where they cannot be shown.
-    #[error(
-        "the traffic has {classes} classes, and only one is shown here: leave out floor, or use `tidegate simulate`"
-    )]
-    SeveralClasses {
-        /// How many there are.
-        classes: usize,
-    },
     /// A length of time that is none, or that passes all calendars.
     #[error("a simulation lasts from a microsecond to ten years: choose another length")]
     Length,

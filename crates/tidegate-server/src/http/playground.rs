@@ -1,5 +1,6 @@
 //! The playground: a limit and some traffic, and what all five algorithms make
-//! of it, decided by the real kernels in virtual time.
+//! of it, decided by the real kernels in virtual time. Traffic is all that `tidegate simulate` takes:
+//! several clients and classes, and requests that last. A limit on requests in flight is the only one then.
 //!
 //! Answers come as lines of JSON while they are made: how it begins, what
 //! happened in each slice of time, how it ended.
@@ -14,7 +15,7 @@ use futures_util::stream::unfold;
 use http::{Request, Response};
 use serde::{Deserialize, Serialize};
 use tidegate::{Limit, Micros};
-use tidegate_simulate::{Scenario, ScenarioError, Simulation, Traffic, every_algorithm, name, read_time};
+use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, read_time};
 use tokio::sync::mpsc;
 
 use super::body;
@@ -31,6 +32,9 @@ const LONGEST: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
 
 /// The longest limit and the longest traffic, in bytes.
 const MAX_WORDS: usize = 1_000;
+
+/// Classes of traffic: each is measured under each algorithm.
+const MAX_CLASSES: usize = 8;
 
 /// Slices of time that are told.
 const SLICES: u64 = 160;
@@ -70,6 +74,8 @@ struct Begin {
     period_us: u64,
     slices: u64,
     algorithms: Vec<Algorithm>,
+    /// What each class of the traffic leaves to others, such as `50%`; one, if all do alike.
+    floors: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +91,15 @@ struct Slice {
     number: u64,
     offered: u64,
     admitted: Vec<u64>,
+    /// The same of each class, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<ClassSlice>,
+}
+
+#[derive(Clone, Serialize)]
+struct ClassSlice {
+    offered: u64,
+    admitted: Vec<u64>,
 }
 
 #[derive(Serialize)]
@@ -92,11 +107,15 @@ struct End {
     requests: u64,
     /// Whether it had more requests than one simulation may have.
     cut_short: bool,
+    /// For each algorithm, one for each class.
     outcomes: Vec<Outcome>,
 }
 
 #[derive(Serialize)]
 struct Outcome {
+    /// What the class leaves to others, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    floor: Option<String>,
     admitted: u64,
     refused: u64,
     /// What the smallest token bucket would have to hold to let the same pass.
@@ -107,6 +126,10 @@ struct Outcome {
     /// In thousandths; null if nothing passed.
     smoothness: Option<u32>,
     longest_delay_us: u64,
+    /// Of one client, where requests last: the most that had come and not ended, and how long one that had
+    /// taken more than was left had to wait for the next unit.
+    most_in_flight: u64,
+    longest_debt_us: u64,
     /// What leaves, in short slices; empty where it leaves as it is admitted.
     leaving: Vec<u64>,
 }
@@ -139,34 +162,37 @@ fn read(body: &[u8]) -> Result<Simulation, Problem> {
     }
     let limit: Limit = limit.parse()?;
     let traffic: Traffic = traffic.parse()?;
-    if let classes @ 2.. = traffic.classes().len() {
-        return Err(ScenarioError::SeveralClasses { classes }.into());
+    let found = traffic.classes().len();
+    if found > MAX_CLASSES {
+        return Err(Problem::TooManyClasses { found, bound: MAX_CLASSES });
     }
     let length = read_time(&duration).filter(|length| (Micros::new(1)..=LONGEST).contains(length));
     let length = length.ok_or(Problem::PlayTime { found: duration, longest: "7d" })?;
-    let scenario = Scenario::new(traffic).limits(every_algorithm(limit)?).seed(seed);
+    let limits = if limit.is_in_flight() { vec![limit] } else { every_algorithm(limit)? };
+    let scenario = Scenario::new(traffic).limits(limits).seed(seed);
     Ok(scenario.lasting(length.to_duration()).start()?)
 }
 
 /// Decides all requests, or stops when the client has gone.
 fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
     let begin = begin(&simulation);
-    let (length, limits) = (begin.length_us, begin.algorithms.len());
+    let (length, limits, classes) = (begin.length_us, begin.algorithms.len(), begin.floors.len());
     let mut is_read = tell(lines, &Line::Begin(begin));
     // Of the end of a slice, the product fits: a week has 2^40 microseconds.
     let end_of = |slice: u64| Micros::new((length * (slice + 1)).div_ceil(SLICES));
     let mark_of = |at: u64| (at * MARKS / length) as usize;
-    let mut leaving = vec![vec![0; MARKS as usize]; limits];
+    let mut leaving = vec![vec![0; MARKS as usize]; limits * classes];
     let mut requests = 0;
     for number in 0..SLICES {
-        let (mut offered, mut admitted) = (0, vec![0; limits]);
+        let mut slices = vec![ClassSlice { offered: 0, admitted: vec![0; limits] }; classes];
         while let Some(answer) = simulation.step_before(end_of(number)) {
-            offered += answer.arrival.cost;
+            let class = answer.arrival.class as usize;
+            slices[class].offered += answer.arrival.cost;
             for (limit, verdict) in answer.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.allowed) {
-                admitted[limit] += answer.arrival.cost;
+                slices[class].admitted[limit] += answer.arrival.cost;
                 let leaves = answer.arrival.at.saturating_add(verdict.delay).get();
                 if leaves < length {
-                    leaving[limit][mark_of(leaves)] += answer.arrival.cost;
+                    leaving[limit * classes + class][mark_of(leaves)] += answer.arrival.cost;
                 }
             }
             requests += 1;
@@ -174,7 +200,7 @@ fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
                 break;
             }
         }
-        is_read = is_read && tell(lines, &Line::Slice(Slice { number, offered, admitted }));
+        is_read = is_read && tell(lines, &Line::Slice(Slice::new(number, slices)));
         if !is_read {
             return;
         }
@@ -185,23 +211,33 @@ fn run(mut simulation: Simulation, lines: &mpsc::Sender<Bytes>) {
     tell(lines, &Line::End(end(&simulation, requests, leaving)));
 }
 
+impl Slice {
+    fn new(number: u64, classes: Vec<ClassSlice>) -> Slice {
+        let offered = classes.iter().map(|class| class.offered).sum();
+        let limits = classes.first().map_or(0, |class| class.admitted.len());
+        let admitted = (0..limits).map(|limit| classes.iter().map(|class| class.admitted[limit]).sum()).collect();
+        Slice { number, offered, admitted, classes: if classes.len() > 1 { classes } else { Vec::new() } }
+    }
+}
+
 fn begin(simulation: &Simulation) -> Begin {
     let report = simulation.report();
-    let algorithm = |outcome: &tidegate_simulate::Outcome| Algorithm {
-        name: name(outcome.limit.algorithm()),
-        limit: outcome.limit.to_string(),
-    };
+    let floors: Vec<String> = report.traffic.classes().iter().map(ToString::to_string).collect();
+    let algorithm =
+        |outcome: &tidegate_simulate::Outcome| Algorithm { name: outcome.name(), limit: outcome.limit.to_string() };
     let period = report.outcomes.first().map_or(Micros::ZERO, |outcome| Micros::from_duration(outcome.limit.period()));
     Begin {
         length_us: report.length.get(),
         period_us: period.get(),
         slices: SLICES,
-        algorithms: report.outcomes.iter().map(algorithm).collect(),
+        algorithms: report.outcomes.iter().step_by(floors.len().max(1)).map(algorithm).collect(),
+        floors,
     }
 }
 
 fn end(simulation: &Simulation, requests: u64, leaving: Vec<Vec<u64>>) -> End {
     let outcomes = simulation.report().outcomes.into_iter().zip(leaving).map(|(outcome, leaving)| Outcome {
+        floor: outcome.class.as_ref().map(|class| class.floor.to_string()),
         admitted: outcome.flow.passed.units,
         refused: outcome.refused().units,
         burst: outcome.flow.burst,
@@ -209,6 +245,8 @@ fn end(simulation: &Simulation, requests: u64, leaving: Vec<Vec<u64>>) -> End {
         worst_window_from_us: outcome.flow.worst_window.from.get(),
         smoothness: outcome.flow.smoothness,
         longest_delay_us: outcome.flow.longest_delay.get(),
+        most_in_flight: outcome.flow.most_in_flight,
+        longest_debt_us: outcome.flow.longest_debt.get(),
         leaving: if outcome.flow.longest_delay == Micros::ZERO { Vec::new() } else { leaving },
     });
     End { requests, cut_short: simulation.next_at().is_some(), outcomes: outcomes.collect() }

@@ -103,6 +103,8 @@ pub(super) enum Problem {
     TooManyPlayers { bound: usize },
     #[error("the server keeps no requests to try a policy on: start it with --keep-requests above 0")]
     NoRequestsKept,
+    #[error("the traffic has {found} classes: send at most {bound} different floors")]
+    TooManyClasses { found: usize, bound: usize },
     #[error("duration is {found:?}: give a time up to {longest}, such as 30s or 5min")]
     PlayTime { found: String, longest: &'static str },
     #[error(transparent)]
@@ -185,6 +187,7 @@ impl Problem {
             | Problem::NoPatience { .. }
             | Problem::Limit(_)
             | Problem::PlayTime { .. }
+            | Problem::TooManyClasses { .. }
             | Problem::Traffic(_)
             | Problem::Scenario(_)
             | Problem::Query { .. }

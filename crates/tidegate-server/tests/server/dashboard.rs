@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tidegate_testkit::servers::{Permit, eventually};
 
 use crate::client::{Answer, curl, post};
-use crate::running::{Folder, Running, workspace};
+use crate::running::{Folder, Running, ask, workspace};
 
 fn post_json(server: &Running, path: &str, body: &Value) -> Answer {
     curl(&["-H", "content-type: application/json", "-d", &body.to_string(), &server.url(path)])
@@ -341,19 +341,63 @@ fn the_playground_decides_by_the_real_kernels_and_has_bounds() {
         let admitted: u64 = lines.iter().filter_map(|line| line["slice"]["admitted"][number].as_u64()).sum();
         assert_eq!(outcome["admitted"], admitted);
     }
+    assert_eq!((&lines[0]["begin"]["floors"], lines[1]["slice"].get("classes")), (&json!(["0"]), None));
     let endless = play(&json!({"limit": "10/s", "traffic": "1000000/s", "duration": "7d"}));
     let end: Value = serde_json::from_str(endless.body.lines().last().unwrap()).unwrap();
     assert_eq!((&end["end"]["requests"], &end["end"]["cut_short"]), (&1_000_000.into(), &true.into()));
+    let floors: Vec<String> = (1..=9).map(|floor| format!("1/s floor {floor}%")).collect();
     for (wrong, words) in [
         (json!({"limit": "10/fortnight", "traffic": "1/s", "duration": "1s"}), "fortnight"),
         (json!({"limit": "10/s", "traffic": "a lot", "duration": "1s"}), "a lot"),
         (json!({"limit": "10/s", "traffic": "1/s", "duration": "8d"}), "7d"),
         (json!({"limit": "10/s", "traffic": "1/s cost 11", "duration": "1s"}), "11"),
         (json!({"limit": "10/s", "traffic": "x".repeat(2_000), "duration": "1s"}), "1000"),
+        (json!({"limit": "100/s", "traffic": floors.join(" + "), "duration": "1s"}), "at most 8 different floors"),
     ] {
         let answer = play(&wrong);
         assert_eq!(answer.status, 400, "{answer:?}");
         assert!(answer.json()["detail"].as_str().unwrap().contains(words), "{answer:?}");
     }
     assert_eq!(curl(&["-d", "{}", &server.url("/admin/v1/playground")]).status, 415);
+}
+
+/// The same as the command prints it.
+#[test]
+fn the_playground_takes_all_traffic_that_simulate_takes() {
+    let server = Running::start(&[]);
+    for (limit, traffic, algorithms, classes) in [
+        ("10/s burst 20", "poisson 12/s floor 50% + poisson 12/s; bob: 3/s floor 20%", 5, 3),
+        ("100/s burst 900", "poisson 5/s cost 40 actual 10..90 lasting 1s..5s", 5, 1),
+        ("in-flight 3 for 60s", "poisson 5/s lasting 1s..5s; 5 clients: 1/s lasting 9s", 1, 1),
+    ] {
+        let played = json!({"limit": limit, "traffic": traffic, "duration": "20s", "seed": 7});
+        let answer = post_json(&server, "/admin/v1/playground", &played);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let lines: Vec<Value> = answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (begin, end) = (&lines[0]["begin"], &lines.last().unwrap()["end"]);
+        let length = |list: &Value| list.as_array().unwrap().len();
+        assert_eq!((length(&begin["algorithms"]), length(&begin["floors"])), (algorithms, classes), "{begin}");
+        let words = ["simulate", "--json", "--seed", "7", "--for", "20s", "--limit", limit, "--traffic", traffic];
+        let simulated: Value = serde_json::from_slice(&ask(&words).stdout).unwrap();
+        let expected = simulated["limits"].as_array().unwrap();
+        assert_eq!(length(&end["outcomes"]), expected.len());
+        for (number, (outcome, expected)) in end["outcomes"].as_array().unwrap().iter().zip(expected).enumerate() {
+            for (name, same) in [
+                ("floor", &expected["floor"]),
+                ("admitted", &expected["passed"]["units"]),
+                ("refused", &expected["refused"]["units"]),
+                ("most_in_flight", &expected["most_in_flight"]),
+                ("longest_debt_us", &expected["longest_debt_us"]),
+            ] {
+                assert_eq!(outcome.get(name).unwrap_or(&Value::Null), same, "{limit}, {traffic}: {name} of {number}");
+            }
+            let (algorithm, class) = (number / classes, number % classes);
+            let slices = lines.iter().map(|line| &line["slice"]);
+            let admitted = slices.filter_map(|slice| match slice.get("classes") {
+                Some(by_class) => by_class[class]["admitted"][algorithm].as_u64(),
+                None => slice["admitted"][algorithm].as_u64(),
+            });
+            assert_eq!(outcome["admitted"].as_u64(), Some(admitted.sum()), "{limit}, {traffic}: slices of {number}");
+        }
+    }
 }
