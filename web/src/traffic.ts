@@ -66,4 +66,20 @@ export const SHAPES: Shape[] = [
     about: "From a fifth of the limit at night to twice the limit at noon.",
     words: (numbers) => `diurnal ${rate(0.2, numbers)} to ${rate(2, numbers)} every ${periods(12, numbers.unit)}`,
   },
+  {
+    id: "reservations",
+    name: "Reservations",
+    about: "Charged as estimated when they come, settled to what they took when they end.",
+    words: ({ count, unit, ...rest }) => {
+      const cost = Math.min(2, count);
+      const times = `${periods(1, unit)}..${periods(3, unit)}`;
+      return `poisson ${rate(0.6, { count, unit, ...rest })} cost ${cost} actual 1..${cost + 1} lasting ${times}`;
+    },
+  },
+  {
+    id: "classes",
+    name: "Two classes",
+    about: "Background work leaves half of the limit to what is urgent, and is refused first.",
+    words: (numbers) => `${rate(0.6, numbers)} + ${rate(1.2, numbers)} floor 50%`,
+  },
 ];

@@ -13,10 +13,10 @@ export class Access {
     autocomplete: "off",
     "aria-describedby": "token-why",
   });
+  readonly #forget = h("button", { type: "button", class: "quiet", id: "forget-token" }, "Sign out");
   readonly #open = byId("open-token");
 
   constructor(onChange: () => void) {
-    const forget = h("button", { type: "button", class: "quiet", id: "forget-token" }, "Sign out");
     const form = h(
       "form",
       { method: "dialog" },
@@ -28,7 +28,7 @@ export class Access {
         "div",
         { class: "controls" },
         h("button", { type: "submit", class: "primary", id: "give-token" }, "Sign in"),
-        forget,
+        this.#forget,
         h("button", { type: "button", class: "quiet", onclick: () => this.#dialog.close() }, "Cancel"),
       ),
     );
@@ -40,7 +40,7 @@ export class Access {
       this.#show();
       onChange();
     });
-    forget.addEventListener("click", () => {
+    this.#forget.addEventListener("click", () => {
       setToken(null);
       this.#dialog.close();
       this.#show();
@@ -65,6 +65,7 @@ export class Access {
 
   #show(): void {
     say(this.#open, token() ? "Signed in" : "Sign in");
+    this.#forget.hidden = token() === null;
     this.#open.classList.toggle("given", token() !== null);
   }
 }

@@ -12,17 +12,26 @@ interface Begin {
   period_us: number;
   slices: number;
   algorithms: { name: string; limit: string }[];
+  /** What each class of the traffic leaves to others; one, if all do alike. */
+  floors?: string[];
 }
 
-interface Slice {
-  number: number;
+/** What came, and what each algorithm admitted of it. */
+interface Counts {
   offered: number;
   admitted: number[];
+}
+
+interface Slice extends Counts {
+  number: number;
+  /** The same of each class, if there are several. */
+  classes?: Counts[];
 }
 
 interface End {
   requests: number;
   cut_short: boolean;
+  /** For each algorithm, one for each class. */
   outcomes: Outcome[];
 }
 
@@ -69,6 +78,7 @@ export class Playground implements View {
       field("Periods to run", this.#length),
       field("Seed", this.#seed),
       h("div", { class: "field wide" }, h("label", { for: "play-words" }, "Traffic in words"), this.#words),
+      syntax(),
       h("div", { class: "controls" }, this.#run, this.#about),
     );
     form.noValidate = false;
@@ -157,9 +167,12 @@ export class Playground implements View {
 
 /** One run: what has been heard of it, and its drawing. */
 class Run {
+  /** For each algorithm, one for each class. */
   #strips: Strip[] = [];
+  #classes = 1;
   #scale: Scale = { slices: 1, lengthUs: 1, periodUs: 1, count: 1 };
-  #offered: number[] = [];
+  /** What came of each class, and what was admitted for each strip. */
+  #offered: number[][] = [];
   #admitted: number[][] = [];
   #end: End | null = null;
 
@@ -169,25 +182,37 @@ class Run {
   ) {}
 
   take(line: Line): void {
-    if ("begin" in line) {
-      const { slices, length_us, period_us, algorithms } = line.begin;
-      this.#scale = { slices, lengthUs: length_us, periodUs: period_us, count: this.count };
-      this.#strips = algorithms.map(({ name, limit }) => new Strip(name, limit));
-      this.#admitted = algorithms.map(() => []);
-      this.#strips.forEach((strip, index) => strip.element.append(h("p", { class: "hint" }, ABOUT[algorithms[index]?.name ?? ""] ?? "")));
-      this.place.replaceChildren(...this.#strips.map((strip) => strip.element));
-    } else if ("slice" in line) {
-      this.#offered.push(line.slice.offered);
-      line.slice.admitted.forEach((units, index) => this.#admitted[index]?.push(units));
+    if ("begin" in line) this.#begin(line.begin);
+    else if ("slice" in line) {
+      (line.slice.classes ?? [line.slice]).forEach(({ offered, admitted }, number) => {
+        this.#offered[number]?.push(offered);
+        admitted.forEach((units, algorithm) => this.#admitted[algorithm * this.#classes + number]?.push(units));
+      });
     } else {
       this.#end = line.end;
     }
   }
 
+  #begin({ slices, length_us, period_us, algorithms, floors = [] }: Begin): void {
+    this.#scale = { slices, lengthUs: length_us, periodUs: period_us, count: this.count };
+    this.#classes = Math.max(1, floors.length);
+    const names = floors.length > 1 ? floors.map((floor) => ` · floor ${floor}`) : [""];
+    this.#strips = algorithms.flatMap(({ name, limit }) =>
+      names.map((words, number) => {
+        const strip = new Strip(name, limit + words);
+        if (number === names.length - 1) strip.element.append(h("p", { class: "hint" }, ABOUT[name] ?? ""));
+        return strip;
+      }),
+    );
+    this.#offered = names.map(() => []);
+    this.#admitted = this.#strips.map(() => []);
+    this.place.replaceChildren(...this.#strips.map((strip) => strip.element));
+  }
+
   draw(): void {
-    const most = Math.max(1, ...this.#offered);
+    const most = Math.max(1, ...this.#offered.flat());
     this.#strips.forEach((strip, index) => {
-      strip.draw(this.#offered, this.#admitted[index] ?? [], this.#scale, most);
+      strip.draw(this.#offered[index % this.#classes] ?? [], this.#admitted[index] ?? [], this.#scale, most);
       const outcome = this.#end?.outcomes[index];
       if (outcome) strip.finish(outcome, this.#scale);
     });
@@ -196,7 +221,8 @@ class Run {
   get words(): string {
     if (!this.#end) return "The server broke off.";
     const cut = this.#end.cut_short ? " That is as many as one run may have: the rest was left out." : "";
-    return `${format.count(this.#end.requests)} requests over ${format.round(this.#scale.lengthUs)} of virtual time, decided five times.${cut}`;
+    const times = this.#strips.length / this.#classes === 1 ? "once" : "five times";
+    return `${format.count(this.#end.requests)} requests over ${format.round(this.#scale.lengthUs)} of virtual time, decided ${times}.${cut}`;
   }
 }
 
@@ -213,6 +239,24 @@ function legend(): HTMLElement {
     entry("busiest burst", "busiest period, with the burst of a bucket"),
     entry("busiest over", "busiest period, more than the limit"),
   );
+}
+
+const SYNTAX = [
+  ["50/s", "evenly"],
+  ["poisson 50/s", "by chance"],
+  ["bursts 200 every 1min within 2s", "again and again"],
+  ["on-off 100/s 5s on 10s off", "in turns"],
+  ["diurnal 10/s to 100/s every 1h", "by chance, with a noon"],
+  ["poisson 2/s cost 3 from 10s until 2min", "dearer, and only for a while"],
+  ["poisson 1/s cost 4 actual 1..9 lasting 1s..5s", "reservations: charged as estimated, settled at their end"],
+  ["alice: 5/s + bursts 20 every 10s; 20 clients: 1/s", "several clients, each with a limit of its own"],
+  ["6/s + 12/s floor 50%", "classes: the second leaves half of the limit to the first"],
+];
+
+/** What traffic can be. */
+function syntax(): HTMLElement {
+  const rows = SYNTAX.map(([words = "", meaning = ""]) => h("div", {}, h("dt", {}, h("code", {}, words)), h("dd", {}, meaning)));
+  return h("details", { class: "wide syntax" }, h("summary", {}, "What traffic can be"), h("dl", {}, ...rows));
 }
 
 function number(id: string, value: number, min: number, max: number): HTMLInputElement {

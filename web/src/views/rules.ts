@@ -10,6 +10,9 @@ import { describe, nameOf } from "../rulewords.ts";
 import { RANGE_WORDS, condense } from "../timeline.ts";
 import type { RulePicture } from "../types.ts";
 
+/** Rules that are shown on a phone until all are asked for: as many as in the style sheet. */
+const FEW = 6;
+
 /** Points of a small chart. */
 const SPARK_POINTS = 120;
 
@@ -35,6 +38,8 @@ export class Rules {
   readonly #table: HTMLTableElement;
   readonly #rows: Rows<RulePicture, RuleRow>;
   readonly #span: Element | undefined;
+  /** Where there is little room, the style sheet shows the first few until all are asked for. */
+  readonly #all = h("button", { type: "button", class: "quiet all-rules", onclick: () => this.element.classList.add("whole") });
 
   constructor(private readonly live: Live) {
     this.#table = table("Rules with what they admitted and refused", ["Rule", "Range", ...COLUMNS.map(({ name }) => `#${name}`)]);
@@ -46,6 +51,7 @@ export class Rules {
       { class: "panel rules", "aria-labelledby": "rules-title" },
       h("header", {}, h("h2", { id: "rules-title" }, "Rules")),
       this.#table,
+      this.#all,
     );
   }
 
@@ -60,6 +66,8 @@ export class Rules {
     }
     COLUMNS.forEach(({ hides }, place) => this.#table.classList.toggle(`no-${place + 3}`, totals[hides] === 0));
     this.#rows.show(rules);
+    this.#all.hidden = rules.length <= FEW;
+    say(this.#all, `Show all ${rules.length} rules`);
   }
 
   #update(row: RuleRow, rule: RulePicture): void {

@@ -20,9 +20,9 @@ shadow = true
 const sum = (counts) => counts.reduce((all, count) => all + count, 0);
 
 /** A server that admitted two requests of alice and refused three, as its history says. */
-export async function busyServer(name) {
+export async function busyServer(name, more = "") {
   const file = join(folder, name);
-  writeFileSync(file, POLICY);
+  writeFileSync(file, POLICY + more);
   const server = await serve("127.0.0.1:0", file);
   for (const expected of [200, 200, 429, 429, 429]) {
     assert.equal(await check(server.url, { attributes: { user: "alice" } }), expected);
@@ -120,7 +120,8 @@ export async function idleServerSaysWhatToTry() {
 
 /** On a phone the overview is at most four screens, and nothing is wider than one. */
 export async function fitsAPhone() {
-  const server = await busyServer("phone.toml");
+  const more = Array.from({ length: 12 }, (_, number) => `[rules.more-${number}]\nlimit = "9/s"\nkey = ["user"]\n`);
+  const server = await busyServer("phone.toml", more.join(""));
   for (let user = 0; user < 30; user += 1) {
     for (let asked = 0; asked < 3; asked += 1) await check(server.url, { attributes: { user: `user-${user}@example.org` } });
   }
@@ -131,6 +132,8 @@ export async function fitsAPhone() {
   await page.locator("#recent-refusals tbody").nth(7).waitFor();
   const [width, height] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]);
   assert.ok(width <= 390 && height <= 4 * 844, `${width} x ${height}`);
+  await page.getByRole("button", { name: "Show all 15 rules" }).click();
+  await page.getByRole("link", { name: "more-11" }).waitFor();
   // The views stay in reach, and what a link leads to begins below them.
   await page.evaluate(() => scrollTo(0, 1_000));
   const policy = page.getByRole("link", { name: "Policy", exact: true });
