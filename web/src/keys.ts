@@ -13,7 +13,7 @@ export function aboutKey({ rule: _, ...request }: CheckRequest): CheckRequest {
 /** A request with this key of a rule; null if the key alone does not tell it. */
 export function requestOf(picture: Picture, rule: string, key: string): CheckRequest | null {
   const refusal = picture.recent_refusals.find((refusal) => refusal.rule === rule && refusal.key === key);
-  if (refusal?.question) return aboutKey(refusal.question);
+  if (refusal?.request) return aboutKey(refusal.request);
   const found = picture.rules.find((known) => known.rule === rule);
   // A shortened key ends so; one without an attribute, or of several, has words of the server in it.
   if (!found || key.endsWith("…") || key.startsWith("(no ")) return null;

@@ -111,7 +111,7 @@ export interface RefusalPicture {
   limit: number;
   retry_after_us: number | null;
   /** The refused request, unless it cannot be asked again. */
-  question: CheckRequest | null;
+  request: CheckRequest | null;
 }
 
 export interface Answer {

@@ -20,8 +20,8 @@ mod metrics;
 mod plain;
 mod playground;
 mod problem;
-mod question;
 mod reply;
+mod request;
 mod reserved;
 mod terms;
 
@@ -75,7 +75,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<
     listener.serve_each(app, Protocol::Http, serve).await;
 }
 
-/// Serves a connection: plain questions first, and by hyper from anything else on. Only there are heads read for spans.
+/// Serves a connection: plain requests first, and by hyper from anything else on. Only there are heads read for spans.
 async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
     if app.metrics.tracer.is_on() {
         return serve_connection(stream, app, router).await;
@@ -124,7 +124,7 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     router.fallback(nothing).with_state(app)
 }
 
-/// A path that questions are posted to.
+/// A path that requests are posted to.
 fn asks(ask: Ask) -> MethodRouter<Arc<App>> {
     let answer = move |State(app): State<Arc<App>>, request| ask::ask(app, ask, request);
     post(answer).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") })

@@ -45,6 +45,7 @@ mod handshakes;
 mod policy;
 mod recent_requests;
 mod refused;
+mod request_document;
 
 mod crossings;
 mod settings;

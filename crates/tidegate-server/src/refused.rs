@@ -12,7 +12,7 @@ use tidegate::{Event, Key, Limit, Micros, Name, Observer, Request};
 use tidegate_replay::Top;
 
 use self::recent::Recent;
-pub(crate) use self::recent::{AskAgain, RecentRefusal};
+pub(crate) use self::recent::RecentRefusal;
 
 /// Characters of a key that are shown.
 const MAX_SHOWN: usize = 200;

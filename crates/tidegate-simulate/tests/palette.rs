@@ -47,7 +47,11 @@ fn dashboard_pictures_and_report_share_their_colours() {
         for (number, colour) in [light, dark].iter().enumerate() {
             assert!(colour.starts_with('#') && colour.len() == 7, "--{name}: {colour}");
             if let Some(class) = class {
-                assert_eq!(&after(&pictures[number], &format!("\n.{class}")), colour, "{class} of a picture is --{name}");
+                assert_eq!(
+                    &after(&pictures[number], &format!("\n.{class}")),
+                    colour,
+                    "{class} of a picture is --{name}"
+                );
             }
             if let Some(variable) = variable {
                 let found = after(&reports[number], &format!("--{variable}:"));

@@ -1,6 +1,6 @@
 //! Who is measured: tidegate, governor, and what people write by hand.
 //!
-//! All of them answer the same question about the same `&String`: may it pass?
+//! All of them answer the same request about the same `&String`: may it pass?
 //! The answers are counted, and compared with what they must be. A batch makes
 //! its decisions in full.
 

@@ -1,4 +1,4 @@
-//! Servers beside each other: processes of their own, one client, the same questions.
+//! Servers beside each other: processes of their own, one client, the same requests.
 //!
 //! The client is one thread with several connections: it sends a pipeline on each, then
 //! receives the answers of each. Servers and client share all cores, as they do on a

@@ -68,7 +68,7 @@ pub(crate) struct Tightest {
 }
 
 /// Looks at every interval between two admissions. Each was decided at some time
-/// between its question and its answer, so those that lie within as a whole count.
+/// between its request and its answer, so those that lie within as a whole count.
 pub(crate) fn tightest(admissions: &[Admission], most: impl Fn(Duration) -> u64) -> Option<Tightest> {
     let mut by_answer: Vec<&Admission> = admissions.iter().collect();
     by_answer.sort_unstable_by_key(|admission| admission.answered);

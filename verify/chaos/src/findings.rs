@@ -7,7 +7,7 @@ use tidegate_testkit::servers::Tally;
 /// What was counted, and what turned out not to be so.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Questions that callers asked.
+    /// Requests that callers asked.
     pub calls: u64,
     /// Those that passed, by the store's own word, of limits that refill.
     pub admitted: u64,
@@ -21,7 +21,7 @@ pub struct Findings {
     pub bound: u64,
     /// Of the calls whose every charge is accounted for, how many charges were lost.
     pub lost: u64,
-    /// The longest that a question took.
+    /// The longest that a request took.
     pub slowest: Duration,
     /// The longest time without an answer of the store.
     pub gap: Duration,

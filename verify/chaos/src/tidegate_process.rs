@@ -128,7 +128,7 @@ pub(crate) fn free_address() -> SocketAddr {
 #[derive(Debug)]
 pub(crate) struct HttpCallers {
     address: SocketAddr,
-    question: String,
+    request: String,
     connections: Mutex<Vec<Option<HttpConnection>>>,
     cut_off: AtomicU64,
 }
@@ -148,8 +148,8 @@ impl HttpCallers {
     pub(crate) fn new(address: SocketAddr, limit: Limit) -> HttpCallers {
         let body = format!(r#"{{"key": "{KEY}", "limit": "{limit}"}}"#);
         let fields = "host: localhost\r\ncontent-type: application/json";
-        let question = format!("POST /v1/check HTTP/1.1\r\n{fields}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        HttpCallers { address, question, connections: Mutex::default(), cut_off: AtomicU64::new(0) }
+        let request = format!("POST /v1/check HTTP/1.1\r\n{fields}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        HttpCallers { address, request, connections: Mutex::default(), cut_off: AtomicU64::new(0) }
     }
 
     /// How many had no answer on a connection on which they had had one before, and on which they were not told
@@ -158,7 +158,7 @@ impl HttpCallers {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// One question of one caller.
+    /// One request of one caller.
     pub(crate) fn ask(&self, id: CallId) -> Outcome {
         let kept = self.take(id.caller);
         let was_kept = kept.is_some();
@@ -166,7 +166,7 @@ impl HttpCallers {
             Ok(connection) => connection,
             Err(error) => return Outcome::TurnedAway { why: error.to_string() },
         };
-        match connection.ask(&self.question) {
+        match connection.ask(&self.request) {
             Ok(answer) => {
                 if !answer.closes {
                     self.put_back(id.caller, connection);
@@ -211,8 +211,8 @@ impl HttpConnection {
         Ok(HttpConnection(BufReader::new(stream)))
     }
 
-    fn ask(&mut self, question: &str) -> io::Result<HttpResponse> {
-        self.0.get_mut().write_all(question.as_bytes())?;
+    fn ask(&mut self, request: &str) -> io::Result<HttpResponse> {
+        self.0.get_mut().write_all(request.as_bytes())?;
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.0.read_line(&mut head)? == 0 {

@@ -1,4 +1,4 @@
-//! Whatever arrives as a question in JSON is answered or refused, in JSON, and
+//! Whatever arrives as a request in JSON is answered or refused, in JSON, and
 //! a status says the same as its body.
 
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ const CALLS: [Call; 9] = [
     Call::Release,
 ];
 
-/// A question in JSON, by every call.
+/// A request in JSON, by every call.
 pub fn http_json(input: &[u8]) {
     let app = SERVER.app();
     RUNTIME.block_on(async {

@@ -1,9 +1,9 @@
 //! Threads ask the memory store at once, and what they were told is one story:
-//! there is an order of their questions, none before it was asked or after it
+//! there is an order of their requests, none before it was asked or after it
 //! was answered, in which every answer is the right one.
 //!
 //! What is right, the oracle says, which shares nothing with the library. Time
-//! passes between two rounds of questions. Where the limit is changed meanwhile,
+//! passes between two rounds of requests. Where the limit is changed meanwhile,
 //! or there is no room for all keys, the library may be stricter than the limit
 //! and never laxer: then only what it lets pass has to be right.
 //!
@@ -223,12 +223,12 @@ fn history(asked: &Asked, rounds: &[Vec<Vec<Asking>>], between: &[Operation]) ->
             let threads: Vec<_> = threads
                 .iter()
                 .enumerate()
-                .map(|(thread, questions)| {
+                .map(|(thread, requests)| {
                     let (gate, moment) = (&gate, &moment);
                     scope.spawn(move || {
                         gate.wait();
-                        let mut said = Vec::with_capacity(2 * questions.len());
-                        for (key, operation) in questions {
+                        let mut said = Vec::with_capacity(2 * requests.len());
+                        for (key, operation) in requests {
                             said.push((*key, (moment(), thread, Ok(*operation))));
                             let answer = asked.ask(key, *operation);
                             said.push((*key, (moment(), thread, Err(answer))));
@@ -308,11 +308,11 @@ fn what_threads_are_told_is_one_story() {
 fn rounds(
     random: &mut Random,
     threads: usize,
-    questions: [usize; 2],
+    requests: [usize; 2],
     mut operation: impl FnMut(&mut Random) -> Asking,
 ) -> Vec<Vec<Vec<Asking>>> {
     let mut ask = |count| (0..count).map(|_| operation(random)).collect();
-    questions.map(|count| (0..threads).map(|_| ask(count)).collect()).into()
+    requests.map(|count| (0..threads).map(|_| ask(count)).collect()).into()
 }
 
 /// Every limit takes the place of another while threads ask: no request

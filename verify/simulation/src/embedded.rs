@@ -71,7 +71,7 @@ fn seed() -> u64 {
     std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_115)
 }
 
-/// Asks the script and the oracle so many questions.
+/// Asks the script and the oracle so many requests.
 fn compare(algorithms: &[AlgorithmKind], decisions: u64) -> Tally {
     let differential = Differential { algorithms, decisions, seed: seed() };
     differential.run(EmbeddedStore::manual).unwrap_or_else(|difference| panic!("{difference}"))

@@ -96,8 +96,8 @@ function make(refusal: RefusalPicture): RefusalRow {
   const number = (label: string) => h("td", { class: "number", "data-label": label });
   const [times, cost, wait] = [number("times"), number("cost"), number("retry after")];
   const time = h("time");
-  const key = refusal.question
-    ? h("a", { href: address({ view: "request", request: aboutKey(refusal.question) }) }, refusal.key)
+  const key = refusal.request
+    ? h("a", { href: address({ view: "request", request: aboutKey(refusal.request) }) }, refusal.key)
     : h("span", { title: UNNAMED }, refusal.key);
   const element = rowOf(
     h("td", { class: "when" }, time),

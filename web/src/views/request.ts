@@ -64,7 +64,7 @@ export class RequestView implements View {
   show(): void {
     const { picture } = this.live;
     if (!picture) return;
-    const own = picture.recent_refusals.filter(({ question }) => question !== null && isSame(aboutKey(question), this.#request));
+    const own = picture.recent_refusals.filter(({ request }) => request !== null && isSame(aboutKey(request), this.#request));
     this.#refusals.show(own, picture.time_us);
     this.#pictures += 1;
     if (this.#pictures % REFRESH === 0) void this.#ask();

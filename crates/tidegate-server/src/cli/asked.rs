@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use serde::Serialize;
-use tidegate::Request;
+
+use crate::request_document::RequestDocument;
 
 /// The arguments that describe a request.
 #[derive(Args)]
@@ -23,61 +23,43 @@ pub(super) struct Words {
     cost: u64,
 }
 
-/// A request, as the HTTP API takes it.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Asked {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) attributes: BTreeMap<String, String>,
-    pub(super) cost: u64,
-}
-
-/// Why words are no request.
+/// Why words are not a request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum WordsError {
     #[error("there is neither a key nor an attribute: give attributes, such as user=alice, or a key")]
     Nothing,
     #[error("there are two keys, {first:?} and {second:?}: a request has one; attributes are NAME=VALUE")]
     TwoKeys { first: String, second: String },
-    #[error("{text:?} is no attribute: write NAME=VALUE, such as user=alice")]
+    #[error("{text:?} is not an attribute: write NAME=VALUE, such as user=alice")]
     NoAttribute { text: String },
     #[error("the attribute {name:?} is given twice")]
     Twice { name: String },
 }
 
 impl Words {
-    pub(super) fn read(&self) -> Result<Asked, WordsError> {
-        let mut asked = Asked { key: self.key.clone(), attributes: BTreeMap::new(), cost: self.cost };
+    pub(super) fn read(&self) -> Result<RequestDocument, WordsError> {
+        let (mut key, mut attributes) = (self.key.clone(), BTreeMap::new());
         for word in &self.words {
             if word.contains('=') {
-                asked.add(word)?;
-            } else if let Some(first) = asked.key.replace(word.clone()) {
+                add(&mut attributes, word)?;
+            } else if let Some(first) = key.replace(word.clone()) {
                 return Err(WordsError::TwoKeys { first, second: word.clone() });
             }
         }
-        self.attributes.iter().try_for_each(|text| asked.add(text))?;
-        if asked.key.is_none() && asked.attributes.is_empty() { Err(WordsError::Nothing) } else { Ok(asked) }
+        self.attributes.iter().try_for_each(|text| add(&mut attributes, text))?;
+        if key.is_none() && attributes.is_empty() {
+            return Err(WordsError::Nothing);
+        }
+        Ok(RequestDocument { rule: None, key, attributes, limit: None, cost: self.cost })
     }
 }
 
-impl Asked {
-    fn add(&mut self, text: &str) -> Result<(), WordsError> {
-        let no_attribute = || WordsError::NoAttribute { text: text.to_owned() };
-        let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(no_attribute)?;
-        match self.attributes.insert(name.to_owned(), value.to_owned()) {
-            None => Ok(()),
-            Some(_) => Err(WordsError::Twice { name: name.to_owned() }),
-        }
-    }
-
-    /// The same in the library's words. Its key, if left out, is the attribute `user`, as over HTTP.
-    pub(super) fn request(&self) -> Request<'_> {
-        let request = match self.key.as_ref().or_else(|| self.attributes.get("user")) {
-            Some(key) => Request::new(key),
-            None => Request::without_key(),
-        };
-        self.attributes.iter().fold(request, |request, (name, value)| request.with(name, value)).cost(self.cost)
+fn add(attributes: &mut BTreeMap<String, String>, text: &str) -> Result<(), WordsError> {
+    let no_attribute = || WordsError::NoAttribute { text: text.to_owned() };
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(no_attribute)?;
+    match attributes.insert(name.to_owned(), value.to_owned()) {
+        None => Ok(()),
+        Some(_) => Err(WordsError::Twice { name: name.to_owned() }),
     }
 }
 

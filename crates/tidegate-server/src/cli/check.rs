@@ -12,10 +12,11 @@ use tidegate::store::Meter;
 use tidegate::{CheckError, ConfigError, Limit, Limiter};
 use tidegate_redis::{ConnectError, RedisStore, Servers};
 
-use super::asked::{Asked, Words, WordsError};
+use super::asked::{Words, WordsError};
 use super::client::{NoAnswer, ServerAddress, Target};
 use super::{NO, NO_ANSWER, complain, say, warn};
 use crate::inline::INLINE_RULE;
+use crate::request_document::RequestDocument;
 use crate::settings::STORE_DEADLINE_MS;
 
 /// Asks whether a request is admitted, and charges it.
@@ -136,11 +137,11 @@ async fn ask(arguments: &Arguments) -> Result<Answer, Failure> {
     let asked = arguments.words.read()?;
     match (&arguments.store, arguments.limit) {
         (Some(url), Some(limit)) => ask_store(arguments, &asked, url, limit).await,
-        (None, _) | (Some(_), None) => ask_server(arguments, &asked).await,
+        (None, _) | (Some(_), None) => ask_server(arguments, asked).await,
     }
 }
 
-async fn ask_store(arguments: &Arguments, asked: &Asked, url: &str, limit: Limit) -> Result<Answer, Failure> {
+async fn ask_store(arguments: &Arguments, asked: &RequestDocument, url: &str, limit: Limit) -> Result<Answer, Failure> {
     let deadline = Duration::from_millis(arguments.store_deadline_ms);
     let store = RedisStore::builder(Servers::parse(url)?).deadline(deadline).build()?;
     let limiter = Limiter::with_store(Meter::new(INLINE_RULE, limit), store)?;
@@ -148,12 +149,9 @@ async fn ask_store(arguments: &Arguments, asked: &Asked, url: &str, limit: Limit
     Ok(Answer { allowed: decision.is_allowed(), remaining: decision.remaining(), retry_after: decision.retry_after() })
 }
 
-async fn ask_server(arguments: &Arguments, asked: &Asked) -> Result<Answer, Failure> {
-    let mut body = json!(asked);
-    if let Some(limit) = arguments.limit {
-        body["limit"] = limit.to_string().into();
-    }
-    let answer = answer_of(&arguments.target, "/v1/check", body).await?;
+async fn ask_server(arguments: &Arguments, asked: RequestDocument) -> Result<Answer, Failure> {
+    let asked = RequestDocument { limit: arguments.limit.map(|limit| limit.to_string()), ..asked };
+    let answer = answer_of(&arguments.target, "/v1/check", json!(asked)).await?;
     match answer["allowed"].as_bool() {
         Some(allowed) => Ok(Answer {
             allowed,

@@ -113,7 +113,7 @@ fn until_left(
                 (KeyCode::Char('z'), KeyModifiers::CONTROL) => return Ok(End::Signal(SIGTSTP)),
                 (code, _) => match view.press(code) {
                     Wish::Leave => return Ok(End::Left),
-                    Wish::Reset(question) => feed.reset(*question),
+                    Wish::Reset(request) => feed.reset(*request),
                     Wish::Nothing => {}
                 },
             }
@@ -128,6 +128,6 @@ fn until_left(
 #[derive(Debug)]
 enum Wish {
     Leave,
-    Reset(Box<crate::refused::AskAgain>),
+    Reset(Box<crate::request_document::RequestDocument>),
     Nothing,
 }

@@ -1,4 +1,4 @@
-//! The questions of `/v1`: wire to library and back.
+//! The requests of `/v1`: wire to library and back.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use tidegate_tower::fields::RateLimitFields;
 use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
 use super::problem::Problem;
-use super::question::Questions;
 use super::reply::{Fields, Reply};
+use super::request::CheckRequests;
 use crate::admission::TURN;
 use crate::app::App;
 use crate::call::Call;
@@ -53,20 +53,20 @@ pub(super) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
 }
 
 pub(super) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Result<Reply, Problem> {
-    match Questions::parse(body, app)? {
-        Questions::One(question) => {
-            question.without_patience()?;
-            let inline = question.inline(app)?;
-            let decision = app.decide(call.verb(), question.of(call)?, inline.as_deref()).await?;
-            Ok(answer::reply(call, &decision, fields(app, &question, inline.as_deref(), &decision)))
+    match CheckRequests::parse(body, app)? {
+        CheckRequests::One(check) => {
+            check.without_timeout()?;
+            let inline = check.inline(app)?;
+            let decision = app.decide(call.verb(), check.of(call)?, inline.as_deref()).await?;
+            Ok(answer::reply(call, &decision, fields(app, &check, inline.as_deref(), &decision)))
         }
-        Questions::Batch(questions) => {
-            let _admitted = app.admission.enter(peer.address(), questions.len())?;
-            let mut asked = Vec::with_capacity(questions.len());
+        CheckRequests::Batch(checks) => {
+            let _admitted = app.admission.enter(peer.address(), checks.len())?;
+            let mut asked = Vec::with_capacity(checks.len());
             // All are understood before any is decided.
-            for question in &questions {
-                question.without_patience()?;
-                asked.push((question.of(call)?, question.inline(app)?));
+            for check in &checks {
+                check.without_timeout()?;
+                asked.push((check.of(call)?, check.inline(app)?));
             }
             let answers = asked.iter().map(|(asked, inline)| app.decide(call.verb(), *asked, inline.as_deref()));
             let answers = match app.store() {
@@ -94,12 +94,12 @@ async fn in_turns<T>(answers: impl Iterator<Item = impl Future<Output = T>>) -> 
 }
 
 async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
-    let question = Questions::one(body)?;
-    let patience = question.patience()?;
-    let inline = question.inline(app)?;
+    let check = CheckRequests::one(body)?;
+    let timeout = check.timeout()?;
+    let inline = check.inline(app)?;
     let limiter = app.limiter_for(inline.as_deref());
     let acquired = tokio::select! {
-        acquired = limiter.acquire(&question, patience) => acquired,
+        acquired = limiter.acquire(&check, timeout) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
         () = app.drain.closing() => return Err(Problem::Leaving),
     };
@@ -113,13 +113,13 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => Box::pin(app.decide(Call::Check.verb(), &question, inline.as_deref())).await?,
+            None => Box::pin(app.decide(Call::Check.verb(), &check, inline.as_deref())).await?,
         },
     };
-    Ok(answer::reply(Call::Check, &decision, fields(app, &question, inline.as_deref(), &decision)))
+    Ok(answer::reply(Call::Check, &decision, fields(app, &check, inline.as_deref(), &decision)))
 }
 
-/// What the caller is told of the limits that the question has met: the one that came with it, or
+/// What the caller is told of the limits that the request has met: the one that came with it, or
 /// those that the policy has for it.
 pub(super) fn fields<'a>(
     app: &App,
@@ -139,10 +139,10 @@ pub(super) fn fields<'a>(
 }
 
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
-    let question = Questions::one(body)?;
-    question.without_patience()?;
-    let inline = question.inline(app)?;
-    Ok(answer::explanation(&app.explain(&question, inline.as_deref()).await?))
+    let check = CheckRequests::one(body)?;
+    check.without_timeout()?;
+    let inline = check.inline(app)?;
+    Ok(answer::explanation(&app.explain(&check, inline.as_deref()).await?))
 }
 
 #[cfg(test)]

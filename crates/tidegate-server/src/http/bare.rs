@@ -1,4 +1,4 @@
-//! The questions without their wire, for the fuzzer.
+//! The requests without their wire, for the fuzzer.
 
 use super::ask;
 use super::problem::Problem;
@@ -7,12 +7,12 @@ use crate::app::App;
 use crate::call::Call;
 use crate::peer::Peer;
 
-/// What a body is answered as a question of this call: a status and JSON.
+/// What a body is answered as a request of this call: a status and JSON.
 pub async fn answer(app: &App, call: Call, body: &[u8]) -> (u16, Vec<u8>) {
     read(ask::decide(app, Peer::Unix, call, body).await)
 }
 
-/// What a body is answered as a question why.
+/// What a body is answered as a request why.
 pub async fn explain(app: &App, body: &[u8]) -> (u16, Vec<u8>) {
     read(ask::explain(app, body).await)
 }

@@ -23,7 +23,7 @@ pub(super) async fn read<B: ReadableBody>(request: Request<B>, app: &App) -> Res
     let (bound, timeout) = (app.settings.max_body, app.settings.body_timeout());
     whole(request.into_body(), bound, timeout).await.map_err(|unread| match unread {
         Unread::TooLong => Problem::TooLong { bound },
-        Unread::TooSlow => Problem::TooSlow { patience: timeout },
+        Unread::TooSlow => Problem::TooSlow { timeout },
         Unread::BrokenOff => Problem::BrokenOff,
         Unread::OverBudget(over) => Problem::OverBudget(over),
     })

@@ -112,7 +112,7 @@ where
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // Before its first bytes hyper does not know which HTTP it is, and waits
     // for them without an end.
-    let mut patience = pin!(tokio::time::sleep(head_timeout));
+    let mut timeout = pin!(tokio::time::sleep(head_timeout));
     let (mut is_watched, mut is_closing) = (true, false);
     let served = loop {
         tokio::select! {
@@ -128,10 +128,10 @@ where
                     () = std::future::ready(()) => {}
                 }
                 connection.as_mut().graceful_shutdown();
-                patience.set(tokio::time::sleep(LAST_HEAD));
+                timeout.set(tokio::time::sleep(LAST_HEAD));
                 (is_watched, is_closing) = (true, true);
             }
-            () = patience.as_mut(), if is_watched => {
+            () = timeout.as_mut(), if is_watched => {
                 let is_waited_for = if is_closing { requests.are_open() } else { requests.have_begun() };
                 if !is_waited_for {
                     return;

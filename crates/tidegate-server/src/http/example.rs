@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tidegate::CheckError;
 
-use super::question::Question;
+use super::request::CheckRequest;
 use crate::app::App;
 
 /// For an attribute that is an address: of the networks for documentation.
@@ -27,8 +27,8 @@ pub(crate) async fn example(app: &App) -> String {
     // The policy says itself which of them it takes for addresses.
     for _ in 0..attributes.len() {
         let body = json!({ "attributes": attributes }).to_string();
-        let Ok(question) = Question::parse(body.as_bytes()) else { break };
-        let Err(CheckError::NotAnAddress { attribute, .. }) = app.limiter.peek_async(&question).await else {
+        let Ok(check) = CheckRequest::parse(body.as_bytes()) else { break };
+        let Err(CheckError::NotAnAddress { attribute, .. }) = app.limiter.peek_async(&check).await else {
             break;
         };
         match attributes.get_mut(&*attribute) {

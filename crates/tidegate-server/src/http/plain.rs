@@ -1,8 +1,8 @@
-//! The question that is asked most, in the form in which it is asked most,
+//! The request that is asked most, in the form in which it is asked most,
 //! without all that HTTP can be.
 //!
 //! A connection begins here. As long as everything that arrives is whole
-//! questions of the form
+//! requests of the form
 //!
 //! ```text
 //! POST /v1/check HTTP/1.1
@@ -15,7 +15,7 @@
 //!
 //! or of the form `GET /v1/forward-auth?rule=orders HTTP/1.1`, with fields and without a body, as proxies ask,
 //! they are read, decided and answered together, which costs half of what hyper
-//! takes for it. Whatever is not exactly that (half a question, another path or
+//! takes for it. Whatever is not exactly that (half a request, another path or
 //! version, chunks, `Expect`, `Upgrade`, lines without CR, no `Host` or two, a wish to
 //! close, a server that is leaving) goes to hyper with all that has not been answered, and so does the
 //! rest of the connection: nothing is refused here, and no rule of HTTP is
@@ -43,9 +43,9 @@ use crate::call::Call;
 use crate::listen::Stream;
 use crate::protocol::Protocol;
 
-/// Room for what arrives at a time: a dozen questions sent at once.
+/// Room for what arrives at a time: a dozen requests sent at once.
 const ROOM: usize = 4 * 1024;
-/// Answers that are held while their client is not reading. Its next questions
+/// Answers that are held while their client is not reading. Its next requests
 /// wait until these are sent.
 const MAX_UNSENT: usize = 64 * 1024;
 
@@ -58,13 +58,13 @@ pub(super) enum Then {
     End,
 }
 
-/// Answers plain questions as long as there is nothing else.
+/// Answers plain requests as long as there is nothing else.
 pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<Then> {
     let (idle, peer) = (app.settings.idle(), stream.peer());
     let (mut closing, mut is_closing) = (pin!(app.drain.closing()), false);
     let mut heard = Instant::now();
-    // One timer for all waits: it is moved when it rings, not with each question.
-    let mut patience = pin!(sleep_until(heard + idle));
+    // One timer for all waits: it is moved when it rings, not with each request.
+    let mut timeout = pin!(sleep_until(heard + idle));
     let (mut arrived, mut answers, mut date) = (Vec::with_capacity(ROOM), Vec::new(), Date::default());
     // The query of a proxy is the same with each request.
     let (mut permitted, mut terms) = (Permitted::default(), None);
@@ -79,11 +79,11 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
                 continue;
             }
             () = ready(()), if is_closing => return Ok(Then::End),
-            () = &mut patience => {
+            () = &mut timeout => {
                 if heard.elapsed() >= idle {
                     return Ok(Then::End);
                 }
-                patience.as_mut().reset(heard + idle);
+                timeout.as_mut().reset(heard + idle);
                 continue;
             }
         };

@@ -37,8 +37,8 @@ pub(super) enum Problem {
     Hosts { found: usize },
     #[error("the body is longer than {bound} bytes: send less at a time, or start the server with a larger --max-body")]
     TooLong { bound: usize },
-    #[error("the body did not arrive within {patience:?}")]
-    TooSlow { patience: Duration },
+    #[error("the body did not arrive within {timeout:?}")]
+    TooSlow { timeout: Duration },
     #[error("the connection ended before the whole body arrived")]
     BrokenOff,
     #[error(transparent)]
@@ -81,10 +81,10 @@ pub(super) enum Problem {
     Terms(#[from] TermsError),
     #[error("key is empty: send the key that the request counts against, or leave it out")]
     EmptyKey,
-    #[error("patience_ms is how long to wait, and only /v1/acquire waits: leave it out")]
-    PatienceWithoutWait,
-    #[error("patience_ms is missing: send how long to wait at most, from 0 to {bound} milliseconds")]
-    NoPatience { bound: u64 },
+    #[error("timeout_ms is how long to wait, and only /v1/acquire waits: leave it out")]
+    TimeoutWithoutWait,
+    #[error("timeout_ms is missing: send how long to wait at most, from 0 to {bound} milliseconds")]
+    NoTimeout { bound: u64 },
     #[error(transparent)]
     Limit(#[from] InlineError),
     #[error(transparent)]
@@ -183,8 +183,8 @@ impl Problem {
             | Problem::Ambiguous { .. }
             | Problem::QueryOfClient
             | Problem::Terms(_)
-            | Problem::PatienceWithoutWait
-            | Problem::NoPatience { .. }
+            | Problem::TimeoutWithoutWait
+            | Problem::NoTimeout { .. }
             | Problem::Limit(_)
             | Problem::PlayTime { .. }
             | Problem::TooManyClasses { .. }

@@ -15,7 +15,8 @@ use crate::history::Latency;
 use crate::json::micros;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
-use crate::refused::{self, AskAgain, RecentRefusal};
+use crate::refused::{self, RecentRefusal};
+use crate::request_document::RequestDocument;
 use crate::store::{AnyStore, Health};
 
 /// Keys in the list of those that are refused most, and reservations in the list of the oldest.
@@ -178,7 +179,7 @@ pub(crate) struct RefusalPicture {
     pub(crate) retry_after_us: Option<u64>,
     /// The request, to have it explained or its keys reset; null if it has no words in JSON, or
     /// came as an Envoy descriptor.
-    pub(crate) question: Option<AskAgain>,
+    pub(crate) request: Option<RequestDocument>,
 }
 
 impl Picture {
@@ -347,6 +348,6 @@ fn of_refusal(refusal: &RecentRefusal) -> RefusalPicture {
         cost: refusal.cost,
         limit: refusal.capacity,
         retry_after_us: refusal.retry_after.map(Micros::get),
-        question: refusal.again.clone(),
+        request: refusal.again.clone(),
     }
 }

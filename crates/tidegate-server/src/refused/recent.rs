@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use tidegate::{Key, Limit, Micros, Name, Request};
 
 use super::Refusal;
+use crate::request_document::RequestDocument;
 
 /// Keys that are remembered at a time.
 const MAX_RECENT: usize = 100;
@@ -29,30 +29,15 @@ pub(crate) struct RecentRefusal {
     pub(crate) retry_after: Option<Micros>,
     pub(crate) at: Micros,
     /// What to ask to have it explained.
-    pub(crate) again: Option<AskAgain>,
+    pub(crate) again: Option<RequestDocument>,
     limit: Option<Limit>,
     /// Which refusal it was, of all.
     number: u64,
 }
 
-/// The request that was refused, as the HTTP API takes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AskAgain {
-    /// The rule whose limit refused; none if the limit came with the request, or a list denies it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) attributes: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<String>,
-    pub(crate) cost: u64,
-}
-
-impl AskAgain {
-    /// None of a request that has no words in JSON: bytes that are no text, a key of several parts.
-    fn of(request: &Request<'_>, refusal: &Refusal<'_>) -> Option<AskAgain> {
+impl RequestDocument {
+    /// None for a request that JSON cannot hold: bytes that are not text, a key of several parts.
+    fn of(request: &Request<'_>, refusal: &Refusal<'_>) -> Option<RequestDocument> {
         let text = |key: &Key<'_>| match key.is_composite() {
             true => None,
             false => String::from_utf8(key.as_bytes().into()).ok(),
@@ -70,7 +55,7 @@ impl AskAgain {
             (None, None) => (None, None),
         };
         let cost = refusal.cost;
-        (bytes <= MAX_REMEMBERED).then_some(AskAgain { rule, key, attributes, limit, cost })
+        (bytes <= MAX_REMEMBERED).then_some(RequestDocument { rule, key, attributes, limit, cost })
     }
 }
 
@@ -88,7 +73,7 @@ impl Recent {
         let Refusal { rule, key, request, cost, capacity, limit, retry_after, at, .. } = *refusal;
         self.count += 1;
         let number = self.count;
-        let again = || request.and_then(|request| AskAgain::of(request, refusal));
+        let again = || request.and_then(|request| RequestDocument::of(request, refusal));
         if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
             let known = &mut self.refusals[place];
             // Another limit refused: that of another tier, or of another policy.
@@ -156,12 +141,12 @@ mod tests {
         let again = |request: Request<'_>, inline| {
             let (limit, retry_after) = (Some(Limit::per_second(5)), None);
             let refusal = Refusal { rule, key, request: None, cost: 3, capacity: 5, limit, inline, retry_after, at };
-            AskAgain::of(&request, &refusal)
+            RequestDocument::of(&request, &refusal)
         };
         let request = Request::without_key().with("user", "alice").with("tier", "free");
         let attributes = [("user", "alice"), ("tier", "free")].map(|(name, value)| (name.into(), value.into())).into();
         let rule = Some("orders".to_owned());
-        assert_eq!(again(request, None), Some(AskAgain { rule, key: None, attributes, limit: None, cost: 3 }));
+        assert_eq!(again(request, None), Some(RequestDocument { rule, key: None, attributes, limit: None, cost: 3 }));
         let inline = again(Request::new("alice"), Some(Limit::per_second(5))).expect("it has words");
         assert_eq!((inline.key.as_deref(), inline.limit.as_deref(), inline.rule), (Some("alice"), Some("5/s"), None));
         assert_eq!(again(Request::new(("alice", "orders")), None), None);

@@ -149,7 +149,7 @@ const fn arguments(id: Argument) -> [Argument; 8] {
     ]
 }
 
-const QUESTION: &[Argument] = &arguments(option("ID", "id", "string"));
+const REQUEST: &[Argument] = &arguments(option("ID", "id", "string"));
 const RESERVATION: &[Argument] = &arguments(Argument { flags: &[], ..option("ID", "id", "string") });
 
 const FAST: &[&str] = &["loading", "stale", "fast"];
@@ -276,7 +276,7 @@ const fn request_command(
     summary: &'static str,
 ) -> Command {
     let kind = Some(kind);
-    Command { kind, name, arity: -1, flags, last_key: 0, summary, arguments: QUESTION, subcommands: &[] }
+    Command { kind, name, arity: -1, flags, last_key: 0, summary, arguments: REQUEST, subcommands: &[] }
 }
 
 const fn reservation(name: &'static str, call: Call, summary: &'static str) -> Command {

@@ -19,7 +19,7 @@ use crate::{Limit, Running, start};
 
 const POLICY: &str = "[rules.clients]\nlimit = '2/h'\nkey = ['ip']\n";
 const ASKED: usize = 10_000;
-/// Questions of one batch over HTTP.
+/// Requests of one batch over HTTP.
 const BATCH: usize = 100;
 
 fn policy() -> Policy {
@@ -81,8 +81,8 @@ async fn by_http(addresses: &[String]) -> Vec<bool> {
     let socket = running.server.http_socket().unwrap();
     let mut allowed = Vec::new();
     for batch in addresses.chunks(BATCH) {
-        let questions: Vec<_> = batch.iter().map(|ip| serde_json::json!({ "attributes": { "ip": ip } })).collect();
-        let (status, body) = http(socket, "POST", "/v1/check", &serde_json::to_string(&questions).unwrap()).await;
+        let requests: Vec<_> = batch.iter().map(|ip| serde_json::json!({ "attributes": { "ip": ip } })).collect();
+        let (status, body) = http(socket, "POST", "/v1/check", &serde_json::to_string(&requests).unwrap()).await;
         assert_eq!(status, 200, "{body}");
         let answers: Vec<serde_json::Value> = serde_json::from_str(&body).unwrap();
         allowed.extend(answers.iter().map(|answer| answer["allowed"].as_bool().unwrap()));

@@ -20,7 +20,7 @@ const PATHS: [(&str, Option<&str>, &str); 30] = [
     ("/v1/renew", Some(RESERVATION), "check"),
     ("/v1/settle", Some(RESERVATION), "check"),
     ("/v1/release", Some(RESERVATION), "check"),
-    ("/v1/acquire", Some(r#"{"key": "bob", "limit": "9999/h", "patience_ms": 0}"#), "check"),
+    ("/v1/acquire", Some(r#"{"key": "bob", "limit": "9999/h", "timeout_ms": 0}"#), "check"),
     ("/json", Some(ENVOY), "check"),
     ("/v1/refund", Some(KEY), "manage"),
     ("/v1/reset", Some(KEY), "manage"),

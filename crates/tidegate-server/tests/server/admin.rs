@@ -189,10 +189,10 @@ fn the_most_refused_are_listed_inspected_and_reset() {
         let detail = format!("the query must be top=N, with N from 1 to 1000, not {query:?}");
         assert_eq!((problem.status, &problem.json()["detail"]), (400, &detail.into()));
     }
-    let question = r#"{"key": "alice", "limit": "1/h"}"#;
-    assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "refuses");
-    assert_eq!(post_json(&server, "/admin/v1/keys/reset", question).json()["remaining"], 1);
-    assert_eq!(post_json(&server, "/admin/v1/keys/inspect", question).json()["rules"][0]["says"], "allows");
+    let request = r#"{"key": "alice", "limit": "1/h"}"#;
+    assert_eq!(post_json(&server, "/admin/v1/keys/inspect", request).json()["rules"][0]["says"], "refuses");
+    assert_eq!(post_json(&server, "/admin/v1/keys/reset", request).json()["remaining"], 1);
+    assert_eq!(post_json(&server, "/admin/v1/keys/inspect", request).json()["rules"][0]["says"], "allows");
     let rules = "[rules.addresses]\nlimit = \"1/h\"\nkey = [\"ip\"]\n";
     assert_eq!(put(&server, rules, "application/toml").status, 200);
     for _ in 0..9 {
@@ -201,7 +201,7 @@ fn the_most_refused_are_listed_inspected_and_reset() {
     let top = curl(&[&server.url("/admin/v1/keys/refused?top=1")]).json();
     assert_eq!((&top[0]["rule"], &top[0]["key"]), (&"addresses".into(), &"192.0.2.1".into()));
     // A page in a browser can post text to loopback, but no JSON.
-    assert_eq!(curl(&["-d", question, &server.url("/admin/v1/keys/reset")]).status, 415);
+    assert_eq!(curl(&["-d", request, &server.url("/admin/v1/keys/reset")]).status, 415);
 }
 
 #[test]

@@ -81,13 +81,13 @@ impl Connection {
         let _ = self.0.get_ref().shutdown(std::net::Shutdown::Write);
     }
 
-    /// Asks a question; the connection stays open.
+    /// Asks a request; the connection stays open.
     pub(crate) fn post(&mut self, path: &str, body: &str) -> std::io::Result<Answer> {
         self.ask(path, body)?;
         self.answer()
     }
 
-    /// Asks a question, and leaves its answer for later.
+    /// Asks a request, and leaves its answer for later.
     pub(crate) fn ask(&mut self, path: &str, body: &str) -> std::io::Result<()> {
         let request = format!("POST {path} HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n{body}", body.len());
         self.send(request.as_bytes())

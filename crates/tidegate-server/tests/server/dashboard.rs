@@ -16,8 +16,8 @@ fn post_json(server: &Running, path: &str, body: &Value) -> Answer {
     curl(&["-H", "content-type: application/json", "-d", &body.to_string(), &server.url(path)])
 }
 
-fn check(server: &Running, question: &Value) -> u16 {
-    post(&server.url("/v1/check"), &question.to_string()).status
+fn check(server: &Running, request: &Value) -> u16 {
+    post(&server.url("/v1/check"), &request.to_string()).status
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_schema_of_policies_is_what_the_command_prints() {
     assert_eq!(schema.body.trim(), String::from_utf8_lossy(&printed.stdout).trim());
 }
 
-/// Whatever a key is made of, a refusal brings the question that comes to the
+/// Whatever a key is made of, a refusal brings the request that comes to the
 /// same state again.
 #[test]
 fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
@@ -97,7 +97,7 @@ fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
         [rules.plain]\nlimit = \"1/h\"\nmatch = { kind = \"plain\" }
     ";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
-    let questions = [
+    let requests = [
         json!({"attributes": {"kind": "pair", "user": "a:b", "ip": "192.0.2.1"}}),
         json!({"attributes": {"kind": "pair", "user": "alone"}}),
         json!({"attributes": {"kind": "network", "ip": "2001:db8::17"}}),
@@ -105,21 +105,21 @@ fn a_refusal_is_seen_at_once_and_can_be_explained_and_reset() {
         json!({"key": "plain \u{2603}", "attributes": {"kind": "plain"}}),
         json!({"key": "brought", "limit": "leaky 1/h"}),
     ];
-    for question in &questions {
-        assert_eq!((check(&server, question), check(&server, question)), (200, 429), "{question}");
+    for request in &requests {
+        assert_eq!((check(&server, request), check(&server, request)), (200, 429), "{request}");
         let picture = curl(&[&server.url("/admin/v1/live")]).json();
         let refusal = &picture["recent_refusals"][0];
         assert_eq!((&refusal["times"], &refusal["cost"], &refusal["limit"]), (&1.into(), &1.into(), &1.into()));
         assert!(refusal["retry_after_us"].as_u64().unwrap() > 3_500_000_000, "{refusal}");
-        let ask_again = &refusal["question"];
-        let explained = post(&server.url("/v1/explain"), &ask_again.to_string()).json();
-        assert_eq!(explained["decision"]["allowed"], false, "{question}: {explained}");
+        let again = &refusal["request"];
+        let explained = post(&server.url("/v1/explain"), &again.to_string()).json();
+        assert_eq!(explained["decision"]["allowed"], false, "{request}: {explained}");
         assert_eq!(explained["decision"]["rule"], refusal["rule"]);
-        assert_eq!(post_json(&server, "/admin/v1/keys/reset", ask_again).json()["remaining"], 1);
-        assert_eq!(check(&server, question), 200, "{question}");
+        assert_eq!(post_json(&server, "/admin/v1/keys/reset", again).json()["remaining"], 1);
+        assert_eq!(check(&server, request), 200, "{request}");
     }
     let picture = curl(&[&server.url("/admin/v1/live")]).json();
-    assert_eq!(picture["recent_refusals"].as_array().unwrap().len(), questions.len());
+    assert_eq!(picture["recent_refusals"].as_array().unwrap().len(), requests.len());
     assert_eq!((&picture["rules"][0]["rule"], &picture["rules"][0]["limit"]), (&"pairs".into(), &"1/h".into()));
     assert_eq!((&picture["rules"][0]["allowed"], &picture["rules"][0]["refused"]), (&4.into(), &2.into()));
     assert_eq!((&picture["store"]["kind"], &picture["policy"]["generation"]), (&"memory".into(), &1.into()));
@@ -137,19 +137,19 @@ fn a_refusal_by_a_tier_an_override_or_a_deny_list_can_be_explained_and_reset() {
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
     for (user, plan, admitted) in [("alice", "free", true), ("bob", "pro", true), ("mallory", "pro", false)] {
         let attributes = json!({"user": user, "plan": plan});
-        let question = json!({"attributes": attributes, "cost": 2});
+        let request = json!({"attributes": attributes, "cost": 2});
         if admitted {
-            assert_eq!(check(&server, &question), 200, "{user}");
+            assert_eq!(check(&server, &request), 200, "{user}");
         }
-        assert_eq!(check(&server, &question), if admitted { 429 } else { 403 }, "{user}");
-        let again = curl(&[&server.url("/admin/v1/live")]).json()["recent_refusals"][0]["question"].clone();
+        assert_eq!(check(&server, &request), if admitted { 429 } else { 403 }, "{user}");
+        let again = curl(&[&server.url("/admin/v1/live")]).json()["recent_refusals"][0]["request"].clone();
         assert_eq!((&again["attributes"], &again["cost"]), (&attributes, &2.into()), "{user}");
         assert_eq!(again["rule"], if admitted { "plans".into() } else { Value::Null }, "{user}");
         let explained = post_json(&server, "/admin/v1/keys/inspect", &again).json();
         assert_eq!(explained["decision"]["allowed"], false, "{user}: {explained}");
         assert_eq!(post_json(&server, "/admin/v1/keys/reset", &again).status, 200, "{user}");
         if admitted {
-            assert_eq!(check(&server, &question), 200, "{user}");
+            assert_eq!(check(&server, &request), 200, "{user}");
         }
     }
 }
@@ -159,9 +159,9 @@ fn the_history_is_there_as_json_and_csv() {
     let folder = Folder::new();
     let policy = "[rules.orders]\nlimit = \"2/h\"\nkey = [\"user\"]\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
-    let question = json!({"attributes": {"user": "alice"}});
+    let request = json!({"attributes": {"user": "alice"}});
     for expected in [200, 200, 429] {
-        assert_eq!(check(&server, &question), expected);
+        assert_eq!(check(&server, &request), expected);
     }
     let sum = |counts: &Value| counts.as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum::<u64>();
     eventually("the history to have what was decided", || {
@@ -263,19 +263,19 @@ fn keys_are_shown_in_words() {
                   missing = \"skip\"\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
     let long = "\"".repeat(4_000);
-    for (question, shown) in [
+    for (request, shown) in [
         (json!({"attributes": {"kind": "pair", "user": "alone"}}), "(no ip) / alone".to_owned()),
         (json!({"attributes": {"kind": "all"}}), "(no key)".to_owned()),
         (json!({"key": "m\u{fc}ller \u{2603} \u{202e}\u{1b}"}), "m\u{fc}ller \u{2603} \\u{202e}\\u{1b}".to_owned()),
         (json!({"key": long}), "\u{2026}".to_owned()),
     ] {
-        assert_eq!((check(&server, &question), check(&server, &question)), (200, 429), "{question}");
+        assert_eq!((check(&server, &request), check(&server, &request)), (200, 429), "{request}");
         let picture = curl(&[&server.url("/admin/v1/live")]).json();
         let seen = picture["recent_refusals"][0]["key"].as_str().unwrap().to_owned();
         assert!(seen == shown || (shown.ends_with('\u{2026}') && seen.chars().count() == 200), "{seen}");
         assert!(picture["top_refused"].as_array().unwrap().iter().any(|top| top["key"] == *seen), "{seen}");
     }
-    // One that is longer than a question may be cannot be asked about.
+    // One that is longer than a request may be cannot be asked about.
     let text = "x".repeat(5_000);
     let resp = Running::with(|command| command.args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]));
     let (_, port) = resp.address_of("resp").rsplit_once(':').unwrap();
@@ -286,7 +286,7 @@ fn keys_are_shown_in_words() {
     }
     let picture = curl(&[&resp.url("/admin/v1/live")]).json();
     assert_eq!(picture["recent_refusals"][0]["times"], 1, "{picture}");
-    assert_eq!(picture["recent_refusals"][0]["question"], Value::Null);
+    assert_eq!(picture["recent_refusals"][0]["request"], Value::Null);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn pictures_follow_each_other_until_the_server_leaves() {
 #[test]
 fn the_playground_decides_by_the_real_kernels_and_has_bounds() {
     let server = Running::start(&[]);
-    let play = |question: &Value| post_json(&server, "/admin/v1/playground", question);
+    let play = |request: &Value| post_json(&server, "/admin/v1/playground", request);
     let traffic = "bursts 20 every 3s within 400ms from 800ms";
     let answer = play(&json!({"limit": "10/s", "traffic": traffic, "duration": "3s"}));
     let lines: Vec<Value> = answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -27,7 +27,7 @@ fn a_server_that_is_told_to_leave_under_load_drops_no_answer() {
 
 fn drops_no_answer_at(path: &str) {
     const CLIENTS: usize = 16;
-    // Long beside the time that a client takes for one more question.
+    // Long beside the time that a client takes for one more request.
     let server = Running::start(&["--drain-grace-ms", "10000"]);
     let address = server.address().to_owned();
     let busy = Barrier::new(CLIENTS + 1);
@@ -38,9 +38,9 @@ fn drops_no_answer_at(path: &str) {
                 scope.spawn(move || {
                     let mut connection = Connection::open(address);
                     let mut story = Story::default();
-                    let question = format!(r#"{{"key": "client {number}", "limit": "1000000/s"}}"#);
+                    let request = format!(r#"{{"key": "client {number}", "limit": "1000000/s"}}"#);
                     loop {
-                        match connection.post(path, &question) {
+                        match connection.post(path, &request) {
                             Ok(answer) => {
                                 assert_eq!(answer.status, 200);
                                 story.answered += 1;
@@ -141,10 +141,10 @@ fn silent_connections_do_not_delay_the_shutdown() {
 #[test]
 fn those_who_wait_are_sent_elsewhere_and_a_second_word_ends_it_at_once() {
     let server = Running::start(&["--drain-grace-ms", "100"]);
-    let question = r#"{"key": "a", "limit": "1/min", "patience_ms": 60000}"#;
+    let request = r#"{"key": "a", "limit": "1/min", "timeout_ms": 60000}"#;
     let mut connection = Connection::open(server.address());
-    assert_eq!(connection.post("/v1/acquire", question).unwrap().status, 200);
-    connection.ask("/v1/acquire", question).unwrap();
+    assert_eq!(connection.post("/v1/acquire", request).unwrap().status, 200);
+    connection.ask("/v1/acquire", request).unwrap();
     // Time for the server to begin with it, which it does before it closes at the latest.
     assert_eq!(Connection::open(server.address()).post("/v1/check", ALICE).unwrap().status, 200);
     let status = server.stop();

@@ -60,7 +60,7 @@ fn a_head_or_a_body_that_never_ends_is_not_waited_for() {
     let mut slow_head = Connection::open(server.address());
     slow_head.send(b"POST /v1/check HTTP/1.1\r\nhost: x\r\n").unwrap();
     let mut silent = Connection::open(server.address());
-    // A question that comes too late for the server finds the connection closed, and another one is opened.
+    // A request that comes too late for the server finds the connection closed, and another one is opened.
     let (mut silent_again, answer) = eventually("an answer", || {
         let mut connection = Connection::open(server.address());
         connection.post("/v1/check", ALICE).map(|answer| (connection, answer))
@@ -145,7 +145,7 @@ fn a_waiting_caller_that_disconnects_gives_up_its_place_in_the_queue() {
     let address = server.http_socket().unwrap().to_string();
     let acquire = || {
         let mut connection = Connection::open(&address);
-        connection.ask("/v1/acquire", r#"{"key": "a", "limit": "1/s", "patience_ms": 60000}"#).unwrap();
+        connection.ask("/v1/acquire", r#"{"key": "a", "limit": "1/s", "timeout_ms": 60000}"#).unwrap();
         connection
     };
     assert_eq!(acquire().answer().unwrap().status, 200);
@@ -165,17 +165,17 @@ fn a_waiting_caller_that_disconnects_gives_up_its_place_in_the_queue() {
 
 #[test]
 fn questions_with_bytes_changed_at_random_are_answered_one_way_or_the_other() {
-    const QUESTIONS: [&str; 4] = [
+    const REQUESTS: [&str; 4] = [
         r#"{"key": "alice", "limit": "100/min burst 20", "cost": 3}"#,
         r#"{"attributes": {"user": "alice", "n": -7, "e": "\u00e9"}, "rule": "everyone"}"#,
         r#"[{"key": "a"}, {"key": "b", "limit": "sliding-log 5/s"}, {"cost": 0}]"#,
-        r#"{"key": null, "limit": null, "patience_ms": 5}"#,
+        r#"{"key": null, "limit": null, "timeout_ms": 5}"#,
     ];
     let server = Running::start(&[]);
     let mut random = Random::new(7);
     let mut connection = Connection::open(server.address());
     for _ in 0..4_000 {
-        let mut body = random.choose(&QUESTIONS).as_bytes().to_vec();
+        let mut body = random.choose(&REQUESTS).as_bytes().to_vec();
         for _ in 0..random.within(1..=4) {
             let place = random.within(0..=body.len() as u64 - 1) as usize;
             match random.within(0..=3) {
@@ -203,8 +203,8 @@ fn questions_with_bytes_changed_at_random_are_answered_one_way_or_the_other() {
 fn requests_in_a_row_are_answered_in_their_order() {
     let server = Running::start(&[]);
     let mut connection = Connection::open(server.address());
-    let question = r#"{"key": "a", "limit": "50/d"}"#;
-    let request = format!("POST /v1/check HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n{question}", question.len());
+    let body = r#"{"key": "a", "limit": "50/d"}"#;
+    let request = format!("POST /v1/check HTTP/1.1\r\n{PLAIN}content-length: {}\r\n\r\n{body}", body.len());
     connection.send(request.repeat(50).as_bytes()).unwrap();
     for remaining in (0..50).rev() {
         assert_eq!(connection.answer().unwrap().json()["remaining"], remaining);

@@ -59,8 +59,8 @@ fn callers_beyond_the_bound_do_not_wait_whatever_limit_they_wait_for() {
     let server = Running::start(&["--max-waiters", "2"]);
     let wait = |limit: &str| {
         let mut connection = Connection::open(server.address());
-        let question = json!({"key": "alice", "limit": limit, "patience_ms": 60_000}).to_string();
-        connection.ask("/v1/acquire", &question).unwrap();
+        let request = json!({"key": "alice", "limit": limit, "timeout_ms": 60_000}).to_string();
+        connection.ask("/v1/acquire", &request).unwrap();
         connection
     };
     assert_eq!([wait("1/50s"), wait("1/55s")].map(|mut first| first.answer().unwrap().status), [200, 200]);
@@ -68,7 +68,7 @@ fn callers_beyond_the_bound_do_not_wait_whatever_limit_they_wait_for() {
     let waiting = [wait("1/50s"), wait("1/55s")];
     let mut refused = None;
     eventually("both to wait", || {
-        let answer = post(&server.url("/v1/acquire"), r#"{"key": "bob", "limit": "1/h", "patience_ms": 1}"#);
+        let answer = post(&server.url("/v1/acquire"), r#"{"key": "bob", "limit": "1/h", "timeout_ms": 1}"#);
         if answer.status != 503 {
             return Err(format!("{answer:?}"));
         }
@@ -79,7 +79,7 @@ fn callers_beyond_the_bound_do_not_wait_whatever_limit_they_wait_for() {
     assert_eq!(said, "2 callers are waiting already: retry later");
     drop(waiting);
     eventually("room after both have left", || {
-        let answer = post(&server.url("/v1/acquire"), r#"{"key": "carol", "limit": "1/h", "patience_ms": 1}"#);
+        let answer = post(&server.url("/v1/acquire"), r#"{"key": "carol", "limit": "1/h", "timeout_ms": 1}"#);
         if answer.status == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
     });
 }

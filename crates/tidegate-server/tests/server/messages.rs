@@ -59,7 +59,7 @@ const SHAPES: [(&str, &str); 11] = [
     ("/v1/check", r#"{"key": "a", "cost": 1, "limit": "9/h", "id": "i"}"#),
     ("/v1/peek", r#"{"attributes": {"user": "a"}, "rule": "everyone"}"#),
     ("/v1/refund", r#"[{"attributes": {"user": "a"}, "rule": "everyone"}, {"key": "b"}]"#),
-    ("/v1/acquire", r#"{"key": "a", "patience_ms": 1}"#),
+    ("/v1/acquire", r#"{"key": "a", "timeout_ms": 1}"#),
     ("/v1/explain", r#"{"attributes": {"user": "a", "n": 5}, "cost": 2}"#),
     ("/admin/v1/keys/inspect", r#"{"key": "a", "limit": "sliding-log 5/s"}"#),
     ("/admin/v1/keys/reset", r#"{"attributes": {"user": "a"}}"#),

@@ -50,8 +50,8 @@ fn over_http(connection: &mut Connection, step: &Step, limit: Option<&str>) -> A
         Action::Reset => ("/v1/reset", 0),
         Action::Settle(..) | Action::Renew(_) => unreachable!("over a wire a charge is known by its id"),
     };
-    let question = json!({ "key": key(step), "cost": cost, "limit": limit });
-    let answer = connection.post(path, &question.to_string()).unwrap();
+    let request = json!({ "key": key(step), "cost": cost, "limit": limit });
+    let answer = connection.post(path, &request.to_string()).unwrap();
     let json = answer.json();
     let number = |field: &str| json[field].as_u64().unwrap();
     if answer.status == 422 {
@@ -129,8 +129,8 @@ async fn callers_are_told_of_limits_in_the_words_of_the_layer() {
                 clock.set(Micros::new(trace.start().get().saturating_add(step.at.get())));
                 let Action::Charge(cost) = step.action else { continue };
                 for _ in 0..step.times.get() {
-                    let question = json!({ "key": key(step), "cost": cost });
-                    let answer = connection.post("/v1/check", &question.to_string()).unwrap();
+                    let request = json!({ "key": key(step), "cost": cost });
+                    let answer = connection.post("/v1/check", &request.to_string()).unwrap();
                     if answer.status != 422 {
                         let told = told_by(|name| answer.header(name).map(str::to_owned));
                         assert_eq!(told, told_by_the_layer(&limiter, step, cost), "{}: {step}", recorded.name);

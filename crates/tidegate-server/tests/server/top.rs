@@ -72,8 +72,8 @@ impl Screen {
 #[test]
 fn a_refusal_is_seen_and_its_key_reset() {
     let server = Running::start(&["--admin-token", "secret", "--anonymous", "check"]);
-    let question = r#"{"key": "mallory", "limit": "1/h"}"#;
-    let check = || post(&server.url("/v1/check"), question).status;
+    let request = r#"{"key": "mallory", "limit": "1/h"}"#;
+    let check = || post(&server.url("/v1/check"), request).status;
     assert_eq!([check(), check()], [200, 429]);
     let mut screen = Screen::of(&format!("--server {} --admin-token secret", server.address()));
     screen.wait_for("mallory");

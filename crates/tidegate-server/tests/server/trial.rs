@@ -62,7 +62,7 @@ fn every_wire_that_decides_by_the_policy_is_recorded() {
     let user = r#"{"attributes": {"user": "alice"}}"#;
     assert_eq!(post(&server.url("/v1/check"), user).status, 200);
     assert_eq!(post(&server.url("/v1/check"), &format!("[{user}, {user}]")).status, 200);
-    assert_eq!(post(&server.url("/v1/acquire"), &user.replace("}}", "}, \"patience_ms\": 0}")).status, 200);
+    assert_eq!(post(&server.url("/v1/acquire"), &user.replace("}}", "}, \"timeout_ms\": 0}")).status, 200);
     let forwarded = curl(&["-H", "x-forwarded-for: 192.0.2.1", &server.url("/v1/forward-auth")]);
     assert_eq!(forwarded.status, 204, "{forwarded:?}");
     let envoy = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}]}"#;

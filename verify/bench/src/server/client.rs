@@ -43,7 +43,7 @@ impl Client {
             let stream = TcpStream::connect(contestant.address).expect("the server listens");
             stream.set_nodelay(true).expect("a socket");
             stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
-            (&stream).write_all(&contestant.question.wire().greeting()).expect("the server reads");
+            (&stream).write_all(&contestant.request.wire().greeting()).expect("the server reads");
             Connection { stream, next_stream: 1, arrived: Vec::new() }
         };
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
@@ -53,12 +53,12 @@ impl Client {
             for _ in 0..pipeline {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let key = format!("user:{:011}", (random >> 33) % KEYS);
-                contestant.question.write(&key, &mut bytes);
+                contestant.request.write(&key, &mut bytes);
             }
             ends.push(bytes.len());
         }
         let connections = (0..connections).map(connect).collect();
-        let wire = contestant.question.wire();
+        let wire = contestant.request.wire();
         Client { wire, connections, pipeline, bytes, ends, next: 0, buffer: vec![0; 64 * 1024] }
     }
 
@@ -107,7 +107,7 @@ impl Client {
             arrived.extend_from_slice(&self.buffer[..length]);
             let (answers, taken) = self.wire.answers(arrived).unwrap_or_else(|answer| panic!("{name}: {answer}"));
             arrived.drain(..taken);
-            missing = missing.checked_sub(answers).expect("no more answers than questions");
+            missing = missing.checked_sub(answers).expect("no more answers than requests");
         }
     }
 }

@@ -48,7 +48,7 @@ return {count > tonumber(ARGV[1]) and 1 or 0, ARGV[1] + 0, 0, -1, 1}
 pub(super) struct Contestant {
     pub(super) name: &'static str,
     pub(super) address: SocketAddr,
-    pub(super) question: WireRequest,
+    pub(super) request: WireRequest,
     process: Process,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn start_all(wire: Wire) -> Result<Vec<Contestant>, String> {
 
 fn tidegate(wire: Wire) -> Result<Contestant, String> {
     let port = unused_port();
-    let (flag, question) = match wire {
+    let (flag, request) = match wire {
         Wire::Resp => ("--resp", command("CL.THROTTLE KEY 99 100 1")),
         Wire::Http => {
             let body = r#"{"key":"KEY","limit":"100/s"}"#.into();
@@ -114,12 +114,12 @@ fn tidegate(wire: Wire) -> Result<Contestant, String> {
     if flag != "--http" {
         arguments.extend(["--http", "127.0.0.1:0"]);
     }
-    started(TIDEGATE, &built_tidegate()?, &arguments, port, question)
+    started(TIDEGATE, &built_tidegate()?, &arguments, port, request)
 }
 
 fn throttlecrab(wire: Wire) -> Result<Contestant, String> {
     let port = unused_port();
-    let (flag, question) = match wire {
+    let (flag, request) = match wire {
         Wire::Resp => ("redis", command("THROTTLE KEY 100 100 1")),
         Wire::Http => {
             let body = r#"{"key":"KEY","max_burst":100,"count_per_period":100,"period":1,"quantity":1}"#.into();
@@ -134,14 +134,14 @@ fn throttlecrab(wire: Wire) -> Result<Contestant, String> {
     let arguments =
         format!("--{flag} --{flag}-host 127.0.0.1 --{flag}-port {port} --store periodic --store-capacity 1000000");
     let arguments: Vec<&str> = arguments.split(' ').chain(["--log-level", "error"]).collect();
-    started(THROTTLECRAB, &installed_throttlecrab()?, &arguments, port, question)
+    started(THROTTLECRAB, &installed_throttlecrab()?, &arguments, port, request)
 }
 
 fn redis(name: &'static str, script: &str, arguments: &str) -> Contestant {
     let server = Server::start();
     let hash = server.command(&["SCRIPT", "LOAD", script]).text();
-    let question = command(&format!("EVALSHA {hash} 1 KEY {arguments}"));
-    Contestant { name, address: server.address(), question, process: Process::Redis(server) }
+    let request = command(&format!("EVALSHA {hash} 1 KEY {arguments}"));
+    Contestant { name, address: server.address(), request, process: Process::Redis(server) }
 }
 
 fn command(words: &str) -> WireRequest {
@@ -171,12 +171,12 @@ fn started(
     program: &Path,
     arguments: &[&str],
     port: u16,
-    question: WireRequest,
+    request: WireRequest,
 ) -> Result<Contestant, String> {
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     let child = child.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let contestant = Contestant { name, address, question, process: Process::Ours(child) };
+    let contestant = Contestant { name, address, request, process: Process::Ours(child) };
     let began = Instant::now();
     while TcpStream::connect(address).is_err() {
         if began.elapsed() > START_TIMEOUT {

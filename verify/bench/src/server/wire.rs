@@ -41,7 +41,7 @@ impl WireRequest {
         }
     }
 
-    /// Writes one question.
+    /// Writes one request.
     pub(super) fn write(&self, key: &str, bytes: &mut Vec<u8>) {
         match self {
             WireRequest::Command(words) => {
@@ -90,7 +90,7 @@ fn frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, payload: &[u8]) {
 }
 
 impl Wire {
-    /// What is said before any question.
+    /// What is said before any request.
     pub(super) fn greeting(self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self == Wire::Grpc {
@@ -101,12 +101,12 @@ impl Wire {
         bytes
     }
 
-    /// Gives the questions the numbers of the next streams, where they have any.
-    pub(super) fn number(self, questions: &mut [u8], stream: &mut u32) {
+    /// Gives the requests the numbers of the next streams, where they have any.
+    pub(super) fn number(self, requests: &mut [u8], stream: &mut u32) {
         if self != Wire::Grpc {
             return;
         }
-        let mut rest = questions;
+        let mut rest = requests;
         while rest.len() >= FRAME_HEAD {
             let length = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) as usize;
             rest[5..FRAME_HEAD].copy_from_slice(&stream.to_be_bytes());
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn streams_are_numbered_in_order() {
-        let question = WireRequest::Call { path: "/a.B/C", message: |key| key.as_bytes().to_vec() };
+        let request = WireRequest::Call { path: "/a.B/C", message: |key| key.as_bytes().to_vec() };
         let mut bytes = Vec::new();
-        question.write("one", &mut bytes);
+        request.write("one", &mut bytes);
         let half = bytes.len();
-        question.write("two", &mut bytes);
+        request.write("two", &mut bytes);
         let mut stream = 1;
         Wire::Grpc.number(&mut bytes, &mut stream);
         assert_eq!((bytes[8], bytes[half + 8], stream), (1, 3, 5));

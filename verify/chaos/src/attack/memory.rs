@@ -100,7 +100,7 @@ fn send_slowly(stream: &mut TcpStream, body: &[u8]) -> std::io::Result<()> {
 /// The first in the queue waits for nearly a minute, which is within its timeout; all others wait for it.
 fn waiters(target: &mut Target, claims: &mut Findings) {
     let ask =
-        |key: &str| wire::post("/v1/acquire", "", &format!(r#"{{"key":"{key}","limit":"1/min","patience_ms":60000}}"#));
+        |key: &str| wire::post("/v1/acquire", "", &format!(r#"{{"key":"{key}","limit":"1/min","timeout_ms":60000}}"#));
     let first = target.send(ATTACKER, &ask("held"));
     claims.claim(first.as_ref().is_ok_and(|answer| answer.status == 200), || format!("the first: {first:?}"));
     let mut waiting = wire::connect_many(ATTACKER, target.http(), 6_000);

@@ -10,7 +10,7 @@ use tokio::runtime::{self, Runtime};
 
 use super::super::client::{NoAnswer, Target};
 use crate::live::Picture;
-use crate::refused::AskAgain;
+use crate::request_document::RequestDocument;
 
 /// The time from one picture to the next.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) enum Refused {
 /// A server that is asked again and again.
 pub(super) struct Feed {
     news: Receiver<News>,
-    wishes: SyncSender<AskAgain>,
+    wishes: SyncSender<RequestDocument>,
 }
 
 impl Feed {
@@ -73,9 +73,9 @@ impl Feed {
     }
 
     /// Has a key reset; the news will tell.
-    pub(super) fn reset(&self, question: AskAgain) {
+    pub(super) fn reset(&self, request: RequestDocument) {
         // A key that is held down sends more resets than are needed: further ones are dropped.
-        drop(self.wishes.try_send(question));
+        drop(self.wishes.try_send(request));
     }
 }
 
@@ -86,10 +86,10 @@ struct Server {
 
 impl Server {
     /// Runs until the receiver is dropped.
-    fn tell(&self, news: &SyncSender<News>, wishes: &Receiver<AskAgain>) {
+    fn tell(&self, news: &SyncSender<News>, wishes: &Receiver<RequestDocument>) {
         loop {
             let told = match wishes.recv_timeout(BETWEEN_PICTURES) {
-                Ok(question) => News::Reset(self.reset(&question)),
+                Ok(request) => News::Reset(self.reset(&request)),
                 Err(RecvTimeoutError::Timeout) => match self.picture() {
                     Ok(picture) => News::Picture(Box::new(picture)),
                     Err(refused) => News::Silence(refused),
@@ -107,9 +107,9 @@ impl Server {
         serde_json::from_slice(&body).map_err(|error| NoAnswer::Unreadable(error.into()).into())
     }
 
-    fn reset(&self, question: &AskAgain) -> Result<(), Refused> {
-        let question = serde_json::to_string(question).map_err(|error| NoAnswer::Unreadable(error.into()))?;
-        self.ask(Method::POST, "/admin/v1/keys/reset", question).map(drop)
+    fn reset(&self, request: &RequestDocument) -> Result<(), Refused> {
+        let request = serde_json::to_string(request).map_err(|error| NoAnswer::Unreadable(error.into()))?;
+        self.ask(Method::POST, "/admin/v1/keys/reset", request).map(drop)
     }
 
     fn ask(&self, method: Method, path: &'static str, body: String) -> Result<bytes::Bytes, Refused> {

@@ -50,11 +50,11 @@ fn picture(seconds: u64) -> Value {
             {
                 "at_us": 1_700_000_000_000_000u64 + seconds * 1_000_000, "rule": "orders", "key": "alice", "times": 8,
                 "cost": 1, "limit": 20, "retry_after_us": 599_001,
-                "question": { "rule": "orders", "attributes": { "user": "alice" }, "cost": 1 }
+                "request": { "rule": "orders", "attributes": { "user": "alice" }, "cost": 1 }
             },
             {
                 "at_us": 1_700_000_000_000_000u64, "rule": "orders", "key": "bob", "times": 2,
-                "cost": 1, "limit": 20, "retry_after_us": null, "question": null
+                "cost": 1, "limit": 20, "retry_after_us": null, "request": null
             }
         ]
     })
@@ -156,8 +156,8 @@ fn a_reset_is_asked_for_and_confirmed() {
     assert!(screen(&view).ends_with("forget what \"alice\" has used of orders? y or n"));
     assert!(matches!(view.press(KeyCode::Char('n')), Wish::Nothing));
     view.press(KeyCode::Char('r'));
-    let Wish::Reset(question) = view.press(KeyCode::Char('y')) else { panic!("the key is reset") };
-    assert_eq!(question.attributes["user"], "alice");
+    let Wish::Reset(request) = view.press(KeyCode::Char('y')) else { panic!("the key is reset") };
+    assert_eq!(request.attributes["user"], "alice");
     view.hear(News::Reset(Ok(())));
     assert!(screen(&view).ends_with("the key begins anew"));
     view.press(KeyCode::Down);

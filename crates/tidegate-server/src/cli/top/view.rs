@@ -106,7 +106,7 @@ impl View {
             KeyCode::Home => self.choose(|_, _| 0),
             KeyCode::End => self.choose(|_, last| last),
             KeyCode::Char('r') => match self.chosen() {
-                Some((_, refusal)) if refusal.question.is_some() => self.asked = true,
+                Some((_, refusal)) if refusal.request.is_some() => self.asked = true,
                 Some(_) => self.message = Some("this request cannot be asked again: it is no text".to_owned()),
                 None => self.message = Some("choose a key by the arrows".to_owned()),
             },
@@ -116,8 +116,8 @@ impl View {
     }
 
     fn reset(&self) -> Wish {
-        match self.chosen().and_then(|(_, refusal)| refusal.question.clone()) {
-            Some(question) => Wish::Reset(Box::new(question)),
+        match self.chosen().and_then(|(_, refusal)| refusal.request.clone()) {
+            Some(request) => Wish::Reset(Box::new(request)),
             None => Wish::Nothing,
         }
     }

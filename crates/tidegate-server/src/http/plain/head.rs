@@ -136,7 +136,7 @@ fn read<'a>(head: &'a [u8], fields: &mut [httparse::Header<'a>; MAX_FIELDS]) -> 
     Some(Fields { length, count: fields.len(), body_length, facts })
 }
 
-/// What a field means for how a question is read.
+/// What a field means for how a request is read.
 enum Meaning {
     Length,
     Connection,

@@ -8,7 +8,7 @@ use crate::peer::Link;
 use crate::protocol::Protocol;
 use crate::rights::Right;
 
-/// The facts that were permitted last, so that the same need not be looked into with each question.
+/// The facts that were permitted last, so that the same need not be looked into with each request.
 #[derive(Default)]
 pub(super) struct Permitted {
     last: Option<[Option<Box<[u8]>>; 5]>,

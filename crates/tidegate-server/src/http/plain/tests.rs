@@ -62,7 +62,7 @@ fn a_plain_question_is_known_and_nothing_else_is_taken_for_one() {
     }
     let whole = post("", BODY);
     for length in 0..whole.len() {
-        assert_eq!(plain_body(&whole[..length]), None, "half a question");
+        assert_eq!(plain_body(&whole[..length]), None, "half a request");
     }
 }
 
@@ -343,7 +343,7 @@ async fn whatever_arrives_in_whatever_pieces_is_answered_as_by_hyper() {
     }
 }
 
-/// A few questions, most of them with something wrong.
+/// A few requests, most of them with something wrong.
 fn odd_questions(random: &mut Random) -> Vec<u8> {
     let fields = [
         "",
@@ -368,19 +368,19 @@ fn odd_questions(random: &mut Random) -> Vec<u8> {
     let bodies = ["{}", BODY, "", "2\r\n{}\r\n0\r\n\r\n", "[{},{}]", "{\"key\":7}"];
     let mut asked = Vec::new();
     for _ in 0..random.within(1..=3) {
-        let mut question = match random.percent(50) {
+        let mut request = match random.percent(50) {
             true => post(random.choose(&fields), random.choose(&bodies)).into_bytes(),
             false => forward(random.choose(&["", "?cost=2", "?rule=x&key=ip"]), random.choose(&fields)).into_bytes(),
         };
         if random.percent(40) {
-            let at = random.within(0..=question.len() as u64 - 1) as usize;
+            let at = random.within(0..=request.len() as u64 - 1) as usize;
             match random.within(0..=2) {
-                0 => question[at] = random.choose(b"\r\n :09azAZ{}\"\x00\x80/"),
-                1 => question.insert(at, random.choose(b"\r\n :09azAZ{}\"\x00\x80/")),
-                _ => drop(question.remove(at)),
+                0 => request[at] = random.choose(b"\r\n :09azAZ{}\"\x00\x80/"),
+                1 => request.insert(at, random.choose(b"\r\n :09azAZ{}\"\x00\x80/")),
+                _ => drop(request.remove(at)),
             }
         }
-        asked.append(&mut question);
+        asked.append(&mut request);
     }
     // Hyper answers half a head at the end of a connection only if it has answered another.
     asked.extend_from_slice(post("", BODY).as_bytes());

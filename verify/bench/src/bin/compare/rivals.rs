@@ -1,4 +1,4 @@
-//! Who is asked: each limiter behind one question, with a clock to set where it
+//! Who is asked: each limiter behind one request, with a clock to set where it
 //! has one.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Questions of every kind, by curl: answers, and mistakes that say what to do.
+//! Requests of every kind, by curl: answers, and mistakes that say what to do.
 
 use std::process::Command;
 
@@ -162,16 +162,16 @@ fn a_batch_with_one_mistake_decides_nothing() {
 #[test]
 fn acquire_waits_for_as_long_as_it_may() {
     let server = Running::start(&[]);
-    let acquire = |patience: u64| {
-        let body = format!(r#"{{"key": "a", "limit": "10/s burst 1", "patience_ms": {patience}}}"#);
+    let acquire = |timeout: u64| {
+        let body = format!(r#"{{"key": "a", "limit": "10/s burst 1", "timeout_ms": {timeout}}}"#);
         post(&server.url("/v1/acquire"), &body)
     };
     for _ in 0..3 {
         assert_eq!(acquire(60_000).status, 200);
     }
-    let refusal = post(&server.url("/v1/acquire"), r#"{"key": "b", "limit": "1/h", "patience_ms": 0}"#);
+    let refusal = post(&server.url("/v1/acquire"), r#"{"key": "b", "limit": "1/h", "timeout_ms": 0}"#);
     assert_eq!(refusal.status, 200);
-    let refusal = post(&server.url("/v1/acquire"), r#"{"key": "b", "limit": "1/h", "patience_ms": 1000}"#);
+    let refusal = post(&server.url("/v1/acquire"), r#"{"key": "b", "limit": "1/h", "timeout_ms": 1000}"#);
     assert_eq!(refusal.status, 429);
     assert!(refusal.json()["retry_after_us"].as_u64().unwrap() > 3_000_000_000);
 }
@@ -198,8 +198,8 @@ lists: { deny: [ { user: mallory } ] }
     let blocked = check(r#"{"user": "mallory", "method": "GET"}"#);
     assert_eq!((blocked.status, blocked.header("retry-after"), blocked.header("ratelimit")), (403, None, None));
     assert!(blocked.json()["retry_after_us"].is_null());
-    let question = r#"{"attributes": {"user": "mallory", "method": "GET"}, "patience_ms": 60000}"#;
-    assert_eq!(post(&server.url("/v1/acquire"), question).status, 403, "no wait helps");
+    let request = r#"{"attributes": {"user": "mallory", "method": "GET"}, "timeout_ms": 60000}"#;
+    assert_eq!(post(&server.url("/v1/acquire"), request).status, 403, "no wait helps");
     let peeked = post(&server.url("/v1/peek"), r#"{"attributes": {"user": "mallory", "method": "GET"}}"#);
     assert_eq!((peeked.status, &peeked.json()["allowed"]), (200, &false.into()));
     let named = post(&server.url("/v1/check"), r#"{"attributes": {"user": "bob"}, "rule": "orders"}"#);
@@ -292,7 +292,7 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
         "check",
         "42",
         400,
-        "the body must be an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and patience_ms, not \
+        "the body must be an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and timeout_ms, not \
          42",
     ),
     ("reserve", "{\"key\": \"a\"}", 400, "id is missing: send the id of the reservation"),
@@ -357,21 +357,21 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
     ("check", "{\"key\": \"a\", \"limit\": \"1/h\", \"rule\": \"x\"}", 400, "nor \"rule\""),
     ("check", "{\"key\": \"a\", \"limit\": \"often\"}", 400, "cannot read \"often\" as a limit"),
     ("check", "{\"key\": \"a\", \"limit\": \"0/h\"}", 400, "zero"),
-    ("check", "{\"key\": \"a\", \"patience_ms\": 5}", 400, "only /v1/acquire waits"),
+    ("check", "{\"key\": \"a\", \"timeout_ms\": 5}", 400, "only /v1/acquire waits"),
     ("check", "{\"key\": \"a\", \"rule\": \"none\"}", 422, "no rule \"none\""),
     ("check", "{\"key\": \"a\", \"cost\": 21}", 422, "can never fit the limit of 20"),
     ("check", "[{\"key\": \"a\"}, {\"cost\": null}]", 400, "[1].cost must be a whole number"),
     ("check", "[{\"key\": \"a\"}, 1]", 400, "[1] must be an object with attributes"),
     ("check", "[{\"key\": \"a\"}", 400, "EOF while parsing a list"),
-    ("acquire", "{\"key\": \"a\"}", 400, "patience_ms is missing"),
+    ("acquire", "{\"key\": \"a\"}", 400, "timeout_ms is missing"),
     (
         "acquire",
-        "{\"key\": \"a\", \"patience_ms\": 60001}",
+        "{\"key\": \"a\", \"timeout_ms\": 60001}",
         400,
-        "patience_ms must be a whole number from 0 to 60000, not 60001",
+        "timeout_ms must be a whole number from 0 to 60000, not 60001",
     ),
-    ("acquire", "{\"key\": \"a\", \"cost\": 21, \"patience_ms\": 1}", 422, "can never fit"),
-    ("acquire", "{\"key\": \"a\", \"rule\": \"none\", \"patience_ms\": 1}", 422, "no rule \"none\""),
+    ("acquire", "{\"key\": \"a\", \"cost\": 21, \"timeout_ms\": 1}", 422, "can never fit"),
+    ("acquire", "{\"key\": \"a\", \"rule\": \"none\", \"timeout_ms\": 1}", 422, "no rule \"none\""),
     ("acquire", "[]", 400, "not a batch"),
     ("explain", "[]", 400, "not a batch"),
 ];

@@ -1,4 +1,4 @@
-//! Questions as JSON, and what they ask of whom.
+//! Requests as JSON, and what they ask of whom.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,12 +20,12 @@ use crate::json::{self, FromObject, MAX_TEXT, MAX_WHOLE, Shape, Whole, given};
 const MAX_ATTRIBUTES: usize = 64;
 
 /// The longest that a caller may wait, in milliseconds.
-const MAX_PATIENCE_MS: u64 = 60_000;
+const MAX_TIMEOUT_MS: u64 = 60_000;
 
-/// One question, borrowed from the body that it came in.
+/// One request, borrowed from the body that it came in.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Question<'a> {
+pub(super) struct CheckRequest<'a> {
     #[serde(borrow, default)]
     key: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -43,53 +43,53 @@ pub(super) struct Question<'a> {
     #[serde(default, deserialize_with = "given")]
     ttl_ms: Option<Whole<MAX_TTL_MS, 1>>,
     #[serde(default)]
-    patience_ms: Option<Whole<MAX_PATIENCE_MS>>,
+    timeout_ms: Option<Whole<MAX_TIMEOUT_MS>>,
 }
 
-impl Shape for Question<'_> {
+impl Shape for CheckRequest<'_> {
     const EXPECTED: &'static str =
-        "an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and patience_ms";
+        "an object with attributes, key, cost, amounts, rule, id, ttl_ms, limit and timeout_ms";
 }
 
-/// One question or several.
+/// One request or several.
 #[derive(Debug)]
 // One is what most are: it is decided where it was read.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Questions<'a> {
-    One(Question<'a>),
-    Batch(Vec<Question<'a>>),
+pub(super) enum CheckRequests<'a> {
+    One(CheckRequest<'a>),
+    Batch(Vec<CheckRequest<'a>>),
 }
 
-impl<'a> Questions<'a> {
-    pub(super) fn parse(body: &'a [u8], app: &App) -> Result<Questions<'a>, Problem> {
+impl<'a> CheckRequests<'a> {
+    pub(super) fn parse(body: &'a [u8], app: &App) -> Result<CheckRequests<'a>, Problem> {
         let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         if !is_batch {
-            return Question::parse(body).map(Questions::One);
+            return CheckRequest::parse(body).map(CheckRequests::One);
         }
-        let questions: Vec<FromObject<Question<'a>>> = json::read(body)?;
-        let questions: Vec<Question<'a>> = questions.into_iter().map(|question| question.0).collect();
-        let (found, bound) = (questions.len(), app.settings.max_batch);
+        let checks: Vec<FromObject<CheckRequest<'a>>> = json::read(body)?;
+        let checks: Vec<CheckRequest<'a>> = checks.into_iter().map(|check| check.0).collect();
+        let (found, bound) = (checks.len(), app.settings.max_batch);
         if found > bound {
             return Err(Problem::BatchTooLong { bound, found });
         }
-        questions.iter().try_for_each(Question::examine)?;
-        Ok(Questions::Batch(questions))
+        checks.iter().try_for_each(CheckRequest::examine)?;
+        Ok(CheckRequests::Batch(checks))
     }
 
-    /// The one question, where a batch makes no sense.
-    pub(super) fn one(body: &'a [u8]) -> Result<Question<'a>, Problem> {
+    /// The one request, where a batch makes no sense.
+    pub(super) fn one(body: &'a [u8]) -> Result<CheckRequest<'a>, Problem> {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Err(Problem::NoBatch);
         }
-        Question::parse(body)
+        CheckRequest::parse(body)
     }
 }
 
-impl<'a> Question<'a> {
-    pub(super) fn parse(body: &'a [u8]) -> Result<Question<'a>, Problem> {
-        let FromObject(question): FromObject<Question<'a>> = json::read(body)?;
-        question.examine()?;
-        Ok(question)
+impl<'a> CheckRequest<'a> {
+    pub(super) fn parse(body: &'a [u8]) -> Result<CheckRequest<'a>, Problem> {
+        let FromObject(check): FromObject<CheckRequest<'a>> = json::read(body)?;
+        check.examine()?;
+        Ok(check)
     }
 
     /// What JSON cannot say of itself.
@@ -135,64 +135,64 @@ impl<'a> Question<'a> {
     pub(super) fn of(&self, call: Call) -> Result<Asked<'_>, Problem> {
         match &self.id {
             None if call.needs_id() => Err(Problem::NoId),
-            _ => Ok(Asked { question: self, call }),
+            _ => Ok(Asked { check: self, call }),
         }
     }
 
-    /// The limit that came with the question; without one, the policy decides.
+    /// The limit that came with the request; without one, the policy decides.
     pub(super) fn inline(&self, app: &App) -> Result<Option<Arc<Inline>>, Problem> {
         self.limit.as_ref().map(|words| app.inline_words(&words.0)).transpose().map_err(Problem::from)
     }
 
     /// How long the caller would wait.
-    pub(super) fn patience(&self) -> Result<Duration, Problem> {
-        let Whole(patience) = self.patience_ms.ok_or(Problem::NoPatience { bound: MAX_PATIENCE_MS })?;
-        Ok(Duration::from_millis(patience))
+    pub(super) fn timeout(&self) -> Result<Duration, Problem> {
+        let Whole(timeout) = self.timeout_ms.ok_or(Problem::NoTimeout { bound: MAX_TIMEOUT_MS })?;
+        Ok(Duration::from_millis(timeout))
     }
 
-    /// Refuses patience on a path that does not wait: its caller expects something else.
-    pub(super) fn without_patience(&self) -> Result<(), Problem> {
-        if self.patience_ms.is_some() { Err(Problem::PatienceWithoutWait) } else { Ok(()) }
+    /// Refuses timeout on a path that does not wait: its caller expects something else.
+    pub(super) fn without_timeout(&self) -> Result<(), Problem> {
+        if self.timeout_ms.is_some() { Err(Problem::TimeoutWithoutWait) } else { Ok(()) }
     }
 }
 
-/// A question, and what is asked with it.
+/// A request, and what is asked with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'q> {
-    question: &'q Question<'q>,
+    check: &'q CheckRequest<'q>,
     call: Call,
 }
 
-/// The question in the library's words: as a check asks it.
-impl<'q> From<&'q Question<'_>> for Request<'q> {
-    fn from(question: &'q Question<'_>) -> Request<'q> {
-        Asked { question, call: Call::Check }.into()
+/// The request in the library's words: as a check asks it.
+impl<'q> From<&'q CheckRequest<'_>> for Request<'q> {
+    fn from(check: &'q CheckRequest<'_>) -> Request<'q> {
+        Asked { check, call: Call::Check }.into()
     }
 }
 
-/// The question in the library's words. Its key, if left out, is the attribute `user`.
+/// The request in the library's words. Its key, if left out, is the attribute `user`.
 impl<'q> From<Asked<'q>> for Request<'q> {
-    fn from(Asked { question, call }: Asked<'q>) -> Request<'q> {
-        let attributes = &question.attributes.0;
+    fn from(Asked { check, call }: Asked<'q>) -> Request<'q> {
+        let attributes = &check.attributes.0;
         let user = || attributes.iter().find(|(name, _)| name == "user").map(|(_, Value(value))| &**value);
-        let mut request = match question.key.as_ref().map(|key| &*key.0).or_else(user) {
+        let mut request = match check.key.as_ref().map(|key| &*key.0).or_else(user) {
             Some(key) => Request::new(key),
             None => Request::without_key(),
         };
         for (name, Value(value)) in attributes {
             request = request.with(name, &**value);
         }
-        if let Some(rule) = &question.rule {
+        if let Some(rule) = &check.rule {
             request = request.rule(&rule.0);
         }
-        if let Some(id) = &question.id {
+        if let Some(id) = &check.id {
             request = request.id(&id.0);
         }
-        if let Some(Whole(ttl)) = question.ttl_ms {
+        if let Some(Whole(ttl)) = check.ttl_ms {
             request = request.lasts(Duration::from_millis(ttl));
         }
-        let amounts = question.amounts.0.iter().map(|(unit, Whole(amount))| (&**unit, *amount));
-        call.of(request, question.cost.map(|Whole(cost)| cost), amounts)
+        let amounts = check.amounts.0.iter().map(|(unit, Whole(amount))| (&**unit, *amount));
+        call.of(request, check.cost.map(|Whole(cost)| cost), amounts)
     }
 }
 
@@ -212,7 +212,7 @@ impl<V> Default for Named<'_, V> {
     }
 }
 
-/// What has a name in a question.
+/// What has a name in a request.
 trait Member {
     /// One of them, for errors.
     const WHAT: &'static str;
