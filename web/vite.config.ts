@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
 
-/** Puts a compressed copy beside every file that gains by it: the server sends it to those who take it. */
+/** Puts a compressed copy beside every file that gains by it: the server sends it to browsers that accept it. */
 function compressed(folder: string): Plugin {
   return {
     name: "compressed",

@@ -13,7 +13,7 @@ export type Link =
 
 /** Milliseconds from a break to the next try: longer each time. */
 const FIRST_PAUSE = 500;
-const LONGEST_PAUSE = 5_000;
+const MAX_PAUSE = 5_000;
 
 /** Milliseconds without a picture after which a stream is given up: there should be one each second. */
 const SILENCE = 10_000;
@@ -65,7 +65,7 @@ export class Feed {
       if (signal.aborted) return;
       this.onLink({ state: "lost", why });
       await new Promise((resolve) => setTimeout(resolve, pause));
-      pause = Math.min(pause * 2, LONGEST_PAUSE);
+      pause = Math.min(pause * 2, MAX_PAUSE);
     }
   }
 }

@@ -27,7 +27,7 @@ function serving(...answers: ((signal: AbortSignal | null) => Response)[]): Head
   mock.method(globalThis, "fetch", async (_: string, { headers, signal }: { headers: Headers; signal: AbortSignal | null }) => {
     const answer = answers[asked.length];
     asked.push(headers);
-    if (!answer) throw new TypeError("nobody is there");
+    if (!answer) throw new TypeError("connection refused");
     return answer(signal);
   });
   return asked;

@@ -48,7 +48,7 @@ test("a server that was started again begins anew, and never goes below zero", (
   assert.equal(history.latest?.allowed, 1);
 });
 
-test("a server that was started again while nobody looked is another one, however long it has been up", () => {
+test("a server that was started again while no page was open is another one, however long it has been up", () => {
   const history = new History();
   history.add(picture(5, [rule("one", 50, 9)], latency(7, 0, 0)));
   history.add(picture(6, [rule("one", 60, 9)], latency(8, 0, 0)));

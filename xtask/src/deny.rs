@@ -15,7 +15,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         let checks = ["check", "--config", &config, "licenses", "sources"];
         Step::new(&deny, &[&["--manifest-path", manifest], &checks[..]].concat()).run()?;
     }
-    // Two versions of a crate cost those who use ours; in what is only tested they cost nothing.
+    // Two versions of a crate cost users of ours; in what is only tested they cost nothing.
     Step::new(&deny, &["--exclude-unpublished", "check", "--config", &config, "bans"]).run()?;
     match Step::new(&deny, &["fetch", "db"]).ask()? {
         (true, _) => Step::new(&deny, &["check", "advisories"]).run(),

@@ -49,7 +49,7 @@ fn generated_code_is_that_of_the_protocol_files() {
 
 fn generate(protos: &Path, folder: &Path) {
     let descriptors = protox::compile(SERVICES, [protos]).expect("valid files");
-    // For reflection, which shows clients the comments of nobody.
+    // For reflection, which does not show comments to clients.
     let mut bare = descriptors.clone();
     for file in &mut bare.file {
         file.source_code_info = None;

@@ -1,4 +1,4 @@
-/** Words for those who do not look at the screen, and short messages for those who do. */
+/** Announcements for screen readers, and short messages on the screen. */
 
 import { byId, h, say } from "../dom.ts";
 
@@ -11,12 +11,12 @@ export function notify(text: string, kind: "good" | "bad" = "good"): void {
   const message = h("p", { class: `toast ${kind}`, "aria-hidden": "true" }, text);
   const place = byId("toasts");
   place.append(message);
-  // More than a few at a time are read by nobody.
+  // Only a few at a time can be read.
   while (place.childElementCount > 3) place.firstElementChild?.remove();
   setTimeout(() => message.remove(), SHOWN);
 }
 
-/** Says something to those who cannot see it change. */
+/** Announces a change to screen readers. */
 export function announce(text: string): void {
   say(byId("announcer"), text);
 }

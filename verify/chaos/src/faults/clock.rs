@@ -29,7 +29,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "store-clock-back",
         "the store's clock steps back: by 1 ms, 1 s, 1 min, 1 h, a day, a year",
-        "nothing; nobody is locked out for longer than two horizons",
+        "nothing; no key is locked out for longer than two horizons",
         store_back,
     )
     .needs(Needs::Compiler),

@@ -24,11 +24,11 @@ pub(super) const FAULTS: &[Fault] = &[
         "a burst for each eviction",
         evicting,
     ),
-    Fault::new("wrong-type", "somebody puts a hash where a state was", "one burst, once it is deleted", wrong_type)
+    Fault::new("wrong-type", "another client puts a hash where a state was", "one burst, once it is deleted", wrong_type)
         .quick(),
     Fault::new(
         "garbage-value",
-        "somebody puts other text where a state was",
+        "another client puts other text where a state was",
         "one burst, once it is deleted",
         garbage_value,
     )
@@ -41,14 +41,14 @@ pub(super) const FAULTS: &[Fault] = &[
     )
     .quick(),
     Fault::new("loading", "LOADING: the server reads its data for some seconds", "nothing", loading).quick(),
-    Fault::new("busy", "BUSY: somebody's script does not end", "nothing", busy).quick(),
+    Fault::new("busy", "BUSY: another client's script does not end", "nothing", busy).quick(),
     Fault::new("asleep", "the server does nothing for a while (DEBUG SLEEP)", "nothing", asleep).quick(),
     Fault::new("misconf", "MISCONF: it cannot save, and refuses to write", "nothing", misconf).quick(),
     Fault::new("noreplicas", "NOREPLICAS: too few replicas to write", "nothing", noreplicas).quick(),
     Fault::new("noauth", "NOAUTH: a password is set, and clients do not know it", "nothing", noauth).quick(),
     Fault::new("acl-withdrawn", "NOPERM: the right to run scripts is taken away", "nothing", acl_withdrawn).quick(),
     Fault::new("client-kill", "CLIENT KILL of all connections, again and again", "nothing", client_kill).quick(),
-    Fault::new("client-pause", "CLIENT PAUSE: nobody is served for a while", "nothing", client_pause).quick(),
+    Fault::new("client-pause", "CLIENT PAUSE: no client is served for a while", "nothing", client_pause).quick(),
     Fault::new(
         "maxclients",
         "clients are thrown out, and others take all connections that there may be",

@@ -21,7 +21,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new(
         "server-terminated",
         "SIGTERM under load, and a start from the snapshot",
-        "nothing, and nobody is cut off without a warning",
+        "nothing, and no connection is cut without a warning",
         terminated,
     )
     .needs(Needs::Tidegate),
