@@ -165,7 +165,7 @@ pub(crate) struct ToldRule {
     pub(crate) refused: Vec<u32>,
     pub(crate) shadow_allowed: Vec<u32>,
     pub(crate) shadow_refused: Vec<u32>,
-    /// Of the decisions by this rule, from the request to the store to its answer.
+    /// The time to decide, of the requests in which this rule bound.
     pub(crate) latency: ToldLatency,
 }
 

@@ -1,6 +1,6 @@
 //! A policy that is not in force: what is wrong with it, and what it would have made of the last requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use axum::body::Body;
 use axum::extract::State;
 use http::Request;
 use serde::Serialize;
-use tidegate::{ConfigError, Policy};
-use tidegate_config::{Format, Mistake, Report as Mistakes};
+use tidegate::{ConfigError, Name, Policy};
+use tidegate_config::{Format, Mistake, Report as PolicyReport};
 use tidegate_replay::report::{Change, KeyReport, RuleReport};
 use tidegate_replay::{Replay, Report};
 
@@ -38,7 +38,7 @@ pub(super) struct Validated {
 impl Validated {
     pub(super) const VALID: Validated = Validated { valid: true, mistakes: Vec::new() };
 
-    fn invalid(report: &Mistakes) -> Validated {
+    fn invalid(report: &PolicyReport) -> Validated {
         Validated { valid: false, mistakes: report.mistakes().iter().map(MistakeDocument::from).collect() }
     }
 }
@@ -144,6 +144,7 @@ pub(super) async fn trial(State(app): State<Arc<App>>, request: Request<Body>) -
 
 fn decide(before: Policy, after: Policy, recording: &Recording) -> Result<Trial, ConfigError> {
     let began = Instant::now();
+    let names = before.rules().chain(after.rules()).map(|rule| rule.name().clone()).collect::<BTreeSet<Name>>();
     let requests = recording.requests();
     let count = requests.len() as u64;
     let max_keys = (recording.len() * KEYS_PER_REQUEST).clamp(1, MAX_KEYS);
@@ -160,15 +161,15 @@ fn decide(before: Policy, after: Policy, recording: &Recording) -> Result<Trial,
         refused_after: report.refused,
         undecided_before: against.map_or(0, |before| before.undecided),
         undecided_after: report.undecided,
-        rules: rules(&report),
+        rules: rules(&names, &report),
         newly_refused: against.map(|before| keys(&before.newly_refused)).unwrap_or_default(),
         newly_admitted: against.map(|before| keys(&before.newly_admitted)).unwrap_or_default(),
     })
 }
 
-/// The rules of either policy that refused, the most changed first.
-fn rules(report: &Report) -> Vec<TrialRule> {
-    let mut refused: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+/// The rules of either policy, the most changed first.
+fn rules(names: &BTreeSet<Name>, report: &Report) -> Vec<TrialRule> {
+    let mut refused: BTreeMap<&str, (u64, u64)> = names.iter().map(|name| (name.as_str(), (0, 0))).collect();
     for RuleReport { rule, refused: count } in report.against.iter().flat_map(|before| &before.rules) {
         refused.entry(rule).or_default().0 = *count;
     }

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::guard::host;
 use super::reply::Reply;
 use crate::app::App;
+use crate::settings::Origin;
 
 /// Seconds for which a browser need not ask again.
 const MAX_AGE: &str = "600";
@@ -33,7 +34,7 @@ pub(super) async fn instances(State(app): State<Arc<App>>, request: Request<Body
     let own = host(&request).unwrap_or_default();
     let others = app.settings.dashboard_instance.iter();
     let others = others.filter(|origin| !origin.authority().as_bytes().eq_ignore_ascii_case(own));
-    Reply::json(&Instances { instances: others.map(|origin| origin.as_str()).collect() })
+    Reply::json(&Instances { instances: others.map(Origin::as_str).collect() })
 }
 
 /// The routes, whose GET answers pages of the listed origins may read.

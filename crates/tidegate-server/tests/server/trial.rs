@@ -52,6 +52,11 @@ fn a_trial_counts_what_another_policy_does_differently_with_the_same_requests() 
     assert_eq!(check(&three, "carol"), 200);
     let other = trial(&three, "[rules.all]\nlimit = \"1/d\"\nkey = [\"tenant\"]\n");
     assert_eq!((&other["undecided_after"], &other["requests"]), (&11.into(), &11.into()), "{other}");
+    let rules = json!([
+        {"rule": "orders", "refused_before": 4, "refused_after": 0},
+        {"rule": "all", "refused_before": 0, "refused_after": 0},
+    ]);
+    assert_eq!(other["rules"], rules);
 }
 
 #[test]
