@@ -12,11 +12,11 @@ pub(crate) fn check() -> Result<(), Failure> {
     let deny = ensure()?;
     let config = root().join("deny.toml").display().to_string();
     for manifest in ["Cargo.toml", "examples/pingora/Cargo.toml"] {
-        let checks = ["check", "--config", &config, "licenses", "sources"];
-        Step::new(&deny, &[&["--manifest-path", manifest], &checks[..]].concat()).run()?;
+        let arguments = ["--manifest-path", manifest, "--config", &config, "check", "licenses", "sources"];
+        Step::new(&deny, &arguments).run()?;
     }
     // Two versions of a crate cost users of ours; in what is only tested they cost nothing.
-    Step::new(&deny, &["--exclude-unpublished", "check", "--config", &config, "bans"]).run()?;
+    Step::new(&deny, &["--exclude-unpublished", "--exclude-dev", "--config", &config, "check", "bans"]).run()?;
     match Step::new(&deny, &["fetch", "db"]).ask()? {
         (true, _) => Step::new(&deny, &["check", "advisories"]).run(),
         (false, printed) => {
