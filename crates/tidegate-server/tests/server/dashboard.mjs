@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { isSmall, keepsNoPersonOut } from "./dashboard/access.mjs";
 import { TIMEOUT, ask, browser, check, guarded, open, shown, token, visit } from "./dashboard/browser.mjs";
-import { drillsDown } from "./dashboard/drill.mjs";
+import { drillsDown, tellsAllOfARule } from "./dashboard/drill.mjs";
 import { figuresAreTrue, fitsAPhone, idleServerSaysWhatToTry, startsFull } from "./dashboard/figures.mjs";
 import { showsAllInstances } from "./dashboard/instances.mjs";
 import { appliesAndRollsBack, completesWhatIsTyped, followsItsFile, saysWhatAPolicyWouldRefuse } from "./dashboard/policy.mjs";
@@ -197,6 +197,7 @@ const steps = [
   idleServerSaysWhatToTry,
   fitsAPhone,
   drillsDown,
+  tellsAllOfARule,
   completesWhatIsTyped,
   saysWhatAPolicyWouldRefuse,
   appliesAndRollsBack,

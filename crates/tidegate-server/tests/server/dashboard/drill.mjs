@@ -6,6 +6,41 @@ import { busyServer } from "./figures.mjs";
 
 const alice = { attributes: { user: "alice" } };
 
+/** The latency that the arrow keys tell, from the latest second back to one with requests. */
+async function latencyTold(page) {
+  const chart = page.locator(".latency .chart:visible");
+  await chart.focus();
+  for (let step = 0; step < 900; step += 1) {
+    await page.keyboard.press(step === 0 ? "ArrowRight" : "ArrowLeft");
+    const text = await chart.locator(".readout").innerText();
+    if (text.includes("p99")) return text;
+  }
+  return "none";
+}
+
+/** The page of a rule: its limits, its candidate, its latency and its refused keys, also after the page was loaded anew. */
+export async function tellsAllOfARule() {
+  const server = await busyServer("rule.toml");
+  const { page, complaints } = await visit(server.url);
+  const took = /p50 [\d.,]+ (µs|ms|s)\s+·\s+p99 [\d.,]+ (µs|ms|s)$/;
+  assert.match(await latencyTold(page), took);
+  await page.locator("#rules").getByRole("link", { name: "orders", exact: true }).click();
+  const limits = page.locator("#limits tbody tr");
+  await limits.first().waitFor();
+  assert.deepEqual((await limits.allInnerTexts()).map((row) => row.replace(/\s+/g, " ")), ["plan = pro 5/day", "all others 2/day"]);
+  await page.locator(".candidate").getByText("9/day").waitFor();
+  await page.locator("#rule-top").getByText("alice").waitFor();
+  assert.match(await latencyTold(page), took);
+  await page.reload();
+  assert.match(await latencyTold(page), took);
+  // A shadow rule decides nothing, so nothing took its time.
+  await page.goto(`${server.url}#/rules/trial`);
+  await page.getByRole("heading", { name: "Rule trial" }).waitFor();
+  await page.locator(".latency:visible").waitFor({ state: "detached" });
+  assert.deepEqual(complaints, [], "the console is silent");
+  server.child.kill("SIGKILL");
+}
+
 /** An operator is told that alice is refused: finds out why, resets, refunds, and shares the page. */
 export async function drillsDown() {
   const server = await busyServer("drill.toml");

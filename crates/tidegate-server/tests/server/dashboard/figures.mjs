@@ -10,6 +10,7 @@ const POLICY = `
 limit = "2/d"
 key = ["user"]
 candidate = "9/d"
+tiers.plan.pro = "5/d"
 
 [rules.trial]
 limit = "1/d"
