@@ -122,7 +122,13 @@ const VIEWS = [
     },
   ],
   ["audit", `${busy.url}#/audit`, "#audit tbody tr"],
-  ["instances", `${busy.url}#/instances`, '#instances [data-kind="bad"]'],
+  [
+    "instances",
+    `${busy.url}#/instances`,
+    '#instances [data-kind="bad"]',
+    // Each has been read a few times, so there are rates.
+    (page) => page.waitForTimeout(5_000),
+  ],
   ["playground", `${busy.url}#/playground`, ".strip .worst:not(:empty)"],
   ["sign-in", guarded.url, "dialog[open]"],
   ["replay", pathToFileURL(report).href, "main"],
