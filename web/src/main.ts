@@ -2,6 +2,11 @@
 
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
+import "./style/panels.css";
+import "./style/tables.css";
+import "./style/policy.css";
+import "./style/playground.css";
+import "./style/small.css";
 
 import { readSession } from "./api.ts";
 import { byId } from "./dom.ts";
