@@ -210,7 +210,7 @@ fn the_manifest_of_kubernetes_asks_paths_and_sets_variables_that_there_are() {
         let flag = format!("--{}", variable.to_lowercase().replace('_', "-"));
         assert!(help.split_whitespace().any(|word| word == flag), "{flag}");
     }
-    let document = std::fs::read_to_string(workspace().join("docs/http.md")).unwrap();
+    let document = std::fs::read_to_string(workspace().join("docs/book/src/reference/http.md")).unwrap();
     let shown = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(shown.lines().all(|line| manifest.contains(line)), "{shown}");
 }
