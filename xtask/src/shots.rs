@@ -40,7 +40,7 @@ pub(crate) fn take(options: &[String]) -> Result<(), Failure> {
         .run()?;
     for name in DOCUMENTS.iter().filter(|_| docs) {
         let taken = folder.join(format!("{name}-{DOCUMENT_SUFFIX}.png"));
-        fs::copy(taken, root().join(format!("docs/dashboard/{name}.png"))).map_err(io)?;
+        fs::copy(taken, root().join(format!("docs/book/src/operate/dashboard/{name}.png"))).map_err(io)?;
     }
     Ok(())
 }

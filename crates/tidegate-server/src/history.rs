@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(history.tell(Range::FiveMinutes, Some("late")).rules[0].allowed[299], 1);
     }
 
-    /// Bytes of each rule, and of the latency of all requests: as docs/dashboard.md and SECURITY.md have them.
+    /// Bytes of each rule, and of the latency of all requests: as the book and SECURITY.md have them.
     const RULE_BYTES: u64 = 60_000;
     const TOTAL_BYTES: u64 = 25_000;
 

@@ -1,5 +1,5 @@
-//! The documents hold together: links lead somewhere, and the folders of the
-//! map exist. What the pictures show is tested where they are drawn.
+//! The documents hold together: links lead somewhere, the folders of the map
+//! exist, and no text uses a banned word. What the pictures show is tested where they are drawn.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -165,6 +165,54 @@ fn unsafe_code_is_counted_and_every_piece_of_it_argued() {
     assert_eq!(found, known);
 }
 
+/// Words that the text of the project does not use, in lower case: see docs/glossary.md.
+const BANNED: [&str; 4] = ["whoever", "somebody", "nobody", "those who"];
+
+/// Where they stand on purpose.
+const NOT_CHECKED: [&str; 3] = [
+    // They name the words.
+    "docs/glossary.md",
+    "crates/tidegate/tests/documents.rs",
+    // The name of a Unix user.
+    "verify/calendar/postgres.py",
+];
+
+#[test]
+fn no_text_uses_a_banned_word() {
+    let is_text = |file: &PathBuf| {
+        let kind = file.extension().and_then(|kind| kind.to_str());
+        kind.is_some_and(|kind| {
+            "rs lua md py ts mjs css html json toml yaml c proto".split(' ').any(|text| text == kind)
+        })
+    };
+    let at_the_root = fs::read_dir(root()).expect("the root").map(|entry| entry.expect("its entries").path());
+    let below = FOLDERS.map(|folder| files_below(root().join(folder))).into_iter().flatten();
+    let mut found = Vec::new();
+    for file in at_the_root.filter(|path| path.is_file()).chain(below).filter(is_text) {
+        let name = file.strip_prefix(root()).expect("it lies below").display().to_string();
+        if NOT_CHECKED.iter().any(|path| name.starts_with(path)) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (number, line) in text.lines().enumerate() {
+            let lower = line.to_lowercase();
+            let is_bound = line.match_indices("MOST_").any(|(at, _)| !line[..at].ends_with(char::is_alphanumeric));
+            if is_bound || BANNED.iter().any(|word| holds(&lower, word)) {
+                found.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "words that docs/glossary.md replaces:\n{}", found.join("\n"));
+}
+
+/// Whether a line has a word, also as part of a name such as `for_nobody`.
+fn holds(line: &str, word: &str) -> bool {
+    [word.to_owned(), word.replace(' ', "_")].iter().any(|word| {
+        let mut ends = line.match_indices(word.as_str()).map(|(at, word)| &line[at + word.len()..]);
+        ends.any(|rest| !rest.starts_with(char::is_alphabetic))
+    })
+}
+
 fn files_below(folder: PathBuf) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
     let mut folders = vec![folder];
@@ -172,8 +220,8 @@ fn files_below(folder: PathBuf) -> BTreeSet<PathBuf> {
         for entry in fs::read_dir(&folder).expect("the folder can be read") {
             let path = entry.expect("and its entries").path();
             match path.is_dir() {
-                // What a package with a workspace of its own has built.
-                true if path.ends_with("target") => {}
+                // What a package with a workspace of its own has built, or installed.
+                true if path.ends_with("target") || path.ends_with("node_modules") => {}
                 true => folders.push(path),
                 false => drop(files.insert(path)),
             }
