@@ -24,8 +24,13 @@ pub(super) const FAULTS: &[Fault] = &[
         "a burst for each eviction",
         evicting,
     ),
-    Fault::new("wrong-type", "another client puts a hash where a state was", "one burst, once it is deleted", wrong_type)
-        .quick(),
+    Fault::new(
+        "wrong-type",
+        "another client puts a hash where a state was",
+        "one burst, once it is deleted",
+        wrong_type,
+    )
+    .quick(),
     Fault::new(
         "garbage-value",
         "another client puts other text where a state was",
