@@ -12,7 +12,7 @@ const RESERVATION: &str = r#"{"key": "carol", "limit": "5/h", "id": "call-1"}"#;
 const ENVOY: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "a", "value": "b"}]}]}"#;
 
 /// A path, a body if it is posted, and the right that it needs.
-const PATHS: [(&str, Option<&str>, &str); 30] = [
+const PATHS: [(&str, Option<&str>, &str); 32] = [
     ("/v1/check", Some(KEY), "check"),
     ("/v1/report", Some(KEY), "check"),
     ("/v1/peek", Some(KEY), "check"),
@@ -30,6 +30,8 @@ const PATHS: [(&str, Option<&str>, &str); 30] = [
     ("/admin/v1/instances", None, "view"),
     ("/admin/v1/policy", None, "view"),
     ("/admin/v1/policy/versions", None, "view"),
+    ("/admin/v1/policy/schema", None, "view"),
+    ("/admin/v1/policy/limits", None, "view"),
     ("/admin/v1/policy/validate", Some("{}"), "view"),
     ("/admin/v1/policy/trial", Some("{}"), "view"),
     ("/admin/v1/history", None, "view"),

@@ -85,6 +85,23 @@ fn the_schema_of_policies_is_what_the_command_prints() {
     assert_eq!(schema.body.trim(), String::from_utf8_lossy(&printed.stdout).trim());
 }
 
+#[test]
+fn the_limits_of_a_rule_are_told_with_its_overrides_and_tiers() {
+    let folder = Folder::new();
+    let many: String = (0..120).map(|number| format!("u{number} = \"9/h\"\n")).collect();
+    let policy = "[rules.orders]\nlimit = \"1/h\"\nkey = [\"user\"]\ntiers.plan.pro = \"unlimited\"\n\
+                  overrides.user = { \"acme-*\" = \"5/h\" }\n[rules.many]\nlimit = \"blocked\"\nkey = [\"user\"]\n\
+                  [rules.many.overrides.user]\n";
+    let server = Running::start(&["--policy", &folder.write("policy.toml", &format!("{policy}{many}"))]);
+    let limits = curl(&[&server.url("/admin/v1/policy/limits")]).json();
+    let exception = |attribute, value, limit| json!({"attribute": attribute, "value": value, "limit": limit});
+    let exceptions = [exception("user", "acme-*", "5/h"), exception("plan", "pro", "unlimited")];
+    let orders = json!({"rule": "orders", "limit": "1/h", "exceptions_in_all": 2, "exceptions": exceptions});
+    assert_eq!(limits[0], orders);
+    assert_eq!((&limits[1]["limit"], &limits[1]["exceptions_in_all"]), (&"blocked".into(), &120.into()));
+    assert_eq!(limits[1]["exceptions"].as_array().unwrap().len(), 100);
+}
+
 /// Whatever a key is made of, a refusal brings the request that comes to the
 /// same state again.
 #[test]
