@@ -162,7 +162,7 @@ impl<S: Store> AnyAcquire for Limiter<S> {
                     // What cannot be given back stays charged: against the caller.
                     let _ = limiter.refund_async(key.as_str()).await;
                 }
-                return Err(AcquireError::Timeout { timeout: timeout });
+                return Err(AcquireError::Timeout { timeout });
             }
             poll_fn(|context| poll_clock(clock, until, context)).await;
             Ok(())
