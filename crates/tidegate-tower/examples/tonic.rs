@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             Err(status) => {
                 let details = status.get_error_details();
                 let wait = details.retry_info().and_then(|info| info.retry_delay);
-                println!("{:?}: {}, again in {wait:?}", status.code(), status.message());
+                println!("{:?}: {}, retry after {wait:?}", status.code(), status.message());
             }
         }
     }

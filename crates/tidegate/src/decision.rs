@@ -362,13 +362,13 @@ impl Decision {
     }
 }
 
-/// In words: `allowed, 7 left`, or `refused, again in 1.5s`.
+/// In words: `allowed, 7 left`, or `refused, retry after 1.5s`.
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.is_allowed(), self.remaining(), self.retry_after()) {
             (true, Some(remaining), _) => write!(f, "allowed, {remaining} left"),
             (true, None, _) => f.write_str("allowed, no limit"),
-            (false, _, Some(wait)) => write!(f, "refused, again in {wait:?}"),
+            (false, _, Some(wait)) => write!(f, "refused, retry after {wait:?}"),
             (false, _, None) => f.write_str("refused for good"),
         }
     }
@@ -447,7 +447,7 @@ mod tests {
         );
         let waits = |decision: &Decision| (decision.retry_after(), decision.reset_after());
         let said = [usual.clone(), Decision::unlimited(), decision("rule", refused(1_500)), blocked.clone()];
-        let words = ["allowed, 1 left", "allowed, no limit", "refused, again in 1.5ms", "refused for good"];
+        let words = ["allowed, 1 left", "allowed, no limit", "refused, retry after 1.5ms", "refused for good"];
         assert_eq!(said.map(|decision| decision.to_string()), words);
         let zero = Some(Duration::ZERO);
         assert_eq!([&usual, &Decision::unlimited(), &blocked].map(waits), [(zero, zero), (zero, zero), (None, None)]);

@@ -44,7 +44,7 @@ allowed: 9 left by \"orders\"
   orders: 10/min by user for \"alice\" allows a cost of 1, 9 left  <- binds
   tenants: 50/h by tenant for \"acme\" allows a cost of 1, 49 left
   uploads: does not apply: method is \"POST\", and the rule asks that it is \"PUT\"
-  watch (shadow): 1/h for all for \"\" refuses a cost of 1, again in 3600s
+  watch (shadow): 1/h for all for \"\" refuses a cost of 1, retry after 3600s
   others: was not asked
 ";
     assert_eq!(explained(&limiter, order.clone()), words);
@@ -54,11 +54,11 @@ allowed: 9 left by \"orders\"
     assert_eq!(
         explained(&limiter, upload("alice")),
         "\
-refused by \"uploads\": again in 1800s
+refused by \"uploads\": retry after 1800s
   orders: does not apply: method is \"PUT\", and the rule asks that it is \"POST\"
   tenants: skipped: key attribute \"tenant\" is missing
-  uploads: 4/h by user for \"alice\" refuses a cost of 2, again in 1800s  <- binds
-  watch (shadow): 1/h for all for \"\" refuses a cost of 1, again in 3600s
+  uploads: 4/h by user for \"alice\" refuses a cost of 2, retry after 1800s  <- binds
+  watch (shadow): 1/h for all for \"\" refuses a cost of 1, retry after 3600s
   others: was not asked
 "
     );
@@ -82,9 +82,9 @@ fn a_limit_that_a_tier_or_an_override_chose_says_so() {
     let alice = || Request::user("alice");
     assert!(limiter.allow(alice()) && !limiter.allow(alice()));
     for (request, says) in [
-        (alice(), "refuses a cost of 1, again in 3600s  <- binds"),
+        (alice(), "refuses a cost of 1, retry after 3600s  <- binds"),
         // The rule's own limit again, so the same state.
-        (alice().with("plan", "free"), "refuses a cost of 1, again in 3600s (by plan = \"free\")  <- binds"),
+        (alice().with("plan", "free"), "refuses a cost of 1, retry after 3600s (by plan = \"free\")  <- binds"),
         // What was used of the rule's own limit does not count here.
         (alice().with("plan", "pro"), "allows a cost of 1, 2 left (by plan = \"pro\"; tiers count apart)  <- binds"),
         (
@@ -186,10 +186,10 @@ fn a_report_beyond_the_limit_is_shown_as_debt() {
     let limiter = limiter(Policy::new().limit("tokens", Limit::per_minute(60)));
     assert!(limiter.allow(Request::new("alice").cost(60)));
     let empty = explained(&limiter, Request::new("alice"));
-    assert!(empty.contains("refuses a cost of 1, again in 1s  <- binds"), "{empty}");
+    assert!(empty.contains("refuses a cost of 1, retry after 1s  <- binds"), "{empty}");
     let _ = limiter.report(Request::new("alice").cost(30)).expect("it is never refused");
     let in_debt = explained(&limiter, Request::new("alice"));
-    assert!(in_debt.contains("refuses a cost of 1, again in 31s; in debt, which is paid in 30s"), "{in_debt}");
+    assert!(in_debt.contains("refuses a cost of 1, retry after 31s; in debt, which is paid in 30s"), "{in_debt}");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn the_end_of_a_period_of_the_calendar_is_told_in_its_time_zone() {
     );
     assert!(limiter.allow(Request::new("alice").cost(2)));
     let refused = explained(&limiter, Request::new("alice"));
-    assert!(refused.contains("again in 2588400s; resets on 31 January 1970"), "{refused}");
+    assert!(refused.contains("retry after 2588400s; resets on 31 January 1970"), "{refused}");
 }
 
 #[test]

@@ -154,13 +154,13 @@ fn explain_says_the_class_and_that_only_its_floor_refuses() {
     let explained = |class| limiter.explain(by(class)).expect("an answer").to_string();
     assert_eq!(
         explained("low"),
-        "refused: below the floor of low (50%) by \"api\", again in 360s\n  \
-         api: refused: below the floor of low (50%); 10/h for \"acme\" refuses a cost of 1, again in 360s  <- binds\n"
+        "refused: below the floor of low (50%) by \"api\", retry after 360s\n  \
+         api: refused: below the floor of low (50%); 10/h for \"acme\" refuses a cost of 1, retry after 360s  <- binds\n"
     );
     assert!(explained("normal").contains("allows a cost of 1, 3 left (class normal (20%))"));
     assert!(limiter.allow(by("critical").cost(5)));
-    assert!(explained("critical").starts_with("refused by \"api\": again in 360s"), "{}", explained("critical"));
-    assert!(explained("low").starts_with("refused by \"api\": again in 2160s"), "{}", explained("low"));
+    assert!(explained("critical").starts_with("refused by \"api\": retry after 360s"), "{}", explained("critical"));
+    assert!(explained("low").starts_with("refused by \"api\": retry after 2160s"), "{}", explained("low"));
 }
 
 #[test]

@@ -74,13 +74,13 @@ async fn the_user_can_answer_in_other_words() {
     let (limiter, _) = limiter(Limit::per_minute(1));
     let layer = RateLimitLayer::new(limiter).headers([]).respond(|refusal| {
         assert!(matches!(refusal.reason(), Reason::OverLimit(decision) if !decision.is_allowed()));
-        let mut response = Response::new(format!("again in {} s", refusal.retry_after().unwrap_or(0)));
+        let mut response = Response::new(format!("retry after {} s", refusal.retry_after().unwrap_or(0)));
         *response.status_mut() = StatusCode::IM_A_TEAPOT;
         response
     });
     assert!(ask(&layer, from(ALICE), 200).await.headers().is_empty());
     let response = ask(&layer, from(ALICE), 200).await;
-    assert_eq!((response.status().as_u16(), response.body().as_str()), (418, "again in 60 s"));
+    assert_eq!((response.status().as_u16(), response.body().as_str()), (418, "retry after 60 s"));
     assert_eq!(response.headers()[RETRY_AFTER], "60");
 }
 

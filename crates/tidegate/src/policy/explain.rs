@@ -282,8 +282,8 @@ impl fmt::Display for Explanation {
                 let below = self.rules.iter().find(|rule| rule.binds).and_then(RuleExplanation::refused_below);
                 let (by, wait) = (decision.rule(), decision.wait().to_duration());
                 match below {
-                    Some(floor) => writeln!(f, "refused: {floor} by {by:?}, again in {wait:?}")?,
-                    None => writeln!(f, "refused by {by:?}: again in {wait:?}")?,
+                    Some(floor) => writeln!(f, "refused: {floor} by {by:?}, retry after {wait:?}")?,
+                    None => writeln!(f, "refused by {by:?}: retry after {wait:?}")?,
                 }
             }
         }
@@ -328,7 +328,7 @@ impl fmt::Display for Say {
                     true => {
                         write!(f, "{limit} for {key:?} allows a cost of {cost}, {} left", answer.verdict().remaining)
                     }
-                    false => write!(f, "{limit} for {key:?} refuses a cost of {cost}, again in {wait:?}"),
+                    false => write!(f, "{limit} for {key:?} refuses a cost of {cost}, retry after {wait:?}"),
                 }?;
                 if let Some(debt) = debt.filter(|_| !answer.is_allowed()) {
                     write!(f, "; in debt, which is paid in {debt:?}")?;
