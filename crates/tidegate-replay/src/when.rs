@@ -130,7 +130,7 @@ impl Reader<'_> {
         let count = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.0.split_at(count);
         self.0 = rest;
-        // None and too many are no number.
+        // None and too many are not a number.
         std::str::from_utf8(digits).ok()?.parse().ok()
     }
 

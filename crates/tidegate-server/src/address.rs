@@ -29,9 +29,9 @@ impl Address {
     }
 }
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{text:?} is no address: write host:port, such as 127.0.0.1:7400, or unix:/path")]
+#[error("{text:?} is not an address: write host:port, such as 127.0.0.1:7400, or unix:/path")]
 pub struct AddressError {
     text: String,
 }

@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub enum OtlpError {
     /// No collector can have this address.
-    #[error("--otlp {url:?} is no address of a collector: write http://host:4317 or https://host:4317")]
+    #[error("--otlp {url:?} is not an address of a collector: write http://host:4317 or https://host:4317")]
     Endpoint {
         /// What was given.
         url: String,
@@ -45,7 +45,7 @@ pub enum OtlpError {
     #[error("--otlp-traces needs a collector that spans are sent to: give --otlp URL")]
     NoCollector,
     /// A header that cannot be sent.
-    #[error("--otlp-header {header:?} is no header: write name=value")]
+    #[error("--otlp-header {header:?} is not a header: write name=value")]
     Header {
         /// What was given.
         header: String,

@@ -414,7 +414,7 @@ impl Settings {
     }
 }
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Debug, thiserror::Error)]
 #[error("{text:?} is not a duration: write a number and a unit (s, min, h, day, week), such as 12h or 1d")]
 struct DurationError {

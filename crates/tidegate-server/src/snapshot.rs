@@ -33,7 +33,7 @@ pub enum StatesError {
         /// Why.
         source: io::Error,
     },
-    /// What the file holds is no snapshot.
+    /// What the file holds is not a snapshot.
     #[error("the snapshot {} cannot be used: remove it to start with fresh states", path.display())]
     Snapshot {
         /// Which.

@@ -27,7 +27,7 @@ pub enum Reason {
     Degraded(Decision),
     /// There is no answer: 503 if the store [failed](CheckError::is_unavailable)
     /// and no failure mode answers. Otherwise 422: the request lacks a key
-    /// attribute, or has an `ip` that is no address; its cost can never pass; its
+    /// attribute, or has an `ip` that is not an address; its cost can never pass; its
     /// [id](crate::RateLimitLayer::id) belongs to another request; or the policy
     /// was changed, and no longer has the layer's [rule](crate::RateLimitLayer::rule).
     NoAnswer(CheckError),

@@ -67,7 +67,7 @@ pub enum ConfigError {
     },
     /// A time zone that the IANA database does not have.
     #[error(
-        "{zone:?} is no time zone: give one of the IANA database, such as UTC or Europe/Berlin, spelled as it is there"
+        "{zone:?} is not a time zone: give one of the IANA database, such as UTC or Europe/Berlin, spelled as it is there"
     )]
     UnknownZone {
         /// What was given.
@@ -92,7 +92,7 @@ pub enum ConfigError {
     /// A policy without any limit.
     #[error("the policy has no limit: give at least one")]
     EmptyPolicy,
-    /// Words that are no network.
+    /// Words that are not a network.
     #[error("cannot read {text:?} as a network: expected an address and perhaps a length, such as 10.0.0.0/8")]
     UnreadableNetwork {
         /// The text.

@@ -177,7 +177,7 @@ impl Policy {
 
     /// The attributes that are addresses: `ip` always, and those that a rule takes
     /// [by network](KeyAttribute::by_network); some perhaps twice. A request whose
-    /// value is no address is an error.
+    /// value is not an address is an error.
     ///
     /// ```
     /// use tidegate::{Limit, Policy};

@@ -71,7 +71,7 @@ export class RequestView implements View {
     this.#showHints();
   }
 
-  /** A bare key is no attribute: the rules that go by one are asked with it. */
+  /** A bare key is not an attribute: the rules that go by one are asked with it. */
   #showHints(): void {
     const { key, attributes } = this.#request;
     const names = new Set(this.live.picture?.rules.flatMap((rule) => (rule.key?.length === 1 ? rule.key : [])));

@@ -25,7 +25,7 @@ impl Metadata {
             Value::Nothing => Metadata::Nothing,
             Value::Bool(value) => Metadata::Bool(*value),
             Value::Integer(number, _) => Metadata::Number(*number as f64),
-            // What is no number to Rust is told as it is written.
+            // What is not a number to Rust is told as it is written.
             Value::Fraction(text) => text.parse().map_or_else(|_| Metadata::Text(text.clone()), Metadata::Number),
             Value::Text(text) => Metadata::Text(text.clone()),
             Value::List(items) => Metadata::List(items.iter().map(Metadata::of).collect()),

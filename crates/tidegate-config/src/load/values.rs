@@ -1,4 +1,4 @@
-//! Values that no request can have, refused where they stand: what is no address
+//! Values that no request can have, refused where they stand: what is not an address
 //! where an address is compared, patterns of another language, keys of attributes
 //! that have to be absent, and amounts of no unit.
 
@@ -124,7 +124,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// What a text that is no address may have been meant for.
+    /// What a text that is not an address may have been meant for.
     fn instead_of_equals(&self, text: &str) -> Option<String> {
         let write = |word: &str| Some(format!("write {}", self.part.format.table(word, text)));
         match () {

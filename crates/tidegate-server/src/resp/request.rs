@@ -42,14 +42,14 @@ pub enum RequestError {
     /// A name or an option at the end, with nothing after it.
     #[error("ERR '{0}' is the last argument: give a value after it")]
     NoValue(String),
-    /// The name of an attribute is no text.
-    #[error("ERR the name of an attribute is no text: {0}")]
+    /// The name of an attribute is not text.
+    #[error("ERR the name of an attribute is not text: {0}")]
     NoText(String),
-    /// The cost is no number that one can pay.
-    #[error("ERR a cost of '{0}' is no whole number from 0 on")]
+    /// The cost is not a number that one can pay.
+    #[error("ERR a cost of '{0}' is not a whole number from 0 on")]
     NoCost(String),
-    /// The amount is no number either.
-    #[error("ERR an amount of '{0}' is no whole number from 0 on")]
+    /// The amount is not a number either.
+    #[error("ERR an amount of '{0}' is not a whole number from 0 on")]
     NoAmount(String),
     /// More amounts than are taken.
     #[error("ERR a request has at most {MAX_AMOUNTS} amounts")]
@@ -58,7 +58,7 @@ pub enum RequestError {
     #[error("ERR the name of a unit has {0} bytes: give at most {MAX_UNIT_LENGTH}")]
     UnitTooLong(usize),
     /// The time is none that an id can be remembered for.
-    #[error("ERR a TTL of '{0}' is no whole number from 1 to {MAX_TTL_MS}, in milliseconds")]
+    #[error("ERR a TTL of '{0}' is not a whole number from 1 to {MAX_TTL_MS}, in milliseconds")]
     NoTtl(String),
     /// A time for an id that is not there.
     #[error("ERR TTL is how long the ID is remembered: give ID, or leave TTL out")]

@@ -65,7 +65,7 @@ pub enum ThrottleError {
     /// Too few arguments, or too many.
     #[error("Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")]
     Usage,
-    /// An argument that is no whole number.
+    /// An argument that is not a whole number.
     #[error("Cell error: Couldn't parse as integer: {0}")]
     NoInteger(String),
     /// A number below its bound.
@@ -84,7 +84,7 @@ pub enum ThrottleError {
     /// Too few arguments, or too many.
     #[error("ERR wrong number of arguments for 'throttle' command")]
     Arity,
-    /// An argument that is no whole number.
+    /// An argument that is not a whole number.
     #[error("ERR invalid {field}")]
     Invalid {
         /// Which.

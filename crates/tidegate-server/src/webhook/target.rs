@@ -29,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// It is no URL of a webhook.
+    /// It is not a URL of a webhook.
     #[error("--webhook {url:?} is not a URL that can be called: write https://host/path, without a user or a password")]
     Url {
         /// What was given, without a password.

@@ -98,17 +98,17 @@ fn questions_that_could_be_taken_for_others_are_refused() {
     let refusals = [
         ("TIDEGATE.CHECK user", "ERR 'user' is the last argument: give a value after it"),
         ("TIDEGATE.CHECK user alice COST", "ERR 'COST' is the last argument: give a value after it"),
-        ("TIDEGATE.CHECK user alice cost many", "ERR a cost of 'many' is no whole number from 0 on"),
-        ("TIDEGATE.CHECK user alice COST -1", "ERR a cost of '-1' is no whole number from 0 on"),
+        ("TIDEGATE.CHECK user alice cost many", "ERR a cost of 'many' is not a whole number from 0 on"),
+        ("TIDEGATE.CHECK user alice COST -1", "ERR a cost of '-1' is not a whole number from 0 on"),
         ("TIDEGATE.CHECK user alice user bob", "ERR 'user' is given twice"),
         ("TIDEGATE.CHECK COST 1 cost 2", "ERR 'cost' is given twice"),
         ("TIDEGATE.CHECK user a AMOUNT tokens", "ERR 'AMOUNT' is the last argument: give a value after it"),
-        ("TIDEGATE.CHECK user a AMOUNT tokens -1", "ERR an amount of '-1' is no whole number from 0 on"),
+        ("TIDEGATE.CHECK user a AMOUNT tokens -1", "ERR an amount of '-1' is not a whole number from 0 on"),
         ("TIDEGATE.CHECK user a AMOUNT b 1 amount b 2", "ERR 'b' is given twice"),
         ("TIDEGATE.CHECK user a TTL 5", "ERR TTL is how long the ID is remembered: give ID, or leave TTL out"),
         (
             "TIDEGATE.RESERVE user a ID x TTL 0",
-            "ERR a TTL of '0' is no whole number from 1 to 86400000, in milliseconds",
+            "ERR a TTL of '0' is not a whole number from 1 to 86400000, in milliseconds",
         ),
         (
             "TIDEGATE.SETTLE user a",

@@ -171,8 +171,11 @@ fn words_print_as_they_parse() {
 #[test]
 fn an_invalid_calendar_is_refused_with_the_valid_values() {
     for (words, expected) in [
-        ("month in Berlin", r#""Berlin" is no time zone: give one of the IANA database, such as UTC or Europe/Berlin"#),
-        ("month in europe/berlin", r#""europe/berlin" is no time zone"#),
+        (
+            "month in Berlin",
+            r#""Berlin" is not a time zone: give one of the IANA database, such as UTC or Europe/Berlin"#,
+        ),
+        ("month in europe/berlin", r#""europe/berlin" is not a time zone"#),
         (
             "month in UTC from day 32",
             "calendar periods of one month cannot start from day 32: give a day, such as from day 31",

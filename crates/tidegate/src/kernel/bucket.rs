@@ -55,7 +55,7 @@ impl Bucket {
     pub(crate) const fn new(count: u64, period: u64, burst: u64, queues: bool) -> Option<Bucket> {
         let mut tick = 1;
         loop {
-            // Against the caller: where the period is no whole number of
+            // Against the caller: where the period is not a whole number of
             // ticks, it lasts until the next one.
             let ticks = period.div_ceil(tick);
             let shared = gcd(count, ticks);

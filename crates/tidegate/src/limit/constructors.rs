@@ -407,7 +407,7 @@ impl Limit {
     /// ```
     ///
     /// # Errors
-    /// If it is zero or out of bounds, or this is no token bucket.
+    /// If it is zero or out of bounds, or this is not a token bucket.
     pub fn try_burst(self, burst: u64) -> Result<Limit, ConfigError> {
         Ok(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst)?)
     }

@@ -5,7 +5,7 @@
 /// An address is taken by its network: the first 64 bits of an IPv6 address,
 /// all of an IPv4 address. The attribute `ip` is an address in every policy, and
 /// so is one that a rule takes [by network](KeyAttribute::by_network): given as
-/// text, however it is spelled, it is parsed, and text that is no address is an
+/// text, however it is spelled, it is parsed, and text that is not an address is an
 /// error.
 ///
 /// ```

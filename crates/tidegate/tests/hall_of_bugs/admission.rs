@@ -206,7 +206,7 @@ fn row_11_the_rate_is_the_configured_one() {
 }
 
 /// firecracker-microvm/firecracker#1918, google/guava#8586, vulcand/oxy#213: a
-/// rate of zero, or of what is no number, divided by zero or stopped limiting.
+/// rate of zero, or of what is not a number, divided by zero or stopped limiting.
 #[test]
 fn row_12_a_limit_of_nothing_cannot_be_made() {
     let second = Duration::from_secs(1);

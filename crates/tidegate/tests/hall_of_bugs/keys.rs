@@ -97,7 +97,7 @@ fn row_78_a_missing_attribute_is_not_a_value() {
     let shares = make(Missing::Shared);
     assert!(shares.allow(without()) && !shares.allow(without()), "one limit for all without");
     for no_address in ["", "unknown", "null"] {
-        assert!(shares.check(Request::new("bob").with("ip", no_address)).is_err(), "{no_address:?} is no address");
+        assert!(shares.check(Request::new("bob").with("ip", no_address)).is_err(), "{no_address:?} is not an address");
     }
     let skips = make(Missing::Skip);
     assert!((0..10).all(|_| skips.allow(without())), "if the rule is told to be skipped");

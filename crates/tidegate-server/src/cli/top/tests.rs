@@ -162,7 +162,7 @@ fn a_reset_is_asked_for_and_confirmed() {
     assert!(screen(&view).ends_with("the key begins anew"));
     view.press(KeyCode::Down);
     view.press(KeyCode::Char('r'));
-    assert!(screen(&view).ends_with("this request cannot be asked again: it is no text"));
+    assert!(screen(&view).ends_with("this request cannot be asked again: it is not text"));
     assert!(matches!(view.press(KeyCode::Char('q')), Wish::Leave));
 }
 

@@ -107,7 +107,7 @@ impl View {
             KeyCode::End => self.choose(|_, last| last),
             KeyCode::Char('r') => match self.chosen() {
                 Some((_, refusal)) if refusal.request.is_some() => self.asked = true,
-                Some(_) => self.message = Some("this request cannot be asked again: it is no text".to_owned()),
+                Some(_) => self.message = Some("this request cannot be asked again: it is not text".to_owned()),
                 None => self.message = Some("choose a key by the arrows".to_owned()),
             },
             _ => {}

@@ -11,7 +11,7 @@ pub struct HeaderValue {
     /// Its value as text.
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
-    /// Its value as bytes, if it is no text.
+    /// Its value as bytes, if it is not text.
     #[prost(bytes = "vec", tag = "3")]
     pub raw_value: ::prost::alloc::vec::Vec<u8>,
 }

@@ -32,7 +32,7 @@ pub enum SnapshotError {
     #[error("the snapshot could not be read or written")]
     Io(#[from] io::Error),
     /// The bytes are not a snapshot, or not one of this version.
-    #[error("these bytes are no snapshot of this version of tidegate: start without it")]
+    #[error("not a snapshot, or written by an incompatible version: start without it")]
     Foreign,
     /// The bytes were a snapshot once.
     #[error("the snapshot is damaged or cut short: start without it")]
