@@ -79,6 +79,7 @@ begin();
 /** Asks what the token may do, then follows the server. */
 function begin(): void {
   setRights(NO_RIGHTS);
+  status.restrict("");
   void identify().finally(() => feed.start());
 }
 
