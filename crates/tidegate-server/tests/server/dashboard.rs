@@ -94,7 +94,8 @@ fn the_limits_of_a_rule_are_told_with_its_overrides_and_tiers() {
                   [rules.many.overrides.user]\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", &format!("{policy}{many}"))]);
     let limits = curl(&[&server.url("/admin/v1/policy/limits")]).json();
-    let exception = |attribute, value, limit| json!({"attribute": attribute, "value": value, "limit": limit});
+    let exception =
+        |attribute: &str, value: &str, limit: &str| json!({"attribute": attribute, "value": value, "limit": limit});
     let exceptions = [exception("user", "acme-*", "5/h"), exception("plan", "pro", "unlimited")];
     let orders = json!({"rule": "orders", "limit": "1/h", "exceptions_in_all": 2, "exceptions": exceptions});
     assert_eq!(limits[0], orders);
