@@ -212,7 +212,8 @@ fn the_history_is_there_as_json_and_csv() {
 #[test]
 fn the_latency_of_a_rule_is_that_of_its_latest_decisions() {
     let folder = Folder::new();
-    let policy = "[rules.orders]\nlimit = \"2/h\"\nkey = [\"user\"]\n[rules.idle]\nlimit = \"2/h\"\nmatch = { user = \"bob\" }\n";
+    let policy = "[rules.orders]\nlimit = \"2/h\"\nkey = [\"user\"]\n\
+                  [rules.idle]\nlimit = \"2/h\"\nmatch = { user = \"bob\" }\n";
     let server = Running::start(&["--policy", &folder.write("policy.toml", policy)]);
     eventually("the latency of the rule", || {
         check(&server, &json!({"attributes": {"user": "alice"}}));
