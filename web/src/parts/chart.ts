@@ -33,6 +33,8 @@ export class Chart {
   readonly element: HTMLElement;
   #plot: uPlot | null = null;
   #data: uPlot.AlignedData = [[]];
+  /** The value that the arrows went to: several may share a pixel. */
+  #picked: number | null = null;
 
   constructor(private readonly options: Options) {
     this.element = document.createElement("div");
@@ -41,6 +43,7 @@ export class Chart {
     document.addEventListener("themechange", () => this.#rebuild());
     this.element.tabIndex = 0;
     this.element.addEventListener("keydown", (event) => this.#step(event));
+    this.element.addEventListener("pointermove", () => (this.#picked = null));
   }
 
   /** The arrows go from value to value, as the pointer does. */
@@ -50,7 +53,8 @@ export class Chart {
     if (!plot || by === 0) return;
     event.preventDefault();
     const last = plot.data[0].length - 1;
-    const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? last) + by));
+    const index = Math.min(last, Math.max(0, (this.#picked ?? plot.cursor.idx ?? last) + by));
+    this.#picked = index;
     plot.setCursor({ left: plot.valToPos(plot.data[0][index] ?? 0, "x"), top: 0 });
     announce(this.element.querySelector(".readout")?.textContent ?? "");
   }
@@ -123,7 +127,7 @@ export class Chart {
         })),
       ],
       hooks: { draw: waterline ? [drawWaterline] : [] },
-      plugins: [readout(lines, format, when ?? ((seconds) => clock(seconds * 1e6)))],
+      plugins: [readout(lines, format, when ?? ((seconds) => clock(seconds * 1e6)), (plot) => this.#picked ?? plot.cursor.idx)],
     };
   }
 }
@@ -186,7 +190,12 @@ function drawWaterline(plot: uPlot): void {
 }
 
 /** What the lines say where the pointer is. */
-function readout(lines: Line[], format: (value: number) => string, when: (seconds: number) => string): uPlot.Plugin {
+function readout(
+  lines: Line[],
+  format: (value: number) => string,
+  when: (seconds: number) => string,
+  indexOf: (plot: uPlot) => number | null | undefined,
+): uPlot.Plugin {
   const box = document.createElement("div");
   box.className = "readout";
   box.hidden = true;
@@ -194,7 +203,7 @@ function readout(lines: Line[], format: (value: number) => string, when: (second
     hooks: {
       init: (plot) => void plot.over.append(box),
       setCursor: (plot) => {
-        const index = plot.cursor.idx;
+        const index = indexOf(plot);
         const time = index == null ? undefined : plot.data[0][index];
         box.hidden = index == null || time === undefined;
         if (index == null || time === undefined) return;

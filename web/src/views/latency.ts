@@ -39,6 +39,7 @@ export class Latency {
     );
     this.#chart.element.setAttribute("role", "img");
     this.#chart.element.setAttribute("aria-label", "Latency");
+    this.#chart.element.hidden = true;
   }
 
   /** Over the range; `now` is of the last ten seconds. */
