@@ -106,6 +106,12 @@ async function withoutToken() {
   await page.click("#play-run");
   await page.locator("#play-outcome", { hasText: "decided five times" }).waitFor();
 
+  // Two classes are two lanes of each algorithm.
+  await page.selectOption("#play-shape", "classes");
+  await page.click("#play-run");
+  await page.locator('[data-algorithm="token-bucket"]', { hasText: "floor 50%" }).locator(".worst:not(:empty)").waitFor();
+  assert.equal(await strips.count(), 10);
+
   await byKeyboard(page);
   await inBothThemes(page);
   assert.deepEqual(strangers, [], "no other server is asked");

@@ -81,6 +81,9 @@ export async function until(condition) {
 
 export const getJson = async (url, path) => (await fetch(new URL(path, url))).json();
 
+// Each server is ended with this process.
+process.setMaxListeners(64);
+
 /** A port that is free now. */
 export async function freePort() {
   const server = createServer().listen(0, "127.0.0.1");
