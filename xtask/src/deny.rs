@@ -15,7 +15,7 @@ pub(crate) fn check() -> Result<(), Failure> {
         let arguments = ["--manifest-path", manifest, "--config", &config, "check", "licenses", "sources"];
         Step::new(&deny, &arguments).run()?;
     }
-    // Two versions of a crate cost users of ours; in what is only tested they cost nothing.
+    // Of the published crates only: in what is only tested, two versions of a crate cost a user nothing.
     Step::new(&deny, &["--exclude-unpublished", "--exclude-dev", "--config", &config, "check", "bans"]).run()?;
     match Step::new(&deny, &["fetch", "db"]).ask()? {
         (true, _) => Step::new(&deny, &["check", "advisories"]).run(),
