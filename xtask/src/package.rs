@@ -11,8 +11,9 @@ use crate::run::{Failure, Step, root, say};
 use crate::web;
 
 /// In the order in which they can be published.
-pub(crate) const PUBLISHED: [&str; 7] = [
+pub(crate) const PUBLISHED: [&str; 8] = [
     "tidegate",
+    "tidegate-testkit",
     "tidegate-redis",
     "tidegate-config",
     "tidegate-tower",

@@ -61,3 +61,8 @@ pub use meddling_clock::MeddlingClock;
 pub use oracle::{Ask, CustomKernel, Oracle, OracleStore};
 pub use random::Random;
 pub use trace::{Action, Answer, Mismatch, RECORDED, Recorded, Step, Trace, TraceError, trace};
+
+/// The code in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

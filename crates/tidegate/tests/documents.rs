@@ -22,7 +22,7 @@ fn crate_page() -> String {
 }
 
 /// Documents beside the book.
-const BESIDE: [&str; 25] = [
+const BESIDE: [&str; 26] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -37,6 +37,7 @@ const BESIDE: [&str; 25] = [
     "crates/tidegate-replay/README.md",
     "crates/tidegate-server/README.md",
     "crates/tidegate-simulate/README.md",
+    "crates/tidegate-testkit/README.md",
     "crates/tidegate-tower/README.md",
     "verify/README.md",
     "verify/api/README.md",

@@ -42,8 +42,8 @@ pub(super) struct Arguments {
 pub(super) struct ExplainArguments {
     #[command(flatten)]
     words: Words,
-    /// Explain by this policy file, for keys that were never used, instead of asking a server
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "token", "server_tls_ca"])]
+    /// Explain by this policy file, for keys that were never used; no server is asked
+    #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     #[command(flatten)]
     target: Target,

@@ -54,7 +54,9 @@ fn check_and_explain_send_attributes() {
         assert!(status == Some(2) && told.contains(why), "{told}");
     }
     // Without a server, of keys that were never used.
-    let offline = ask(&["explain", "user=alice", "path=/orders", "--policy", &file]);
+    let explain = ["explain", "user=alice", "path=/orders", "--policy", &file];
+    // A server that the environment names is not asked.
+    let offline = tidegate().args(explain).env("TIDEGATE_SERVER", "127.0.0.1:1").output().unwrap();
     assert_eq!(offline.status.code(), Some(0));
     assert!(String::from_utf8(offline.stdout).unwrap().contains("allowed: 1 left by \"orders\""));
     let invalid = folder.write("invalid.toml", "[rules.orders]\nlimit = \"1/fortnight\"\n");
