@@ -3,9 +3,9 @@
 A lemma is a function of a world and a kernel. The kernel is the library's arithmetic, written down once more for Z3; the
 function says what is given and returns what must then be true. It is proved if Z3 finds no integers for which it is not.
 
-Each lemma names a planted change: the same kernel with one mistake in it. With that one Z3 has to find integers that break
+Each lemma names a planted change: the same kernel with one defect in it. With that one Z3 has to find integers that break
 the conclusion. So no lemma holds for the empty reason that its assumptions contradict each other, and each is known to
-notice the mistake that it is there for.
+notice the defect that it is there for.
 """
 
 import time
@@ -70,7 +70,7 @@ def less_or_zero(a, b):
 
 @dataclass
 class Lemma:
-    """A statement, the kernel that it is about, and a mistake that it must notice."""
+    """A statement, the kernel that it is about, and a defect that it must notice."""
 
     statement: object
     kernel: type
@@ -89,7 +89,7 @@ class Lemma:
         return self._counterexample(self.kernel)
 
     def refute(self):
-        """What Z3 finds once the mistake is planted."""
+        """What Z3 finds once the defect is planted."""
         return self._counterexample(self.planted)
 
     def _counterexample(self, kernel):

@@ -1,7 +1,7 @@
-"""Proves every lemma, and sees every planted mistake found.
+"""Proves every lemma, and sees every planted defect found.
 
     python verify/lemmas/lemmas.py          a table, and a status that is zero only if all is as it should be
-    python verify/lemmas/lemmas.py -v       with the sentences, and with the integers by which each mistake shows
+    python verify/lemmas/lemmas.py -v       with the sentences, and with the integers by which each defect shows
     python verify/lemmas/lemmas.py bucket   only one subject
 """
 
@@ -52,14 +52,14 @@ def main(arguments):
                 print(f"             {lemma.says}")
                 print(f"             seeds {proof.seed} and {refutation.seed}, work {proof.work} and {refutation.work}")
                 if refutation.found:
-                    print(f"             with the mistake: {refutation.numbers()}")
+                    print(f"             with the defect: {refutation.numbers()}")
             if not proof.nothing_found:
                 found = proof.numbers() if proof.found else "no answer in time"
                 failures.append(f"{subject}.{lemma.name} is not proved: {found}")
             if not refutation.found:
                 what = "is not noticed" if refutation.nothing_found else "gets no answer in time"
                 failures.append(f"{subject}.{lemma.name}: the planted {lemma.planted.__name__} {what}")
-    print(f"\n{proved} of {asked} lemmas proved, each of them also seen to fail with its planted mistake, "
+    print(f"\n{proved} of {asked} lemmas proved, each of them also seen to fail with its planted defect, "
           f"in {seconds:.1f} s")
     for failure in failures:
         print(failure, file=sys.stderr)

@@ -60,7 +60,7 @@ class Log:
 
 
 class Short(Log):
-    """A log of three entries at most, in which Z3 looks for what a mistake does."""
+    """A log of three entries at most, in which Z3 looks for what a defect does."""
 
     def is_in_order(self):
         self.world.assume(self.length <= 3)

@@ -81,7 +81,7 @@ class Instants(Correction):
         return less_or_zero(open_, idle)
 
 
-# The mistakes.
+# The defects.
 
 
 class LosesTheBorrow(Settling):

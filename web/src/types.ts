@@ -38,7 +38,7 @@ export interface PolicyPicture {
   file: string | null;
   generation: number;
   since_us: number;
-  mistakes: string | null;
+  errors: string | null;
 }
 
 export interface RulePicture {
@@ -152,10 +152,10 @@ export interface PolicyDocument {
 
 export interface Validated {
   valid: boolean;
-  mistakes: Mistake[];
+  errors: PolicyError[];
 }
 
-export interface Mistake {
+export interface PolicyError {
   message: string;
   line: number | null;
   column: number | null;

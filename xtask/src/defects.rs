@@ -1,7 +1,7 @@
-//! Planted mistakes: does the suite catch them?
+//! Planted defects: does the suite catch them?
 //!
 //! Each is a small change to a copy of the sources, of the kind that limiters
-//! have really had. A mistake that no test notices is a failure of the tests.
+//! have really had. A defect that no test notices is a failure of the tests.
 
 mod script;
 

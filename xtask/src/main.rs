@@ -56,13 +56,13 @@ cargo xtask TASK
   miri      the tests of the unsafe code under Miri
   sanitize  the library's tests under ThreadSanitizer and AddressSanitizer, on nightly: [thread|address]
   fuzz      the fuzz targets by libFuzzer, on nightly: [TARGET] [--runs N], a million each unless told
-  proof     the lemmas about the arithmetic, by Z3, each also with a planted mistake: [SUBJECT] [-v]
+  proof     the lemmas about the arithmetic, by Z3, each also with a planted defect: [SUBJECT] [-v]
   calendar  periods of random calendars by the library, by Python and by PostgreSQL: [COUNT], a million unless told;
             --write records the first tenth for the tests; clocks runs the server across edges under clocks of its own
   lua       luacheck over the scripts that run inside the servers
-  defects   plants mistakes in a copy of the sources and sees the tests catch each one; with a word, only
+  defects   plants defects in a copy of the sources and sees the tests catch each one; with a word, only
             those in files whose path contains it (lua/bucket)
-  mutants   makes every small mistake there is in the code that decides and in the scripts, and sees the tests
+  mutants   makes every small defect there is in the code that decides and in the scripts, and sees the tests
             notice: [rust [--missed] [--thorough] [FILE..]|lua]
   instructions
             the instructions of the paths that a service takes, by callgrind, beside those recorded in verify/paths:

@@ -1,9 +1,9 @@
-//! Every small mistake in the code that decides, one at a time: does a test
+//! Every small defect in the code that decides, one at a time: does a test
 //! notice?
 //!
 //! Those of the library are made by `verify/mutants/`, all in one build; those of the
 //! scripts by a test of `tidegate-simulation`, which is also part of ci. Both have a
-//! list of those that no test can notice, with the reasons: a mistake that is
+//! list of those that no test can notice, with the reasons: a defect that is
 //! neither noticed nor listed is a failure.
 
 use crate::run::{Failure, Step};
@@ -26,6 +26,6 @@ fn rust(options: &[String]) -> Result<(), Failure> {
 /// Also those that are listed are asked for long, to see that they still belong there.
 fn lua() -> Result<(), Failure> {
     let step =
-        Step::cargo("test --package tidegate-simulation --lib every_mistake_in_a_script_is_noticed -- --nocapture");
+        Step::cargo("test --package tidegate-simulation --lib every_defect_in_a_script_is_noticed -- --nocapture");
     step.with("TIDEGATE_MUTANTS", "thorough").run()
 }

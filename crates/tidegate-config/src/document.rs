@@ -22,9 +22,9 @@ pub(crate) fn load_by<T: DeserializeOwned>(reader: &mut dyn Reader, path: &Path)
     let Some(format) = Format::of(path) else {
         return Err(Problem::UnknownFormat { path: path.display().to_string() }.into());
     };
-    let text = read_text(reader, path, None).map_err(|mistake| *mistake)?;
-    let mut mistakes = Collector::default();
-    let tree = tree_of(path, text, format, &mut mistakes);
-    let value = tree.and_then(|(source, mut tree)| tree::read(&mut tree, Texts::Quoted, &source, &mut mistakes));
-    mistakes.finish(value)
+    let text = read_text(reader, path, None).map_err(|diagnostic| *diagnostic)?;
+    let mut diagnostics = Collector::default();
+    let tree = tree_of(path, text, format, &mut diagnostics);
+    let value = tree.and_then(|(source, mut tree)| tree::read(&mut tree, Texts::Quoted, &source, &mut diagnostics));
+    diagnostics.finish(value)
 }

@@ -56,7 +56,7 @@ use tidegate::store::Meter;
 use tidegate::{Limit, Micros, Name, Setting};
 
 use crate::reader::{Disk, Found, MAX_FILES, MAX_TOTAL_BYTES, Reader, read_text, text_of, unreadable};
-use crate::report::{Collector, Mistake, Problem, Report};
+use crate::report::{Collector, Diagnostic, Problem, Report};
 use crate::source::{Place, Source, Span};
 use crate::tree::{self, Node, Texts};
 pub use file::Unit;
@@ -127,26 +127,26 @@ pub(crate) fn load_by<P: AsRef<Path>>(
             Ok(Found::File(bytes)) => maker.text(path, text_of(bytes, path)),
             Ok(Found::Folder(files)) => {
                 for file in files {
-                    if maker.mistakes.is_full() {
+                    if maker.diagnostics.is_full() {
                         break;
                     }
                     maker.text(&file, read_text(reader, &file, None));
                 }
             }
-            Err(source) => maker.mistakes.add(Mistake::somewhere(unreadable(path, source))),
+            Err(source) => maker.diagnostics.add(Diagnostic::somewhere(unreadable(path, source))),
         }
     }
-    maker.mistakes.finish(Some(maker.config))
+    maker.diagnostics.finish(Some(maker.config))
 }
 
-/// The configuration of a text; mistakes are told under the name.
+/// The configuration of a text; errors are told under the name.
 ///
 /// # Errors
 /// A report of all that is wrong.
 pub fn parse(text: &str, name: &Path) -> Result<EnvoyConfig, Report> {
     let mut maker = Maker::default();
     maker.file(&Source::new(name, text.to_owned()));
-    maker.mistakes.finish(Some(maker.config))
+    maker.diagnostics.finish(Some(maker.config))
 }
 
 impl EnvoyConfig {
@@ -348,11 +348,11 @@ fn told_apart(before: &str, more: &str) -> String {
 /// Makes a configuration of files.
 #[derive(Default)]
 struct Maker {
-    mistakes: Collector,
+    diagnostics: Collector,
     config: EnvoyConfig,
     /// Where each domain is set.
     places: HashMap<String, Place>,
-    /// Whether no part of any file was left out for its mistakes.
+    /// Whether no part of any file was left out for its errors.
     all_read: bool,
     files: usize,
     bytes: usize,
@@ -360,10 +360,10 @@ struct Maker {
 
 impl Maker {
     /// A file, if it could be read and is not too much.
-    fn text(&mut self, path: &Path, text: Result<String, Box<Mistake>>) {
+    fn text(&mut self, path: &Path, text: Result<String, Box<Diagnostic>>) {
         let text = match text {
             Ok(text) => text,
-            Err(mistake) => return self.mistakes.add(*mistake),
+            Err(diagnostic) => return self.diagnostics.add(*diagnostic),
         };
         self.files += 1;
         self.bytes += text.len();
@@ -372,14 +372,14 @@ impl Maker {
             () if self.bytes > MAX_TOTAL_BYTES => ("the files have too many bytes in all", MAX_TOTAL_BYTES),
             () => return self.file(&Source::new(path, text)),
         };
-        self.mistakes.add(Mistake::somewhere(Problem::TooMuch { what, bound }));
+        self.diagnostics.add(Diagnostic::somewhere(Problem::TooMuch { what, bound }));
     }
 
     fn file(&mut self, source: &Source) {
-        let Some(mut tree) = tree::parse_yaml(source, &mut self.mistakes) else { return };
-        let file: Option<EnvoyFile> = tree::read(&mut tree, Texts::AsWritten, source, &mut self.mistakes);
+        let Some(mut tree) = tree::parse_yaml(source, &mut self.diagnostics) else { return };
+        let file: Option<EnvoyFile> = tree::read(&mut tree, Texts::AsWritten, source, &mut self.diagnostics);
         let Some(file) = file else { return };
-        self.all_read = self.mistakes.is_empty();
+        self.all_read = self.diagnostics.is_empty();
         let place = tree.at(&["domain"]).map_or(0..0, |node| node.span.clone());
         if file.domain.is_empty() {
             self.invalid(source, &tree, "domain", "the domain is empty: give the file one".into());
@@ -387,7 +387,7 @@ impl Maker {
         }
         let problem = Problem::Twice { what: "the domain", name: file.domain.clone() };
         if let Some(first) = self.places.insert(file.domain.clone(), source.place(&place)) {
-            self.mistakes.add(Mistake::at(source, &place, problem).see(first, "first here"));
+            self.diagnostics.add(Diagnostic::at(source, &place, problem).see(first, "first here"));
         }
         let above = Above { path: &file.domain, id: &told_apart("", &file.domain) };
         let level = self.level(source, above, &file.descriptors, tree.at(&["descriptors"]));
@@ -410,9 +410,9 @@ impl Maker {
             let id = told_apart(&told_apart(above.id, &file.key), &file.value);
             if let Some(first) = places.insert((&file.key, &file.value), &named_by.span) {
                 let problem = Problem::Twice { what: "the descriptor", name: path };
-                if !self.mistakes.is_full() {
-                    let mistake = Mistake::at(source, &named_by.span, problem);
-                    self.mistakes.add(mistake.see(source.place(first), "first here"));
+                if !self.diagnostics.is_full() {
+                    let diagnostic = Diagnostic::at(source, &named_by.span, problem);
+                    self.diagnostics.add(diagnostic.see(source.place(first), "first here"));
                 }
                 continue;
             }
@@ -474,9 +474,9 @@ impl Maker {
             }
             (true, None, _) => Setting::Unlimited,
             (false, None, _) => {
-                // After a mistake, the unit may be missing only because it was not read.
+                // After an error, the unit may be missing only because it was not read.
                 if self.all_read {
-                    self.mistakes.add(Mistake::at(source, &node.span, Problem::Missing { field: "unit" }));
+                    self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Missing { field: "unit" }));
                 }
                 return None;
             }
@@ -490,10 +490,10 @@ impl Maker {
     /// Something is wrong with a field of a node.
     fn invalid(&mut self, source: &Source, node: &Node, field: &str, message: String) {
         // Finding a place in a long file is expensive, and a full report does not show it.
-        if self.mistakes.is_full() {
+        if self.diagnostics.is_full() {
             return;
         }
         let span = &node.at(&[field]).unwrap_or(node).span;
-        self.mistakes.add(Mistake::at(source, span, Problem::Invalid { message }));
+        self.diagnostics.add(Diagnostic::at(source, span, Problem::Invalid { message }));
     }
 }

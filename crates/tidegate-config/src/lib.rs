@@ -62,16 +62,16 @@
 //! overrides, of which the first pattern that matches applies. Rules of
 //! included files follow those of the file that includes them.
 //!
-//! # Mistakes
+//! # Errors
 //!
-//! A file with a mistake is refused whole. A [`Report`] shows all of its
-//! mistakes, up to [`Report::MOST`], each at its place:
+//! A file with an error is refused whole. A [`Report`] shows all of its
+//! errors, up to [`Report::MAX`], each at its place:
 //!
 //! ```
 //! use tidegate_config::{Format, parse};
 //!
 //! let report = parse("[rules.orders]\nlimt = \"100/min\"\n", Format::Toml, "policy.toml".as_ref()).unwrap_err();
-//! assert_eq!(report.mistakes()[0].place().map(|place| (place.line, place.column)), Some((2, 1)));
+//! assert_eq!(report.diagnostics()[0].place().map(|place| (place.line, place.column)), Some((2, 1)));
 //! assert!(report.to_string().contains("did you mean \"limit\"?"));
 //! ```
 //!
@@ -85,13 +85,13 @@
 //! policy together 64 MiB; includes nest 8 deep, and there may be 1,000 of them.
 //! A YAML file may have a million values, those that aliases stand for
 //! included, and values nest 64 deep. Of a TOML file above 1 MiB, only the
-//! first mistake of syntax is told.
+//! first error of syntax is told.
 //!
 //! # Reload
 //!
 //! With the feature `watch`, a policy follows its file and what it includes
 //! while the program runs. It is replaced whole, and only by one without a
-//! mistake.
+//! error.
 #![cfg_attr(
     feature = "watch",
     doc = "
@@ -138,7 +138,7 @@ pub use load::{
     Format, Loaded, MAX_UNIT_LENGTH, Validation, load, load_with_warnings, parse, parse_with_warnings, schema,
 };
 pub use regular::{FileError, MAX_FILE, open_file, read_file};
-pub use report::{Mistake, Problem, Report};
+pub use report::{Diagnostic, Problem, Report};
 pub use source::Place;
 #[cfg(feature = "watch")]
 pub use watch::{watch, watch_document, watch_envoy, watch_files, watch_limitador};

@@ -42,7 +42,7 @@ use tidegate::{Condition, Limit, Missing, Policy, Rule, Setting};
 
 use crate::load::{Format, tree_of};
 use crate::reader::{Disk, Reader, read_text};
-use crate::report::{Collector, Mistake, Problem, Report};
+use crate::report::{Collector, Diagnostic, Problem, Report};
 use crate::source::{Source, Span};
 use crate::tree::{self, Node, Texts};
 use condition::{Asks, HELP, NotUnderstood, Test};
@@ -65,7 +65,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Policy, Report> {
 }
 
 pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Policy, Report> {
-    let text = read_text(reader, path, None).map_err(|mistake| *mistake)?;
+    let text = read_text(reader, path, None).map_err(|diagnostic| *diagnostic)?;
     of_text(text, path)
 }
 
@@ -78,10 +78,11 @@ pub fn parse(text: &str, name: &Path) -> Result<Policy, Report> {
 }
 
 fn of_text(text: String, name: &Path) -> Result<Policy, Report> {
-    let mut mistakes = Collector::default();
-    let policy = tree_of(name, text, Format::Yaml, &mut mistakes).and_then(|(source, mut tree)| {
-        let limits: Vec<LimitFile> = tree::read(&mut tree, Texts::AsWritten, &source, &mut mistakes)?;
-        let mut maker = Maker { source: &source, mistakes: &mut mistakes, seen: HashMap::new(), names: HashMap::new() };
+    let mut diagnostics = Collector::default();
+    let policy = tree_of(name, text, Format::Yaml, &mut diagnostics).and_then(|(source, mut tree)| {
+        let limits: Vec<LimitFile> = tree::read(&mut tree, Texts::AsWritten, &source, &mut diagnostics)?;
+        let mut maker =
+            Maker { source: &source, diagnostics: &mut diagnostics, seen: HashMap::new(), names: HashMap::new() };
         let rules: Vec<Rule> =
             limits.iter().zip(tree.items()).filter_map(|(limit, node)| maker.limit(limit, node)).collect();
         // A policy has a rule at least.
@@ -91,7 +92,7 @@ fn of_text(text: String, name: &Path) -> Result<Policy, Report> {
         };
         Some(policy)
     });
-    mistakes.finish(policy)
+    diagnostics.finish(policy)
 }
 
 #[derive(Deserialize)]
@@ -133,7 +134,7 @@ impl LimitFile {
 /// Makes rules of the limits of a file.
 struct Maker<'s> {
     source: &'s Source,
-    mistakes: &'s mut Collector,
+    diagnostics: &'s mut Collector,
     /// Where each limit stands.
     seen: HashMap<String, Span>,
     /// How many rules have a name.
@@ -146,7 +147,8 @@ impl Maker<'_> {
         if let Some(first) = self.seen.insert(identity.clone(), node.span.clone()) {
             let first = self.source.place(&first);
             let problem = Problem::Twice { what: "the limit", name: identity };
-            self.mistakes.add(Mistake::at(self.source, &field(node, "namespace"), problem).see(first, "first here"));
+            self.diagnostics
+                .add(Diagnostic::at(self.source, &field(node, "namespace"), problem).see(first, "first here"));
             return None;
         }
         let tests = self.all(&file.conditions, node.at(&["conditions"]), condition::parse);
@@ -158,7 +160,7 @@ impl Maker<'_> {
                 Ok(limit) => Some(Setting::Limit(limit)),
                 Err(error) => {
                     let wrong = if file.seconds == 0 { "seconds" } else { "max_value" };
-                    self.mistakes.add(Mistake::at(self.source, &field(node, wrong), Problem::Policy(error)));
+                    self.diagnostics.add(Diagnostic::at(self.source, &field(node, wrong), Problem::Policy(error)));
                     None
                 }
             },
@@ -214,8 +216,8 @@ impl Maker<'_> {
     }
 
     fn refuse(&mut self, span: &Span, message: String) {
-        if !self.mistakes.is_full() {
-            self.mistakes.add(Mistake::at(self.source, span, Problem::Invalid { message }).help_with(HELP));
+        if !self.diagnostics.is_full() {
+            self.diagnostics.add(Diagnostic::at(self.source, span, Problem::Invalid { message }).help_with(HELP));
         }
     }
 

@@ -17,7 +17,7 @@ use tidegate::{Policy, Setting};
 use crate::file::{Listed, Named, PolicyFile, RuleFile, Words};
 use crate::reader::{Disk, MAX_FILES, MAX_TOTAL_BYTES, Reader, read_text};
 use crate::regular::MAX_FILE;
-use crate::report::{Collector, Mistake, Problem, Report};
+use crate::report::{Collector, Diagnostic, Problem, Report};
 use crate::source::{Place, Source};
 use crate::tree::{self, Entry, Node, Texts, Value};
 
@@ -57,8 +57,8 @@ pub struct Loaded {
     /// The policy.
     pub policy: Policy,
     /// What is valid and probably not meant, each at its place: at most
-    /// [`Report::MOST`].
-    pub warnings: Vec<Mistake>,
+    /// [`Report::MAX`].
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// The policy of a file, and of those that it includes.
@@ -84,7 +84,7 @@ pub(crate) fn load_by(reader: &mut dyn Reader, path: &Path) -> Result<Loaded, Re
     loader.finish()
 }
 
-/// The policy of a text, which can include nothing; mistakes are told under
+/// The policy of a text, which can include nothing; errors are told under
 /// the name.
 ///
 /// # Errors
@@ -124,9 +124,9 @@ impl PolicyFile {
     /// # Errors
     /// A report of what is wrong with its shape, its limits and its networks.
     pub fn parse(text: &str, format: Format, name: &Path) -> Result<PolicyFile, Report> {
-        let mut mistakes = Collector::default();
-        let part = Part::read(name, text.to_owned(), format, &mut mistakes);
-        mistakes.finish(part.map(|part| part.file))
+        let mut diagnostics = Collector::default();
+        let part = Part::read(name, text.to_owned(), format, &mut diagnostics);
+        diagnostics.finish(part.map(|part| part.file))
     }
 }
 
@@ -139,10 +139,10 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn read(name: &Path, text: String, format: Format, mistakes: &mut Collector) -> Option<Part> {
-        let (source, mut tree) = tree_of(name, text, format, mistakes)?;
-        shape::take_out_bare_settings(&mut tree, format, &source, mistakes);
-        let file = tree::read(&mut tree, Texts::Quoted, &source, mistakes)?;
+    fn read(name: &Path, text: String, format: Format, diagnostics: &mut Collector) -> Option<Part> {
+        let (source, mut tree) = tree_of(name, text, format, diagnostics)?;
+        shape::take_out_bare_settings(&mut tree, format, &source, diagnostics);
+        let file = tree::read(&mut tree, Texts::Quoted, &source, diagnostics)?;
         Some(Part { source, tree, file, format })
     }
 
@@ -176,23 +176,28 @@ fn entries(table: Option<&Node>) -> &[Entry] {
 }
 
 /// The tree of a text, with the text whose places it knows.
-pub(crate) fn tree_of(name: &Path, text: String, format: Format, mistakes: &mut Collector) -> Option<(Source, Node)> {
+pub(crate) fn tree_of(
+    name: &Path,
+    text: String,
+    format: Format,
+    diagnostics: &mut Collector,
+) -> Option<(Source, Node)> {
     let source = Source::new(name, text);
     if source.text().len() > MAX_FILE {
         let too_large = Problem::TooMuch { what: "the file has too many bytes", bound: MAX_FILE };
-        mistakes.add(Mistake::at(&source, &(0..0), too_large));
+        diagnostics.add(Diagnostic::at(&source, &(0..0), too_large));
         return None;
     }
     let tree = match format {
-        Format::Toml => tree::parse_toml(&source, mistakes),
-        Format::Yaml => tree::parse_yaml(&source, mistakes),
+        Format::Toml => tree::parse_toml(&source, diagnostics),
+        Format::Yaml => tree::parse_yaml(&source, diagnostics),
     }?;
     Some((source, tree))
 }
 
 #[derive(Default)]
 struct Loader {
-    mistakes: Collector,
+    diagnostics: Collector,
     parts: Vec<Part>,
     /// The files that are being read, each included by the one before.
     open: Vec<PathBuf>,
@@ -202,10 +207,10 @@ struct Loader {
 impl Loader {
     /// Reads a text, which can include nothing.
     fn text(&mut self, text: &str, format: Format, name: &Path) {
-        if let Some(part) = Part::read(name, text.to_owned(), format, &mut self.mistakes) {
+        if let Some(part) = Part::read(name, text.to_owned(), format, &mut self.diagnostics) {
             if let Some(include) = part.tree.entry("include") {
                 let message = "only a file can include others: load it from where it is".to_owned();
-                self.mistakes.add(Mistake::at(&part.source, &include.key_span, Problem::Invalid { message }));
+                self.diagnostics.add(Diagnostic::at(&part.source, &include.key_span, Problem::Invalid { message }));
             }
             self.parts.push(part);
         }
@@ -213,13 +218,13 @@ impl Loader {
 
     /// Reads a file, which another asks for at a place, and what it includes.
     fn file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) {
-        if let Err(mistake) = self.try_file(reader, path, place) {
-            self.mistakes.add(*mistake);
+        if let Err(diagnostic) = self.try_file(reader, path, place) {
+            self.diagnostics.add(*diagnostic);
         }
     }
 
-    fn try_file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<(), Box<Mistake>> {
-        let refuse = |problem| Err(Box::new(Mistake::placed(place, problem)));
+    fn try_file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<(), Box<Diagnostic>> {
+        let refuse = |problem| Err(Box::new(Diagnostic::placed(place, problem)));
         let shown = || path.display().to_string();
         let Some(format) = Format::of(path) else { return refuse(Problem::UnknownFormat { path: shown() }) };
         if self.open.len() > DEEPEST_INCLUDE {
@@ -240,7 +245,7 @@ impl Loader {
         if self.bytes > MAX_TOTAL_BYTES {
             return refuse(Problem::TooMuch { what: "the files have too many bytes in all", bound: MAX_TOTAL_BYTES });
         }
-        let Some(part) = Part::read(path, text, format, &mut self.mistakes) else { return Ok(()) };
+        let Some(part) = Part::read(path, text, format, &mut self.diagnostics) else { return Ok(()) };
         let folder = path.parent().unwrap_or(Path::new(""));
         let asked = part.tree.at(&["include"]).map(Node::items).unwrap_or_default();
         let asked: Vec<(PathBuf, Place)> = part
@@ -253,7 +258,7 @@ impl Loader {
         self.parts.push(part);
         self.open.push(same);
         for (path, place) in asked {
-            if self.mistakes.is_full() {
+            if self.diagnostics.is_full() {
                 break;
             }
             self.file(reader, &path, Some(&place));
@@ -265,9 +270,9 @@ impl Loader {
     fn finish(mut self) -> Result<Loaded, Report> {
         let policy = match self.parts.is_empty() {
             true => None,
-            false => build::policy(&self.parts, &mut self.mistakes),
+            false => build::policy(&self.parts, &mut self.diagnostics),
         };
-        let policy = self.mistakes.finish(policy)?;
+        let policy = self.diagnostics.finish(policy)?;
         Ok(Loaded { policy, warnings: warnings::of(&self.parts) })
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::regular::read_file;
-use crate::report::{Mistake, Problem};
+use crate::report::{Diagnostic, Problem};
 use crate::source::{Place, Source};
 
 /// The most bytes of all files that are read together.
@@ -62,19 +62,23 @@ pub(crate) fn read_bytes(reader: &mut dyn Reader, path: &Path) -> io::Result<Vec
 }
 
 /// The text of a file, which another asks for at a place, if it is text and not too long.
-pub(crate) fn read_text(reader: &mut dyn Reader, path: &Path, place: Option<&Place>) -> Result<String, Box<Mistake>> {
+pub(crate) fn read_text(
+    reader: &mut dyn Reader,
+    path: &Path,
+    place: Option<&Place>,
+) -> Result<String, Box<Diagnostic>> {
     match read_bytes(reader, path) {
         Ok(bytes) => text_of(bytes, path),
-        Err(source) => Err(Box::new(Mistake::placed(place, unreadable(path, source)))),
+        Err(source) => Err(Box::new(Diagnostic::placed(place, unreadable(path, source)))),
     }
 }
 
 /// The text that the bytes of a file are.
-pub(crate) fn text_of(bytes: Vec<u8>, path: &Path) -> Result<String, Box<Mistake>> {
+pub(crate) fn text_of(bytes: Vec<u8>, path: &Path) -> Result<String, Box<Diagnostic>> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-        Box::new(Mistake::at(&Source::new(path, text), &(valid..valid + 1), Problem::NotUtf8))
+        Box::new(Diagnostic::at(&Source::new(path, text), &(valid..valid + 1), Problem::NotUtf8))
     })
 }
 

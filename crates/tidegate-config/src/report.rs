@@ -1,4 +1,4 @@
-//! What is wrong with a file, all of it, each mistake at its place.
+//! What is wrong with a file, all of it, each error at its place.
 
 use std::fmt;
 use std::io;
@@ -9,17 +9,17 @@ use tidegate::ConfigError;
 use crate::source::{Place, Source, Span};
 use crate::suggest;
 
-/// The mistakes of a file and of those that it includes; never none.
+/// The errors of a file and of those that it includes; never none.
 ///
-/// Printed, it shows each mistake in the line where it was made.
+/// Printed, it shows each error in the line where it was made.
 #[derive(Debug)]
 pub struct Report {
-    mistakes: Vec<Mistake>,
+    diagnostics: Vec<Diagnostic>,
 }
 
-/// Something wrong in a file, or a [warning](Mistake::is_warning).
+/// Something wrong in a file, or a [warning](Diagnostic::is_warning).
 #[derive(Debug)]
-pub struct Mistake {
+pub struct Diagnostic {
     problem: Problem,
     place: Option<Place>,
     /// A few words beneath the place.
@@ -126,38 +126,38 @@ pub enum Problem {
 }
 
 impl Report {
-    /// The most mistakes that a report tells of.
-    pub const MOST: usize = 20;
+    /// The most errors that a report tells of.
+    pub const MAX: usize = 20;
 
-    /// The mistakes, in the order in which they were found.
+    /// The errors, in the order in which they were found.
     #[must_use]
-    pub fn mistakes(&self) -> &[Mistake] {
-        &self.mistakes
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
     }
 }
 
 /// A report of what is wrong in no particular place.
 impl From<Problem> for Report {
     fn from(problem: Problem) -> Report {
-        Mistake::somewhere(problem).into()
+        Diagnostic::somewhere(problem).into()
     }
 }
 
-impl From<Mistake> for Report {
-    fn from(mistake: Mistake) -> Report {
-        Report { mistakes: vec![mistake] }
+impl From<Diagnostic> for Report {
+    fn from(diagnostic: Diagnostic) -> Report {
+        Report { diagnostics: vec![diagnostic] }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.mistakes.iter().enumerate() {
+        for (index, diagnostic) in self.diagnostics.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n\n")?;
             }
-            write!(f, "{mistake}")?;
+            write!(f, "{diagnostic}")?;
         }
-        if self.mistakes.len() >= Report::MOST {
+        if self.diagnostics.len() >= Report::MAX {
             f.write_str("\n\nThere may be more.")?;
         }
         Ok(())
@@ -166,11 +166,11 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.mistakes.first().map(|mistake| &mistake.problem as _)
+        self.diagnostics.first().map(|diagnostic| &diagnostic.problem as _)
     }
 }
 
-impl Mistake {
+impl Diagnostic {
     /// What is wrong.
     #[must_use]
     pub fn problem(&self) -> &Problem {
@@ -195,28 +195,28 @@ impl Mistake {
         self.help.as_deref()
     }
 
-    /// A mistake of no particular place.
-    pub(crate) fn somewhere(problem: Problem) -> Mistake {
-        Mistake { problem, place: None, label: None, help: None, other: None }
+    /// An error of no particular place.
+    pub(crate) fn somewhere(problem: Problem) -> Diagnostic {
+        Diagnostic { problem, place: None, label: None, help: None, other: None }
     }
 
-    /// A mistake at a place that is known already.
-    pub(crate) fn placed(place: Option<&Place>, problem: Problem) -> Mistake {
-        Mistake { place: place.cloned(), ..Mistake::somewhere(problem) }
+    /// An error at a place that is known already.
+    pub(crate) fn placed(place: Option<&Place>, problem: Problem) -> Diagnostic {
+        Diagnostic { place: place.cloned(), ..Diagnostic::somewhere(problem) }
     }
 
-    pub(crate) fn at(source: &Source, span: &Span, problem: Problem) -> Mistake {
+    pub(crate) fn at(source: &Source, span: &Span, problem: Problem) -> Diagnostic {
         let help = help(&problem, source.written(span));
         let label = label(&problem);
-        Mistake { place: Some(source.place(span)), label, help, ..Mistake::somewhere(problem) }
+        Diagnostic { place: Some(source.place(span)), label, help, ..Diagnostic::somewhere(problem) }
     }
 
-    pub(crate) fn help_with(self, help: impl Into<String>) -> Mistake {
-        Mistake { help: Some(help.into()), ..self }
+    pub(crate) fn help_with(self, help: impl Into<String>) -> Diagnostic {
+        Diagnostic { help: Some(help.into()), ..self }
     }
 
-    pub(crate) fn see(self, place: Place, why: &'static str) -> Mistake {
-        Mistake { other: Some((place, why)), ..self }
+    pub(crate) fn see(self, place: Place, why: &'static str) -> Diagnostic {
+        Diagnostic { other: Some((place, why)), ..self }
     }
 }
 
@@ -275,7 +275,7 @@ fn help(problem: &Problem, written: &str) -> Option<String> {
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = if self.is_warning() { Level::WARNING } else { Level::ERROR };
         let mut group = Group::with_title(level.primary_title(self.problem.to_string()));
@@ -304,44 +304,44 @@ fn draw<'a>(group: Group<'a>, place: &'a Place, kind: AnnotationKind, label: Opt
     }
 }
 
-/// Collects mistakes, up to the most that a report tells of.
+/// Collects errors, up to the most that a report tells of.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
-    mistakes: Vec<Mistake>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl Collector {
-    pub(crate) fn add(&mut self, mistake: Mistake) {
+    pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
         if !self.is_full() {
-            self.mistakes.push(mistake);
+            self.diagnostics.push(diagnostic);
         }
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.mistakes.len() >= Report::MOST
+        self.diagnostics.len() >= Report::MAX
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.mistakes.is_empty()
+        self.diagnostics.is_empty()
     }
 
     /// What was collected.
-    pub(crate) fn into_mistakes(self) -> Vec<Mistake> {
-        self.mistakes
+    pub(crate) fn into_diagnostics(self) -> Vec<Diagnostic> {
+        self.diagnostics
     }
 
     /// The value, if nothing is wrong.
     pub(crate) fn finish<T>(self, value: Option<T>) -> Result<T, Report> {
-        let Collector { mut mistakes } = self;
+        let Collector { mut diagnostics } = self;
         match value {
-            Some(value) if mistakes.is_empty() => Ok(value),
-            Some(_) => Err(Report { mistakes }),
+            Some(value) if diagnostics.is_empty() => Ok(value),
+            Some(_) => Err(Report { diagnostics }),
             None => {
-                if mistakes.is_empty() {
+                if diagnostics.is_empty() {
                     let message = "there is nothing to read".to_owned();
-                    mistakes.push(Mistake::somewhere(Problem::Invalid { message }));
+                    diagnostics.push(Diagnostic::somewhere(Problem::Invalid { message }));
                 }
-                Err(Report { mistakes })
+                Err(Report { diagnostics })
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Flat files of settings: names and values, for programs that have flags.
 //!
 //! What the names are and which values they take, the program says; where a
-//! mistake stands, this module does.
+//! error stands, this module does.
 
 use std::path::Path;
 
 use crate::load::{Format, tree_of};
 use crate::reader::{Disk, read_text};
-use crate::report::{Collector, Mistake, Problem, Report};
+use crate::report::{Collector, Diagnostic, Problem, Report};
 use crate::source::Span;
 use crate::suggest;
 use crate::tree::{Entry, Node, Value};
@@ -36,28 +36,30 @@ pub fn load(
     let Some(format) = Format::of(path) else {
         return Err(Problem::UnknownFormat { path: path.display().to_string() }.into());
     };
-    let mut mistakes = Collector::default();
+    let mut diagnostics = Collector::default();
     let text = match read_text(&mut Disk, path, None) {
         Ok(text) => text,
-        Err(mistake) => return Err((*mistake).into()),
+        Err(diagnostic) => return Err((*diagnostic).into()),
     };
-    let Some((source, tree)) = tree_of(path, text, format, &mut mistakes) else { return mistakes.finish(None) };
+    let Some((source, tree)) = tree_of(path, text, format, &mut diagnostics) else { return diagnostics.finish(None) };
     let mut settings = Vec::new();
     match &tree.value {
         // An empty file of YAML.
         Value::Nothing => {}
         Value::Table(entries) => {
             for entry in entries {
-                if mistakes.is_full() {
+                if diagnostics.is_full() {
                     break;
                 }
                 match read(entry, names, &mut accept) {
                     Ok(setting) => settings.push(setting),
                     Err((span, problem)) => {
-                        let mistake = Mistake::at(&source, span, problem);
-                        mistakes.add(match suggest::nearest(&entry.key, names.iter().copied()) {
-                            Some(meant) if meant != entry.key => mistake.help_with(format!("did you mean {meant:?}?")),
-                            Some(_) | None => mistake,
+                        let diagnostic = Diagnostic::at(&source, span, problem);
+                        diagnostics.add(match suggest::nearest(&entry.key, names.iter().copied()) {
+                            Some(meant) if meant != entry.key => {
+                                diagnostic.help_with(format!("did you mean {meant:?}?"))
+                            }
+                            Some(_) | None => diagnostic,
                         });
                     }
                 }
@@ -65,10 +67,10 @@ pub fn load(
         }
         _ => {
             let problem = Problem::Unexpected { expected: "names and values".into(), found: describe(&tree) };
-            mistakes.add(Mistake::at(&source, &tree.span, problem));
+            diagnostics.add(Diagnostic::at(&source, &tree.span, problem));
         }
     }
-    mistakes.finish(Some(settings))
+    diagnostics.finish(Some(settings))
 }
 
 /// What an entry sets, or which part of it is wrong.

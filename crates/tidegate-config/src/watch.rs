@@ -17,7 +17,7 @@
 //!
 //! The one idea: **all files are read again, whole, whenever any of them may
 //! have changed, and what they say is applied whole or not at all.** On a
-//! mistake, what was in force stays in force.
+//! error, what was in force stays in force.
 //!
 //! # What is noticed
 //!
@@ -66,7 +66,7 @@ use crate::envoy::{self, EnvoyConfig};
 use crate::limitador;
 use crate::load::{self, Loaded};
 use crate::reader::{Reader, read_bytes};
-use crate::report::{Mistake, Problem, Report};
+use crate::report::{Diagnostic, Problem, Report};
 use bell::Bell;
 use worker::Worker;
 
@@ -129,7 +129,7 @@ pub fn watch_files<T: 'static>(
 }
 
 /// What the files say, and warnings.
-type Read<T> = Result<(T, Vec<Mistake>), Report>;
+type Read<T> = Result<(T, Vec<Diagnostic>), Report>;
 type Load<T> = Box<dyn FnMut(&mut dyn Reader) -> Read<T> + Send>;
 type Apply<T> = Box<dyn FnMut(T) -> Result<(), ConfigError> + Send>;
 type Tell = Box<dyn FnMut(&Outcome) + Send>;
@@ -238,7 +238,7 @@ pub enum Outcome {
     Refused(Report),
     /// What is in force now is valid and probably not meant. Told after
     /// [`Applied`](Outcome::Applied), once for each warning. Not counted.
-    Warning(Box<Mistake>),
+    Warning(Box<Diagnostic>),
     /// The system will not tell of changes: from now on the files are read
     /// every few seconds. Not counted.
     Polling(io::Error),

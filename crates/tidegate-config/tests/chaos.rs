@@ -10,12 +10,12 @@ use tidegate_testkit::Random;
 const FILES: [&str; 8] = [
     include_str!("../examples/policy.toml"),
     include_str!("../examples/policy.yaml"),
-    include_str!("mistakes/unknown-words.toml"),
-    include_str!("mistakes/kinds.yaml"),
-    include_str!("mistakes/addresses.toml"),
-    include_str!("mistakes/bare-settings.yaml"),
-    include_str!("mistakes/alias-of-itself.yaml"),
-    include_str!("mistakes/envoy-limits.yaml"),
+    include_str!("errors/unknown-words.toml"),
+    include_str!("errors/kinds.yaml"),
+    include_str!("errors/addresses.toml"),
+    include_str!("errors/bare-settings.yaml"),
+    include_str!("errors/alias-of-itself.yaml"),
+    include_str!("errors/envoy-limits.yaml"),
 ];
 
 /// What files are made of, and what has broken readers before.
@@ -67,7 +67,7 @@ fn try_one(way: u64, text: &str) {
         _ => envoy::parse(text, name).err(),
     };
     if let Some(report) = report {
-        assert!(!report.mistakes().is_empty() && !report.to_string().is_empty());
+        assert!(!report.diagnostics().is_empty() && !report.to_string().is_empty());
     }
 }
 

@@ -199,6 +199,6 @@ fn a_policy_without_a_rule_but_with_a_default_is_one() {
 fn the_book_shows_an_error_as_it_is_reported() {
     let page = include_str!("../../../docs/book/src/reference/policies.md");
     let report = parse("[rules.orders]\nlimt = \"100/min\"\n", Format::Toml, Path::new("policy.toml"));
-    let report = report.map(drop).expect_err("a mistake").to_string();
+    let report = report.map(drop).expect_err("an error").to_string();
     assert!(page.contains(&report), "reference/policies.md should show:\n{report}");
 }

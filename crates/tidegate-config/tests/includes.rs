@@ -24,8 +24,8 @@ impl Folder {
     }
 
     /// What is wrong, without the folder's own name.
-    fn mistakes(&self, file: &str) -> Report {
-        load(self.0.join(file)).map(drop).expect_err("a mistake")
+    fn diagnostics(&self, file: &str) -> Report {
+        load(self.0.join(file)).map(drop).expect_err("an error")
     }
 
     fn shown(&self, report: &Report) -> String {
@@ -67,19 +67,22 @@ fn a_file_that_includes_itself_is_refused() {
         ("x.toml", ""),
         ("c.toml", "include = ['x.toml', './a.toml']\n"),
     ]);
-    let report = folder.mistakes("a.toml");
-    assert!(report.mistakes().iter().any(|mistake| matches!(mistake.problem(), Problem::Cycle { .. })), "{report}");
+    let report = folder.diagnostics("a.toml");
+    assert!(
+        report.diagnostics().iter().any(|diagnostic| matches!(diagnostic.problem(), Problem::Cycle { .. })),
+        "{report}"
+    );
     let shown = folder.shown(&report);
     assert!(shown.contains(" --> ./c.toml:1:22"), "{shown}");
 }
 
 #[test]
-fn mistakes_of_all_files_are_told_each_in_its_own() {
+fn errors_of_all_files_are_told_each_in_its_own() {
     let folder = Folder::new(&[
         ("policy.toml", "include = ['a.yaml', 'gone.toml', 'a.json5']\n[rules.one]\nlimt = '1/s'\n"),
         ("a.yaml", "rules:\n  one: { limit: 1/min }\n  two: { limit: 2/fortnight }\n"),
     ]);
-    let shown = folder.shown(&folder.mistakes("policy.toml"));
+    let shown = folder.shown(&folder.diagnostics("policy.toml"));
     for part in
         ["policy.toml:3:1", "a.yaml:3:17", "policy.toml:1:22", "gone.toml", "policy.toml:1:35", ".toml, .yaml or .yml"]
     {
@@ -93,9 +96,9 @@ fn a_rule_of_two_files_is_shown_in_both() {
         ("policy.toml", "include = ['a.yaml']\n[rules.one]\nlimit = '1/s'\n[default]\nlimit = '1/s'\n"),
         ("a.yaml", "rules:\n  one: { limit: 1/min }\ndefault: { limit: 1/min }\n"),
     ]);
-    let report = folder.mistakes("policy.toml");
+    let report = folder.diagnostics("policy.toml");
     let shown = folder.shown(&report);
-    assert_eq!(report.mistakes().len(), 2, "{shown}");
+    assert_eq!(report.diagnostics().len(), 2, "{shown}");
     for part in ["a.yaml:2:3", "policy.toml:2:8", "a.yaml:3:1", "policy.toml:4:2", "first here", "again here"] {
         assert!(shown.contains(part), "{part} in:\n{shown}");
     }
@@ -111,7 +114,7 @@ fn includes_have_a_depth() {
         .collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
     let folder = Folder::new(&files);
-    let report = folder.mistakes("0.toml");
+    let report = folder.diagnostics("0.toml");
     let shown = folder.shown(&report);
     assert!(shown.contains("includes are nested too deep: the most is 8") && shown.contains("8.toml:1:12"), "{shown}");
 }
@@ -120,5 +123,5 @@ fn includes_have_a_depth() {
 fn a_file_that_is_not_there_is_named() {
     let report = load(Path::new("/nowhere/policy.toml")).map(drop).expect_err("no file");
     assert!(report.to_string().starts_with("error: cannot read \"/nowhere/policy.toml\": "), "{report}");
-    assert!(report.mistakes()[0].place().is_none());
+    assert!(report.diagnostics()[0].place().is_none());
 }

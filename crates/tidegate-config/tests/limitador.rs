@@ -98,11 +98,11 @@ fn an_unknown_field_is_reported_at_its_place() {
         let text = format!("- namespace: n\n  seconds: 1\n  max_value: 2\n  conditions:\n  - \"{condition}\"\n");
         let expected = column + 2;
         let report = limitador::parse(&text, Path::new("limits.yaml")).expect_err(condition);
-        let [mistake] = report.mistakes() else { panic!("{report}") };
-        let place = mistake.place().expect("a place");
+        let [diagnostic] = report.diagnostics() else { panic!("{report}") };
+        let place = diagnostic.place().expect("a place");
         assert_eq!((place.line, place.column), (5, expected), "{report}");
         assert!(report.to_string().contains(words), "{report}");
-        assert!(mistake.help().is_some_and(|help| help.contains("rewrite this one")), "{report}");
+        assert!(diagnostic.help().is_some_and(|help| help.contains("rewrite this one")), "{report}");
     }
     let deep = format!("[{{ namespace: n, seconds: 1, conditions: [\"{}a == 'b'\"] }}]", "!(".repeat(10_000));
     assert!(limitador::parse(&deep, Path::new("limits.yaml")).expect_err("deep").to_string().contains("too deep"));
@@ -125,7 +125,7 @@ fn the_fields_of_a_limit_are_checked() {
         ("namespace: n", (1, 1), "expected"),
     ] {
         let report = limitador::parse(text, Path::new("limits.yaml")).expect_err(text);
-        let found = report.mistakes()[0].place().map(|place| (place.line, place.column));
+        let found = report.diagnostics()[0].place().map(|place| (place.line, place.column));
         let words_are_told = report.to_string().contains(words) || words == "seconds";
         assert!(found == Some(place) && words_are_told, "{found:?}\n{report}");
     }

@@ -1,4 +1,4 @@
-//! Flat files of settings, and what is told of their mistakes.
+//! Flat files of settings, and what is told of their errors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +43,7 @@ fn toml_and_yaml_say_the_same() {
 }
 
 #[test]
-fn mistakes_are_told_all_at_once_each_at_its_place() {
+fn errors_are_told_all_at_once_each_at_its_place() {
     let report = told("wrong.toml", "thread = 4\nquiet = 0.5\n\nthreads = 'many'\n");
     for words in ["wrong.toml:1:1", "did you mean \"threads\"?", "wrong.toml:2:9", "found 0.5", "wrong.toml:4:11"] {
         assert!(report.contains(words), "{words}: {report}");

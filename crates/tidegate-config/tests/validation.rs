@@ -35,9 +35,10 @@ bob = 'sliding-log 11/h'
 ";
     let validate = |bound| Validation::new().max_log_entries(bound).text(text, Format::Toml, "policy.toml".as_ref());
     let report = validate(5).expect_err("longer than five");
-    let found: Vec<_> = report.mistakes().iter().map(|mistake| mistake.place().map(|place| place.line)).collect();
+    let found: Vec<_> =
+        report.diagnostics().iter().map(|diagnostic| diagnostic.place().map(|place| place.line)).collect();
     assert_eq!(found, [2, 3, 5, 6, 8, 10].map(Some), "{report}");
-    assert!(report.mistakes().iter().all(|mistake| matches!(mistake.problem(), Problem::Policy(_))));
+    assert!(report.diagnostics().iter().all(|diagnostic| matches!(diagnostic.problem(), Problem::Policy(_))));
     assert!(report.to_string().contains("rule \"default\": sliding-log 10/h may keep 10 entries"), "{report}");
     assert!(validate(11).is_ok());
 }

@@ -279,7 +279,7 @@ impl App {
 
     /// Puts a policy in the place of the one that applies: whole, or not at all.
     pub(crate) fn put_policy(&self, text: String, format: Format, by: &str) -> Result<Option<Change>, PolicyError> {
-        let put = self.read_policy(&text, format).map_err(|report| PolicyError::Mistakes(Box::new(report))).and_then(
+        let put = self.read_policy(&text, format).map_err(|report| PolicyError::Errors(Box::new(report))).and_then(
             |Loaded { policy, warnings, .. }| {
                 let change = self.policy.replace(&self.limiter, policy, PolicyText { file: None, format, text }, by)?;
                 warnings.iter().for_each(|warning| warn!("the policy: {warning}"));

@@ -315,9 +315,9 @@ fn tell_validity(names: &str, loaded: Result<(), tidegate_config::Report>) -> u8
 
 /// Whether a file of the command line was not read. One that a policy includes is an error of the policy.
 fn is_unread(report: &tidegate_config::Report) -> bool {
-    report.mistakes().iter().any(|mistake| {
-        let is_unread = matches!(mistake.problem(), Problem::Unreadable { .. } | Problem::UnknownFormat { .. });
-        is_unread && mistake.place().is_none()
+    report.diagnostics().iter().any(|diagnostic| {
+        let is_unread = matches!(diagnostic.problem(), Problem::Unreadable { .. } | Problem::UnknownFormat { .. });
+        is_unread && diagnostic.place().is_none()
     })
 }
 

@@ -253,7 +253,7 @@ impl Default for Metrics {
         let failed_authentications: Family<ByProtocol, Counter> =
             register(to, "authentication_failures", "Requests with a wrong token or password");
         let reloads = register(to, "policy_changes", "Policies that took the place of the one before");
-        let failed_reloads = register(to, "policy_mistakes", "Policies that were refused for their mistakes");
+        let failed_reloads = register(to, "policy_errors", "Policies that were refused for their errors");
         let protocols = Protocol::ALL.map(|protocol| {
             let protocol = protocol.as_str();
             let labels = ByProtocol { protocol };

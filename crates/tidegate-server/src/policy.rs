@@ -25,7 +25,7 @@ pub(crate) const DEFAULT_POLICY: &str = include_str!("default_policy.toml");
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
     #[error("{0}")]
-    Mistakes(Box<Report>),
+    Errors(Box<Report>),
     /// Its text is good, but it cannot follow the one before.
     #[error(transparent)]
     Refused(#[from] ConfigError),
@@ -81,7 +81,7 @@ pub(crate) struct PolicyState {
     pub(crate) generation: u64,
     pub(crate) since: SystemTime,
     /// Why the latest that was read did not take its place.
-    pub(crate) mistakes: Option<String>,
+    pub(crate) errors: Option<String>,
 }
 
 impl CurrentPolicy {
@@ -96,7 +96,7 @@ impl CurrentPolicy {
             (None, Some(path)) => (tidegate_config::limitador::load(path)?, PolicyText::of_file(path)),
         };
         let is_built_in = text.file.is_none();
-        let state = PolicyState { text, generation: 1, since: SystemTime::now(), mistakes: None };
+        let state = PolicyState { text, generation: 1, since: SystemTime::now(), errors: None };
         let current = CurrentPolicy {
             versions: Mutex::default(),
             attributes: RwLock::new(Attribute::all_of([&policy])),
@@ -155,7 +155,7 @@ impl CurrentPolicy {
         }
         let [before, after] = [&state.text, &text].map(|text| Digest::of(text.text.as_bytes()));
         let generation = state.generation + 1;
-        *state = PolicyState { text, generation, since: SystemTime::now(), mistakes: None };
+        *state = PolicyState { text, generation, since: SystemTime::now(), errors: None };
         self.keep(&state, by, rules.clone());
         Ok(Some(Change { texts: PolicyChange { before, after }, rules }))
     }
@@ -180,8 +180,8 @@ impl CurrentPolicy {
     }
 
     /// The file was read again: it says what it said, or something that cannot be.
-    pub(crate) fn set_mistakes(&self, mistakes: Option<String>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).mistakes = mistakes;
+    pub(crate) fn set_errors(&self, errors: Option<String>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).errors = errors;
     }
 }
 

@@ -40,7 +40,7 @@ use crate::workers::Workers;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The policy has mistakes.
+    /// The policy has errors.
     #[error("{0}")]
     Policy(Box<Report>),
     /// A folder that is to have descriptor files has none.

@@ -1,7 +1,7 @@
 //! The server's files, followed while it runs: its policy, or the limits of limitador, the descriptor files
 //! of Envoy, the tokens, and what TLS is made of.
 //!
-//! What they come to say is applied whole or not at all; on a mistake, what was
+//! What they come to say is applied whole or not at all; on an error, what was
 //! in force stays in force. Every outcome is logged and counted.
 
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl Watches {
             let mut tell = teller(Arc::clone(&told), "the policy");
             let report = move |outcome: &Outcome| {
                 match outcome {
-                    Outcome::Applied | Outcome::Unchanged => told.policy.set_mistakes(None),
+                    Outcome::Applied | Outcome::Unchanged => told.policy.set_errors(None),
                     Outcome::Refused(report) => {
-                        told.policy.set_mistakes(Some(report.to_string()));
+                        told.policy.set_errors(Some(report.to_string()));
                         record(&told, Action::ReloadPolicy, Audited::Refused, None);
                     }
                     _ => {}

@@ -36,7 +36,7 @@
 //! within the last period, under each limit: 16 bytes for each instant, never
 //! more than there were requests; and the requests in flight, 64 bytes for each. The bounds are
 //! [`Traffic::MAX_CLIENTS`], [`Traffic::MAX_COST`], [`Scenario::MAX_LIMITS`],
-//! [`Scenario::MAX_IN_FLIGHT`], [`Scenario::LONGEST`] and [`Series::MAX_BINS`].
+//! [`Scenario::MAX_IN_FLIGHT`], [`Scenario::MAX_LENGTH`] and [`Series::MAX_BINS`].
 
 mod chart;
 mod measure;

@@ -88,7 +88,7 @@ impl Scenario {
     /// About the most requests in flight at once, if all are admitted.
     pub const MAX_IN_FLIGHT: u128 = 1_000_000;
     /// The longest simulation: ten years.
-    pub const LONGEST: Duration = Limit::MAX_PERIOD;
+    pub const MAX_LENGTH: Duration = Limit::MAX_PERIOD;
 
     /// This traffic for a minute, as yet without a limit.
     pub fn new(traffic: Traffic) -> Scenario {

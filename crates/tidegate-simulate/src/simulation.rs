@@ -82,7 +82,7 @@ impl Scenario {
         if self.limits.len() > Scenario::MAX_LIMITS {
             return Err(ScenarioError::TooManyLimits { limits: self.limits.len(), bound: Scenario::MAX_LIMITS });
         }
-        if self.length == Micros::ZERO || self.length.to_duration() > Scenario::LONGEST {
+        if self.length == Micros::ZERO || self.length.to_duration() > Scenario::MAX_LENGTH {
             return Err(ScenarioError::Length);
         }
         for (cost, floor) in self.traffic.costs() {

@@ -284,7 +284,7 @@ proptest! {
         prop_assert_eq!(Ok(traffic.clone()), traffic.to_string().parse(), "{}", words);
         for limit in ["1000000/s", "1000000000000/day"] {
             let limits = every_algorithm(limit.parse().unwrap()).unwrap();
-            let scenario = Scenario::new(traffic.clone()).limits(limits).seed(seed).lasting(Scenario::LONGEST);
+            let scenario = Scenario::new(traffic.clone()).limits(limits).seed(seed).lasting(Scenario::MAX_LENGTH);
             let mut simulation = match scenario.start() {
                 Err(ScenarioError::TooManyInFlight { requests, .. }) => {
                     prop_assert!(requests > Scenario::MAX_IN_FLIGHT && words.contains("lasting"));

@@ -308,7 +308,7 @@ pub(crate) fn measure<T>(act: impl FnOnce() -> T) -> (T, Duration) {
 mod tests {
     use super::*;
 
-    /// A limit whose bound leaves no room for a mistake.
+    /// A limit whose bound leaves no room for a defect.
     const LIMIT: Limit = Limit::per_second(10).burst(100);
 
     fn judged(harm: impl FnOnce(&Server), damage: Damage) -> Vec<String> {

@@ -33,16 +33,16 @@ fn policy(input: &[u8], format: Format) {
 
 /// A report says something, of places that exist.
 fn shown(report: &Report, text: &str) {
-    assert!((1..=Report::MOST).contains(&report.mistakes().len()));
+    assert!((1..=Report::MAX).contains(&report.diagnostics().len()));
     assert!(!report.to_string().is_empty());
     let lines = text.lines().count().max(1);
-    for mistake in report.mistakes() {
-        assert!(!mistake.problem().to_string().is_empty());
-        if let Some(place) = mistake.place() {
+    for diagnostic in report.diagnostics() {
+        assert!(!diagnostic.problem().to_string().is_empty());
+        if let Some(place) = diagnostic.place() {
             // The end of a text may be a line of its own.
             assert!((1..=lines + 1).contains(&place.line) && place.column >= 1, "{place:?} of {lines} lines\n{report}");
         } else {
-            let problem = mistake.problem();
+            let problem = diagnostic.problem();
             assert!(matches!(problem, Problem::Invalid { .. }), "{problem} has no place");
         }
     }

@@ -22,7 +22,7 @@ pub struct Failover {
     mode: Mode,
     /// How long a primary goes on answering that was replaced.
     overlap: u64,
-    mistake: Option<Mistake>,
+    defect: Option<Defect>,
     meter: Meter,
 }
 
@@ -37,7 +37,7 @@ pub enum Mode {
 
 /// What could be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum Defect {
     /// A server that has a note about a history trusts it, even another's:
     /// the note is replicated with the states.
     TrustsAnyHistory,
@@ -51,10 +51,10 @@ impl Failover {
     /// With two losses at most, each of which leaves the old primary answering
     /// for `overlap` microseconds.
     #[must_use]
-    pub fn new(mode: Mode, overlap: u64, mistake: Option<Mistake>) -> Failover {
+    pub fn new(mode: Mode, overlap: u64, defect: Option<Defect>) -> Failover {
         let large = crate::is_large();
         let (burst, time, losses) = if large { (3, 6, 2) } else { (2, 4, 2) };
-        Failover { burst, time, losses, mode, overlap, mistake, meter: Meter::new(burst) }
+        Failover { burst, time, losses, mode, overlap, defect, meter: Meter::new(burst) }
     }
 
     /// How many bursts may have been admitted at once by now.
@@ -194,17 +194,17 @@ impl Model for Failover {
 impl Failover {
     fn ask(&self, server: &mut Server, now: u64, cost: u64) -> bool {
         if self.mode == Mode::Strict {
-            let is_known = |history: u64| history == server.history || self.mistake == Some(Mistake::TrustsAnyHistory);
+            let is_known = |history: u64| history == server.history || self.defect == Some(Defect::TrustsAnyHistory);
             let since = match server.known {
                 Some((history, since)) if is_known(history) => since,
                 Some(_) | None => {
                     server.known = Some((server.history, now));
-                    if self.mistake == Some(Mistake::TrustsTheFirstLook) { 0 } else { now }
+                    if self.defect == Some(Defect::TrustsTheFirstLook) { 0 } else { now }
                 }
             };
             // A full bucket of then, however long ago: nothing, once it has drained.
             let raised = self.meter.full_since(server.state, since);
-            if self.mistake == Some(Mistake::ForgetsSince) {
+            if self.defect == Some(Defect::ForgetsSince) {
                 server.known = Some((server.history, 0));
             }
             let decided = self.meter.decide(raised, now, Verb::Charge, cost);

@@ -15,13 +15,13 @@ use crate::meter::{Meter, START};
 pub struct Ids {
     clients: usize,
     sends: u8,
-    mistake: Option<Mistake>,
+    defect: Option<Defect>,
     meter: Meter,
 }
 
 /// What could be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum Defect {
     /// The id is looked up, then the charge is made, then the id is noted:
     /// another request comes between.
     LooksFirst,
@@ -35,9 +35,9 @@ pub enum Mistake {
 impl Ids {
     /// Two clients of one id and one of another, or more in a large model.
     #[must_use]
-    pub fn new(mistake: Option<Mistake>) -> Ids {
+    pub fn new(defect: Option<Defect>) -> Ids {
         let (clients, sends) = if crate::is_large() { (4, 2) } else { (3, 2) };
-        Ids { clients, sends, mistake, meter: Meter::new(1) }
+        Ids { clients, sends, defect, meter: Meter::new(1) }
     }
 }
 
@@ -108,16 +108,16 @@ impl Ids {
         if let Some(known) = state.server.known[id] {
             return Some(known);
         }
-        if self.mistake == Some(Mistake::LooksFirst) {
+        if self.defect == Some(Defect::LooksFirst) {
             state.clients[client].halfway = Some(false);
             return None;
         }
         let allowed = self.charge(&mut state.server, now, id);
-        if allowed && self.mistake == Some(Mistake::NotesLater) {
+        if allowed && self.defect == Some(Defect::NotesLater) {
             state.clients[client].halfway = Some(true);
             return None;
         }
-        if allowed || self.mistake == Some(Mistake::RemembersRefusals) {
+        if allowed || self.defect == Some(Defect::RemembersRefusals) {
             state.server.known[id] = Some(allowed);
         }
         Some(allowed)

@@ -21,13 +21,13 @@ pub struct Leases {
     time: u64,
     /// How often each process may ask the server.
     requests: u8,
-    mistake: Option<Mistake>,
+    defect: Option<Defect>,
     meter: Meter,
 }
 
 /// What could be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum Defect {
     /// A grant counts whenever it comes, and as often.
     AcceptsEveryGrant,
     /// What is put back is held, however much there is already.
@@ -39,10 +39,10 @@ pub enum Mistake {
 impl Leases {
     /// Two processes, with more time and a larger burst in a large model.
     #[must_use]
-    pub fn new(mistake: Option<Mistake>) -> Leases {
+    pub fn new(defect: Option<Defect>) -> Leases {
         let large = crate::is_large();
         let (processes, burst, time, requests) = if large { (2, 4, 3, 2) } else { (2, 3, 2, 2) };
-        Leases { processes, chunk: 2, burst, time, requests, mistake, meter: Meter::new(burst) }
+        Leases { processes, chunk: 2, burst, time, requests, defect, meter: Meter::new(burst) }
     }
 }
 
@@ -173,8 +173,7 @@ impl Model for Leases {
                     return None;
                 }
                 let left = std::mem::take(&mut next.processes[number].units);
-                let units =
-                    if self.mistake == Some(Mistake::GivesBackWhatWasUsed) { self.chunk.max(left) } else { left };
+                let units = if self.defect == Some(Defect::GivesBackWhatWasUsed) { self.chunk.max(left) } else { left };
                 next.messages.push(Message::Refund { units });
             }
             Action::Die(number) => next.processes[number] = Process { dead: true, ..Process::default() },
@@ -242,7 +241,7 @@ impl Leases {
         let process = &mut next.processes[number];
         process.units += units;
         let surplus = process.units.saturating_sub(self.chunk);
-        if surplus > 0 && self.mistake != Some(Mistake::PutsBackBeyondTheChunk) {
+        if surplus > 0 && self.defect != Some(Defect::PutsBackBeyondTheChunk) {
             process.units = self.chunk;
             // Or is lost on the way, which admits less and never more.
             if next.messages.len() < MAX_MESSAGES {
@@ -266,7 +265,7 @@ impl Leases {
             }
             Message::Grant { to, number, tries, units } => {
                 let process = &mut next.processes[to];
-                let accepts = process.awaited == Some(number) || self.mistake == Some(Mistake::AcceptsEveryGrant);
+                let accepts = process.awaited == Some(number) || self.defect == Some(Defect::AcceptsEveryGrant);
                 if !process.dead && accepts {
                     (process.awaited, process.until) = (None, now + TTL);
                     // The one who asked takes a unit at once.

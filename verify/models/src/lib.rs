@@ -3,7 +3,7 @@
 //!
 //! What is modelled is what happens *between* decisions: who asks whom, what is
 //! lost, what comes twice or late. The decisions themselves are made by the
-//! library's own kernel. Each model can be given a [`Mistake`] that a real
+//! library's own kernel. Each model can be given a [`Defect`] that a real
 //! limiter had, and the tests see that it is found.
 //!
 //! - [`leases`]: processes that borrow units and hand them out by themselves
@@ -15,7 +15,7 @@
 //!
 //! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask proof`.
 //!
-//! [`Mistake`]: leases::Mistake
+//! [`Defect`]: leases::Defect
 
 pub mod failover;
 pub mod ids;

@@ -30,7 +30,7 @@ pub struct Reservations {
     lasts: u64,
     sends: u8,
     ends: u64,
-    mistake: Option<Mistake>,
+    defect: Option<Defect>,
     kernel: Log,
     /// A log of so many more that it reads a state with too many permits.
     reader: Log,
@@ -38,7 +38,7 @@ pub struct Reservations {
 
 /// What could be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum Defect {
     /// A settlement does not mark the record.
     SettlesWithoutAMark,
     /// A renewal charges without a look at whether the permit is still there.
@@ -52,13 +52,13 @@ pub enum Mistake {
 impl Reservations {
     /// So many permits, and a record that is kept for so many microseconds.
     #[must_use]
-    pub fn new(permits: u64, lasts: u64, mistake: Option<Mistake>) -> Reservations {
+    pub fn new(permits: u64, lasts: u64, defect: Option<Defect>) -> Reservations {
         let (sends, ends) = if crate::is_large() { (4, START + 5) } else { (3, START + 4) };
         let log = |permits| match Limit::in_flight(permits, Duration::from_micros(EXPIRY)).kernel() {
             LimitKernel::Log(kernel) => kernel,
             LimitKernel::Bucket(_) | LimitKernel::Window(_) => panic!("a log has the kernel of a log"),
         };
-        Reservations { permits, lasts, sends, ends, mistake, kernel: log(permits), reader: log(permits + 8) }
+        Reservations { permits, lasts, sends, ends, defect, kernel: log(permits), reader: log(permits + 8) }
     }
 }
 
@@ -197,7 +197,7 @@ impl Reservations {
                 let charged = Charged { at: Micros::new(record.charged_at), cost: 1 };
                 self.decide(state, Verb::Settle(charged), 0);
                 state.permits[record.permit].corrections += 1;
-                let is_settled = self.mistake != Some(Mistake::SettlesWithoutAMark);
+                let is_settled = self.defect != Some(Defect::SettlesWithoutAMark);
                 state.records[id] = Some(Record { is_settled, ..record });
                 Reply::Done
             }
@@ -207,20 +207,20 @@ impl Reservations {
     fn renew(&self, state: &mut State, record: &Record, id: usize) -> Reply {
         let now = state.now;
         let charged = Charged { at: Micros::new(record.charged_at), cost: 1 };
-        let passes = match self.mistake {
-            Some(Mistake::RenewsUnchecked) => self.change(state, |kernel, log, now| {
+        let passes = match self.defect {
+            Some(Defect::RenewsUnchecked) => self.change(state, |kernel, log, now| {
                 kernel.undo(log, now, charged, 0);
                 kernel.charge(log, now, 1);
                 true
             }),
-            Some(Mistake::RenewsWithoutUndo) => self.change(state, |kernel, log, now| {
+            Some(Defect::RenewsWithoutUndo) => self.change(state, |kernel, log, now| {
                 let is_there = kernel.is_there(log, now, charged);
                 if is_there {
                     kernel.charge(log, now, 1);
                 }
                 is_there
             }),
-            Some(Mistake::SettlesWithoutAMark | Mistake::RemembersTheFirstInstant) | None => {
+            Some(Defect::SettlesWithoutAMark | Defect::RemembersTheFirstInstant) | None => {
                 self.decide(state, Verb::Renew(charged), 0)
             }
         };
@@ -230,7 +230,7 @@ impl Reservations {
         state.is_revived |= !state.is_held(&state.permits[record.permit]);
         let permit = &mut state.permits[record.permit];
         (permit.since, permit.renewals) = (now, permit.renewals + 1);
-        let first = self.mistake == Some(Mistake::RemembersTheFirstInstant);
+        let first = self.defect == Some(Defect::RemembersTheFirstInstant);
         let charged_at = if first { record.charged_at } else { now };
         state.records[id] = Some(Record { charged_at, until: record.until.max(now + self.lasts), ..record.clone() });
         Reply::Done

@@ -1,5 +1,5 @@
 //! Every state of every model is visited: as it is, nothing is found; with a
-//! mistake, that is.
+//! defect, that is.
 //!
 //! `TIDEGATE_MODEL=large cargo test --release -p tidegate-proof -- --nocapture` visits larger ones.
 
@@ -13,7 +13,7 @@ use tidegate_proof::leases::{self, Leases};
 use tidegate_proof::quotas::{self, Quotas};
 use tidegate_proof::reservations::{self, Reservations};
 
-/// Where the search for a mistake ends that is not found: some of them never end.
+/// Where the search for a defect ends that is not found: some of them never end.
 const MAX_STATES: usize = 5_000_000;
 
 /// Visits every state, and sees that all properties hold.
@@ -48,8 +48,8 @@ fn leases_hand_out_what_was_charged_and_no_process_holds_more_than_a_chunk() {
 }
 
 #[test]
-fn mistakes_with_leases_are_found() {
-    use leases::Mistake::{AcceptsEveryGrant, GivesBackWhatWasUsed, PutsBackBeyondTheChunk};
+fn defects_with_leases_are_found() {
+    use leases::Defect::{AcceptsEveryGrant, GivesBackWhatWasUsed, PutsBackBeyondTheChunk};
     let paid = "since the start no more is admitted than the limit allows";
     is_found("a grant that counts twice", Leases::new(Some(AcceptsEveryGrant)), paid);
     is_found("a lease given back whole", Leases::new(Some(GivesBackWhatWasUsed)), paid);
@@ -72,11 +72,11 @@ fn a_primary_that_has_not_heard_costs_its_rate_for_as_long() {
 }
 
 #[test]
-fn mistakes_with_histories_are_found() {
-    use failover::Mistake::{ForgetsSince, TrustsAnyHistory, TrustsTheFirstLook};
-    for mistake in [TrustsAnyHistory, TrustsTheFirstLook, ForgetsSince] {
-        let model = Failover::new(Mode::Strict, 0, Some(mistake));
-        is_found(&format!("{mistake:?}"), model, "the bound");
+fn defects_with_histories_are_found() {
+    use failover::Defect::{ForgetsSince, TrustsAnyHistory, TrustsTheFirstLook};
+    for defect in [TrustsAnyHistory, TrustsTheFirstLook, ForgetsSince] {
+        let model = Failover::new(Mode::Strict, 0, Some(defect));
+        is_found(&format!("{defect:?}"), model, "the bound");
     }
 }
 
@@ -86,8 +86,8 @@ fn a_request_with_an_id_is_charged_once_however_often_it_is_sent() {
 }
 
 #[test]
-fn mistakes_with_ids_are_found() {
-    use ids::Mistake::{LooksFirst, NotesLater, RemembersRefusals};
+fn defects_with_ids_are_found() {
+    use ids::Defect::{LooksFirst, NotesLater, RemembersRefusals};
     let once = "a server that knows an id charged it once";
     is_found("an id that is looked up first", Ids::new(Some(LooksFirst)), once);
     is_found("an id that is noted later", Ids::new(Some(NotesLater)), once);
@@ -107,10 +107,10 @@ fn a_reservation_is_settled_once_and_its_permit_expires() {
 }
 
 #[test]
-fn mistakes_with_reservations_are_found() {
-    use reservations::Mistake::{RemembersTheFirstInstant, RenewsUnchecked, RenewsWithoutUndo, SettlesWithoutAMark};
+fn defects_with_reservations_are_found() {
+    use reservations::Defect::{RemembersTheFirstInstant, RenewsUnchecked, RenewsWithoutUndo, SettlesWithoutAMark};
     let held = "what counts is held, from its last renewal to its expiry";
-    for (mistake, property) in [
+    for (defect, property) in [
         (SettlesWithoutAMark, "no correction is made twice"),
         (SettlesWithoutAMark, held),
         (RenewsUnchecked, "no renewal brings back a permit"),
@@ -119,8 +119,8 @@ fn mistakes_with_reservations_are_found() {
         (RemembersTheFirstInstant, held),
     ] {
         // One that is settled twice gives back another permit, of which there must be one.
-        let permits = if mistake == SettlesWithoutAMark { 2 } else { 1 };
-        is_found(&format!("{mistake:?}"), Reservations::new(permits, 3, Some(mistake)), property);
+        let permits = if defect == SettlesWithoutAMark { 2 } else { 1 };
+        is_found(&format!("{defect:?}"), Reservations::new(permits, 3, Some(defect)), property);
     }
 }
 

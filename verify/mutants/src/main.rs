@@ -1,8 +1,8 @@
-//! Every small mistake in the code that decides: do the library's tests notice?
+//! Every small defect in the code that decides: do the library's tests notice?
 //!
-//! All mistakes are put into one copy of the sources, each behind a number
+//! All defects are put into one copy of the sources, each behind a number
 //! ([`mutate`]); the tests are compiled once, and run with one number after
-//! the other. A mistake that no test notices is a failure of the tests, unless
+//! the other. A defect that no test notices is a failure of the tests, unless
 //! [`survivors`] says why it changes nothing.
 
 mod mutate;
@@ -130,7 +130,7 @@ const LONG: &[&str] = &[
     "nothing_is_minted_or_lost_in_a_storm_of_changes",
     "a_policy_change_during_a_check_admits_nothing_extra",
 ];
-/// What a mistake is behind, in the copy, and what of the compiler that asks for.
+/// What a defect is behind, in the copy, and what of the compiler that asks for.
 const SWITCH: &str = include_str!("switch.rs.in");
 const SWITCH_FEATURES: &str = "#![feature(core_intrinsics, const_eval_select)]\n";
 const USAGE: &str = "[--missed] [--thorough] [FILE..], parts of paths below crates/tidegate/src";
@@ -305,7 +305,7 @@ impl Place {
         write(&self.sources.join(&lib), (SWITCH_FEATURES.to_owned() + &text + SWITCH).as_bytes())
     }
 
-    /// Puts all mistakes in, and takes those out again that do not compile.
+    /// Puts all defects in, and takes those out again that do not compile.
     fn put_in_all(&self, files: &[&'static str]) -> Result<(Vec<Mutant>, Vec<Mutant>), Failure> {
         let mut without: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         let mut whole: Vec<Mutant> = Vec::new();
@@ -364,7 +364,7 @@ impl Place {
         command
     }
 
-    /// The test programs, with all mistakes in them.
+    /// The test programs, with all defects in them.
     fn programs(&self, thorough: bool) -> Result<Vec<Program>, Failure> {
         let (long, skipped) = if thorough { (LONG_TESTS, &[][..]) } else { (&[][..], LONG) };
         let tests: String = TESTS.iter().chain(long).map(|test| format!(" --test {test}")).collect();
@@ -426,7 +426,7 @@ impl Place {
             let Survivor { file, function, from, to, why } = survivor;
             for to in *to {
                 let is_it = |mutant: &&&Mutant| is(mutant, survivor) && mutant.to == **to;
-                // One that reads the same elsewhere in the function may well be a mistake.
+                // One that reads the same elsewhere in the function may well be a defect.
                 match listed.iter().filter(is_it).count() {
                     1 => {}
                     many => println!("{many} instead of one ({why}): {file}, {function}:\n  - {from}\n  + {to}"),

@@ -1,6 +1,6 @@
-//! Every small mistake that can be made in a Rust file, all of them at once.
+//! Every small defect that can be made in a Rust file, all of them at once.
 //!
-//! An expression becomes a `match` on the number of the mistake that is to be
+//! An expression becomes a `match` on the number of the defect that is to be
 //! made: `a < b` is rewritten as
 //!
 //! ```text
@@ -17,7 +17,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, Lit, ReturnType, Signature, Stmt, Type, UnOp};
 
-/// A mistake that can be made.
+/// A defect that can be made.
 #[derive(Clone, Debug)]
 pub struct Mutant {
     /// By which it is asked for.
@@ -39,13 +39,13 @@ impl std::fmt::Display for Mutant {
     }
 }
 
-/// A file with all its mistakes in it.
+/// A file with all its defects in it.
 pub struct Mutated {
     pub text: String,
     pub mutants: Vec<Mutant>,
 }
 
-/// Puts all mistakes into a file, but for those on certain lines; ids go on from `next`.
+/// Puts all defects into a file, but for those on certain lines; ids go on from `next`.
 pub fn mutate(file: &str, text: &str, without: &BTreeSet<usize>, next: u32) -> Result<Mutated, syn::Error> {
     let tree = syn::parse_file(text)?;
     let (mutants, edits) = (Vec::new(), Vec::new());
@@ -116,7 +116,7 @@ impl Visitor<'_> {
         self.function.is_some() && !(span.start().line..=span.end().line).any(|line| self.without.contains(&line))
     }
 
-    /// Numbers mistakes of one place: the switch, and the number of each.
+    /// Numbers defects of one place: the switch, and the number of each.
     fn enlist(&mut self, node: &impl Spanned, tos: &[String]) -> (String, Vec<u32>) {
         let Some(Function { name, .. }) = self.function.clone() else { return Default::default() };
         let place = self.next;
@@ -283,7 +283,7 @@ impl Visitor<'_> {
         if answers.is_empty() || block.stmts.is_empty() || self.without.contains(&self.line(&signature.ident)) {
             return;
         }
-        // What it says already is no mistake.
+        // What it says already is no defect.
         let said = block.stmts.last().map_or("", |last| self.source(last)).to_owned();
         let answers: Vec<&str> = answers.iter().copied().filter(|answer| *answer != said).collect();
         if answers.is_empty() {

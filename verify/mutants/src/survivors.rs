@@ -1,11 +1,11 @@
-//! The mistakes that no test can notice, because they are none.
+//! The defects that no test can notice, because they are none.
 
 mod kernels;
 mod limiter;
 mod policy;
 mod store;
 
-/// Mistakes of one place, and why the library does the same with any of them.
+/// Defects of one place, and why the library does the same with any of them.
 /// Not where it stands, which changes.
 pub struct Survivor {
     pub file: &'static str,

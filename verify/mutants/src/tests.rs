@@ -1,4 +1,4 @@
-//! The test programs of a build, run with a mistake in them.
+//! The test programs of a build, run with a defect in them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,18 +9,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A test program, and what it is known to do without a mistake.
+/// A test program, and what it is known to do without a defect.
 pub struct Program {
     pub name: String,
     path: String,
     skipped: &'static [&'static str],
     /// How long it takes.
     pub takes: Duration,
-    /// The places of mistakes that it comes by.
+    /// The places of defects that it comes by.
     pub seen: BTreeSet<u32>,
 }
 
-/// What a program says to a mistake.
+/// What a program says to a defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
@@ -33,9 +33,9 @@ pub enum Outcome {
 const DECISIONS: &str = "30000";
 /// The signal to a program that has used its time.
 const OUT_OF_TIME: i32 = 9;
-/// No test needs more, and a mistake may want all there is.
+/// No test needs more, and a defect may want all there is.
 const MAX_KILOBYTES: u32 = 4 << 20;
-/// How much of a processor's time a program may take more than without a mistake, and how much time of day: it
+/// How much of a processor's time a program may take more than without a defect, and how much time of day: it
 /// may have to wait for a processor, and one that waits for nothing else takes none of it.
 const TIMEOUT: Duration = Duration::from_secs(6);
 const LONG_TIMEOUT: Duration = Duration::from_secs(45);
@@ -45,7 +45,7 @@ impl Program {
         Program { name: name.into(), path: path.into(), skipped, takes: Duration::ZERO, seen: BTreeSet::new() }
     }
 
-    /// Runs it without a mistake, to know what it comes by and how long it takes.
+    /// Runs it without a defect, to know what it comes by and how long it takes.
     pub fn record(&mut self, folder: &Path) -> Result<(), String> {
         let file = folder.join(format!("seen-{}", self.name));
         let _ = fs::remove_file(&file);
@@ -53,7 +53,7 @@ impl Program {
         recorded.env("TIDEGATE_MUTANT_SEEN", &file);
         let outcome = watch(recorded, Duration::from_secs(600));
         if outcome != Outcome::Passed {
-            return Err(format!("{} without a mistake: {outcome:?}", self.name));
+            return Err(format!("{} without a defect: {outcome:?}", self.name));
         }
         let seen = fs::read_to_string(&file).unwrap_or_default();
         self.seen = seen.lines().filter_map(|line| line.parse().ok()).collect();

@@ -1,7 +1,7 @@
 //! The Redis store without servers.
 //!
 //! `embedded` runs the scripts in Lua beside the oracle, and with every small
-//! mistake there is. `simulation` runs whole deployments with faults in virtual
+//! defect there is. `simulation` runs whole deployments with faults in virtual
 //! time, from a seed.
 
 #[cfg(test)]

@@ -17,11 +17,11 @@
 //! `cargo xtask simulation 1 --seed N` tells one of them aloud.
 
 mod connection;
+mod defect;
 mod execution;
 mod fault;
 mod faults;
 mod judge;
-mod mistake;
 mod network;
 mod process;
 mod scenario;
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use self::mistake::Mistake;
+use self::defect::PlantedDefect;
 use self::process::Processes;
 use self::scenario::Scenario;
 use self::world::World;
@@ -88,9 +88,9 @@ const GRACE_TIME: Duration = Duration::from_secs(60);
 const RECOVERY: Duration = Duration::from_secs(15);
 
 /// Tells the story of a seed, and judges it.
-fn simulate(seed: u64, mistake: Option<Mistake>, telling: Telling) -> Result<Tally, Box<Broken>> {
+fn simulate(seed: u64, defect: Option<PlantedDefect>, telling: Telling) -> Result<Tally, Box<Broken>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let _planted = mistake::plant(mistake);
+    let _planted = defect::plant(defect);
     let scenario = Scenario::drawn(seed);
     let shown = format!("{scenario:#?}");
     let told = runtime.expect("a runtime").block_on(async {

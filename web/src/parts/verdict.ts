@@ -1,13 +1,13 @@
 /** What the server says of a policy: its errors with their places, or the rules that it changes. */
 
 import { h } from "../dom.ts";
-import type { Mistake } from "../types.ts";
+import type { PolicyError } from "../types.ts";
 
 export class Verdict {
   readonly element = h("div", { class: "verdict", id: "policy-verdict", role: "status" });
 
   /** `onPlace` puts the cursor where an error is. */
-  constructor(private readonly onPlace: (mistake: Mistake) => void) {}
+  constructor(private readonly onPlace: (error: PolicyError) => void) {}
 
   clear(): void {
     this.element.replaceChildren();
@@ -23,17 +23,17 @@ export class Verdict {
     this.element.replaceChildren(h("p", {}, text));
   }
 
-  errors(mistakes: Mistake[]): void {
-    this.bad(mistakes.length === 1 ? "1 error:" : `${mistakes.length} errors:`);
-    this.element.append(h("ol", {}, ...mistakes.map((mistake) => this.#error(mistake))));
+  errors(errors: PolicyError[]): void {
+    this.bad(errors.length === 1 ? "1 error:" : `${errors.length} errors:`);
+    this.element.append(h("ol", {}, ...errors.map((error) => this.#error(error))));
   }
 
-  #error(mistake: Mistake): HTMLElement {
-    const words = `Line ${mistake.line}, column ${mistake.column ?? 1}`;
+  #error(error: PolicyError): HTMLElement {
+    const words = `Line ${error.line}, column ${error.column ?? 1}`;
     const place =
-      mistake.line === null ? null : h("button", { type: "button", class: "quiet place", onclick: () => this.onPlace(mistake) }, words);
-    const help = mistake.help ? h("p", { class: "help" }, mistake.help) : null;
-    return h("li", {}, h("p", {}, place, mistake.message), excerpt(mistake), help);
+      error.line === null ? null : h("button", { type: "button", class: "quiet place", onclick: () => this.onPlace(error) }, words);
+    const help = error.help ? h("p", { class: "help" }, error.help) : null;
+    return h("li", {}, h("p", {}, place, error.message), excerpt(error), help);
   }
 }
 
@@ -43,7 +43,7 @@ export function changed(changes: string[]): HTMLElement[] {
 }
 
 /** The lines of the policy that it is about, as `tidegate validate` shows them. */
-function excerpt({ text }: Mistake): HTMLElement | null {
+function excerpt({ text }: PolicyError): HTMLElement | null {
   const lines = text.split("\n").filter((line) => /^\s*\d*\s*\|/.test(line));
   const isBare = (line = "") => /^\s*\|\s*$/.test(line);
   while (lines.length > 0 && isBare(lines.at(-1))) lines.pop();

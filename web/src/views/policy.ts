@@ -10,7 +10,7 @@ import { notify } from "../parts/notice.ts";
 import { TrialReport } from "../parts/trial.ts";
 import { Verdict } from "../parts/verdict.ts";
 import type { Route } from "../route.ts";
-import type { Mistake, PolicyDocument, PolicyVersion } from "../types.ts";
+import type { PolicyError, PolicyDocument, PolicyVersion } from "../types.ts";
 import { Versions } from "./versions.ts";
 import { explainFailure, type View } from "./view.ts";
 
@@ -18,7 +18,7 @@ export class PolicyView implements View {
   readonly title = "Policy";
   readonly element: HTMLElement;
   readonly #state = h("p", { class: "policy-state", id: "policy-state" });
-  readonly #broken = h("pre", { class: "mistakes-of-file", hidden: true, tabindex: "0" });
+  readonly #broken = h("pre", { class: "errors-of-file", hidden: true, tabindex: "0" });
   readonly #text = new Editor(() => this.#changed());
   readonly #format = h("select", { id: "policy-format" }, h("option", { value: "toml" }, "TOML"), h("option", { value: "yaml" }, "YAML"));
   readonly #diff = h("div", { id: "policy-diff" });
@@ -28,7 +28,7 @@ export class PolicyView implements View {
   readonly #trial = new TrialReport();
   readonly #again = h("button", { type: "button", class: "quiet", id: "reload-policy" }, "Discard changes");
   readonly #hint = h("span", { class: "hint", id: "policy-hint" });
-  readonly #verdict = new Verdict((mistake) => this.#go(mistake));
+  readonly #verdict = new Verdict((error) => this.#go(error));
   readonly #versions = new Versions();
   #known: PolicyVersion[] = [];
   /** The active text, as the editor shows it: its line ends may be others. */
@@ -83,8 +83,8 @@ export class PolicyView implements View {
     const where = policy.file ? `from ${policy.file}` : policy.generation > 1 ? "applied by API, until restart" : "built in";
     const active = format.duration(Math.max(0, Math.floor((time_us - policy.since_us) / 1e6)) * 1e6).replace("0 µs", "0 s");
     say(this.#state, `Version ${policy.generation} ${where}, active for ${active}`);
-    this.#broken.hidden = policy.mistakes === null;
-    say(this.#broken, policy.mistakes ? `The file has errors. Version ${policy.generation} stays active:\n\n${policy.mistakes}` : "");
+    this.#broken.hidden = policy.errors === null;
+    say(this.#broken, policy.errors ? `The file has errors. Version ${policy.generation} stays active:\n\n${policy.errors}` : "");
     // The server follows a file: what is applied here would not last.
     const isFile = policy.file !== null;
     this.#apply.hidden = this.#validate.hidden = this.#try.hidden = this.#again.hidden = isFile;
@@ -165,10 +165,10 @@ export class PolicyView implements View {
 
   async #check(): Promise<boolean> {
     try {
-      const { mistakes } = await validatePolicy(this.#text.value, this.#chosen);
-      if (mistakes.length > 0) this.#verdict.errors(mistakes);
+      const { errors } = await validatePolicy(this.#text.value, this.#chosen);
+      if (errors.length > 0) this.#verdict.errors(errors);
       else this.#verdict.good("No errors. Keys keep what they have used.");
-      return mistakes.length === 0;
+      return errors.length === 0;
     } catch (error) {
       this.#verdict.bad(explainFailure(error, this.onUnauthorized));
       return false;
@@ -181,7 +181,7 @@ export class PolicyView implements View {
     try {
       const tried = await tryPolicy(text, this.#chosen);
       if (text !== this.#text.value) return;
-      if ("mistakes" in tried && tried.mistakes.length > 0) return this.#verdict.errors(tried.mistakes);
+      if ("errors" in tried && tried.errors.length > 0) return this.#verdict.errors(tried.errors);
       this.#verdict.clear();
       if ("requests" in tried) this.#trial.show(tried);
     } catch (error) {
@@ -206,7 +206,7 @@ export class PolicyView implements View {
   }
 
   /** Puts the cursor where the error is. */
-  #go({ line, column }: Mistake): void {
+  #go({ line, column }: PolicyError): void {
     this.#text.go(line ?? 1, column ?? 1);
   }
 }

@@ -88,6 +88,6 @@ export class Status {
 export function verdictOf(picture: Picture): ["good" | "warn" | "bad", string] {
   if (picture.leaving) return ["warn", "Shutting down"];
   if (!picture.store.reachable) return ["bad", "Store unreachable"];
-  if (picture.policy.mistakes) return ["warn", "Policy file invalid"];
+  if (picture.policy.errors) return ["warn", "Policy file invalid"];
   return ["good", "Admitting"];
 }

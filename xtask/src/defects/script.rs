@@ -1,4 +1,4 @@
-//! Mistakes to plant in the scripts that decide inside the servers.
+//! Defects to plant in the scripts that decide inside the servers.
 
 use super::Defect;
 

@@ -7,7 +7,7 @@ use tidegate::{ConfigError, FailureMode, Limit, Name, Policy, Rule, Setting};
 
 use super::{DEFAULT, Overrides, Part, entries, values};
 use crate::file::{Cost, Estimate, OnFailure, RuleFile, Words};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::tree::{Entry, Node};
@@ -19,12 +19,12 @@ const DENIED: &str = "denied";
 type Apart<'p> = HashMap<&'p str, Vec<&'p Overrides>>;
 
 /// The policy, if nothing is wrong here nor was before.
-pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy> {
+pub(super) fn policy(parts: &[Part], diagnostics: &mut Collector) -> Option<Policy> {
     // Names are kept for ever: only those of a policy that is right.
-    match assemble(parts, &check(parts, None, mistakes)?) {
+    match assemble(parts, &check(parts, None, diagnostics)?) {
         Ok(policy) => Some(policy),
         Err(error) => {
-            mistakes.add(Mistake::somewhere(Problem::Policy(error)));
+            diagnostics.add(Diagnostic::somewhere(Problem::Policy(error)));
             None
         }
     }
@@ -34,10 +34,10 @@ pub(super) fn policy(parts: &[Part], mistakes: &mut Collector) -> Option<Policy>
 pub(super) fn check<'p>(
     parts: &'p [Part],
     max_log_entries: Option<u64>,
-    mistakes: &mut Collector,
+    diagnostics: &mut Collector,
 ) -> Option<Apart<'p>> {
     let (names, rules, more) = (HashMap::new(), HashMap::new(), HashMap::new());
-    let mut builder = Builder { mistakes, max_log_entries, names, rules, more };
+    let mut builder = Builder { diagnostics, max_log_entries, names, rules, more };
     builder.collect_names(parts);
     builder.collect_overrides(parts);
     for part in parts {
@@ -50,13 +50,13 @@ pub(super) fn check<'p>(
             }
         }
     }
-    let Builder { mistakes, names, more, .. } = builder;
-    values::check(parts, mistakes);
-    if names.is_empty() && mistakes.is_empty() {
+    let Builder { diagnostics, names, more, .. } = builder;
+    values::check(parts, diagnostics);
+    if names.is_empty() && diagnostics.is_empty() {
         let source = &parts.first()?.source;
-        mistakes.add(Mistake::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
+        diagnostics.add(Diagnostic::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
     }
-    mistakes.is_empty().then_some(more)
+    diagnostics.is_empty().then_some(more)
 }
 
 /// The rules of a tree, in the order of the file's.
@@ -65,7 +65,7 @@ fn rules(tree: &Node) -> &[Entry] {
 }
 
 struct Builder<'p, 'm> {
-    mistakes: &'m mut Collector,
+    diagnostics: &'m mut Collector,
     max_log_entries: Option<u64>,
     /// Where each name is that a rule has, or its candidate.
     names: HashMap<String, (&'p Source, &'p Span)>,
@@ -86,7 +86,7 @@ impl<'p> Builder<'p, '_> {
                 };
                 if let Some(message) = refusal {
                     let problem = Problem::Invalid { message: message.to_owned() };
-                    self.mistakes.add(Mistake::at(&part.source, &entry.key_span, problem));
+                    self.diagnostics.add(Diagnostic::at(&part.source, &entry.key_span, problem));
                     continue;
                 }
                 self.rule(name, rule, (&part.source, &entry.key_span));
@@ -107,27 +107,27 @@ impl<'p> Builder<'p, '_> {
 
     fn name(&mut self, name: String, (source, span): (&'p Source, &'p Span)) {
         let first = self.names.insert(name.clone(), (source, span));
-        if let (Some((first, place)), false) = (first, self.mistakes.is_full()) {
+        if let (Some((first, place)), false) = (first, self.diagnostics.is_full()) {
             let problem = Problem::Twice { what: "the rule", name };
-            self.mistakes.add(Mistake::at(source, span, problem).see(first.place(place), "first here"));
+            self.diagnostics.add(Diagnostic::at(source, span, problem).see(first.place(place), "first here"));
         }
     }
 
     fn collect_overrides(&mut self, parts: &'p [Part]) {
-        // After a mistake, a rule may be missing only because it was not read.
-        let all_read = self.mistakes.is_empty();
+        // After an error, a rule may be missing only because it was not read.
+        let all_read = self.diagnostics.is_empty();
         for part in parts {
             for (name, overrides) in &part.file.overrides {
-                if all_read && !self.rules.contains_key(name.as_str()) && !self.mistakes.is_full() {
+                if all_read && !self.rules.contains_key(name.as_str()) && !self.diagnostics.is_full() {
                     let Some(entry) = part.tree.at(&["overrides"]).and_then(|all| all.entry(name)) else { continue };
                     let problem = Problem::Invalid { message: format!("there is no rule {name:?} to override") };
-                    let mut mistake = Mistake::at(&part.source, &entry.key_span, problem);
+                    let mut diagnostic = Diagnostic::at(&part.source, &entry.key_span, problem);
                     let mut names: Vec<&str> = self.rules.keys().copied().collect();
                     names.sort_unstable();
                     if let Some(meant) = suggest::nearest(name, names) {
-                        mistake = mistake.help_with(format!("did you mean {meant:?}?"));
+                        diagnostic = diagnostic.help_with(format!("did you mean {meant:?}?"));
                     }
-                    self.mistakes.add(mistake);
+                    self.diagnostics.add(diagnostic);
                 }
                 self.more.entry(name).or_default().push(overrides);
             }
@@ -144,9 +144,10 @@ impl<'p> Builder<'p, '_> {
             for attribute in entries(overrides) {
                 for Entry { key, key_span, .. } in entries(Some(&attribute.value)) {
                     let first = seen.insert((rule, &attribute.key, key), (source, key_span));
-                    if let (Some((first, place)), false) = (first, self.mistakes.is_full()) {
+                    if let (Some((first, place)), false) = (first, self.diagnostics.is_full()) {
                         let problem = Problem::Twice { what: "the override for", name: key.clone() };
-                        self.mistakes.add(Mistake::at(source, key_span, problem).see(first.place(place), "first here"));
+                        self.diagnostics
+                            .add(Diagnostic::at(source, key_span, problem).see(first.place(place), "first here"));
                     }
                 }
             }
@@ -197,14 +198,14 @@ impl<'p> Builder<'p, '_> {
         self.check_floors((name, rule), limit, (node, source), path);
         let (Some(limit), Some(bound)) = (limit, self.max_log_entries) else { return };
         if let (Err(error), Some(node)) = (limit.check_log_entries(name, bound), node.at(path)) {
-            self.mistakes.add(Mistake::at(source, &node.span, Problem::Policy(error)));
+            self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Policy(error)));
         }
     }
 
     fn check_cost(&mut self, rule: &RuleFile, limit: Option<Limit>, (node, source): (&Node, &Source), path: &[&str]) {
         let (Some(cost), Some(limit), Estimate::Error) = (least_cost(rule), limit, rule.estimate) else { return };
         let largest = meter_of(rule, Name::literal("limit"), limit).largest_cost();
-        if cost <= largest || self.mistakes.is_full() {
+        if cost <= largest || self.diagnostics.is_full() {
             return;
         }
         if let Some(node) = node.at(path) {
@@ -213,7 +214,7 @@ impl<'p> Builder<'p, '_> {
             } else {
                 format!("a cost of {cost} can never fit a limit of {largest}")
             };
-            self.mistakes.add(Mistake::at(source, &node.span, Problem::Invalid { message }));
+            self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Invalid { message }));
         }
     }
 
@@ -242,8 +243,8 @@ impl<'p> Builder<'p, '_> {
             } else {
                 continue;
             };
-            if !self.mistakes.is_full() {
-                self.mistakes.add(Mistake::at(source, &node.span, problem));
+            if !self.diagnostics.is_full() {
+                self.diagnostics.add(Diagnostic::at(source, &node.span, problem));
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{DEFAULT, Format, entries};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::Source;
 use crate::tree::{Node, Value};
 
@@ -17,8 +17,8 @@ const MAX_SHOWN: usize = 100;
 
 /// Tells of settings that stand where a table for an attribute belongs, and takes
 /// them out.
-pub(super) fn take_out_bare_settings(tree: &mut Node, format: Format, source: &Source, mistakes: &mut Collector) {
-    let mut shape = Shape { format, source, mistakes };
+pub(super) fn take_out_bare_settings(tree: &mut Node, format: Format, source: &Source, diagnostics: &mut Collector) {
+    let mut shape = Shape { format, source, diagnostics };
     // The keys of rules whose overrides stand apart.
     let apart = tree.entry("overrides").is_some();
     let rules = entries(tree.at(&["rules"])).iter().chain(tree.entry(DEFAULT)).filter(|_| apart);
@@ -54,7 +54,7 @@ fn key_of(rule: &Node) -> String {
 struct Shape<'s, 'm> {
     format: Format,
     source: &'s Source,
-    mistakes: &'m mut Collector,
+    diagnostics: &'m mut Collector,
 }
 
 impl Shape<'_, '_> {
@@ -74,7 +74,7 @@ impl Shape<'_, '_> {
         let Value::Table(entries) = &mut table.value else { return };
         entries.retain(|entry| {
             let Value::Text(setting) = &entry.value.value else { return true };
-            if self.mistakes.is_full() {
+            if self.diagnostics.is_full() {
                 return true;
             }
             let problem = Problem::Unexpected { expected: "a table for each attribute".into(), found: "text".into() };
@@ -82,7 +82,7 @@ impl Shape<'_, '_> {
             let value = if is_attribute || entry.key.len() > MAX_SHOWN { "acme" } else { &entry.key };
             let setting = if setting.len() > MAX_SHOWN { "500/min" } else { setting };
             let help = format!("name the attribute: {}", self.format.nested(path, value, setting));
-            self.mistakes.add(Mistake::at(self.source, &entry.value.span, problem).help_with(help));
+            self.diagnostics.add(Diagnostic::at(self.source, &entry.value.span, problem).help_with(help));
             false
         });
     }

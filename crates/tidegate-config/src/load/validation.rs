@@ -10,7 +10,7 @@ use tidegate::Limiter;
 
 use super::{Format, Loader, build, warnings};
 use crate::reader::Disk;
-use crate::report::{Mistake, Report};
+use crate::report::{Diagnostic, Report};
 
 /// Checks policies as [`load`](crate::load) and [`parse`](crate::parse) do, and
 /// against the bounds of a limiter, and makes no policy of them.
@@ -20,7 +20,7 @@ use crate::report::{Mistake, Report};
 ///
 /// let text = "[rules.orders]\nlimit = 'sliding-log 3000000/day'\n";
 /// let report = Validation::new().text(text, Format::Toml, "policy.toml".as_ref()).unwrap_err();
-/// assert_eq!(report.mistakes()[0].place().map(|place| place.line), Some(2));
+/// assert_eq!(report.diagnostics()[0].place().map(|place| place.line), Some(2));
 /// assert!(Validation::new().max_log_entries(3_000_000).text(text, Format::Toml, "policy.toml".as_ref()).is_ok());
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -52,27 +52,27 @@ impl Validation {
     ///
     /// # Errors
     /// A report of all that is wrong.
-    pub fn file(&self, path: impl AsRef<Path>) -> Result<Vec<Mistake>, Report> {
+    pub fn file(&self, path: impl AsRef<Path>) -> Result<Vec<Diagnostic>, Report> {
         self.check(|loader| loader.file(&mut Disk, path.as_ref(), None))
     }
 
-    /// Checks a text, which can include nothing; mistakes are told under the name.
+    /// Checks a text, which can include nothing; errors are told under the name.
     ///
     /// # Errors
     /// A report of all that is wrong.
-    pub fn text(&self, text: &str, format: Format, name: &Path) -> Result<Vec<Mistake>, Report> {
+    pub fn text(&self, text: &str, format: Format, name: &Path) -> Result<Vec<Diagnostic>, Report> {
         self.check(|loader| loader.text(text, format, name))
     }
 
-    fn check(&self, read: impl FnOnce(&mut Loader)) -> Result<Vec<Mistake>, Report> {
+    fn check(&self, read: impl FnOnce(&mut Loader)) -> Result<Vec<Diagnostic>, Report> {
         let mut loader = Loader::default();
         read(&mut loader);
-        let Loader { mut mistakes, parts, .. } = loader;
+        let Loader { mut diagnostics, parts, .. } = loader;
         let checked = match parts.is_empty() {
             true => None,
-            false => build::check(&parts, Some(self.max_log_entries), &mut mistakes).map(drop),
+            false => build::check(&parts, Some(self.max_log_entries), &mut diagnostics).map(drop),
         };
-        mistakes.finish(checked)?;
+        diagnostics.finish(checked)?;
         Ok(warnings::of(&parts))
     }
 }

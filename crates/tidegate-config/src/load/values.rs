@@ -9,14 +9,14 @@ use tidegate::{ConfigError, Name, Network, Policy, Rule, Setting};
 
 use super::{Part, entries};
 use crate::file::{Cost, KeyPart, Match, RuleFile, WhenMissing};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::Span;
 use crate::tree::{Entry, Node};
 
 /// The longest name of a unit, in bytes.
 pub const MAX_UNIT_LENGTH: usize = 64;
 
-pub(super) fn check(parts: &[Part], mistakes: &mut Collector) {
+pub(super) fn check(parts: &[Part], diagnostics: &mut Collector) {
     // Which attributes are addresses, the library knows.
     let rules = parts.iter().flat_map(Part::rules).filter_map(|(rule, _)| rule.key.as_ref());
     let policy = rules.fold(Policy::new(), |policy, key| {
@@ -24,7 +24,7 @@ pub(super) fn check(parts: &[Part], mistakes: &mut Collector) {
     });
     let addresses: HashSet<&str> = policy.addresses().collect();
     for part in parts {
-        let mut check = Check { part, addresses: &addresses, mistakes };
+        let mut check = Check { part, addresses: &addresses, diagnostics };
         for (rule, entry) in part.rules() {
             check.rule(rule, &entry.value);
         }
@@ -46,7 +46,7 @@ pub(super) fn by_value(settings: Option<&Node>) -> impl Iterator<Item = (&str, &
 struct Check<'p, 'm> {
     part: &'p Part,
     addresses: &'p HashSet<&'p str>,
-    mistakes: &'m mut Collector,
+    diagnostics: &'m mut Collector,
 }
 
 impl Check<'_, '_> {
@@ -165,28 +165,28 @@ impl Check<'_, '_> {
                 KeyPart::Coarser(part) => part.names().collect(),
             };
             let asked: Option<Vec<&Span>> = names.iter().map(|name| absent.get(name).copied()).collect();
-            if let (Some(asked), false) = (asked, self.mistakes.is_full()) {
+            if let (Some(asked), false) = (asked, self.diagnostics.is_full()) {
                 let (source, names) = (&self.part.source, names.join(" or "));
                 let message =
                     format!("key attribute {names:?} is never there: the rule matches only requests without it");
-                let mistake = Mistake::at(source, &place.span, Problem::Invalid { message })
+                let diagnostic = Diagnostic::at(source, &place.span, Problem::Invalid { message })
                     .help_with("set missing to \"shared\" for one limit on all of them, or count by another attribute");
-                self.mistakes.add(match asked.first() {
-                    Some(span) => mistake.see(source.place(span), "has to be absent"),
-                    None => mistake,
+                self.diagnostics.add(match asked.first() {
+                    Some(span) => diagnostic.see(source.place(span), "has to be absent"),
+                    None => diagnostic,
                 });
             }
         }
     }
 
     fn refuse(&mut self, span: &Span, problem: Problem, help: Option<String>) {
-        if self.mistakes.is_full() {
+        if self.diagnostics.is_full() {
             return;
         }
-        let mistake = Mistake::at(&self.part.source, span, problem);
-        self.mistakes.add(match help {
-            Some(help) => mistake.help_with(help),
-            None => mistake,
+        let diagnostic = Diagnostic::at(&self.part.source, span, problem);
+        self.diagnostics.add(match help {
+            Some(help) => diagnostic.help_with(help),
+            None => diagnostic,
         });
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::values::by_value;
 use super::{Format, Part, entries};
 use crate::file::{KeyPart, Match, RuleFile};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::tree::{Entry, Node};
@@ -23,14 +23,14 @@ const MAX_TRIED: usize = 100;
 /// The pattern that every value matches.
 const ANY: &str = "*";
 
-pub(super) fn of(parts: &[Part]) -> Vec<Mistake> {
+pub(super) fn of(parts: &[Part]) -> Vec<Diagnostic> {
     let mut warnings = Collector::default();
     slips(parts, &mut warnings);
     tried_patterns(parts, &mut warnings);
     for part in parts {
         let mut warn = |span: &Span, message: String, help: &str| {
             if !warnings.is_full() {
-                warnings.add(Mistake::at(&part.source, span, Problem::Doubtful { message }).help_with(help));
+                warnings.add(Diagnostic::at(&part.source, span, Problem::Doubtful { message }).help_with(help));
             }
         };
         for (rule, entry) in part.rules() {
@@ -53,7 +53,7 @@ pub(super) fn of(parts: &[Part]) -> Vec<Mistake> {
             pattern_as_text(&listed.wanted, &entry.value, part.format, &mut warn);
         }
     }
-    warnings.into_mistakes()
+    warnings.into_diagnostics()
 }
 
 /// Many patterns of nothing but `*` and `?`, which no index can find.
@@ -72,7 +72,7 @@ fn tried_patterns(parts: &[Part], warnings: &mut Collector) {
         let count = tried.len();
         let message = format!("{count} patterns have no text besides * and ?: each of them is tried on every request");
         let help = "a pattern with text is tried only where its text occurs: add text, or match another attribute";
-        warnings.add(Mistake::at(source, span, Problem::Doubtful { message }).help_with(help));
+        warnings.add(Diagnostic::at(source, span, Problem::Doubtful { message }).help_with(help));
     }
 }
 
@@ -101,7 +101,7 @@ fn slips(parts: &[Part], warnings: &mut Collector) {
         let others = others.filter(|_| uses.len() <= MAX_COMPARED).map(|(name, _)| *name);
         if let Some(meant) = suggest::slip(name, WELL_KNOWN.into_iter().chain(others)) {
             let message = format!("key attribute {name:?} is named nowhere else");
-            let warning = Mistake::at(source, span, Problem::Doubtful { message });
+            let warning = Diagnostic::at(source, span, Problem::Doubtful { message });
             warnings.add(warning.help_with(format!("did you mean {meant:?}?")));
         }
     }

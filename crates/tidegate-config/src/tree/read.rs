@@ -1,12 +1,12 @@
 //! The types of a file, read from its tree.
 //!
-//! serde stops at the first mistake. To tell of all, what is mistaken is set
+//! serde stops at the first error. To tell of all, what is wrong is set
 //! aside and the rest read again.
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Error as _, Unexpected, Visitor};
 
 use super::{Entry, Node, Value};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::{Source, Span};
 use crate::suggest;
 
@@ -20,16 +20,16 @@ pub(crate) enum Texts {
     AsWritten,
 }
 
-/// Reads a value, without those of its parts that are mistaken. These are
+/// Reads a value, without those of its parts that are wrong. These are
 /// taken out of the tree, and told of.
 pub(crate) fn read<T: DeserializeOwned>(
     node: &mut Node,
     texts: Texts,
     source: &Source,
-    mistakes: &mut Collector,
+    diagnostics: &mut Collector,
 ) -> Option<T> {
     let mut taken: Vec<(Span, String)> = Vec::new();
-    while !mistakes.is_full() {
+    while !diagnostics.is_full() {
         let error = match T::deserialize(Reader { node, texts }) {
             Ok(value) => return Some(value),
             Err(error) => error,
@@ -37,7 +37,7 @@ pub(crate) fn read<T: DeserializeOwned>(
         let span = error.span.unwrap_or(0..0);
         let is_ours = taken.iter().any(|(table, key)| *table == span && explains(key, &error.problem));
         if !is_ours {
-            mistakes.add(Mistake::at(source, &head(&error.problem, &span, source), error.problem));
+            diagnostics.add(Diagnostic::at(source, &head(&error.problem, &span, source), error.problem));
         }
         let path: Vec<usize> = error.path.into_iter().rev().collect();
         match node.take_out(&path) {

@@ -3,15 +3,15 @@
 use toml::de::{DeTable, DeValue};
 
 use super::{DEEPEST, Entry, Node, Value};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::{Source, Span};
 
-/// Of a longer text only the first mistake of syntax is told: the parser would
+/// Of a longer text only the first error of syntax is told: the parser would
 /// collect one for every line.
 const MAX_RECOVERED: usize = 1 << 20;
 
 /// The tree of a text, and all that is wrong with its syntax.
-pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
+pub(crate) fn parse(source: &Source, diagnostics: &mut Collector) -> Option<Node> {
     let (table, errors) = match source.text().len() {
         ..=MAX_RECOVERED => DeTable::parse_recoverable(source.text()),
         _ => match DeTable::parse(source.text()) {
@@ -20,27 +20,27 @@ pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
         },
     };
     if !errors.is_empty() {
-        tell(&errors, source, mistakes);
+        tell(&errors, source, diagnostics);
         return None;
     }
     let span = table.span();
     let value = convert_table(table.into_inner(), 1).map_err(|problem| {
-        mistakes.add(Mistake::at(source, &span, problem));
+        diagnostics.add(Diagnostic::at(source, &span, problem));
     });
     Some(Node { value: value.ok()?, span })
 }
 
-/// What the parser found, each mistake once: it tells of some headers when their
+/// What the parser found, each error once: it tells of some headers when their
 /// table begins and again when it ends, and of every key of a table that is there
 /// twice as well as of the table.
-fn tell(errors: &[toml::de::Error], source: &Source, mistakes: &mut Collector) {
+fn tell(errors: &[toml::de::Error], source: &Source, diagnostics: &mut Collector) {
     let mut told: Vec<(Span, &str)> = Vec::new();
     let mut again = 0..0;
     for error in errors {
         let (span, message) = (error.span().unwrap_or(0..0), error.message());
         let is_twice = message == "duplicate key";
         let is_told = told.contains(&(span.clone(), message)) || is_twice && again.contains(&span.start);
-        if is_told || mistakes.is_full() {
+        if is_told || diagnostics.is_full() {
             continue;
         }
         let problem = if is_twice {
@@ -49,7 +49,7 @@ fn tell(errors: &[toml::de::Error], source: &Source, mistakes: &mut Collector) {
         } else {
             Problem::Syntax { message: message.to_owned() }
         };
-        mistakes.add(Mistake::at(source, &span, problem));
+        diagnostics.add(Diagnostic::at(source, &span, problem));
         told.push((span, message));
     }
 }

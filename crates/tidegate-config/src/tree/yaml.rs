@@ -9,19 +9,19 @@ use std::collections::{HashMap, HashSet};
 use granit_parser::{Event, Parser, ScalarStyle};
 
 use super::{DEEPEST, Entry, Node, Value};
-use crate::report::{Collector, Mistake, Problem};
+use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::{Source, Span};
 
 /// The most values of a file, those that aliases stand for included.
 const MAX_VALUES: usize = 1_000_000;
 
 /// The tree of a text, or what is wrong with its syntax.
-pub(crate) fn parse(source: &Source, mistakes: &mut Collector) -> Option<Node> {
+pub(crate) fn parse(source: &Source, diagnostics: &mut Collector) -> Option<Node> {
     let mut builder = Builder { source, values: 0, open: Vec::new(), anchors: HashMap::new(), root: None };
     match builder.build() {
         Ok(()) => Some(builder.root.unwrap_or(Node { value: Value::Table(Vec::new()), span: 0..0 })),
-        Err(mistake) => {
-            mistakes.add(*mistake);
+        Err(diagnostic) => {
+            diagnostics.add(*diagnostic);
             None
         }
     }
@@ -56,7 +56,7 @@ struct Size {
 }
 
 impl Builder<'_> {
-    fn build(&mut self) -> Result<(), Box<Mistake>> {
+    fn build(&mut self) -> Result<(), Box<Diagnostic>> {
         let options = granit_parser::options! {
             flow_nesting_limit: DEEPEST,
             block_nesting_limit: DEEPEST,
@@ -65,7 +65,7 @@ impl Builder<'_> {
         for next in Parser::new_from_str_with_options(self.source.text(), options) {
             let (event, span) = next.map_err(|error| {
                 let at = error.marker().byte_offset().unwrap_or_default();
-                self.mistake(&(at..at + 1), Problem::Syntax { message: error.info() })
+                self.diagnostic(&(at..at + 1), Problem::Syntax { message: error.info() })
             })?;
             let span = span.byte_range().unwrap_or(0..0);
             match event {
@@ -79,7 +79,7 @@ impl Builder<'_> {
                 Event::Alias(anchor) => {
                     let Some((node, size)) = self.anchors.get(&anchor).map(|(node, size)| (node, *size)) else {
                         let message = "an alias cannot be part of what it names".to_owned();
-                        return Err(self.mistake(&span, Problem::Syntax { message }));
+                        return Err(self.diagnostic(&span, Problem::Syntax { message }));
                     };
                     if size.values > MAX_VALUES - self.values {
                         return self.count(size, &span);
@@ -99,7 +99,7 @@ impl Builder<'_> {
                 Event::SequenceEnd | Event::MappingEnd => self.end(span.end)?,
                 Event::DocumentStart(..) if self.root.is_some() => {
                     let message = "a file is one document: there is a second".to_owned();
-                    return Err(self.mistake(&span, Problem::Syntax { message }));
+                    return Err(self.diagnostic(&span, Problem::Syntax { message }));
                 }
                 _ => {}
             }
@@ -107,15 +107,15 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn mistake(&self, span: &Span, problem: Problem) -> Box<Mistake> {
-        Box::new(Mistake::at(self.source, span, problem))
+    fn diagnostic(&self, span: &Span, problem: Problem) -> Box<Diagnostic> {
+        Box::new(Diagnostic::at(self.source, span, problem))
     }
 
     fn begin(&mut self, value: Container, start: usize, anchor: usize) {
         self.open.push(Open { value, start, anchor, size: Size { depth: 0, values: 1 } });
     }
 
-    fn end(&mut self, end: usize) -> Result<(), Box<Mistake>> {
+    fn end(&mut self, end: usize) -> Result<(), Box<Diagnostic>> {
         let Some(Open { value, start, anchor, size }) = self.open.pop() else { return Ok(()) };
         let span = start..end.max(start);
         let value = match value {
@@ -125,7 +125,7 @@ impl Builder<'_> {
                     let span = table.span.clone();
                     let Value::Table(more) = table.value else {
                         let message = "<< takes a table, or a list of tables".to_owned();
-                        return Err(self.mistake(&span, Problem::Syntax { message }));
+                        return Err(self.diagnostic(&span, Problem::Syntax { message }));
                     };
                     entries.extend(more.into_iter().filter(|entry| seen.insert(entry.key.clone())));
                 }
@@ -141,7 +141,7 @@ impl Builder<'_> {
 
     /// Remembers what an anchor names, which counts as if it were there twice;
     /// 0 is none.
-    fn name(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), Box<Mistake>> {
+    fn name(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), Box<Diagnostic>> {
         if anchor != 0 {
             self.count(size, &node.span)?;
             self.anchors.insert(anchor, (node.clone(), size));
@@ -149,21 +149,21 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn count(&mut self, size: Size, span: &Span) -> Result<(), Box<Mistake>> {
+    fn count(&mut self, size: Size, span: &Span) -> Result<(), Box<Diagnostic>> {
         self.values += size.values;
         if self.values > MAX_VALUES {
             let problem = Problem::TooMuch { what: "the file has too many values", bound: MAX_VALUES };
-            return Err(self.mistake(span, problem));
+            return Err(self.diagnostic(span, problem));
         }
         Ok(())
     }
 
     /// Puts a finished value where it belongs; `text` is what a key would be.
-    fn put(&mut self, node: Node, size: Size, text: Option<&str>) -> Result<(), Box<Mistake>> {
+    fn put(&mut self, node: Node, size: Size, text: Option<&str>) -> Result<(), Box<Diagnostic>> {
         self.count(size, &node.span)?;
         if self.open.len() + size.depth > DEEPEST {
             let problem = Problem::TooMuch { what: "values are nested too deep", bound: DEEPEST };
-            return Err(self.mistake(&node.span, problem));
+            return Err(self.diagnostic(&node.span, problem));
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -177,16 +177,16 @@ impl Builder<'_> {
                 None => {
                     let Some(text) = text else {
                         let found = "a key is text".to_owned();
-                        return Err(self.mistake(&node.span, Problem::Syntax { message: found }));
+                        return Err(self.diagnostic(&node.span, Problem::Syntax { message: found }));
                     };
                     let is_merge = text == "<<";
                     if !is_merge && !seen.insert(text.to_owned()) {
                         let first = entries.iter().find(|entry| entry.key == text).map(|entry| entry.key_span.clone());
                         let problem = Problem::Twice { what: "the key", name: text.to_owned() };
-                        let mistake = Mistake::at(self.source, &node.span, problem);
+                        let diagnostic = Diagnostic::at(self.source, &node.span, problem);
                         return Err(Box::new(match first {
-                            Some(first) => mistake.see(self.source.place(&first), "first here"),
-                            None => mistake,
+                            Some(first) => diagnostic.see(self.source.place(&first), "first here"),
+                            None => diagnostic,
                         }));
                     }
                     *key = Some((text.to_owned(), node.span));

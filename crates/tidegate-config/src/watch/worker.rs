@@ -11,7 +11,7 @@ use super::record::{Record, Recorder};
 use super::sight::Sight;
 use super::{Builder, Outcome, Read, Shared};
 use crate::reader::Disk;
-use crate::report::{Mistake, Problem, Report};
+use crate::report::{Diagnostic, Problem, Report};
 
 /// Files that are never left alone are read after this long all the same.
 const MAX_SETTLE_TIME: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct Worker<T> {
     last: Arc<Record>,
     in_force: Arc<Record>,
     /// About what is in force, and not told yet.
-    warnings: Vec<Mistake>,
+    warnings: Vec<Diagnostic>,
 }
 
 /// What was read, and what it means.

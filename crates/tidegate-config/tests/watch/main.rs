@@ -22,13 +22,13 @@ use watched::{DEBOUNCE, Folder, Told, Watched, limit_of, policy};
 fn a_policy_that_cannot_be_loaded_is_not_watched() {
     let folder = Folder::new();
     let start = || watch(folder.path("policy.toml"), |_| Ok(())).start();
-    assert!(matches!(start().expect_err("no file").mistakes()[0].problem(), Problem::Unreadable { .. }));
+    assert!(matches!(start().expect_err("no file").diagnostics()[0].problem(), Problem::Unreadable { .. }));
     folder.write("policy.toml", "[rules.all]\nlimt = '1/h'\n");
-    assert!(start().expect_err("a mistake").to_string().contains("did you mean \"limit\"?"));
+    assert!(start().expect_err("an error").to_string().contains("did you mean \"limit\"?"));
     folder.write("policy.toml", &policy(1));
     let refused = || ConfigError::EmptyPolicy;
     let report = watch(folder.path("policy.toml"), move |_| Err(refused())).start().expect_err("not accepted");
-    assert!(matches!(report.mistakes()[0].problem(), Problem::Policy(ConfigError::EmptyPolicy)));
+    assert!(matches!(report.diagnostics()[0].problem(), Problem::Policy(ConfigError::EmptyPolicy)));
     assert_eq!(start().expect("all is well").counts().applied, 1);
 }
 
@@ -162,7 +162,7 @@ fn a_folder_can_be_exchanged_for_another() {
 }
 
 #[test]
-fn a_mistake_changes_nothing_and_is_told_and_counted() {
+fn an_error_changes_nothing_and_is_told_and_counted() {
     let folder = Folder::new();
     folder.write("policy.toml", &policy(7));
     let watched = Watched::start(folder.path("policy.toml"));

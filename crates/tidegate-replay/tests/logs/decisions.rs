@@ -257,7 +257,7 @@ fn fields_map_to_the_configured_attributes() {
     };
     let report = mapped(false);
     assert_eq!((report.admitted, report.refused), (2, 2));
-    // An id seen before is charged once; with another cost it is a mistake.
+    // An id seen before is charged once; with another cost it is an error.
     let report = mapped(true);
     assert_eq!((report.admitted, report.refused, report.repeated, report.undecided), (3, 0, 1, 1));
     let reused = &report.undecided_reasons[0];

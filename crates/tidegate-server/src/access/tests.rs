@@ -120,7 +120,7 @@ fn errors_of_a_tokens_file_are_told_with_their_lines() {
     ] {
         let report = file(&text).unwrap_err();
         let told = report.to_string();
-        assert_eq!(report.mistakes()[0].place().map(|place| place.line), Some(line), "{told}");
+        assert_eq!(report.diagnostics()[0].place().map(|place| place.line), Some(line), "{told}");
         assert!(told.contains(words), "{words}: {told}");
     }
     assert!(file("").is_ok(), "no tokens are none");

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use tidegate::Policy;
-use tidegate_config::Report as Mistakes;
+use tidegate_config::Report as Errors;
 use tidegate_replay::{Format, HELD_BACK, Progress as SoFar, Replay, ReplayError, Report, Share, Source, Titles};
 
 use super::progress::Progress;
@@ -101,12 +101,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             Ok(report) => tell(arguments, &report),
             Err(failure) => complain(&failure),
         },
-        Err(mistakes) => refuse(&mistakes),
+        Err(errors) => refuse(&errors),
     }
 }
 
-fn refuse(mistakes: &Mistakes) -> ExitCode {
-    warn(mistakes);
+fn refuse(errors: &Errors) -> ExitCode {
+    warn(errors);
     ExitCode::from(NO_ANSWER)
 }
 

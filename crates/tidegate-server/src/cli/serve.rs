@@ -39,7 +39,7 @@ async fn serve(settings: Settings) -> ExitCode {
     };
     let server = match Server::open(settings).await {
         Ok(server) => server,
-        // Mistakes in a file are shown as `tidegate validate` shows them.
+        // Errors in a file are shown as `tidegate validate` shows them.
         Err(StartError::Policy(report)) => {
             tell(&report);
             return ExitCode::from(NO_ANSWER);

@@ -184,7 +184,7 @@ fn scenario(arguments: &Arguments) -> Result<Scenario, Failure> {
             let period = limits.iter().map(Limit::period).max().unwrap_or_default();
             let rounds = traffic.cycle().map_or(Duration::ZERO, |cycle| cycle.to_duration() * 2);
             let length = Duration::from_secs(60).max(period.saturating_mul(10)).max(rounds);
-            Scenario::new(traffic).lasting(length.min(Scenario::LONGEST))
+            Scenario::new(traffic).lasting(length.min(Scenario::MAX_LENGTH))
         }
     };
     let scenario = scenario.limits(limits).seed(arguments.seed);

@@ -9,7 +9,7 @@ use axum::extract::State;
 use http::Request;
 use serde::Serialize;
 use tidegate::{ConfigError, Name, Policy};
-use tidegate_config::{Format, Mistake, Report as PolicyReport};
+use tidegate_config::{Diagnostic, Format, Report as PolicyReport};
 use tidegate_replay::report::{Change, KeyReport, RuleReport};
 use tidegate_replay::{Replay, Report};
 
@@ -32,19 +32,19 @@ const MAX_RULES: usize = 256;
 #[derive(Serialize)]
 pub(super) struct Validated {
     valid: bool,
-    mistakes: Vec<MistakeDocument>,
+    errors: Vec<DiagnosticDocument>,
 }
 
 impl Validated {
-    pub(super) const VALID: Validated = Validated { valid: true, mistakes: Vec::new() };
+    pub(super) const VALID: Validated = Validated { valid: true, errors: Vec::new() };
 
     fn invalid(report: &PolicyReport) -> Validated {
-        Validated { valid: false, mistakes: report.mistakes().iter().map(MistakeDocument::from).collect() }
+        Validated { valid: false, errors: report.diagnostics().iter().map(DiagnosticDocument::from).collect() }
     }
 }
 
 #[derive(Serialize)]
-struct MistakeDocument {
+struct DiagnosticDocument {
     message: String,
     line: Option<usize>,
     column: Option<usize>,
@@ -53,15 +53,15 @@ struct MistakeDocument {
     text: String,
 }
 
-impl From<&Mistake> for MistakeDocument {
-    fn from(mistake: &Mistake) -> MistakeDocument {
-        let place = mistake.place();
-        MistakeDocument {
-            message: mistake.problem().to_string(),
+impl From<&Diagnostic> for DiagnosticDocument {
+    fn from(diagnostic: &Diagnostic) -> DiagnosticDocument {
+        let place = diagnostic.place();
+        DiagnosticDocument {
+            message: diagnostic.problem().to_string(),
             line: place.map(|place| place.line),
             column: place.map(|place| place.column),
-            help: mistake.help().map(str::to_owned),
-            text: mistake.to_string(),
+            help: diagnostic.help().map(str::to_owned),
+            text: diagnostic.to_string(),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::json::{self, FromObject, Shape, Whole};
 const MAX_REQUESTS: u64 = 1_000_000;
 
 /// The longest virtual time: a week.
-const LONGEST: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
+const MAX_LENGTH: Micros = Micros::new(7 * 24 * 3_600 * 1_000_000);
 
 /// The longest limit and the longest traffic, in bytes.
 const MAX_WORDS: usize = 1_000;
@@ -166,7 +166,7 @@ fn read(body: &[u8]) -> Result<Simulation, Problem> {
     if found > MAX_CLASSES {
         return Err(Problem::TooManyClasses { found, bound: MAX_CLASSES });
     }
-    let length = read_time(&duration).filter(|length| (Micros::new(1)..=LONGEST).contains(length));
+    let length = read_time(&duration).filter(|length| (Micros::new(1)..=MAX_LENGTH).contains(length));
     let length = length.ok_or(Problem::PlayTime { found: duration, longest: "7d" })?;
     let limits = if limit.is_in_flight() { vec![limit] } else { every_algorithm(limit)? };
     let scenario = Scenario::new(traffic).limits(limits).seed(seed);

@@ -1,4 +1,4 @@
-//! Mistakes and failures, as problem documents (RFC 9457).
+//! Errors and failures, as problem documents (RFC 9457).
 //!
 //! Every variant says what to do about it; a status and a type let programs
 //! tell them apart.

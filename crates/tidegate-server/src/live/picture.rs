@@ -79,7 +79,7 @@ pub(crate) struct PolicyPicture {
     pub(crate) generation: u64,
     pub(crate) since_us: u64,
     /// Why what the file says now is not in force.
-    pub(crate) mistakes: Option<String>,
+    pub(crate) errors: Option<String>,
 }
 
 /// One rule, and what it decided.
@@ -250,7 +250,7 @@ fn of_policy(state: PolicyState) -> PolicyPicture {
         file: state.text.file.map(|path| path.display().to_string()),
         generation: state.generation,
         since_us: micros(since),
-        mistakes: state.mistakes,
+        errors: state.errors,
     }
 }
 

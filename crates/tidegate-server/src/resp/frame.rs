@@ -172,7 +172,7 @@ impl Parser {
                     return Ok(false);
                 }
             }
-            // An empty line or array is no command, and no mistake.
+            // An empty line or array is no command, and no error.
             if !self.spans.is_empty() {
                 return Ok(true);
             }

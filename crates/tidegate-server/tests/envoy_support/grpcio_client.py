@@ -58,7 +58,7 @@ for broken in (lambda: ask("", {"user": "x"}), lambda: ask("edge")):
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
     else:
-        raise AssertionError("a mistake went unnoticed")
+        raise AssertionError("an error went unnoticed")
 
 try:
     channel.unary_unary("/no.such.Service/Method")(b"", timeout=300)

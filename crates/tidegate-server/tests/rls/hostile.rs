@@ -6,7 +6,7 @@ use super::*;
 async fn invalid_requests_are_named_and_harm_no_other() {
     let mut running = start(|settings| settings.max_body = 4_096).await;
     let many: Vec<&str> = vec!["user=a"; 101];
-    for (mistake, word) in [
+    for (invalid, word) in [
         (request("", &["user=a"]), "domain"),
         (request("files", &[]), "descriptors"),
         (request("files", &many), "too many"),
@@ -14,7 +14,7 @@ async fn invalid_requests_are_named_and_harm_no_other() {
         (request("files", &["user=a @10/99"]), "unit"),
         (request("edge", &["user=a @10/-1"]), "unit"),
     ] {
-        let status = running.client.ask(mistake).await.unwrap_err();
+        let status = running.client.ask(invalid).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         assert!(status.message().contains(word), "{status:?}");
     }

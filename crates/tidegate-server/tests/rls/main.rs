@@ -410,7 +410,7 @@ async fn the_json_twin_says_the_same() {
         "limit": {"requests_per_unit": 5, "unit": 2}, "is_negative_hits": null}]}"#;
     let (status, json) = post(asked).await;
     assert_eq!((status, &json["statuses"][0]["limitRemaining"]), (200, &serde_json::json!(2)));
-    for mistake in [
+    for invalid in [
         "",
         "[]",
         "{\"domain\": 1}",
@@ -419,7 +419,7 @@ async fn the_json_twin_says_the_same() {
         "{\"hitsAddend\": -1}",
         r#"{"domain": "x", "descriptors": [{"limit": {"unit": "FORTNIGHT"}}]}"#,
     ] {
-        assert_eq!(post(mistake).await.0, 400, "{mistake}");
+        assert_eq!(post(invalid).await.0, 400, "{invalid}");
     }
     assert_eq!(http(address, "GET", "/healthcheck", "").await, (200, "OK".to_owned()));
     assert_eq!(http(address, "GET", "/json", "").await.0, 405);

@@ -119,7 +119,7 @@ fn a_policy_is_put_whole_or_not_at_all_and_what_was_used_stays_used() {
     assert_eq!(put(&server, text, "text/plain").status, 415);
     let metrics = curl(&[&server.url("/metrics")]).body;
     assert!(metrics.contains("tidegate_policy_changes_total 2\n"), "{metrics}");
-    assert!(metrics.contains("tidegate_policy_mistakes_total 1\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_policy_errors_total 1\n"), "{metrics}");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_policy_file_is_followed_and_read_again_when_told_and_the_last_good_one_stay
         });
     };
     write("20/fortnight");
-    until("mistakes", 1);
+    until("errors", 1);
     assert_eq!(check(), 7);
     write("20/d");
     until("changes", 1);
@@ -162,7 +162,7 @@ fn a_policy_file_is_followed_and_read_again_when_told_and_the_last_good_one_stay
 }
 
 #[test]
-fn mistakes_of_a_policy_are_told_with_their_places() {
+fn errors_of_a_policy_are_told_with_their_places() {
     let server = Running::start(&[]);
     let validate = |text: &str| {
         let url = server.url("/admin/v1/policy/validate");
@@ -171,7 +171,7 @@ fn mistakes_of_a_policy_are_told_with_their_places() {
     assert_eq!(validate("[rules.all]\nlimit = \"1/h\"\n")["valid"], true);
     let found = validate("[rules.all]\nlimit = \"1/fortnight\"\n");
     assert_eq!(found["valid"], false);
-    assert_eq!((&found["mistakes"][0]["line"], &found["mistakes"][0]["column"]), (&2.into(), &9.into()));
+    assert_eq!((&found["errors"][0]["line"], &found["errors"][0]["column"]), (&2.into(), &9.into()));
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn what_answers_is_no_http() {
 }
 
 #[test]
-fn validate_shows_mistakes_at_their_places() {
+fn validate_shows_errors_at_their_places() {
     let folder = Folder::new();
     let good = folder.write("good.toml", "[rules.all]\nlimit = \"1/h\"\n");
     let bad = folder.write("bad.yaml", "rules:\n  all:\n    limit: 1/fortnight\n");
@@ -414,7 +414,7 @@ fn a_token_that_is_given_comes_before_the_file_of_one_in_the_settings() {
 }
 
 #[test]
-fn mistakes_of_a_settings_file_are_shown_at_their_places() {
+fn errors_of_a_settings_file_are_shown_at_their_places() {
     let folder = Folder::new();
     let text = "max_kes = 5\nmax_keys = 'many'\nno_admin = 1\nthreads = [1, 2]\nhttp = 'here'\n";
     let output = ask(&["serve", "--settings", &folder.write("settings.toml", text)]);

@@ -38,8 +38,8 @@ fn a_log_beyond_the_bound_is_refused_on_every_way_in() {
 
     let server = Running::start(&[]);
     let found = validate(&server, &folder, &text);
-    assert_eq!((&found["valid"], &found["mistakes"][0]["line"]), (&false.into(), &2.into()));
-    says(found["mistakes"][0]["message"].as_str().unwrap());
+    assert_eq!((&found["valid"], &found["errors"][0]["line"]), (&false.into(), &2.into()));
+    says(found["errors"][0]["message"].as_str().unwrap());
     let url = server.url("/admin/v1/policy");
     let put = curl(&["-X", "PUT", "-H", "content-type: application/toml", "--data-binary", &text, &url]);
     assert_eq!(put.status, 422);

@@ -163,7 +163,7 @@ fn a_message_says_where_what_and_what_is_expected() {
 }
 
 #[test]
-fn the_mistakes_of_a_policy_are_told_without_rust_too() {
+fn the_errors_of_a_policy_are_told_without_rust_too() {
     let server = Running::start(&[]);
     let valid = r#"{"rules": {"r": {"limit": "9/h", "key": ["user"], "missing": "skip", "shadow": true}}}"#;
     for body in damaged(valid) {

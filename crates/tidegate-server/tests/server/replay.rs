@@ -199,7 +199,7 @@ fn a_log_whose_addresses_are_none_is_no_answer() {
 }
 
 #[test]
-fn a_pipe_is_read_and_mistakes_are_told() {
+fn a_pipe_is_read_and_errors_are_told() {
     let new = sample("new.toml");
     let log = "{\"time\": 1, \"client\": \"192.0.2.1\"}\nnonsense\n";
     let (status, output) = piped(log, &["--policy", &new, "--map", "ip=client", "--json", "--tolerate", "50%"]);

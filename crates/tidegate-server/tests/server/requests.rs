@@ -1,4 +1,4 @@
-//! Requests of every kind, by curl: answers, and mistakes that say what to do.
+//! Requests of every kind, by curl: answers, and errors that say what to do.
 
 use std::process::Command;
 
@@ -151,7 +151,7 @@ fn a_batch_is_answered_in_order_and_each_for_itself() {
 }
 
 #[test]
-fn a_batch_with_one_mistake_decides_nothing() {
+fn a_batch_with_one_error_decides_nothing() {
     let server = Running::start(&[]);
     let batch = r#"[{"key": "a", "limit": "1/h"}, {"key": "a", "limit": "1/fortnight"}]"#;
     assert_eq!(post(&server.url("/v1/check"), batch).status, 400);
@@ -284,7 +284,7 @@ lists: { deny: [ { user: mallory }, { ip: 192.0.2.66 } ] }
 }
 
 /// Bad requests: path, body, status, and what the answer must mention.
-const MISTAKES: &[(&str, &str, u16, &str)] = &[
+const ERRORS: &[(&str, &str, u16, &str)] = &[
     ("check", "", 400, "the body is empty"),
     ("check", "{", 400, "EOF while parsing an object (line 1, column 1)"),
     ("check", "nonsense", 400, "expected true, false or null (line 1, column 2)"),
@@ -377,9 +377,9 @@ const MISTAKES: &[(&str, &str, u16, &str)] = &[
 ];
 
 #[test]
-fn every_mistake_is_told_and_the_server_goes_on() {
+fn every_error_is_told_and_the_server_goes_on() {
     let server = Running::start(&["--max-batch", "3", "--max-body", "10000"]);
-    for (path, body, status, words) in MISTAKES {
+    for (path, body, status, words) in ERRORS {
         let answer = post(&server.url(&format!("/v1/{path}")), body);
         assert_eq!(answer.status, *status, "{path} {body}: {answer:?}");
         assert_eq!(answer.header("content-type"), Some("application/problem+json"));

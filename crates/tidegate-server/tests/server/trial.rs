@@ -88,7 +88,7 @@ fn every_wire_that_decides_by_the_policy_is_recorded() {
 fn an_invalid_policy_is_told_and_a_server_that_keeps_no_requests_says_so() {
     let server = Running::start(&[]);
     let invalid = trial(&server, "[rules.all]\nlimit = \"1/fortnight\"\n");
-    assert_eq!((&invalid["valid"], &invalid["mistakes"][0]["line"]), (&false.into(), &2.into()));
+    assert_eq!((&invalid["valid"], &invalid["errors"][0]["line"]), (&false.into(), &2.into()));
     let server = Running::start(&["--keep-requests", "0"]);
     let url = server.url("/admin/v1/policy/trial");
     let answer = curl(&["-H", "content-type: application/toml", "--data-binary", POLICY, &url]);

@@ -18,7 +18,7 @@ thread_local! {
     static HOSTS: RefCell<Vec<(Option<Planted>, Rc<Host>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A mistake in the scripts, to see that it is found: one text for another.
+/// A defect in the scripts, to see that it is found: one text for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planted {
     pub(crate) from: &'static str,
@@ -40,7 +40,7 @@ pub(super) fn run(command: &Cmd, keyspace: &mut Keyspace) -> Result<redis::Value
     run_words(&words, keyspace, None)
 }
 
-/// The same by the words of the command, by scripts that may have a mistake.
+/// The same by the words of the command, by scripts that may have a defect.
 pub(crate) fn run_words(
     words: &[&[u8]],
     keyspace: &mut Keyspace,
@@ -100,17 +100,16 @@ struct Host {
 /// In thousands of instructions: no script comes near it, unless it goes round in circles.
 const MAX_CALL: u32 = 1_000;
 
-/// The scripts; or those with a mistake in them, if there is one to plant. A
+/// The scripts; or those with a defect in them, if there is one to plant. A
 /// campaign that plants many names them in the environment, so that the tests
 /// need not be compiled for each.
 fn texts(planted: Option<Planted>) -> [String; 2] {
-    let with_mistake = |text: &str| match (planted, env::var("TIDEGATE_PLANTED_FROM"), env::var("TIDEGATE_PLANTED_TO"))
-    {
+    let with_defect = |text: &str| match (planted, env::var("TIDEGATE_PLANTED_FROM"), env::var("TIDEGATE_PLANTED_TO")) {
         (Some(Planted { from, to }), ..) => text.replace(from, to),
         (None, Ok(from), Ok(to)) => text.replace(&from, &to),
         (None, ..) => text.to_owned(),
     };
-    scripts().map(|(_, text)| with_mistake(text))
+    scripts().map(|(_, text)| with_defect(text))
 }
 
 /// As on a server, no script makes or misses a global variable.

@@ -1,4 +1,4 @@
-//! The scripts with every small mistake there is, one at a time: do the tests
+//! The scripts with every small defect there is, one at a time: do the tests
 //! notice?
 //!
 //! A mutant is another text for the interpreter, so nothing is compiled, and
@@ -18,7 +18,7 @@ use std::thread;
 use tidegate::AlgorithmKind;
 use tidegate_redis::internals::{Length, PARTS, assemble};
 
-use self::lua::Mistake;
+use self::lua::PlantedDefect;
 use self::survivors::{SURVIVORS, Survivor};
 use super::{calendar, compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, told, undo};
 
@@ -107,12 +107,12 @@ impl Test {
 
 struct Mutant {
     file: &'static str,
-    mistake: Mistake,
+    defect: PlantedDefect,
 }
 
 impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mutant { file, mistake: Mistake { line, from, to } } = self;
+        let Mutant { file, defect: PlantedDefect { line, from, to } } = self;
         write!(f, "{file}, line {}:\n  - {from}\n  + {to}", line + 1)
     }
 }
@@ -132,14 +132,14 @@ enum Fate {
 impl Mutant {
     fn all() -> Vec<Mutant> {
         let of_part = |(file, text): (&'static str, &str)| {
-            lua::mistakes(text).into_iter().map(move |mistake| Mutant { file, mistake })
+            lua::defects(text).into_iter().map(move |defect| Mutant { file, defect })
         };
         PARTS.into_iter().flat_map(of_part).collect()
     }
 
-    /// The short and the long script with the mistake in them.
+    /// The short and the long script with the defect in them.
     fn texts(&self) -> [String; 2] {
-        let texts = PARTS.map(|(file, text)| if file == self.file { self.mistake.made_in(text) } else { text.into() });
+        let texts = PARTS.map(|(file, text)| if file == self.file { self.defect.made_in(text) } else { text.into() });
         let parts = texts.each_ref().map(String::as_str);
         [Length::Short, Length::Long].map(|length| assemble(length, &parts))
     }
@@ -159,7 +159,7 @@ impl Mutant {
     }
 
     fn is(&self, survivor: &Survivor) -> bool {
-        let Mistake { from, to, .. } = &self.mistake;
+        let PlantedDefect { from, to, .. } = &self.defect;
         (self.file, from.as_str(), to.as_str()) == (survivor.file, survivor.from, survivor.to)
     }
 }
@@ -215,7 +215,7 @@ fn fates(mutants: &[Mutant]) -> Vec<Fate> {
 }
 
 #[test]
-fn every_mistake_in_a_script_is_noticed() {
+fn every_defect_in_a_script_is_noticed() {
     let mutants = Mutant::all();
     let fates = fates(&mutants);
     let count = |is: fn(&Fate) -> bool| fates.iter().filter(|fate| is(fate)).count();

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use tidegate::Micros;
 use tidegate_redis::scripts;
 
+use super::defect;
 use super::judge::Executed;
-use super::mistake;
 use super::wire;
 use super::world::State;
 use crate::embedded::host;
@@ -52,7 +52,7 @@ impl State {
             [b"EVALSHA".as_slice(), digest.as_bytes()].into_iter().chain(call.iter().copied()).collect();
         let server_state = &mut self.servers[server];
         server_state.keyspace.now = Micros::new(reading);
-        let answer = host::run_words(&words, &mut server_state.keyspace, mistake::in_script());
+        let answer = host::run_words(&words, &mut server_state.keyspace, defect::in_script());
         if self.random.percent(10) {
             self.servers[server].replicate();
         }

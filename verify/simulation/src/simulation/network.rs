@@ -17,8 +17,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connection::Connection;
+use super::defect::{PlantedDefect, is_planted};
 use super::fault::{Condition, Fate, Trouble};
-use super::mistake::{Mistake, is_planted};
 use super::wire;
 use super::world::{State, World};
 
@@ -185,7 +185,7 @@ async fn carry_out(
             Fate::CutBefore | Fate::CutAfter => {
                 if fate == Fate::CutAfter {
                     world.lock().execute(process, server, &command);
-                    if is_planted(Mistake::SendsAgain) {
+                    if is_planted(PlantedDefect::SendsAgain) {
                         world.lock().execute(process, server, &command);
                     }
                 }

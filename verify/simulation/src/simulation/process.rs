@@ -12,7 +12,7 @@ use tidegate_testkit::Random;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::mistake::{Mistake, is_planted};
+use super::defect::{PlantedDefect, is_planted};
 use super::network::Dialer;
 use super::scenario::{LEASED, PREFIX};
 use super::world::World;
@@ -123,7 +123,7 @@ impl Inner {
 fn limiter(world: &Arc<World>, process: usize) -> Limiter<Watched> {
     let scenario = &world.scenario;
     let dialer = Dialer { world: Arc::clone(world), process };
-    let deadline = if is_planted(Mistake::HasNoDeadline) { NO_DEADLINE } else { scenario.deadline };
+    let deadline = if is_planted(PlantedDefect::HasNoDeadline) { NO_DEADLINE } else { scenario.deadline };
     let mut builder = RedisStore::builder(Servers::simulated(dialer));
     builder = builder.prefix(PREFIX).deadline(deadline).simulated(world.clock());
     builder = builder.breaker(scenario.breaker);
@@ -136,7 +136,7 @@ fn limiter(world: &Arc<World>, process: usize) -> Limiter<Watched> {
     if scenario.remembers_refusals {
         builder = builder.remember_refusals(RefusalCache::default());
     }
-    if is_planted(Mistake::NeverLooksAgain) {
+    if is_planted(PlantedDefect::NeverLooksAgain) {
         builder = builder.breaker(BreakerSettings {
             first_pause: NO_DEADLINE,
             longest_pause: NO_DEADLINE,
@@ -193,7 +193,7 @@ impl Store for Watched {
                 let now = state.now();
                 state.judge.admitted(checks, *at, now);
             }
-            Err(StoreError::Failed { .. }) if charges && is_planted(Mistake::RefundsUponFailure) => {
+            Err(StoreError::Failed { .. }) if charges && is_planted(PlantedDefect::RefundsUponFailure) => {
                 // In the background: the caller has waited for a deadline already.
                 for check in checks {
                     let (store, meter, cost) = (self.store.clone(), check.meter().clone(), check.cost());

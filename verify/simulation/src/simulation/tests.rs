@@ -1,4 +1,4 @@
-//! Seeds, replays, and mistakes that must be found.
+//! Seeds, replays, and defects that must be found.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tidegate::Decision;
 use tidegate_redis::internals::Defect;
 use tokio::time::{Instant, sleep};
 
-use super::mistake::Mistake;
+use super::defect::PlantedDefect;
 use super::process::Processes;
 use super::scenario::Scenario;
 use super::world::World;
@@ -106,18 +106,18 @@ fn a_connection_closed_while_idle_fails_no_call() {
     });
 }
 
-/// What is broken by a mistake, in one of the first stories in which it could matter.
-fn found(mistake: Mistake, could_matter: fn(&Scenario) -> bool) -> String {
+/// What is broken by a defect, in one of the first stories in which it could matter.
+fn found(defect: PlantedDefect, could_matter: fn(&Scenario) -> bool) -> String {
     let mut seeds = (1..).filter(|seed| could_matter(&Scenario::drawn(*seed))).take(500);
-    let broken = seeds.find_map(|seed| simulate(seed, Some(mistake), Telling::Silently).err());
-    let broken = broken.unwrap_or_else(|| panic!("{mistake:?} is not found"));
-    println!("{mistake:?}, seed {}: {}", broken.seed, broken.promise);
+    let broken = seeds.find_map(|seed| simulate(seed, Some(defect), Telling::Silently).err());
+    let broken = broken.unwrap_or_else(|| panic!("{defect:?} is not found"));
+    println!("{defect:?}, seed {}: {}", broken.seed, broken.promise);
     broken.promise
 }
 
 fn found_in_script(from: &'static str, to: &'static str, could_matter: fn(&Scenario) -> bool) -> String {
     assert!(tidegate_redis::scripts().iter().any(|(_, text)| text.contains(from)), "no script says {from:?}");
-    found(Mistake::Script(Planted { from, to }), could_matter)
+    found(PlantedDefect::Script(Planted { from, to }), could_matter)
 }
 
 fn is_leased(scenario: &Scenario) -> bool {
@@ -134,40 +134,40 @@ fn is_strict(scenario: &Scenario) -> bool {
 
 #[test]
 fn a_grant_that_counts_twice_is_found() {
-    assert!(found(Mistake::Leases(Defect::GrantsTwice), is_leased).contains("admitted"));
+    assert!(found(PlantedDefect::Leases(Defect::GrantsTwice), is_leased).contains("admitted"));
 }
 
 #[test]
 fn a_lease_that_is_given_back_and_kept_is_found() {
-    assert!(found(Mistake::Leases(Defect::KeepsWhatItGaveBack), is_leased).contains("given back"));
+    assert!(found(PlantedDefect::Leases(Defect::KeepsWhatItGaveBack), is_leased).contains("given back"));
 }
 
 #[test]
 fn a_refund_of_what_was_not_answered_is_found() {
-    assert!(found(Mistake::RefundsUponFailure, is_not_leased).contains("given back"));
+    assert!(found(PlantedDefect::RefundsUponFailure, is_not_leased).contains("given back"));
 }
 
 #[test]
 fn a_charge_that_is_sent_again_is_found() {
     let is_cut_short = |scenario: &Scenario| is_not_leased(scenario) && format!("{scenario:?}").contains("CutAfter");
-    let promise = found(Mistake::SendsAgain, is_cut_short);
+    let promise = found(PlantedDefect::SendsAgain, is_cut_short);
     assert!(promise.contains("asked for") || promise.contains("given back"), "{promise}");
 }
 
 #[test]
 fn a_call_without_a_deadline_is_found() {
-    let promise = found(Mistake::HasNoDeadline, is_not_leased);
+    let promise = found(PlantedDefect::HasNoDeadline, is_not_leased);
     assert!(promise.contains("takes") || promise.contains("waits"), "{promise}");
 }
 
 #[test]
 fn a_breaker_that_never_closes_is_found() {
-    assert!(found(Mistake::NeverLooksAgain, is_not_leased).contains("get no calls"));
+    assert!(found(PlantedDefect::NeverLooksAgain, is_not_leased).contains("get no calls"));
 }
 
 #[test]
 fn chance_that_no_seed_knows_of_is_found() {
-    let told = || simulate(1, Some(Mistake::ReadsTheRealClock), Telling::Silently).map(|tally| tally.hash).ok();
+    let told = || simulate(1, Some(PlantedDefect::ReadsTheRealClock), Telling::Silently).map(|tally| tally.hash).ok();
     assert_ne!(told(), told());
 }
 

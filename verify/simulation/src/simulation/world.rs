@@ -10,9 +10,9 @@ use tidegate_testkit::Random;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::Connection;
+use super::defect::{PlantedDefect, is_planted};
 use super::fault::Condition;
 use super::judge::Judge;
-use super::mistake::{Mistake, is_planted};
 use super::scenario::Scenario;
 use super::server::Server;
 use super::{Tally, Telling};
@@ -21,7 +21,7 @@ use super::{Tally, Telling};
 pub(super) const START: u64 = 1_700_000_003_123_457;
 
 /// Where the processes' own time begins: far enough behind that the two are
-/// never mistaken for each other, whatever is done to the servers' clocks.
+/// never defectn for each other, whatever is done to the servers' clocks.
 const LOCAL_START: u64 = START - 86_400_000_000;
 
 pub(super) struct World {
@@ -105,7 +105,7 @@ impl State {
     /// The judgement.
     pub(super) fn end(&mut self) -> Result<Tally, String> {
         self.tally.virtual_micros = self.now() - START;
-        if is_planted(Mistake::ReadsTheRealClock) {
+        if is_planted(PlantedDefect::ReadsTheRealClock) {
             let real = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             self.note(format_args!("{:?}", real.map_or(0, |real| real.as_nanos())));
         }

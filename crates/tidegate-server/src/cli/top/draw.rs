@@ -48,10 +48,10 @@ fn draw_head(frame: &mut Frame<'_>, view: &View, area: Rect) {
     ]);
     let policy = &picture.policy;
     let file = policy.file.as_deref().unwrap_or("the policy that is built in or was put");
-    let second = match &policy.mistakes {
+    let second = match &policy.errors {
         None => Line::styled(format!("{file}, generation {}", policy.generation), FAINT),
-        Some(mistakes) => {
-            let first = mistakes.lines().next().unwrap_or_default();
+        Some(errors) => {
+            let first = errors.lines().next().unwrap_or_default();
             Line::styled(format!("{file} is not in force: {first}"), REFUSED)
         }
     };

@@ -128,7 +128,7 @@ mod naive {
 
     enum Stop {
         Unfinished,
-        Mistake(ProtocolError),
+        Error(ProtocolError),
     }
 
     pub(super) fn parse(bytes: &[u8]) -> (Commands, Result<(), ProtocolError>) {
@@ -146,47 +146,47 @@ mod naive {
                     rest = after;
                 }
                 Err(Stop::Unfinished) => return (commands, Ok(())),
-                Err(Stop::Mistake(error)) => return (commands, Err(error)),
+                Err(Stop::Error(error)) => return (commands, Err(error)),
             }
         }
     }
 
-    fn number(bytes: &[u8], mistake: ProtocolError) -> Result<(i64, &[u8]), Stop> {
+    fn number(bytes: &[u8], error: ProtocolError) -> Result<(i64, &[u8]), Stop> {
         let Some(at) = bytes.iter().position(|byte| *byte == b'\r').filter(|at| *at <= MAX_NUMBER_BYTES) else {
-            return Err(if bytes.len() > MAX_NUMBER_BYTES { Stop::Mistake(mistake) } else { Stop::Unfinished });
+            return Err(if bytes.len() > MAX_NUMBER_BYTES { Stop::Error(error) } else { Stop::Unfinished });
         };
         let text = String::from_utf8_lossy(&bytes[..at]);
         // What prints as it was read has no plus and no zeros in front.
         let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
-        let number = number.ok_or(Stop::Mistake(mistake))?;
+        let number = number.ok_or(Stop::Error(error))?;
         match bytes.get(at + 1) {
             None => Err(Stop::Unfinished),
             Some(b'\n') => Ok((number, &bytes[at + 2..])),
-            Some(_) => Err(Stop::Mistake(mistake)),
+            Some(_) => Err(Stop::Error(error)),
         }
     }
 
     fn array(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, &[u8]), Stop> {
         let (count, mut rest) = number(&bytes[1..], ProtocolError::ArgumentCount)?;
         if count > MAX_ARGUMENTS as i64 {
-            return Err(Stop::Mistake(ProtocolError::ArgumentCount));
+            return Err(Stop::Error(ProtocolError::ArgumentCount));
         }
         let mut arguments = Vec::new();
         for _ in 0..count {
             match rest.first() {
                 None => return Err(Stop::Unfinished),
                 Some(b'$') => {}
-                Some(other) => return Err(Stop::Mistake(ProtocolError::NoBulkString(*other))),
+                Some(other) => return Err(Stop::Error(ProtocolError::NoBulkString(*other))),
             }
             let (length, after) = number(&rest[1..], ProtocolError::ArgumentLength)?;
             if !(0..=MAX_ARGUMENT_BYTES as i64).contains(&length) {
-                return Err(Stop::Mistake(ProtocolError::ArgumentLength));
+                return Err(Stop::Error(ProtocolError::ArgumentLength));
             }
             if after.len() < length as usize + 2 {
                 return Err(Stop::Unfinished);
             }
             let (argument, after) = after.split_at(length as usize);
-            rest = after.strip_prefix(b"\r\n").ok_or(Stop::Mistake(ProtocolError::LineEnd))?;
+            rest = after.strip_prefix(b"\r\n").ok_or(Stop::Error(ProtocolError::LineEnd))?;
             arguments.push(argument.to_vec());
         }
         Ok((arguments, rest))
@@ -204,7 +204,7 @@ mod naive {
                     let word = word.get_or_insert_default();
                     loop {
                         let inside = characters.next().filter(|_| characters.peek().is_some());
-                        let inside = inside.ok_or(Stop::Mistake(ProtocolError::UnbalancedQuotes))?;
+                        let inside = inside.ok_or(Stop::Error(ProtocolError::UnbalancedQuotes))?;
                         if inside == byte {
                             break;
                         }
@@ -235,7 +235,7 @@ mod naive {
                         }
                     }
                     if !matches!(characters.peek(), Some(b' ' | b'\t' | b'\r' | 0x0b | 0x0c)) {
-                        return Err(Stop::Mistake(ProtocolError::UnbalancedQuotes));
+                        return Err(Stop::Error(ProtocolError::UnbalancedQuotes));
                     }
                 }
                 other => word.get_or_insert_default().push(other),

@@ -1,11 +1,11 @@
-//! Every small mistake that can be made in a line of Lua, one at a time.
+//! Every small defect that can be made in a line of Lua, one at a time.
 //!
 //! Lines are enough: no string, comment or expression of the scripts is longer.
-//! Whether a mistake is still Lua the interpreter tells.
+//! Whether a defect is still Lua the interpreter tells.
 
-/// A line with a mistake in it.
+/// A line with a defect in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mistake {
+pub(super) struct PlantedDefect {
     /// Counted from 0.
     pub(super) line: usize,
     /// The whole line, and what it becomes, without the space around them.
@@ -13,23 +13,23 @@ pub(super) struct Mistake {
     pub(super) to: String,
 }
 
-impl Mistake {
-    /// The text with the mistake in it.
+impl PlantedDefect {
+    /// The text with the defect in it.
     pub(super) fn made_in(&self, text: &str) -> String {
         let lines = text.lines().enumerate();
         lines.map(|(number, line)| if number == self.line { &*self.to } else { line }.to_owned() + "\n").collect()
     }
 }
 
-/// All mistakes that can be made in a text.
-pub(super) fn mistakes(text: &str) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
+/// All defects that can be made in a text.
+pub(super) fn defects(text: &str) -> Vec<PlantedDefect> {
+    let mut defects = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for to in variants(line) {
-            mistakes.push(Mistake { line: number, from: line.trim().to_owned(), to: to.trim().to_owned() });
+            defects.push(PlantedDefect { line: number, from: line.trim().to_owned(), to: to.trim().to_owned() });
         }
     }
-    mistakes
+    defects
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ fn is_operand(token: Option<Token<'_>>) -> bool {
 }
 
 #[test]
-fn a_line_has_all_its_mistakes() {
+fn a_line_has_all_its_defects() {
     let cases: [(&str, &[&str]); 8] = [
         ("-- only a comment", &[]),
         ("--[[bucket]]", &[]),
@@ -177,14 +177,14 @@ fn a_line_has_all_its_mistakes() {
         ("--[[long]] x = a <= b", &["", "--[[long]] x = a < b", "--[[long]] x = a > b"]),
         ("f('a-b', 9007199254740992)", &["", "f('', 9007199254740992)", "f('a-b', 9007199254740991)"]),
     ];
-    for (line, mistakes) in cases {
-        assert_eq!(variants(line), mistakes, "{line}");
+    for (line, defects) in cases {
+        assert_eq!(variants(line), defects, "{line}");
     }
 }
 
 #[test]
-fn a_mistake_is_made_in_its_line_only() {
+fn a_defect_is_made_in_its_line_only() {
     let text = "a = 1\na = 1\n";
-    let second = mistakes(text).into_iter().rfind(|mistake| mistake.to == "a = 2").expect("one more");
+    let second = defects(text).into_iter().rfind(|defect| defect.to == "a = 2").expect("one more");
     assert_eq!(second.made_in(text), "a = 1\na = 2\n");
 }

@@ -1,6 +1,6 @@
-//! The mistakes that no test can notice, because they are none.
+//! The defects that no test can notice, because they are none.
 
-/// A mistake, and why the script does the same with it.
+/// A defect, and why the script does the same with it.
 pub(super) struct Survivor {
     pub(super) file: &'static str,
     /// A whole line, and what it becomes: not where it stands, which changes.

@@ -1,11 +1,11 @@
-//! Every mistake as it is shown: `mistakes/` has files with mistakes, and beside
+//! Every error as it is shown: `errors/` has files with errors, and beside
 //! each a text that is the report on it. `warnings/` has the same for warnings. To
 //! write the texts anew, run with `TIDEGATE_UPDATE=1` and look at the difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_config::{Format, Mistake, Report, envoy, load_with_warnings, parse, parse_with_warnings};
+use tidegate_config::{Diagnostic, Format, Report, envoy, load_with_warnings, parse, parse_with_warnings};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -21,8 +21,8 @@ fn report(file: &Path) -> Report {
     let name = Path::new(file.file_name().expect("a name"));
     let format = Format::of(file).expect("a format");
     match name.to_string_lossy().starts_with("envoy-") {
-        true => envoy::parse(&text, name).map(drop).expect_err("a mistake"),
-        false => parse(&text, format, name).map(drop).expect_err("a mistake"),
+        true => envoy::parse(&text, name).map(drop).expect_err("an error"),
+        false => parse(&text, format, name).map(drop).expect_err("an error"),
     }
 }
 
@@ -43,9 +43,9 @@ fn compare(folder: &str, show: impl Fn(&Path) -> String) {
 }
 
 #[test]
-fn each_mistake_is_shown_at_its_place() {
-    assert!(files("tests/mistakes").len() > 30);
-    compare("tests/mistakes", |file| report(file).to_string());
+fn each_error_is_shown_at_its_place() {
+    assert!(files("tests/errors").len() > 30);
+    compare("tests/errors", |file| report(file).to_string());
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn each_warning_is_shown_at_its_place() {
         let name = Path::new(file.file_name().expect("a name"));
         let loaded = parse_with_warnings(&text, Format::of(file).expect("a format"), name);
         let warnings = loaded.unwrap_or_else(|report| panic!("{report}")).warnings;
-        assert!(!warnings.is_empty() && warnings.iter().all(Mistake::is_warning), "{}", file.display());
-        warnings.iter().map(Mistake::to_string).collect::<Vec<String>>().join("\n\n")
+        assert!(!warnings.is_empty() && warnings.iter().all(Diagnostic::is_warning), "{}", file.display());
+        warnings.iter().map(Diagnostic::to_string).collect::<Vec<String>>().join("\n\n")
     });
 }
 
@@ -72,7 +72,7 @@ fn no_policy_of_this_repository_gives_a_warning() {
         "crates/tidegate-server/src/default_policy.toml",
         "deploy/policy.toml",
     ];
-    let no_warnings = |warnings: Vec<Mistake>| assert!(warnings.is_empty(), "{}", warnings[0]);
+    let no_warnings = |warnings: Vec<Diagnostic>| assert!(warnings.is_empty(), "{}", warnings[0]);
     for file in whole {
         let loaded = load_with_warnings(root.join(file));
         no_warnings(loaded.unwrap_or_else(|report| panic!("{report}")).warnings);
@@ -121,18 +121,23 @@ fn many_patterns_without_text_give_one_warning() {
 
 #[test]
 fn a_report_can_be_read_by_programs() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes/unknown-field.toml");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors/unknown-field.toml");
     let report = report(&file);
-    let mistakes: Vec<_> = report
-        .mistakes()
+    let diagnostics: Vec<_> = report
+        .diagnostics()
         .iter()
-        .map(|mistake| {
-            let place = mistake.place().expect("a place");
-            (place.line, place.column, mistake.problem().to_string(), mistake.help().unwrap_or_default().to_owned())
+        .map(|diagnostic| {
+            let place = diagnostic.place().expect("a place");
+            (
+                place.line,
+                place.column,
+                diagnostic.problem().to_string(),
+                diagnostic.help().unwrap_or_default().to_owned(),
+            )
         })
         .collect();
     assert_eq!(
-        mistakes,
+        diagnostics,
         [
             (3, 1, "unknown field \"mach\"".into(), "did you mean \"match\"?".into()),
             (5, 2, "unknown field \"rule\"".into(), "did you mean \"rules\"?".into()),
@@ -142,20 +147,20 @@ fn a_report_can_be_read_by_programs() {
 
 #[test]
 fn a_report_has_a_bound() {
-    let report = report(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes/many.toml"));
-    assert_eq!(report.mistakes().len(), Report::MOST);
+    let report = report(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors/many.toml"));
+    assert_eq!(report.diagnostics().len(), Report::MAX);
     assert!(report.to_string().ends_with("There may be more."));
 }
 
 #[test]
-fn no_number_of_mistakes_makes_it_run_away() {
+fn no_number_of_errors_makes_it_run_away() {
     // It would be a matter of minutes to look for the place of each.
     let mut text = "[default]\nlimit = '1/s'\n".to_owned();
     for rule in 0..200_000 {
         text += &format!("[overrides.r{rule}.user]\na = '1/s'\n");
     }
     let report = parse(&text, Format::Toml, Path::new("policy.toml")).map(drop).expect_err("no such rules");
-    assert_eq!(report.mistakes().len(), Report::MOST);
+    assert_eq!(report.diagnostics().len(), Report::MAX);
 }
 
 #[test]
@@ -174,6 +179,6 @@ fn bytes_that_are_not_text_are_shown_where_they_begin() {
     fs::write(&file, b"[default]\nlimit = \"1/s\xff\"\n").expect("a file");
     let report = tidegate_config::load(&file).expect_err("not text");
     fs::remove_file(&file).expect("it was there");
-    let place = report.mistakes()[0].place().expect("a place");
+    let place = report.diagnostics()[0].place().expect("a place");
     assert_eq!((place.line, place.column), (2, 13));
 }

@@ -1,4 +1,4 @@
-//! Mistakes to plant, to see that they are found.
+//! Defects to plant, to see that they are found.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::embedded::host::Planted;
 
 /// What limiters have got wrong, or this one might.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(super) enum PlantedDefect {
     /// In the scripts.
     Script(Planted),
     /// In the store's leases.
@@ -26,21 +26,21 @@ pub(super) enum Mistake {
 }
 
 thread_local! {
-    static PLANTED: Cell<Option<Mistake>> = const { Cell::new(None) };
+    static PLANTED: Cell<Option<PlantedDefect>> = const { Cell::new(None) };
 }
 
-/// Whether this mistake is planted, in the story that this thread tells.
-pub(super) fn is_planted(mistake: Mistake) -> bool {
-    PLANTED.get() == Some(mistake)
+/// Whether this defect is planted, in the story that this thread tells.
+pub(super) fn is_planted(defect: PlantedDefect) -> bool {
+    PLANTED.get() == Some(defect)
 }
 
-/// The mistake in the scripts, if there is one.
+/// The defect in the scripts, if there is one.
 pub(super) fn in_script() -> Option<Planted> {
-    if let Some(Mistake::Script(planted)) = PLANTED.get() { Some(planted) } else { None }
+    if let Some(PlantedDefect::Script(planted)) = PLANTED.get() { Some(planted) } else { None }
 }
 
-/// Plants a mistake until the end of what is returned.
-pub(super) fn plant(mistake: Option<Mistake>) -> impl Drop {
+/// Plants a defect until the end of what is returned.
+pub(super) fn plant(defect: Option<PlantedDefect>) -> impl Drop {
     struct Pulled;
     impl Drop for Pulled {
         fn drop(&mut self) {
@@ -48,8 +48,8 @@ pub(super) fn plant(mistake: Option<Mistake>) -> impl Drop {
             internals::plant(None);
         }
     }
-    PLANTED.set(mistake);
-    if let Some(Mistake::Leases(defect)) = mistake {
+    PLANTED.set(defect);
+    if let Some(PlantedDefect::Leases(defect)) = defect {
         internals::plant(Some(defect));
     }
     Pulled
