@@ -1,7 +1,7 @@
 //! `cargo xtask docs`: the book, built by mdBook into `target/book`.
 //!
-//! Its links and anchors are checked, and its shell blocks run against a real
-//! server. Its Rust blocks are doctests of the libraries, and its policies are
+//! Its links and anchors are checked, and its shell blocks and those of the README
+//! run against a real server. Its Rust blocks are doctests of the libraries, and its policies are
 //! read by the tests of `tidegate-config`; `crates/tidegate/tests/documents.rs`
 //! sees that none is left out.
 
@@ -33,7 +33,7 @@ struct Chapter {
     page: PathBuf,
 }
 
-/// Builds the book and checks it; with a word, runs the blocks only of chapters whose path contains it.
+/// Builds the book and checks it; with a word, runs the blocks only of pages whose path contains it.
 pub(crate) fn check(options: &[String]) -> Result<(), Failure> {
     let chosen = match options {
         [] => "",
@@ -46,8 +46,9 @@ pub(crate) fn check(options: &[String]) -> Result<(), Failure> {
     let chapters = chapters()?;
     links::check(&chapters, &book)?;
     let server = built::binary("tidegate")?;
-    let is_chosen = |chapter: &&Chapter| chapter.origin.display().to_string().contains(chosen);
-    let runs = chapters.iter().filter(is_chosen).map(|chapter| blocks::run(&chapter.origin, Path::new(&server)));
+    let pages = std::iter::once(Path::new("README.md")).chain(chapters.iter().map(|chapter| &*chapter.origin));
+    let is_chosen = |page: &&Path| page.display().to_string().contains(chosen);
+    let runs = pages.filter(is_chosen).map(|page| blocks::run(page, Path::new(&server)));
     let failures: Vec<Failure> = runs.filter_map(Result::err).collect();
     if !failures.is_empty() {
         return Err(failures.join("\n\n"));

@@ -127,11 +127,7 @@ impl Chapter {
         let mut shell = Command::new("bash");
         shell.current_dir(&self.folder).env("PATH", &self.path).stdin(Stdio::null());
         let [http, ..] = &self.ports;
-        shell.env("TIDEGATE_HTTP", format!("127.0.0.1:{http}"));
-        // `explain --policy FILE` needs no server, and takes none.
-        if !script.contains("--policy") {
-            shell.env("TIDEGATE_SERVER", format!("127.0.0.1:{http}"));
-        }
+        shell.env("TIDEGATE_HTTP", format!("127.0.0.1:{http}")).env("TIDEGATE_SERVER", format!("127.0.0.1:{http}"));
         if ["tidegate serve", "redis-server"].iter().any(|server| script.starts_with(server)) {
             return self.start(shell, &script).map(|()| None);
         }
