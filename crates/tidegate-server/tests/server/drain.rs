@@ -139,7 +139,7 @@ fn silent_connections_do_not_delay_the_shutdown() {
 }
 
 #[test]
-fn those_who_wait_are_sent_elsewhere_and_a_second_word_ends_it_at_once() {
+fn waiting_callers_are_sent_elsewhere_and_a_second_signal_ends_it_at_once() {
     let server = Running::start(&["--drain-grace-ms", "100"]);
     let request = r#"{"key": "a", "limit": "1/min", "timeout_ms": 60000}"#;
     let mut connection = Connection::open(server.address());

@@ -190,7 +190,7 @@ fn a_unix_socket_serves_and_goes_with_the_server() {
 }
 
 #[test]
-fn http_2_is_spoken_without_tls_to_those_who_begin_with_it() {
+fn http_2_without_tls_is_spoken_to_clients_that_begin_with_it() {
     let server = Running::start(&[]);
     let answer = curl(&["--http2-prior-knowledge", "--json", ALICE, &server.url("/v1/check")]);
     assert_eq!(answer.status, 200);
