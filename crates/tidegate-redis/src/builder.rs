@@ -121,7 +121,7 @@ impl Builder {
     /// Remembers refusals, and repeats them without asking until the refused
     /// could pass. What a repeated refusal says of `remaining` was true when it
     /// was first given. A refund or reset by another process takes effect once
-    /// [`RefusalCache::longest`](RefusalSettings::longest) has passed. Requests with ids, and those that meet
+    /// [`max_age`](RefusalSettings::max_age) has passed. Requests with ids, and those that meet
     /// a rule with a [lease](Builder::lease), are always asked about.
     pub fn remember_refusals(mut self, cache: RefusalSettings) -> Builder {
         self.refusals = Some(cache);
