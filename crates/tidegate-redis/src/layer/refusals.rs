@@ -3,7 +3,7 @@
 //! A refused slice of checks is refused again from here until the earliest instant
 //! at which any part of the answer could change, as far as this process knows.
 //! A refund or a reset by this process makes it forget; of one by another
-//! process it learns when [`longest`](RefusalSettings::longest) has passed. A
+//! process it learns when [`max_age`](RefusalSettings::max_age) has passed. A
 //! changed limit has states of its own, so it never meets an old answer.
 
 use std::collections::HashMap;
