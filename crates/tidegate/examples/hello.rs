@@ -12,13 +12,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::new(limit);
 
     println!("limit {limit}, for each caller\n");
-    println!("{:<8}{:>4}  {:<28}reset after", "caller", "cost", "decision");
+    println!("{:<8}{:>4}  {:<34}reset after", "caller", "cost", "decision");
     let requests = [("alice", 1), ("alice", 1), ("bob", 1), ("alice", 1), ("alice", 1), ("carol", 3), ("carol", 1)];
     let mut longest_wait = Default::default();
     for (caller, cost) in requests {
         let decision = limiter.check(Request::new(caller).cost(cost))?;
         let reset = decision.reset_after().unwrap_or_default();
-        println!("{caller:<8}{cost:>4}  {:<28}{reset:?}", decision.to_string());
+        println!("{caller:<8}{cost:>4}  {:<34}{reset:?}", decision.to_string());
         longest_wait = decision.retry_after().unwrap_or_default().max(longest_wait);
     }
 
