@@ -71,10 +71,18 @@ fn decide(policy: Policy) {
         match limiter.check(request) {
             Ok(decision) => {
                 assert_eq!(decision.is_allowed(), explained.decision.is_allowed(), "{explained}");
-                // An explanation charges nothing: which limit has least left afterwards depends on the charge.
-                let answers = matches!(of_rule(decision.rule().clone()), Some(Say::Answers { .. }));
+                // An explanation charges nothing, so the limit that has least left may be another one after the charge.
+                let left = |say: &Say| match say {
+                    Say::Answers { answer, cost, .. } => {
+                        answer.remaining().map(|remaining| remaining.saturating_sub(*cost))
+                    }
+                    _ => None,
+                };
+                let enforced = explained.rules.iter().filter(|rule| !rule.shadow);
+                let least = enforced.filter_map(|rule| left(&rule.say)).min();
+                let binds = of_rule(decision.rule().clone()).and_then(left);
                 let is_same = decision.rule() == explained.decision.rule();
-                assert!(is_same || decision.is_allowed() && answers, "{} binds: {explained}", decision.rule());
+                assert!(is_same || decision.is_allowed() && binds == least, "{} binds: {explained}", decision.rule());
             }
             Err(CheckError::Unsatisfiable { rule, .. }) => {
                 assert!(matches!(of_rule(rule), Some(Say::Unsatisfiable { .. })), "{explained}");
