@@ -255,28 +255,27 @@ impl<S: ImmediateStore> Limiter<S> {
         match self.inner.policies.fast().get() {
             Some((limit, version)) if limit.attribute.is_none() => {
                 let request = request.into();
-                if !request.is_plain() {
-                    return self.allow_moved(None, request);
-                }
-                match self.admit_fast(limit, version, &request.key, request.cost) {
-                    Some(is_admitted) => is_admitted,
-                    None => self.allow_moved(Some(limit), request),
-                }
+                let is_all = request.is_plain();
+                self.allow_fast(limit, version, request, is_all)
             }
-            Some((limit, version)) => {
+            Some((limit, version)) if limit.is_by_user => {
                 let request = request.into();
-                match limit.key_of(&request).flatten() {
-                    Some(key) => match self.admit_fast(limit, version, &key, request.cost) {
-                        Some(is_admitted) => is_admitted,
-                        None => {
-                            self.give_back_of(Some(limit), &request);
-                            self.allow_slowly(&request)
-                        }
-                    },
-                    None => self.allow_slowly(&request),
-                }
+                let is_all = request.is_of_user();
+                self.allow_fast(limit, version, request, is_all)
             }
-            None => self.allow_slowly(&request.into()),
+            Some(_) | None => self.allow_slowly(&request.into()),
+        }
+    }
+
+    /// Asks the only limit, by the key of the request, if that is all there is to ask.
+    #[inline(always)]
+    fn allow_fast(&self, limit: &FastLimit, version: Version, request: Request<'_>, is_all: bool) -> bool {
+        if !is_all {
+            return self.allow_moved(None, request);
+        }
+        match self.admit_fast(limit, version, &request.key, request.cost) {
+            Some(is_admitted) => is_admitted,
+            None => self.allow_moved(Some(limit), request),
         }
     }
 
@@ -303,6 +302,12 @@ impl<S: ImmediateStore> Limiter<S> {
 
     #[inline(never)]
     fn allow_slowly(&self, request: &Request<'_>) -> bool {
+        if let Some((limit, Some(key), version)) = self.inner.policies.fast().of(request) {
+            match self.admit_fast(limit, version, &key, request.cost) {
+                Some(is_admitted) => return is_admitted,
+                None => self.give_back_of(Some(limit), request),
+            }
+        }
         match self.admit_quickly(request) {
             Ok(Some(is_admitted)) => is_admitted,
             Ok(None) => self.ask_now(Verb::Charge, request).is_ok_and(|decision| decision.is_allowed()),

@@ -168,7 +168,7 @@ impl<'a> Request<'a> {
     pub fn user(user: impl Into<KeyPart<'a>>) -> Request<'a> {
         let user = user.into();
         let key = Key::part(user.clone());
-        Request { attributes: Attributes::of("user", user), ..Request::new(key) }
+        Request { attributes: Attributes::user(user), ..Request::new(key) }
     }
 
     /// Adds an attribute, or changes it.
@@ -408,6 +408,12 @@ impl<'a> Request<'a> {
             Part::Address(_) => None,
             value => Some(Key::part(value.into())),
         }
+    }
+
+    /// Whether its key is its user, and that and the cost are all that a limit by user needs.
+    #[inline(always)]
+    pub(crate) fn is_of_user(&self) -> bool {
+        matches!(self.attributes, Attributes::User(_)) && self.id.is_none() && self.rule.is_none()
     }
 
     /// Whether the key and the cost are all that a limit on every request needs.

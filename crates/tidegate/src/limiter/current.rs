@@ -60,7 +60,7 @@ impl Current {
     /// The limit that takes the fast path, if it may.
     fn fast(&self, is_fast: bool) -> Option<FastLimit> {
         let (meter, attribute) = self.direct.as_ref()?.only()?;
-        (is_fast && self.is_quiet).then(|| FastLimit { meter: meter.clone(), attribute: attribute.map(Into::into) })
+        (is_fast && self.is_quiet).then(|| FastLimit::new(meter.clone(), attribute))
     }
 }
 

@@ -27,11 +27,17 @@ pub(super) struct FastLimit {
     pub(super) meter: Meter,
     /// The attribute that is the key, or none for the key of the request.
     pub(super) attribute: Option<Box<str>>,
+    /// Whether that is the user, which mostly is the key of the request as well.
+    pub(super) is_by_user: bool,
 }
 
 impl FastLimit {
-    /// Whether the limit is all that there is to ask for a request, and the key if it is an
-    /// attribute.
+    pub(super) fn new(meter: Meter, attribute: Option<&str>) -> FastLimit {
+        FastLimit { meter, attribute: attribute.map(Into::into), is_by_user: attribute == Some("user") }
+    }
+
+    /// Whether the limit is all that there is to ask for a request, and the key if it is not
+    /// that of the request.
     #[inline(always)]
     pub(super) fn key_of<'r>(&self, request: &'r Request<'_>) -> Option<Option<Key<'r>>> {
         if request.id.is_some() || request.rule.is_some() {
@@ -39,6 +45,7 @@ impl FastLimit {
         }
         match &self.attribute {
             None => (!request.without.key).then_some(None),
+            Some(_) if self.is_by_user && request.is_of_user() => Some(None),
             Some(attribute) => request.key_by(attribute).map(Some),
         }
     }
@@ -74,8 +81,8 @@ impl FastLimits {
         Some((self.slot(number)?.get()?, Version(state)))
     }
 
-    /// The limit, if it is all that there is to ask for a request, with the key if that is an
-    /// attribute.
+    /// The limit, if it is all that there is to ask for a request, with the key if that is not
+    /// the request's.
     #[inline(always)]
     pub(super) fn of<'r>(&self, request: &'r Request<'_>) -> Option<(&FastLimit, Option<Key<'r>>, Version)> {
         let (limit, version) = self.get()?;
@@ -136,7 +143,7 @@ mod tests {
     use crate::limit::Limit;
 
     fn meter(count: u64) -> FastLimit {
-        FastLimit { meter: Meter::new("limit", Limit::per_second(count)), attribute: None }
+        FastLimit::new(Meter::new("limit", Limit::per_second(count)), None)
     }
 
     #[test]
@@ -163,7 +170,7 @@ mod tests {
     #[test]
     fn only_requests_of_which_nothing_else_is_asked_take_the_fast_path() {
         let by = |attribute: Option<&str>| {
-            let limits = FastLimits::new(Some(FastLimit { attribute: attribute.map(Into::into), ..meter(1) }));
+            let limits = FastLimits::new(Some(FastLimit::new(meter(1).meter, attribute)));
             move |request: Request<'_>| {
                 let of = limits.of(&request);
                 of.map(|(_, key, _)| key.map(Key::into_owned))
@@ -175,7 +182,9 @@ mod tests {
         assert!(others.into_iter().all(|request| of_key(request).is_none()));
         let of_user = by(Some("user"));
         assert_eq!(of_user(Request::without_key().with("user", "alice")), Some(Some(Key::from("alice"))));
-        assert_eq!(of_user(Request::user(7_u8)), Some(Some(Key::from("7"))));
+        assert_eq!(of_user(Request::user(7_u8)), Some(None), "the user is the key of the request");
+        assert_eq!(of_user(Request::user("alice").with("user", "bob")), Some(Some(Key::from("bob"))));
+        assert_eq!(of_user(Request::user("alice").with("path", "/")), Some(Some(Key::from("alice"))));
         let address = std::net::IpAddr::from([192, 0, 2, 1]);
         let others = [
             Request::new("alice"),

@@ -7,6 +7,8 @@ use super::key::{KeyPart, Part};
 pub(crate) enum Attributes<'a> {
     #[default]
     None,
+    /// The user, who is the key of the request as well.
+    User([(&'a str, Part<'a>); 1]),
     /// Enough for most, without an allocation and with nothing to free.
     Few {
         list: [(&'a str, Part<'a>); FEW],
@@ -19,33 +21,48 @@ const FEW: usize = 4;
 const EMPTY: (&str, Part<'static>) = ("", Part::Number(0));
 
 impl<'a> Attributes<'a> {
-    /// One value.
+    /// The user, who is the key of the request as well.
     #[inline(always)]
-    pub(crate) fn of(name: &'a str, value: KeyPart<'a>) -> Attributes<'a> {
-        match value.borrowed() {
-            Some(value) => Attributes::Few { list: [(name, value), EMPTY, EMPTY, EMPTY], count: 1 },
-            None => Attributes::Many(vec![(name, value)]),
+    pub(crate) fn user(user: KeyPart<'a>) -> Attributes<'a> {
+        match user.borrowed() {
+            // A rule by an address may take its network.
+            Some(Part::Address(_)) | None => Attributes::None.and("user", user),
+            Some(part) => Attributes::User([("user", part)]),
         }
     }
 
     /// The value of a name.
     #[inline]
     pub(crate) fn get(&self, name: &str) -> Option<Part<'_>> {
-        match self {
-            Attributes::None => None,
-            Attributes::Few { list, count } => {
-                list[..*count].iter().rev().find(|(known, _)| *known == name).map(|(_, value)| *value)
-            }
-            Attributes::Many(many) => {
-                many.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.as_part())
-            }
+        if let Attributes::Many(many) = self {
+            return many.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.as_part());
         }
+        self.few().iter().rev().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    #[inline(always)]
+    fn few(&self) -> &[(&'a str, Part<'a>)] {
+        match self {
+            Attributes::None | Attributes::Many(_) => &[],
+            Attributes::User(list) => list,
+            Attributes::Few { list, count } => &list[..*count],
+        }
+    }
+
+    fn and(mut self, name: &'a str, value: KeyPart<'a>) -> Attributes<'a> {
+        self.add(name, value);
+        self
     }
 
     #[inline]
     pub(crate) fn add(&mut self, name: &'a str, value: KeyPart<'a>) {
         match (&mut *self, value.borrowed()) {
-            (Attributes::None, Some(_)) => *self = Attributes::of(name, value),
+            (Attributes::None, Some(value)) => {
+                *self = Attributes::Few { list: [(name, value), EMPTY, EMPTY, EMPTY], count: 1 };
+            }
+            (Attributes::User([user]), Some(value)) => {
+                *self = Attributes::Few { list: [*user, (name, value), EMPTY, EMPTY], count: 2 };
+            }
             (Attributes::Few { list, count }, Some(value)) if *count < FEW => {
                 list[*count] = (name, value);
                 *count += 1;
@@ -57,11 +74,8 @@ impl<'a> Attributes<'a> {
     #[cold]
     fn add_to_many(&mut self, name: &'a str, value: KeyPart<'a>) {
         let mut many = match std::mem::take(self) {
-            Attributes::None => Vec::new(),
-            Attributes::Few { list, count } => {
-                list[..count].iter().map(|(name, value)| (*name, KeyPart::from(*value))).collect()
-            }
             Attributes::Many(many) => many,
+            few => few.few().iter().map(|(name, value)| (*name, KeyPart::from(*value))).collect(),
         };
         many.push((name, value));
         *self = Attributes::Many(many);
@@ -69,9 +83,8 @@ impl<'a> Attributes<'a> {
 
     #[inline]
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&'a str, Part<'_>)> {
-        let few = if let Attributes::Few { list, count } = self { &list[..*count] } else { &[] };
         let many = if let Attributes::Many(many) = self { many.as_slice() } else { &[] };
-        few.iter().copied().chain(many.iter().map(|(name, value)| (*name, value.as_part())))
+        self.few().iter().copied().chain(many.iter().map(|(name, value)| (*name, value.as_part())))
     }
 }
 

@@ -15,7 +15,7 @@ use super::MemoryStore;
 use super::line_lock::LockedLine;
 use super::pack::Pack;
 use super::shelf::{Lock, NARROW, WIDE};
-use super::table::{Approach, Table};
+use super::table::{Approach, Place, Table};
 use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Verdict};
 use crate::store::{Check, MeterKernel};
 use crate::time::Micros;
@@ -44,6 +44,61 @@ fn narrow_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
 #[inline(always)]
 pub(super) fn simple_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
     narrow_bucket(check).filter(|_| check.former().is_empty())
+}
+
+/// A narrow state to be charged, on its way; that of a former limit has no bucket.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    approach: Approach<'a>,
+    check: usize,
+    bucket: Option<&'a Bucket>,
+}
+
+/// A state whose line is locked, and those before it.
+struct Held<'h, 't> {
+    line: &'h LockedLine<'t>,
+    home: Place,
+    before: Option<&'h Held<'h, 't>>,
+}
+
+/// Charges these states, in the order of their lines, if all of them have room: each line
+/// stays locked until the states after it are charged.
+fn fill_from(
+    entries: &[Entry<'_>],
+    checks: &[Check<'_>],
+    now: Micros,
+    before: Option<&Held<'_, '_>>,
+    tell: &mut impl FnMut(usize, &Bucket, BucketState, u64, Micros),
+) -> Option<()> {
+    let [Entry { approach, check, bucket }, rest @ ..] = entries else { return Some(()) };
+    let home = approach.home;
+    let mut own = None;
+    let line = match before {
+        Some(held) if held.home.line == home.line => {
+            let mut held = Some(held);
+            while let Some(other) = held.filter(|other| other.home.line == home.line) {
+                if other.home.tag == home.tag {
+                    return None;
+                }
+                held = other.before;
+            }
+            before?.line
+        }
+        Some(_) | None => own.insert(LockedLine::lock(approach.line)),
+    };
+    let held = Held { line, home, before };
+    let Some(bucket) = bucket else {
+        return Table::<1>::is_absent(line, home.tag, now)
+            .then(|| fill_from(rest, checks, now, Some(&held), tell))
+            .flatten();
+    };
+    let slot = Table::<1>::find(line, home.tag)?;
+    let (state, level) = fill(bucket, Table::<1>::read(line, slot), now, checks[*check].cost())?;
+    let level = level?;
+    fill_from(rest, checks, now, Some(&held), tell)?;
+    Table::<1>::write(line, slot, bucket.pack(&state));
+    tell(*check, bucket, state, level, now);
+    Some(())
 }
 
 /// Where the state of a limit is looked for, and what for.
@@ -129,59 +184,34 @@ impl MemoryStore {
         mut tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
     ) -> Option<Micros> {
         let first = checks.first()?;
-        // An entry without a bucket is that of a former limit.
-        let mut entries = [(self.narrow.approach(self.fingerprint(*first)), 0, Some(narrow_bucket(first)?)); MAX];
-        let mut count = 1;
-        let mut add = |approach: Approach<'a>, index: usize, bucket: Option<&'a Bucket>| {
+        let first =
+            Entry { approach: self.narrow.approach(self.fingerprint(*first)), check: 0, bucket: narrow_bucket(first) };
+        let (mut entries, mut count) = ([first; MAX], 1);
+        let mut add = |entry: Entry<'a>| {
             // In the order of their lines.
             let mut place = count;
-            while place > 0 && entries[place - 1].0.home.line > approach.home.line {
+            while place > 0 && entries[place - 1].approach.home.line > entry.approach.home.line {
                 entries[place] = entries[place - 1];
                 place -= 1;
             }
-            entries[place] = (approach, index, bucket);
+            entries[place] = entry;
             count += 1;
         };
         for (index, check) in checks.iter().enumerate() {
             if index > 0 {
-                add(self.narrow.approach(self.fingerprint(*check)), index, Some(narrow_bucket(check)?));
+                let approach = self.narrow.approach(self.fingerprint(*check));
+                add(Entry { approach, check: index, bucket: narrow_bucket(check) });
             }
             for former in check.former() {
                 if !former.meter.is_simple() {
                     return None;
                 }
                 let former = Check { meter: former.meter, former: &[], ..*check };
-                add(self.narrow.approach(self.fingerprint(former)), index, None);
+                add(Entry { approach: self.narrow.approach(self.fingerprint(former)), check: index, bucket: None });
             }
         }
-        let entries = &entries[..count];
         let now = self.clock.now();
-        let mut locks: [Option<LockedLine<'_>>; MAX] = [const { None }; MAX];
-        let mut filled = [(0, 0, BucketState::default(), 0); MAX];
-        let mut lock = 0;
-        for (place, (approach, index, bucket)) in entries.iter().enumerate() {
-            if place == 0 || entries[place - 1].0.home.line != approach.home.line {
-                lock = place;
-                locks[lock] = Some(LockedLine::lock(approach.line));
-            } else if entries[lock..place].iter().any(|(other, ..)| other.home.tag == approach.home.tag) {
-                return None;
-            }
-            let line = locks[lock].as_ref()?;
-            if let Some(bucket) = bucket {
-                let slot = Table::<1>::find(line, approach.home.tag)?;
-                let (state, level) = fill(bucket, Table::<1>::read(line, slot), now, checks[*index].cost())?;
-                filled[place] = (lock, slot, state, level?);
-            } else if !Table::<1>::is_absent(line, approach.home.tag, now) {
-                return None;
-            }
-        }
-        for ((_, index, bucket), (lock, slot, state, level)) in entries.iter().zip(&filled) {
-            if let Some(bucket) = bucket {
-                Table::<1>::write(locks[*lock].as_ref()?, *slot, bucket.pack(state));
-                tell(*index, bucket, *state, *level, now);
-            }
-        }
-        Some(now)
+        fill_from(&entries[..count], checks, now, None, &mut tell).map(|()| now)
     }
 
     /// Charges all or none. If that is not simple, nothing has changed: the time, if
