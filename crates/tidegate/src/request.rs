@@ -58,7 +58,11 @@ pub struct Request<'a> {
 }
 
 /// What of a request's cost is told.
+///
+/// As wide as the two flags beside it: then they fill a word with the milliseconds, which
+/// is copied at once. Of three parts, the processor waits for each to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u16)]
 pub(crate) enum Extent {
     /// All.
     #[default]

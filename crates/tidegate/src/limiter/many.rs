@@ -159,12 +159,12 @@ impl<S: ImmediateStore> Limiter<S> {
                 }
             }
         }
-        let asked = batch.drain(..).zip(told);
-        admitted.extend(asked.map(
-            |((key, cost), told)| {
-                if is_decided { told } else { self.allow(Request::new(key).cost(cost)) }
-            },
-        ));
+        if is_decided {
+            admitted.extend_from_slice(&told[..batch.len()]);
+            batch.clear();
+        } else {
+            admitted.extend(batch.drain(..).map(|(key, cost)| self.allow(Request::new(key).cost(cost))));
+        }
     }
 
     #[inline]
