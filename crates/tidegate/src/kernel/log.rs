@@ -167,8 +167,26 @@ impl Log {
     }
 
     /// How many entries no longer count at `time`: always the oldest ones.
+    ///
+    /// Each charge forgets them, so mostly there are few: they are looked for from the front,
+    /// in steps that double, and then between the last two steps.
     fn expired(&self, state: &LogState, time: u64) -> usize {
-        state.entries.partition_point(|entry| entry.at + self.period <= time)
+        let entries = &state.entries;
+        let is_over = |entry: &Entry| entry.at + self.period <= time;
+        let mut step = 1;
+        while entries.get(step - 1).is_some_and(is_over) {
+            step *= 2;
+        }
+        let (mut first, mut end) = (step / 2, entries.len().min(step - 1));
+        while first < end {
+            let middle = (first + end) / 2;
+            if is_over(&entries[middle]) {
+                first = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        first
     }
 
     fn used(&self, state: &LogState, time: u64) -> u64 {
