@@ -81,6 +81,8 @@ use crate::time::{Clock, Micros, SystemClock};
 pub struct MemoryStore {
     clock: Timepiece,
     seeds: Seeds,
+    /// A namespace, and the fingerprint of the empty key in it.
+    of_empty: OnceLock<(u64, u64)>,
     max_keys: usize,
     overflow: Overflow,
     listed: bool,
@@ -225,6 +227,7 @@ impl Builder {
         Ok(MemoryStore {
             clock: clock.unwrap_or_else(|| Timepiece::new(SystemClock::new())),
             seeds,
+            of_empty: OnceLock::new(),
             max_keys,
             overflow,
             listed,
@@ -352,7 +355,23 @@ impl MemoryStore {
     fn fingerprint(&self, check: Check<'_>) -> u64 {
         // A composite key is another key than the same bytes in one part.
         let namespace = check.meter().identity() ^ u64::from(check.key().is_composite());
-        self.seeds.fingerprint(namespace, check.key().as_bytes())
+        let key = check.key().as_bytes();
+        if key.is_empty() { self.fingerprint_of_empty(namespace) } else { self.seeds.fingerprint(namespace, key) }
+    }
+
+    /// A limiter without keys asks for the same fingerprint again and again: that of the first
+    /// such limit is kept, since the line cannot be asked for before it is known.
+    #[inline(always)]
+    fn fingerprint_of_empty(&self, namespace: u64) -> u64 {
+        match self.of_empty.get() {
+            Some((known, fingerprint)) if *known == namespace => *fingerprint,
+            Some(_) => self.seeds.fingerprint(namespace, &[]),
+            None => {
+                let fingerprint = self.seeds.fingerprint(namespace, &[]);
+                let _ = self.of_empty.set((namespace, fingerprint));
+                fingerprint
+            }
+        }
     }
 
     fn label<'a>(&self, check: Check<'a>) -> Option<Label<'a>> {
