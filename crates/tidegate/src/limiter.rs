@@ -10,6 +10,7 @@ mod many;
 mod quick;
 mod reserve;
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 pub use acquire::AcquireError;
@@ -255,27 +256,32 @@ impl<S: ImmediateStore> Limiter<S> {
         match self.inner.policies.fast().get() {
             Some((limit, version)) if limit.attribute.is_none() => {
                 let request = request.into();
-                let is_all = request.is_plain();
-                self.allow_fast(limit, version, request, is_all)
+                if !request.is_plain() {
+                    return self.allow_moved(None, request);
+                }
+                // Nor is it for the sake of its drop, where that has nothing to do.
+                let request = ManuallyDrop::new(request);
+                match self.admit_fast(limit, version, &request.key, request.cost) {
+                    Some(is_admitted) => {
+                        if request.is_on_heap() {
+                            drop(ManuallyDrop::into_inner(request));
+                        }
+                        is_admitted
+                    }
+                    None => self.allow_moved(Some(limit), ManuallyDrop::into_inner(request)),
+                }
             }
             Some((limit, version)) if limit.is_by_user => {
                 let request = request.into();
-                let is_all = request.is_of_user();
-                self.allow_fast(limit, version, request, is_all)
+                if !request.is_of_user() {
+                    return self.allow_moved(None, request);
+                }
+                match self.admit_fast(limit, version, &request.key, request.cost) {
+                    Some(is_admitted) => is_admitted,
+                    None => self.allow_moved(Some(limit), request),
+                }
             }
             Some(_) | None => self.allow_slowly(&request.into()),
-        }
-    }
-
-    /// Asks the only limit, by the key of the request, if that is all there is to ask.
-    #[inline(always)]
-    fn allow_fast(&self, limit: &FastLimit, version: Version, request: Request<'_>, is_all: bool) -> bool {
-        if !is_all {
-            return self.allow_moved(None, request);
-        }
-        match self.admit_fast(limit, version, &request.key, request.cost) {
-            Some(is_admitted) => is_admitted,
-            None => self.allow_moved(Some(limit), request),
         }
     }
 

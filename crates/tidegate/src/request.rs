@@ -420,6 +420,12 @@ impl<'a> Request<'a> {
         matches!(self.attributes, Attributes::User(_)) && self.id.is_none() && self.rule.is_none()
     }
 
+    /// Whether there is memory to be freed with it.
+    #[inline(always)]
+    pub(crate) fn is_on_heap(&self) -> bool {
+        self.key.is_on_heap() || matches!(self.attributes, Attributes::Many(_)) || !self.amounts.is_empty()
+    }
+
     /// Whether the key and the cost are all that a limit on every request needs.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {

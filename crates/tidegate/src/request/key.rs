@@ -146,6 +146,12 @@ impl<'a> Key<'a> {
         Key { bytes, parts: self.parts }
     }
 
+    /// Whether there is memory to be freed.
+    #[inline(always)]
+    pub(crate) fn is_on_heap(&self) -> bool {
+        matches!(self.bytes, Bytes::Boxed(_))
+    }
+
     #[inline]
     fn borrowed(bytes: &'a [u8]) -> Key<'a> {
         Key { bytes: Bytes::Borrowed(bytes), parts: Parts::One }
