@@ -86,6 +86,30 @@ fn for_lack_of_room_a_key_waits_for_the_first_free_slot_or_passes_unlimited() {
 }
 
 #[test]
+fn limits_without_keys_are_counted_apart_and_found_again_in_a_snapshot() {
+    let store = MemoryStore::builder().build_with(Seeds::new(1, 2)).expect("valid settings");
+    let meters = [Limit::per_day(5), Limit::per_day(7)].map(meter);
+    let keys = [Key::from(()), Key::of([])];
+    let checks = || meters.iter().flat_map(|meter| keys.iter().map(move |key| charge(meter, key, 1)));
+    for (used, check) in checks().enumerate() {
+        let fingerprint =
+            store.seeds.fingerprint(check.meter().identity() ^ u64::from(check.key().is_composite()), &[]);
+        (0..3).for_each(|_| assert_eq!(store.fingerprint(check), fingerprint, "first, and again"));
+        (0..=used).for_each(|_| assert!(store.admits_now(check).is_ok_and(|admitted| admitted)));
+    }
+    let mut snapshot = Vec::new();
+    store.snapshot(&mut snapshot).expect("room in memory");
+    let restored = MemoryStore::builder().restore(&*snapshot).expect("its own snapshot");
+    for store in [&store, &restored] {
+        for (used, check) in checks().enumerate() {
+            let mut verdict = Verdict::default();
+            store.decide_one_now(check.as_peek(), &mut verdict).expect("an answer");
+            assert_eq!(verdict.remaining, check.meter().largest_cost() - used as u64 - 1);
+        }
+    }
+}
+
+#[test]
 fn waits_that_begin_later_are_told_from_now() {
     let of = |retry_after, reset_after, delay| {
         let [retry_after, reset_after, delay] = [retry_after, reset_after, delay].map(Micros::new);
