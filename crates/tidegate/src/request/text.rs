@@ -1,7 +1,7 @@
 //! The text of numbers and addresses, as `Display` prints it: written by hand,
 //! because formatting costs more than the rest of a check.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// A short text, in place.
 #[derive(Clone)]
@@ -91,11 +91,12 @@ impl Inline {
         self.length = digits(number.unsigned_abs(), &mut self.buffer, 1) as u8;
     }
 
-    #[inline(never)]
+    /// As bits they are passed on in registers: an address is copied in pieces.
+    #[inline(always)]
     pub(super) fn address(&mut self, address: IpAddr) {
         self.length = match address {
-            IpAddr::V4(address) => ipv4(address, &mut self.buffer, 0) as u8,
-            IpAddr::V6(address) => ipv6(address, &mut self.buffer) as u8,
+            IpAddr::V4(address) => ipv4(address.to_bits(), &mut self.buffer, 0) as u8,
+            IpAddr::V6(address) => ipv6(address.to_bits(), &mut self.buffer) as u8,
         };
     }
 
@@ -131,9 +132,10 @@ fn digits(mut number: u64, buffer: &mut [u8; INLINE], start: usize) -> usize {
     end
 }
 
-fn ipv4(address: Ipv4Addr, buffer: &mut [u8; INLINE], start: usize) -> usize {
+#[inline(never)]
+fn ipv4(address: u32, buffer: &mut [u8; INLINE], start: usize) -> usize {
     let mut end = start;
-    for octet in address.octets() {
+    for octet in address.to_be_bytes() {
         buffer[end..end + 4].copy_from_slice(&OCTETS[usize::from(octet)]);
         end += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
     }
@@ -142,13 +144,14 @@ fn ipv4(address: Ipv4Addr, buffer: &mut [u8; INLINE], start: usize) -> usize {
 }
 
 /// RFC 5952: the longest run of zeros, the first of several, is `::`.
-fn ipv6(address: Ipv6Addr, buffer: &mut [u8; INLINE]) -> usize {
+#[inline(never)]
+fn ipv6(address: u128, buffer: &mut [u8; INLINE]) -> usize {
     const MAPPED: &[u8; 7] = b"::ffff:";
-    if let Some(address) = address.to_ipv4_mapped() {
+    if address >> 32 == 0xffff {
         buffer[..MAPPED.len()].copy_from_slice(MAPPED);
-        return ipv4(address, buffer, MAPPED.len());
+        return ipv4(address as u32, buffer, MAPPED.len());
     }
-    let all = address.segments();
+    let all: [u16; 8] = std::array::from_fn(|group| (address >> (112 - 16 * group)) as u16);
     let zeros = zeros(all);
     let mut end = groups(&all[..zeros.start], buffer, 0);
     if zeros.is_empty() {
@@ -196,6 +199,8 @@ fn zeros(groups: [u16; 8]) -> std::ops::Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use tidegate_testkit::Random;
 
     use super::*;
