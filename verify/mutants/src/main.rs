@@ -265,6 +265,18 @@ fn is_listed(mutant: &Mutant) -> bool {
     survivors().any(|survivor| is(mutant, survivor))
 }
 
+/// Removes the files below a folder that are not to be kept.
+fn remove_files(folder: &Path, is_kept: &dyn Fn(&Path) -> bool) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            remove_files(&path, is_kept);
+        } else if !is_kept(&path) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
 /// Where sources are copied to and built.
 struct Place {
     root: PathBuf,
@@ -281,13 +293,15 @@ impl Place {
     }
 
     /// Copies what git knows of, and what it does not ignore; what is the same stays
-    /// untouched, and need not be compiled again.
+    /// untouched, and need not be compiled again. What is there no more goes.
     fn copy_sources(&self, mutated: &[&str]) -> Result<(), Failure> {
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
             .current_dir(&self.root)
             .output()
             .map_err(|error| format!("git could not be started: {error}"))?;
+        let is_there = |path: &Path| path.strip_prefix(&self.sources).is_ok_and(|file| self.root.join(file).is_file());
+        remove_files(&self.sources, &|path| path.file_name().is_none_or(|name| name == "Cargo.lock") || is_there(path));
         for file in String::from_utf8_lossy(&listed.stdout).lines().filter(|file| !file.starts_with(SOURCES)) {
             if let Ok(text) = fs::read(self.root.join(file)) {
                 write(&self.sources.join(file), &text)?;

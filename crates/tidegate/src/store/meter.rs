@@ -167,7 +167,7 @@ impl Meter {
     /// ```
     #[must_use]
     pub fn with_floor(mut self, units: u64) -> Meter {
-        let whole = self.whole.take().map_or(self.kernel, |whole| *whole);
+        let whole = self.whole.take().map_or_else(|| self.kernel.clone(), |whole| *whole);
         let warming = self.limit.zip(self.warm_up).and_then(|(limit, warm_up)| Warming::new(limit, warm_up));
         self.kernel = match warming {
             Some(warming) => MeterKernel::Heap(erase(warming.with_floor(units))),
