@@ -198,13 +198,17 @@ impl<S: ImmediateStore> Limiter<S> {
                 if !request.is_plain() {
                     return self.check_moved(None, request);
                 }
-                let check = Check::new(&limit.meter, &request.key, Verb::Charge, request.cost)?;
+                let request = ManuallyDrop::new(request);
                 let mut verdict = Verdict::default();
-                self.store().decide_one_now(check, &mut verdict)?;
-                if !verdict.allowed || self.inner.policies.fast().is(version) {
-                    return Ok(check.decision(verdict));
+                let checked = Check::new(&limit.meter, &request.key, Verb::Charge, request.cost)
+                    .and_then(|check| Ok(self.store().decide_one_now(check, &mut verdict)?));
+                if verdict.allowed && !self.inner.policies.fast().is(version) {
+                    return self.check_moved(Some(limit), ManuallyDrop::into_inner(request));
                 }
-                self.check_moved(Some(limit), request)
+                if request.is_on_heap() {
+                    drop(ManuallyDrop::into_inner(request));
+                }
+                checked.map(|_| limit.meter.decision(verdict))
             }
             Some(_) | None => self.decide_now(Verb::Charge, &request.into()),
         }
