@@ -18,6 +18,7 @@ pub mod memory;
 mod meter;
 mod meter_kernel;
 mod migration;
+mod slice;
 mod thresholds;
 
 use std::future::Future;
@@ -35,6 +36,7 @@ pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use migration::Former;
 pub(crate) use migration::{give_back, take_over};
+pub use slice::{Demand, refund_charges};
 pub use thresholds::{MAX_THRESHOLDS, Thresholds};
 
 use crate::blocking;

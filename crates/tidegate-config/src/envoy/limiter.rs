@@ -10,9 +10,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::Verdict;
 use tidegate::layer::Fallback;
-use tidegate::store::{Check, Store, StoreError};
+use tidegate::store::{Check, Store, StoreError, refund_charges};
 use tidegate::{FailureMode, MemoryStore};
 
 use super::plan::{Account, Carry, Phase, Plan, Quotas};
@@ -115,39 +115,26 @@ impl<S: Store> EnvoyLimiter<S> {
             if !config.has_domain(domain) {
                 return Ok(None);
             }
-            if let Some(answer) = self.decide_by(&config, domain, descriptors).await? {
-                return Ok(Some(answer));
+            let mut plan = Plan::new(&config, domain, descriptors, self.quotas);
+            self.ask(&mut plan.accounts, Phase::Peek, Carry::Nothing).await?;
+            self.ask(&mut plan.accounts, Phase::Quota, Carry::Nothing).await?;
+            plan.leave_out_exhausted_quotas();
+            let mut refused = plan.is_refused();
+            self.ask(&mut plan.accounts, Phase::Together, Carry::unless(refused)).await?;
+            refused |= plan.is_refused_together();
+            if !refused && !Arc::ptr_eq(&config, &self.config()) && !plan.is_final() {
+                // What was used may have moved already to the limits of the files in force now.
+                refund_charges(&self.store, plan.charged()).await;
+                continue;
             }
+            for account in &mut plan.accounts {
+                // A shadow rule that fails changes no decision.
+                let _ = self.ask(std::slice::from_mut(account), Phase::Alone, Carry::unless(refused)).await;
+            }
+            let now = self.store.clock().now();
+            let statuses = plan.lines.iter().map(|line| plan.status(line, now)).collect();
+            return Ok(Some(EnvoyDecision { allowed: !refused, statuses }));
         }
-    }
-
-    /// Decides by these files; nothing if others have taken over meanwhile, to
-    /// which what was used may have moved already.
-    async fn decide_by(
-        &self,
-        config: &Arc<EnvoyConfig>,
-        domain: &str,
-        descriptors: &[Descriptor<'_>],
-    ) -> Result<Option<EnvoyDecision>, StoreError> {
-        let mut plan = Plan::new(config, domain, descriptors, self.quotas);
-        self.ask(&mut plan.accounts, Phase::Peek, Carry::Nothing).await?;
-        self.ask(&mut plan.accounts, Phase::Quota, Carry::Nothing).await?;
-        plan.leave_out_exhausted_quotas();
-        let mut refused = plan.is_refused();
-        self.ask(&mut plan.accounts, Phase::Together, if refused { Carry::Nothing } else { Carry::Out }).await?;
-        refused |= plan.is_refused_together();
-        if !refused && !Arc::ptr_eq(config, &self.config()) && !plan.is_final() {
-            self.give_back(&plan.accounts).await;
-            return Ok(None);
-        }
-        let carry = if refused { Carry::Nothing } else { Carry::Out };
-        for account in &mut plan.accounts {
-            // A shadow rule that fails changes no decision.
-            let _ = self.ask(std::slice::from_mut(account), Phase::Alone, carry).await;
-        }
-        let now = self.store.clock().now();
-        let statuses = plan.lines.iter().map(|line| plan.status(line, now)).collect();
-        Ok(Some(EnvoyDecision { allowed: !refused, statuses }))
     }
 
     /// Decides the accounts of this phase.
@@ -164,19 +151,5 @@ impl<S: Store> EnvoyLimiter<S> {
             accounts[place].verdict = verdict;
         }
         Ok(())
-    }
-
-    /// Gives back what was charged by files that were no longer in force. If it
-    /// cannot be, it was charged in vain: against the caller.
-    async fn give_back(&self, accounts: &[Account<'_>]) {
-        let charged = accounts.iter().filter(|account| account.phase == Phase::Together && !account.verdict.degraded);
-        let checks = charged.filter_map(|account| {
-            let (verb, cost) = account.asks();
-            account.check_of(Verb::Refund, cost).filter(|_| verb == Verb::Charge)
-        });
-        let checks: Vec<Check<'_>> = checks.collect();
-        if !checks.is_empty() {
-            let _ = self.store.decide(&checks, &mut vec![Verdict::default(); checks.len()]).await;
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, Former, Meter};
+use tidegate::store::{Check, Demand, Former, Meter};
 use tidegate::{Key, KeyPart, Limit, Micros, Name, Setting};
 
 use super::request::{Descriptor, Hits, Status};
@@ -72,16 +72,19 @@ pub(super) enum Carry {
     Nothing,
 }
 
+impl Carry {
+    pub(super) fn unless(refused: bool) -> Carry {
+        if refused { Carry::Nothing } else { Carry::Out }
+    }
+}
+
 /// A state, and what all descriptors of the request that share it want of it.
 pub(super) struct Account<'c> {
     meter: Cow<'c, Meter>,
     former: Vec<Former<'c>>,
     key: Key<'static>,
     pub(super) phase: Phase,
-    peeks: bool,
-    charge: u64,
-    report: u64,
-    refund: u64,
+    demand: Demand,
     pub(super) verdict: Verdict,
 }
 
@@ -154,7 +157,7 @@ impl<'c> Plan<'c> {
         let is_same = |account: &Account<'_>| {
             let is_turn = account.phase == phase || charges(account.phase) && charges(phase);
             let is_state = account.key == key && account.meter.identity() == meter.identity();
-            is_state && is_turn && account.peeks == peeks
+            is_state && is_turn && account.demand.change().is_none() == peeks
         };
         let place = match self.accounts.iter().position(is_same) {
             Some(place) => {
@@ -170,19 +173,13 @@ impl<'c> Plan<'c> {
             }
             None => {
                 // A shadow whose store fails has nothing against the request.
-                let (charge, report, refund) = (0, 0, 0);
                 let (former, verdict) = (Vec::new(), Verdict { allowed: true, ..Verdict::default() });
-                self.accounts.push(Account { meter, former, key, phase, peeks, charge, report, refund, verdict });
+                self.accounts.push(Account { meter, former, key, phase, demand: Demand::default(), verdict });
                 self.accounts.len() - 1
             }
         };
-        let account = &mut self.accounts[place];
-        match hits {
-            Hits::Charge(hits) => account.charge = account.charge.saturating_add(hits),
-            Hits::Report(hits) => account.report = account.report.saturating_add(hits),
-            Hits::Refund(hits) => account.refund = account.refund.saturating_add(hits),
-            Hits::Peek => account.charge = 1,
-        }
+        let (verb, cost) = hits.asks();
+        self.accounts[place].demand.add(verb, cost);
         place
     }
 
@@ -214,6 +211,12 @@ impl<'c> Plan<'c> {
         self.accounts.iter().any(|account| account.phase == Phase::Together && account.refuses())
     }
 
+    /// What was charged with all others.
+    pub(super) fn charged(&self) -> impl Iterator<Item = (Check<'_>, Verdict)> {
+        let together = self.accounts.iter().filter(|account| account.phase == Phase::Together);
+        together.filter_map(|account| Some((account.check(Carry::Out)?, account.verdict)))
+    }
+
     fn account_of(&self, line: &Line<'_>) -> Option<&Account<'c>> {
         self.accounts.get(line.account?)
     }
@@ -222,7 +225,7 @@ impl<'c> Plan<'c> {
     fn refuses(&self, line: &Line<'_>) -> bool {
         match line.setting {
             None | Some(Setting::Unlimited) => false,
-            Some(Setting::Blocked) => !matches!(line.hits, Hits::Report(_) | Hits::Refund(_)),
+            Some(Setting::Blocked) => !line.hits.is_final(),
             Some(Setting::Limit(_)) => self.account_of(line).is_some_and(|account| match account.phase {
                 // It has not been asked yet.
                 Phase::Together => account.is_hopeless(),
@@ -276,21 +279,14 @@ impl<'c> Account<'c> {
         self.former = others.map(|(meter, until)| Former { meter, until: *until }).collect();
     }
 
-    /// What comes of charges, reports and refunds together. What is reported beside a
-    /// charge is charged with it.
-    pub(super) fn asks(&self) -> (Verb, u64) {
-        let spent = self.charge.saturating_add(self.report);
-        match spent.checked_sub(self.refund) {
-            Some(cost) if self.charge == 0 && self.report > 0 => (Verb::Report, cost),
-            Some(cost) => (Verb::Charge, cost),
-            None => (Verb::Refund, (self.refund - spent).min(self.meter.capacity())),
-        }
+    fn asks(&self) -> (Verb, u64) {
+        self.demand.change().unwrap_or_else(|| self.demand.look())
     }
 
     /// Whether no waiting would help.
     fn is_hopeless(&self) -> bool {
         let (verb, cost) = self.asks();
-        verb == Verb::Charge && cost > self.meter.capacity()
+        matches!(verb, Verb::Charge | Verb::Peek) && cost > self.meter.capacity()
     }
 
     /// What it says to a descriptor whose limit may be wider than that which decides.
@@ -308,11 +304,8 @@ impl<'c> Account<'c> {
 
     pub(super) fn check(&self, carry: Carry) -> Option<Check<'_>> {
         let (verb, cost) = self.asks();
-        let verb = if self.peeks || carry == Carry::Nothing || self.is_hopeless() { Verb::Peek } else { verb };
-        self.check_of(verb, if verb == Verb::Report { cost } else { cost.min(self.meter.capacity()) })
-    }
-
-    pub(super) fn check_of(&self, verb: Verb, cost: u64) -> Option<Check<'_>> {
+        let verb = if carry == Carry::Nothing || self.is_hopeless() { Verb::Peek } else { verb };
+        let cost = if verb == Verb::Report { cost } else { cost.min(self.meter.capacity()) };
         Some(Check::new(&self.meter, &self.key, verb, cost).ok()?.with_former(&self.former))
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::kernel::Verb;
 use tidegate::{Key, Name, Setting};
 
 use super::{Metadata, Unit};
@@ -50,6 +51,25 @@ pub enum Hits {
     Report(u64),
     /// To be given back so many.
     Refund(u64),
+}
+
+impl Hits {
+    /// As a verb, and its cost.
+    #[must_use]
+    pub fn asks(self) -> (Verb, u64) {
+        match self {
+            Hits::Charge(hits) => (Verb::Charge, hits),
+            Hits::Peek => (Verb::Peek, 1),
+            Hits::Report(hits) => (Verb::Report, hits),
+            Hits::Refund(hits) => (Verb::Refund, hits),
+        }
+    }
+
+    /// Whether it can never be refused.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Hits::Report(_) | Hits::Refund(_))
+    }
 }
 
 /// What became of a request.

@@ -18,7 +18,7 @@ use crate::kernel::{Verb, Verdict};
 use crate::observe::{Event, ReservationEvent};
 use crate::policy::{Applied, Resolution};
 use crate::request::{Key, Purpose, Request, RequestId};
-use crate::store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
+use crate::store::{Check, CheckError, Demand, ImmediateStore, Meter, Store, StoreError, refund_charges};
 use crate::time::Micros;
 
 /// A request, and what is asked of its limits.
@@ -77,7 +77,7 @@ impl<S: Store> Limiter<S> {
             let decided = round.decide(&inner.store).await?;
             if round.matters() && !inner.policies.is_current(&current) {
                 // What others have reached since is theirs to know, though this charge is no more.
-                for (check, verdict, at) in round.give_back(&inner.store).await {
+                for (check, verdict, at) in refund_charges(&inner.store, round.decided()).await {
                     inner.observers.tell_crossed(&check, &verdict, at, false);
                 }
                 continue;
@@ -319,7 +319,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         let mut places: Few<Option<usize>> = Few::new();
         let mut known = HashMap::new();
         let mut checks: Few<Check<'a>> = Few::new();
-        let mut wishes: Few<Wish> = Few::new();
+        let mut demands: Few<Demand> = Few::new();
         for (index, applied) in self.limits() {
             let (verb, cost) = (self.asked[index].0, applied.cost);
             if self.asked.len() == 1 {
@@ -333,15 +333,17 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
             }
             // Two requests that ask one limit about one key are one check.
             let place = *known.entry((applied.meter.identity(), &applied.key)).or_insert(checks.len());
-            if place == wishes.len() {
-                wishes.push(Wish::default());
+            if place == demands.len() {
+                demands.push(Demand::default());
                 checks.push(applied.check_by(self.meter_of(applied), verb, cost));
             }
-            let wish = &mut wishes[place];
-            if !wish.add(verb, cost) {
+            let demand = &mut demands[place];
+            if !demand.add(verb, cost) {
                 return Err(StoreError::SameStateTwice { rule: applied.meter.name().clone() });
             }
-            let (verb, cost) = wish.comes_to(ask);
+            // A peek that is refused refuses all.
+            let change = if ask == Ask::Peeks { None } else { demand.change() };
+            let (verb, cost) = change.unwrap_or_else(|| demand.look());
             checks[place] = applied.check_by(self.meter_of(applied), verb, cost);
             places.push(Some(place));
         }
@@ -373,33 +375,15 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         self.id.is_none() && !is_final && (self.is_carried_out || !charges)
     }
 
-    /// Gives back what was charged. If it cannot be given back, it was charged
-    /// in vain: against the caller.
-    ///
-    /// Says which thresholds it crossed that other charges have reached meanwhile.
-    async fn give_back(&self, store: &impl Store) -> Few<(Check<'a>, Verdict, Micros)> {
-        // A fallback has charged nothing in the store.
-        let is_charged = |(check, verdict): &(&Check<'a>, &Verdict)| check.verb() == Verb::Charge && !verdict.degraded;
-        let charged = self.checks.iter().zip(&self.verdicts).filter(is_charged);
-        let refunds: Few<Check<'_>> = charged.map(|(check, _)| check.as_refund()).collect();
-        if refunds.is_empty() {
-            return Few::new();
-        }
-        let mut verdicts: Few<Verdict> = smallvec![Verdict::default(); refunds.len()];
-        let Ok(at) = store.decide(&refunds, &mut verdicts).await else { return Few::new() };
-        let charged = self.checks.iter().zip(&self.verdicts).filter(is_charged);
-        let still = charged.zip(verdicts).map(|((check, charged), left)| {
-            let kept = left.remaining.saturating_add(check.meter().floor());
-            let used = check.meter().capacity().saturating_sub(kept);
-            (*check, Verdict { crossed: charged.crossed & check.meter().reached(used), ..left }, at)
-        });
-        still.filter(|(_, verdict, _)| verdict.crossed != 0).collect()
+    /// What the store was asked last, and said.
+    fn decided(&self) -> impl Iterator<Item = (Check<'a>, Verdict)> {
+        self.checks.iter().copied().zip(self.verdicts.iter().copied())
     }
 
     /// The errors, and the checks that crossed a threshold.
     fn into_outcome(self) -> (Errors, Few<(Check<'a>, Verdict)>) {
-        let asked = self.checks.into_iter().zip(self.verdicts);
-        (self.errors, asked.filter(|(_, verdict)| verdict.crossed != 0).collect())
+        let crossed = self.decided().filter(|(_, verdict)| verdict.crossed != 0).collect();
+        (self.errors, crossed)
     }
 
     /// The decision of each request, by the limit that binds; none where there
@@ -434,61 +418,4 @@ fn id_of<'a>(asked: &[Asked<'a, 'a>]) -> Option<RequestId<'a>> {
         _ => Purpose::Once,
     };
     Some(RequestId { text, payload, lasts_ms, purpose })
-}
-
-/// What several requests ask of one state. No store is asked about a state twice.
-#[derive(Default)]
-struct Wish {
-    charge: Option<u64>,
-    report: Option<u64>,
-    refund: Option<u64>,
-    /// The largest cost that was only looked at.
-    peek: Option<u64>,
-    resets: bool,
-}
-
-impl Wish {
-    /// Adds what a request asks for; false if it cannot be asked beside the others: a
-    /// state is reset by itself.
-    fn add(&mut self, verb: Verb, cost: u64) -> bool {
-        let sum = |so_far: Option<u64>| Some(so_far.unwrap_or(0).saturating_add(cost));
-        match verb {
-            Verb::Charge => self.charge = sum(self.charge),
-            Verb::Report => self.report = sum(self.report),
-            Verb::Refund => self.refund = sum(self.refund),
-            Verb::Peek => self.peek = self.peek.max(Some(cost)),
-            Verb::Reset => self.resets = true,
-            // A reservation is corrected by itself.
-            Verb::Settle(_) | Verb::Renew(_) => return false,
-        }
-        !self.resets || [self.charge, self.report, self.refund, self.peek] == [None; 4]
-    }
-
-    /// All that is charged, less what is given back; what is reported beside a charge is
-    /// charged with it.
-    fn change(&self) -> Option<(Verb, u64)> {
-        let spent = match (self.charge, self.report) {
-            (None, None) => None,
-            (charge, report) => Some(charge.unwrap_or(0).saturating_add(report.unwrap_or(0))),
-        };
-        let verb = if self.charge.is_some() { Verb::Charge } else { Verb::Report };
-        match (spent, self.refund) {
-            _ if self.resets => Some((Verb::Reset, 0)),
-            (None, refund) => Some((Verb::Refund, refund?)),
-            (Some(spent), refund) => Some(match spent.checked_sub(refund.unwrap_or(0)) {
-                Some(cost) => (verb, cost),
-                None => (Verb::Refund, refund.unwrap_or(0) - spent),
-            }),
-        }
-    }
-
-    fn comes_to(&self, ask: Ask) -> (Verb, u64) {
-        let (change, peek) = (self.change(), self.peek.unwrap_or(0));
-        match (ask, change) {
-            // A peek that is refused refuses all, so the larger cost has to fit.
-            (Ask::Peeks, Some((Verb::Charge, cost))) => (Verb::Peek, cost.max(peek)),
-            (Ask::Peeks, _) | (_, None) => (Verb::Peek, peek),
-            (Ask::All | Ask::Changes, Some(change)) => change,
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::kernel::Verb;
 use tidegate::store::{Meter, Store};
 use tidegate::{Micros, Setting};
 use tidegate_config::envoy::{Descriptor, EnvoyDecision, Hits, Status};
@@ -96,12 +95,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &EnvoyDecision, took: Duration)
 fn trace(app: &App, domain: &str, asked: &[Asked<'_>], answer: &EnvoyDecision) {
     for (asked, status) in asked.iter().zip(&answer.statuses).filter(|(_, status)| !status.shadow) {
         let Some(rule) = status.rule.clone() else { continue };
-        let (verb, cost) = match asked.hits {
-            Hits::Charge(hits) => (Verb::Charge, hits),
-            Hits::Report(hits) => (Verb::Report, hits),
-            Hits::Refund(hits) => (Verb::Refund, hits),
-            Hits::Peek => (Verb::Peek, 1),
-        };
+        let (verb, cost) = asked.hits.asks();
         let capacity = status.setting.and_then(|setting| shown(setting, status.unit, None, None));
         let decided = Decided {
             verb,

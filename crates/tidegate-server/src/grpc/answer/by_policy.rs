@@ -64,7 +64,7 @@ async fn one_after_the_other(
         charged.push(group);
     }
     if all_pass(says, items) {
-        let only_refunds = items.iter().all(DescriptorRequest::is_final);
+        let only_refunds = items.iter().all(|item| item.hits.is_final());
         for group in groups {
             let is_degraded = group.places.iter().any(|place| says[*place].is_degraded());
             match group.ask(app, Ask::Refund, items, says).await {
@@ -116,19 +116,14 @@ enum Ask {
 
 impl Ask {
     fn of(self, hits: Hits) -> Option<(Verb, u64)> {
-        match (self, hits) {
-            (Ask::All | Ask::Charge, Hits::Charge(hits)) => Some((Verb::Charge, hits)),
-            (Ask::All | Ask::Refund, Hits::Report(hits)) => Some((Verb::Report, hits)),
-            (Ask::All | Ask::Refund, Hits::Refund(hits)) | (Ask::GiveBack, Hits::Charge(hits)) => {
-                Some((Verb::Refund, hits))
-            }
-            (Ask::Peek, Hits::Charge(hits)) => Some((Verb::Peek, hits)),
-            (Ask::All | Ask::Peek, Hits::Peek) => Some((Verb::Peek, 1)),
+        let (verb, cost) = hits.asks();
+        match self {
+            Ask::All => Some((verb, cost)),
             // A report or a refund is never refused.
-            (Ask::Peek, Hits::Report(_) | Hits::Refund(_)) => Some((Verb::Peek, 0)),
-            (Ask::Charge, Hits::Peek | Hits::Report(_) | Hits::Refund(_))
-            | (Ask::Refund, Hits::Charge(_) | Hits::Peek)
-            | (Ask::GiveBack, Hits::Peek | Hits::Report(_) | Hits::Refund(_)) => None,
+            Ask::Peek => Some((Verb::Peek, if hits.is_final() { 0 } else { cost })),
+            Ask::Charge => (verb == Verb::Charge).then_some((verb, cost)),
+            Ask::Refund => hits.is_final().then_some((verb, cost)),
+            Ask::GiveBack => (verb == Verb::Charge).then_some((Verb::Refund, cost)),
         }
     }
 }
@@ -193,10 +188,6 @@ impl<'r> DescriptorRequest<'r> {
         Ok(DescriptorRequest { request, hits: asked.hits, by })
     }
 
-    fn is_final(&self) -> bool {
-        matches!(self.hits, Hits::Report(_) | Hits::Refund(_))
-    }
-
     /// What it comes to if no limiter is asked.
     fn extreme(&self) -> Setting {
         match self.by {
@@ -204,16 +195,24 @@ impl<'r> DescriptorRequest<'r> {
             By::Policy | By::Inline(..) => Setting::Unlimited,
         }
     }
+
+    /// The time that a limit counts for which came with the descriptor.
+    fn unit(&self) -> Option<Unit> {
+        match &self.by {
+            By::Inline(_, unit) | By::Extreme(_, unit) => Some(*unit),
+            By::Policy => None,
+        }
+    }
 }
 
 impl Say {
     fn passes(&self, item: &DescriptorRequest<'_>) -> bool {
-        match (self, item.hits) {
-            (_, Hits::Report(_) | Hits::Refund(_)) => true,
-            (Say::Decided(decision), _) => decision.is_allowed(),
-            (Say::Never { .. } | Say::Extreme(Setting::Blocked), _) => false,
-            (Say::Extreme(Setting::Unlimited | Setting::Limit(_)), _) => true,
-        }
+        let is_admitted = match self {
+            Say::Decided(decision) => decision.is_allowed(),
+            Say::Never { .. } | Say::Extreme(Setting::Blocked) => false,
+            Say::Extreme(Setting::Unlimited | Setting::Limit(_)) => true,
+        };
+        is_admitted || item.hits.is_final()
     }
 
     fn is_degraded(&self) -> bool {
@@ -259,15 +258,5 @@ pub(super) fn line_of(decision: &Decision, allowed: bool, period: Option<Duratio
         retry_after: decision.retry_after().filter(|_| !allowed),
         reset_after: decision.reset_after(),
         metadata: None,
-    }
-}
-
-impl DescriptorRequest<'_> {
-    /// The time that a limit counts for which came with the descriptor.
-    fn unit(&self) -> Option<Unit> {
-        match &self.by {
-            By::Inline(_, unit) | By::Extreme(_, unit) => Some(*unit),
-            By::Policy => None,
-        }
     }
 }
