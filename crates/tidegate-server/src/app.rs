@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt;
 use tidegate::kernel::Verb;
-use tidegate::store::{Meter, StoreError};
+use tidegate::store::{Check, Meter, StoreError};
 use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Micros, Policy, Request, Setting};
 use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
@@ -169,8 +169,19 @@ impl App {
         request: impl Into<Request<'a>>,
         inline: Option<&'a Inline>,
     ) -> impl Future<Output = Result<Decision, CheckError>> {
+        self.decide_with_limits(verb, request, inline, |_, _| {})
+    }
+
+    /// The same, and the limits that made the decision.
+    pub(crate) fn decide_with_limits<'a>(
+        &'a self,
+        verb: Verb,
+        request: impl Into<Request<'a>>,
+        inline: Option<&'a Inline>,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> impl Future<Output = Result<Decision, CheckError>> {
         let began = Instant::now();
-        let decided = self.limiter_for(inline).decide_async(verb, request);
+        let decided = self.limiter_for(inline).decide_with_limits(verb, request, tell);
         let timed = decided.inspect_ok(move |decision| self.decided(verb, decision, began));
         timed.inspect_err(|error| self.metrics.failed(error))
     }

@@ -88,30 +88,6 @@ impl<'q> Call<'q> {
     }
 }
 
-/// A call that is converted to a request where one is needed.
-pub(crate) struct Put<'q> {
-    pub(crate) call: &'q Call<'q>,
-    pub(crate) settings: &'q Settings,
-    pub(crate) text: &'q mut Text,
-}
-
-impl<'q> From<Put<'q>> for Request<'q> {
-    fn from(Put { call, settings, text }: Put<'q>) -> Request<'q> {
-        call.request(settings, text)
-    }
-}
-
-/// The same for a call that [is plain](Call::is_plain): a request is
-/// large, and this one is never moved.
-pub(crate) struct PutPlainly<'q>(pub(crate) Put<'q>);
-
-impl<'q> From<PutPlainly<'q>> for Request<'q> {
-    #[inline(always)]
-    fn from(PutPlainly(Put { call, settings, text }): PutPlainly<'q>) -> Request<'q> {
-        Request::new(call.key.to_key(settings.ipv6_bits, text)).cost(call.cost)
-    }
-}
-
 /// The outcome of a call.
 pub(crate) type AdmissionResult = Result<Admission, Box<Refused>>;
 
@@ -142,15 +118,9 @@ impl Refused {
     }
 
     /// What no admission came of.
-    pub(crate) fn new(
-        decided: Result<Decision, CheckError>,
-        tell: impl FnOnce(&Decision) -> Option<Fields>,
-    ) -> Refused {
+    pub(crate) fn new(decided: Result<Decision, CheckError>, fields: Option<Fields>) -> Refused {
         match decided {
-            Ok(decision) => {
-                let fields = tell(&decision);
-                Refused { refusal: Refusal::by(decision), fields }
-            }
+            Ok(decision) => Refused { refusal: Refusal::by(decision), fields },
             Err(error) => Refused { refusal: Refusal::new(Reason::NoAnswer(error)), fields: None },
         }
     }
@@ -158,18 +128,15 @@ impl Refused {
 
 /// The answer that follows from what the limiter decided.
 #[inline]
-pub(crate) fn answer(
-    decided: Result<Decision, CheckError>,
-    tell: impl FnOnce(&Decision) -> Option<Fields>,
-) -> AdmissionResult {
+pub(crate) fn answer(decided: Result<Decision, CheckError>, fields: Option<Fields>) -> AdmissionResult {
     match decided {
         Ok(decision) if decision.is_allowed() => Ok(Admission {
             delay: decision.delay(),
             is_repeated: decision.is_repeated(),
             is_degraded: decision.is_degraded(),
-            fields: tell(&decision),
+            fields,
             hold: None,
         }),
-        refused => Err(Box::new(Refused::new(refused, tell))),
+        refused => Err(Box::new(Refused::new(refused, fields))),
     }
 }

@@ -3,7 +3,7 @@
 //! They are written as draft-ietf-httpapi-ratelimit-headers-10 says. What remains is
 //! rounded down and times are rounded up, so a caller that keeps to a field is not
 //! refused for it. The layer writes them in every [`HeaderStyle`]; a server without the
-//! layer writes those of the current draft by [`RateLimitFields`]. The layer also reads fields,
+//! layer writes those of the current draft by [`rate_limit_fields`]. The layer also reads fields,
 //! from other layers and other servers; a malformed one is ignored.
 
 mod read;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate::store::Meter;
+use tidegate::store::{Check, Meter};
 use tidegate::{Decision, Limit};
 
 pub use crate::line::MAX_INTEGER;
@@ -51,57 +51,37 @@ pub enum HeaderStyle {
     XRateLimitUnix,
 }
 
-/// The fields of the current draft for one response: `RateLimit-Policy`, `RateLimit` and, if the
-/// request is refused, `Retry-After`.
+/// The fields of the current draft for one response, by the limits that made the decision:
+/// `RateLimit-Policy`, `RateLimit` and, if the request is refused, `Retry-After`. Names are in lower
+/// case. There are none if the decision is unlimited or blocked.
 ///
 /// ```
 /// use tidegate::{Limit, Limiter, Policy};
-/// use tidegate_tower::fields::RateLimitFields;
+/// use tidegate_tower::fields::rate_limit_fields;
 ///
 /// let limiter = Limiter::new(Policy::new().limit("api", Limit::per_minute(100)));
-/// let decision = limiter.check("alice")?;
-/// let mut fields = RateLimitFields::new(&decision);
-/// limiter.for_each_meter("alice", |meter| fields.add(meter));
+/// let mut fields = Vec::new();
+/// let _ = limiter.check_with_limits("alice", |decision, limits| fields = rate_limit_fields(decision, limits))?;
 /// let [policy, status] = [r#""api";q=100;w=60"#, r#""api";r=99;t=1"#].map(str::to_owned);
-/// assert_eq!(fields.into_pairs(), [("ratelimit-policy", policy), ("ratelimit", status)]);
+/// assert_eq!(fields, [("ratelimit-policy", policy), ("ratelimit", status)]);
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
-#[derive(Debug)]
-pub struct RateLimitFields<'d> {
-    decision: &'d Decision,
-    policies: Line,
-}
-
-impl<'d> RateLimitFields<'d> {
-    /// The fields of a decision, as yet without policies.
-    #[must_use]
-    pub fn new(decision: &'d Decision) -> RateLimitFields<'d> {
-        RateLimitFields { decision, policies: Line::new() }
+#[must_use]
+pub fn rate_limit_fields(decision: &Decision, limits: &[Check<'_>]) -> Vec<(&'static str, String)> {
+    if decision.is_unlimited() || decision.is_blocked() {
+        return Vec::new();
     }
-
-    /// Adds the policy of a limit that the request had to pass.
-    pub fn add(&mut self, meter: &Meter) {
-        write_policy(&mut self.policies, meter, None);
+    let (mut pairs, mut policies) = (Vec::with_capacity(3), Line::new());
+    if !decision.is_allowed() {
+        pairs.push(("retry-after", retry_after(decision).to_string()));
     }
-
-    /// Names in lower case, and values. There are none if the decision is unlimited or blocked.
-    #[must_use]
-    pub fn into_pairs(self) -> Vec<(&'static str, String)> {
-        let RateLimitFields { decision, policies } = self;
-        if decision.is_unlimited() || decision.is_blocked() {
-            return Vec::new();
-        }
-        let mut pairs = Vec::with_capacity(3);
-        if !decision.is_allowed() {
-            pairs.push(("retry-after", retry_after(decision).to_string()));
-        }
-        if !policies.as_bytes().is_empty() {
-            pairs.push(("ratelimit-policy", policies.to_text()));
-        }
-        let status = QuotaStatus { decision, name: None, policies: None, partition: None };
-        pairs.push(("ratelimit", status.line().to_text()));
-        pairs
+    limits.iter().for_each(|limit| write_policy(&mut policies, limit.meter(), None));
+    if !limits.is_empty() {
+        pairs.push(("ratelimit-policy", policies.to_text()));
     }
+    let status = QuotaStatus { decision, name: None, policies: None, partition: None };
+    pairs.push(("ratelimit", status.line().to_text()));
+    pairs
 }
 
 /// Whether a decision speaks of the limit of a meter.

@@ -13,11 +13,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::kernel::Verb;
-use tidegate::store::{Meter, Store};
-use tidegate::{CheckError, Clock, Decision, Key, Limiter, MemoryStore, Micros, Policy, Request};
+use tidegate::store::{Check, Store};
+use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Micros, Policy, Request};
 
-use self::told::{Meters, OnlyPolicy};
-use crate::call::{Admission, AdmissionResult, Call, Kept, Put, PutPlainly, Refused, answer};
+use self::told::OnlyPolicy;
+use crate::call::{Admission, AdmissionResult, Call, Kept, Refused, answer};
 use crate::fields::Fields;
 use crate::head::{Head, Text, Value};
 use crate::settings::{Keyless, Settings};
@@ -105,15 +105,14 @@ impl Gate {
         let Some(at_once) = &self.at_once else {
             return Err(self.ask_later(call));
         };
-        let decided = at_once.check(&self.settings, call);
+        let mut fields = None;
+        let tell = |decision: &Decision, limits: &[Check<'_>]| fields = self.fields(decision, limits);
+        let decided = at_once.check(&self.settings, call, tell);
         match &decided {
             Ok(decision) if decision.is_allowed() && decision.delay().is_zero() && self.settings.settle.is_none() => {
-                Ok(self.fields(decision, call, at_once))
+                Ok(fields)
             }
-            _ => {
-                let answer = answer(decided, |decision| self.fields(decision, call, at_once));
-                Err(self.detour(call, answer))
-            }
+            _ => Err(self.detour(call, answer(decided, fields))),
         }
     }
 
@@ -157,33 +156,21 @@ impl Gate {
 
 impl AtOnce {
     #[inline]
-    fn check(&self, settings: &Settings, call: &Call<'_>) -> Result<Decision, CheckError> {
-        let put = Put { call, settings, text: &mut Text::default() };
-        if call.is_plain(settings) { self.check_put(PutPlainly(put)) } else { self.check_put(put) }
-    }
-
-    #[inline(always)]
-    fn check_put<'q>(&self, request: impl Into<Request<'q>>) -> Result<Decision, CheckError> {
+    fn check(
+        &self,
+        settings: &Settings,
+        call: &Call<'_>,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Decision, CheckError> {
+        let mut text = Text::default();
+        let request = if call.is_plain(settings) {
+            Request::new(call.key.to_key(settings.ipv6_bits, &mut text)).cost(call.cost)
+        } else {
+            call.request(settings, &mut text)
+        };
         match self {
-            AtOnce::Own(limiter) => limiter.check(request),
-            AtOnce::Shared(limiter) => limiter.check(request),
-        }
-    }
-}
-
-impl Meters for AtOnce {
-    #[inline]
-    fn only(&self) -> Option<u64> {
-        match self {
-            AtOnce::Own(limiter) => limiter.only(),
-            AtOnce::Shared(limiter) => limiter.only(),
-        }
-    }
-
-    fn for_each(&self, request: Put<'_>, show: &mut dyn FnMut(&Meter, &Key<'_>)) {
-        match self {
-            AtOnce::Own(limiter) => limiter.for_each(request, show),
-            AtOnce::Shared(limiter) => limiter.for_each(request, show),
+            AtOnce::Own(limiter) => limiter.check_with_limits(request, tell),
+            AtOnce::Shared(limiter) => limiter.check_with_limits(request, tell),
         }
     }
 }
@@ -201,8 +188,10 @@ impl<S: Store> AnyLimiter for Limiter<S> {
         let limiter = self.clone();
         Box::pin(async move {
             let (call, mut text) = (call.call(), Text::default());
-            let decided = limiter.check_async(call.request(&gate.settings, &mut text)).await;
-            answer(decided, |decision| gate.fields(decision, &call, &limiter))
+            let (request, mut fields) = (call.request(&gate.settings, &mut text), None);
+            let tell = |decision: &Decision, limits: &[Check<'_>]| fields = gate.fields(decision, limits);
+            let decided = limiter.decide_with_limits(Verb::Charge, request, tell).await;
+            answer(decided, fields)
         })
     }
 
@@ -214,19 +203,20 @@ impl<S: Store> AnyLimiter for Limiter<S> {
         let limiter = self.clone();
         Box::pin(async move {
             let (call, mut text) = (call.call(), Text::default());
-            let request = call.settling(&gate.settings, &mut text);
-            let settled = match settlement {
-                Settlement::Keep => None,
+            let (request, mut fields) = (call.settling(&gate.settings, &mut text), None);
+            let tell = |decision: &Decision, limits: &[Check<'_>]| fields = gate.fields(decision, limits);
+            match settlement {
+                Settlement::Keep => {}
                 // What cannot be given back stays charged: against the caller, as always.
-                Settlement::Refund => limiter.decide_async(Verb::Refund, request).await.ok(),
+                Settlement::Refund => drop(limiter.decide_with_limits(Verb::Refund, request, tell).await),
                 Settlement::Charge(cost) => {
                     let request = request.in_addition();
                     // The amounts have been charged.
                     let request = gate.settings.amounts.iter().fold(request, |asked, (unit, _)| asked.amount(unit, 0));
-                    charge_up_to(&limiter, request, cost).await
+                    charge_up_to(&limiter, request, cost, tell).await;
                 }
-            };
-            gate.fields(&settled?, &call, &limiter)
+            }
+            fields
         })
     }
 
@@ -244,15 +234,19 @@ impl<S: Store> AnyLimiter for Limiter<S> {
 const ATTEMPTS: usize = 16;
 
 /// Charges `cost`, or as much of it as there is.
-async fn charge_up_to<S: Store>(limiter: &Limiter<S>, request: Request<'_>, cost: u64) -> Option<Decision> {
+async fn charge_up_to<S: Store>(
+    limiter: &Limiter<S>,
+    request: Request<'_>,
+    cost: u64,
+    mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+) {
     // No more than `most` is left to be charged, and `next` is tried.
-    let (mut most, mut next, mut last) = (cost, cost, None);
+    let (mut most, mut next) = (cost, cost);
     for _ in 0..ATTEMPTS {
-        match limiter.check_async(request.clone().cost(next)).await {
+        match limiter.decide_with_limits(Verb::Charge, request.clone().cost(next), &mut tell).await {
             Ok(decision) if decision.is_allowed() => {
                 most -= next;
                 next = if decision.remaining() == Some(0) { 0 } else { most.div_ceil(2) };
-                last = Some(decision);
             }
             Ok(decision) => {
                 most = next - 1;
@@ -260,7 +254,6 @@ async fn charge_up_to<S: Store>(limiter: &Limiter<S>, request: Request<'_>, cost
                 // refusal of a single unit tells when there is more.
                 let remaining = decision.remaining().unwrap_or(most).max(1);
                 next = if remaining <= most { remaining } else { most.div_ceil(2) };
-                last = Some(decision);
             }
             Err(CheckError::Unsatisfiable { cost, capacity, .. }) => {
                 let fits = u128::from(next) * u128::from(capacity) / u128::from(cost.max(1));
@@ -273,7 +266,6 @@ async fn charge_up_to<S: Store>(limiter: &Limiter<S>, request: Request<'_>, cost
             break;
         }
     }
-    last
 }
 
 /// Sleeps by a store's clock; no particular runtime is needed.

@@ -18,6 +18,7 @@ pub use builder::LimiterBuilder;
 pub use reserve::{Reservation, ReserveError};
 
 use self::acquire::Waiters;
+use self::ask::untold;
 use self::current::Policies;
 use self::fast::{FastLimit, Version};
 use crate::blocking;
@@ -210,8 +211,34 @@ impl<S: ImmediateStore> Limiter<S> {
                 }
                 checked.map(|_| limit.meter.decision(verdict))
             }
-            Some(_) | None => self.decide_now(Verb::Charge, &request.into()),
+            Some(_) | None => self.decide_now(Verb::Charge, &request.into(), untold),
         }
+    }
+
+    /// [`check`](Limiter::check), and the limits that made the decision: see
+    /// [`decide_with_limits`](Limiter::decide_with_limits).
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let (limiter, mut told) = (Limiter::new(Limit::per_hour(10)), Vec::new());
+    /// let _ = limiter.check_with_limits("alice", |decision, limits| {
+    ///     told.extend(limits.iter().map(|limit| format!("{} for {}", limit.meter().meaning(), limit.key())));
+    ///     assert_eq!(decision.remaining(), Some(9));
+    /// })?;
+    /// assert_eq!(told, ["10/h for alice"]);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`check`](Limiter::check).
+    #[inline]
+    pub fn check_with_limits<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Decision, CheckError> {
+        self.decide_now(Verb::Charge, &request.into(), tell)
     }
 
     /// Gives back what was charged by a limit that was no longer in force, and asks the policy.
@@ -220,7 +247,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
     fn check_moved(&self, charged: Option<&FastLimit>, request: Request<'_>) -> Result<Decision, CheckError> {
         self.give_back_of(charged, &request);
-        self.decide_now(Verb::Charge, &request)
+        self.decide_now(Verb::Charge, &request, untold)
     }
 
     /// Charges several requests, all or none: if one is refused, or can never be
@@ -320,7 +347,7 @@ impl<S: ImmediateStore> Limiter<S> {
         }
         match self.admit_quickly(request) {
             Ok(Some(is_admitted)) => is_admitted,
-            Ok(None) => self.ask_now(Verb::Charge, request).is_ok_and(|decision| decision.is_allowed()),
+            Ok(None) => self.ask_now(Verb::Charge, request, untold).is_ok_and(|decision| decision.is_allowed()),
             Err(_) => false,
         }
     }
@@ -350,7 +377,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Limiter::check).
     pub fn peek<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_now(Verb::Peek, &request.into())
+        self.decide_now(Verb::Peek, &request.into(), untold)
     }
 
     /// Charges what has been spent already, whatever is left: tokens that a model
@@ -374,7 +401,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Limiter::check), except that any cost is recorded.
     pub fn report<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_now(Verb::Report, &request.into())
+        self.decide_now(Verb::Report, &request.into(), untold)
     }
 
     /// Gives back what the request was charged: the latest cost that is still
@@ -420,7 +447,7 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Balance, CheckError> {
-        let given = self.decide_now(verb, request)?;
+        let given = self.decide_now(verb, request, untold)?;
         self.wake_first(request);
         Ok(Balance(given))
     }
@@ -448,7 +475,12 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     #[inline]
-    fn decide_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+    fn decide_now(
+        &self,
+        verb: Verb,
+        request: &Request<'_>,
+        mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Decision, CheckError> {
         let inner = &*self.inner;
         let fast = inner.policies.fast();
         if let Some((limit, key, version)) = fast.of(request) {
@@ -456,19 +488,19 @@ impl<S: ImmediateStore> Limiter<S> {
             let check = Check::new(&limit.meter, key, verb, request.cost)?;
             let mut verdict = Verdict::default();
             self.store().decide_one_now(check, &mut verdict)?;
-            if fast.is(version) || verb.is_final() {
-                return Ok(check.decision(verdict));
+            let is_charge = verb == Verb::Charge;
+            if fast.is(version) || verb.is_final() || (is_charge && !verdict.allowed) {
+                let decision = check.decision(verdict);
+                tell(&decision, &[check]);
+                return Ok(decision);
             }
-            if verb == Verb::Charge {
-                if !verdict.allowed {
-                    return Ok(check.decision(verdict));
-                }
+            if is_charge {
                 self.give_back_now(check);
             }
         }
-        match self.decide_quickly(verb, request)? {
+        match self.decide_quickly(verb, request, &mut tell)? {
             Some(decision) => Ok(decision),
-            None => self.ask_now(verb, request).map(Decision::field_by_field),
+            None => self.ask_now(verb, request, tell).map(Decision::field_by_field),
         }
     }
 

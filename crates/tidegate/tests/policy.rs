@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate::store::Check;
 use tidegate::{
-    CheckError, Condition, ConfigError, FailureMode, KeyAttribute, KeyPart, Limit, Limiter, ManualClock, MemoryStore,
-    Missing, Name, Policy, Request, Rule, Setting, WarmUp,
+    CheckError, Condition, ConfigError, Decision, FailureMode, KeyAttribute, KeyPart, Limit, Limiter, ManualClock,
+    MemoryStore, Missing, Name, Policy, Request, Rule, Setting, WarmUp,
 };
 use tidegate_testkit::Random;
 
@@ -244,7 +245,8 @@ fn a_policy_may_be_for_all_others_only_and_the_same_limit_twice_is_one() {
     assert!(others.allow("alice") && !others.allow("alice"));
     let twice = limiter([ONE, Limit::per_hour(2), ONE]);
     let mut names = Vec::new();
-    twice.for_each_meter("alice", |meter| names.push(meter.name().clone()));
+    let tell = |_: &Decision, limits: &[Check<'_>]| names = limits.iter().map(|of| of.meter().name().clone()).collect();
+    assert!(twice.check_with_limits("alice", tell).is_ok());
     assert_eq!(names, ["1/h", "2/h"]);
 }
 
@@ -314,7 +316,7 @@ fn a_named_rule_is_asked_beside_any_other_rules() {
         let batch = limiter.check_many([known(), unknown()]).map(drop);
         let errors = [limiter.check(unknown()).map(drop), limiter.explain(unknown()).map(drop), batch];
         assert!(errors.iter().all(|error| matches!(error, Err(CheckError::UnknownRule { .. }))), "{errors:?}");
-        limiter.for_each_meter(unknown(), |meter| panic!("{} has no say", meter.name()));
+        assert!(limiter.check_with_limits(unknown(), |_, limits| panic!("{limits:?}")).is_err());
         assert!(limiter.allow(known()) && !limiter.allow(known()));
     }
 }

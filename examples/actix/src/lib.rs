@@ -12,8 +12,10 @@ use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpResponse, rt};
-use tidegate::{Limiter, Request};
-use tidegate_tower::fields::RateLimitFields;
+use tidegate::kernel::Verb;
+use tidegate::store::Check;
+use tidegate::{Decision, Limiter, Request};
+use tidegate_tower::fields::rate_limit_fields;
 use tidegate_tower::{ClientIp, Refusal};
 
 /// What decides. Put it into the `app_data` of the server, outside the closure: one for all workers.
@@ -59,13 +61,12 @@ pub async fn rate_limit(
     if let Some(address) = limits.address_of(&request) {
         question = question.with("ip", address);
     }
-    let decision = match limits.limiter.check_async(question.clone()).await {
+    let mut fields = Vec::new();
+    let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
+    let decision = match limits.limiter.decide_with_limits(Verb::Charge, question, tell).await {
         Ok(decision) => decision,
         Err(error) => return Ok(request.into_response(response(&Refusal::from(error)))),
     };
-    let mut fields = RateLimitFields::new(&decision);
-    limits.limiter.for_each_meter(question, |meter| fields.add(meter));
-    let fields = fields.into_pairs();
     let mut answer = if decision.is_allowed() {
         // Only a leaky bucket has one.
         if !decision.delay().is_zero() {

@@ -21,8 +21,10 @@ use pingora_core::server::Server;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::ResponseHeader;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
-use tidegate::{Limit, Limiter, Request, Rule};
-use tidegate_tower::fields::RateLimitFields;
+use tidegate::kernel::Verb;
+use tidegate::store::Check;
+use tidegate::{Decision, Limit, Limiter, Request, Rule};
+use tidegate_tower::fields::rate_limit_fields;
 use tidegate_tower::{ClientIp, Refusal};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -74,13 +76,12 @@ impl ProxyHttp for Proxy {
         if let Some(address) = address {
             question = question.with("ip", address);
         }
-        let decision = match self.limiter.check_async(question.clone()).await {
+        let mut fields = Fields::new();
+        let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
+        let decision = match self.limiter.decide_with_limits(Verb::Charge, question, tell).await {
             Ok(decision) => decision,
             Err(error) => return refuse(session, &Refusal::from(error), Fields::new()).await,
         };
-        let mut fields = RateLimitFields::new(&decision);
-        self.limiter.for_each_meter(question, |meter| fields.add(meter));
-        let fields = fields.into_pairs();
         if !decision.is_allowed() {
             return refuse(session, &Refusal::by(decision), fields).await;
         }

@@ -7,7 +7,8 @@ use axum::body::Body;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use tidegate::Decision;
-use tidegate_tower::fields::RateLimitFields;
+use tidegate::store::Check;
+use tidegate_tower::fields::rate_limit_fields;
 
 use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
@@ -17,7 +18,6 @@ use super::request::CheckRequests;
 use crate::admission::TURN;
 use crate::app::App;
 use crate::call::Call;
-use crate::inline::Inline;
 use crate::peer::Peer;
 use crate::protocol::Protocol;
 use crate::store::AnyStore;
@@ -57,8 +57,10 @@ pub(super) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Re
         CheckRequests::One(check) => {
             check.without_timeout()?;
             let inline = check.inline(app)?;
-            let decision = app.decide(call.verb(), check.of(call)?, inline.as_deref()).await?;
-            Ok(answer::reply(call, &decision, fields(app, &check, inline.as_deref(), &decision)))
+            let (request, inline, mut fields) = (check.of(call)?, inline.as_deref(), Fields::new());
+            let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
+            let decision = app.decide_with_limits(call.verb(), request, inline, tell).await?;
+            Ok(answer::reply(call, &decision, fields))
         }
         CheckRequests::Batch(checks) => {
             let _admitted = app.admission.enter(peer.address(), checks.len())?;
@@ -98,8 +100,10 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let timeout = check.timeout()?;
     let inline = check.inline(app)?;
     let limiter = app.limiter_for(inline.as_deref());
+    let mut fields = Fields::new();
+    let mut tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
     let acquired = tokio::select! {
-        acquired = limiter.acquire(&check, timeout) => acquired,
+        acquired = limiter.acquire_with_limits(&check, timeout, &mut tell) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
         () = app.drain.closing() => return Err(Problem::Leaving),
     };
@@ -113,29 +117,10 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => Box::pin(app.decide(Call::Check.verb(), &check, inline.as_deref())).await?,
+            None => Box::pin(app.decide_with_limits(Call::Check.verb(), &check, inline.as_deref(), &mut tell)).await?,
         },
     };
-    Ok(answer::reply(Call::Check, &decision, fields(app, &check, inline.as_deref(), &decision)))
-}
-
-/// What the caller is told of the limits that the request has met: the one that came with it, or
-/// those that the policy has for it.
-pub(super) fn fields<'a>(
-    app: &App,
-    request: impl Into<tidegate::Request<'a>>,
-    inline: Option<&Inline>,
-    decision: &Decision,
-) -> Fields {
-    if decision.is_unlimited() || decision.is_blocked() {
-        return Fields::new();
-    }
-    let mut fields = RateLimitFields::new(decision);
-    match inline {
-        Some(inline) => fields.add(&inline.meter),
-        None => app.limiter.for_each_meter(request, |meter| fields.add(meter)),
-    }
-    fields.into_pairs()
+    Ok(answer::reply(Call::Check, &decision, fields))
 }
 
 pub(super) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
@@ -151,7 +136,8 @@ mod tests {
     use std::cell::RefCell;
 
     use http::StatusCode;
-    use tidegate::MemoryStore;
+    use tidegate::{Limit, MemoryStore, Policy};
+    use tidegate_testkit::MeddlingClock;
 
     use super::*;
     use crate::{Server, Settings};
@@ -165,6 +151,25 @@ mod tests {
     async fn start() -> Server {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         Server::start(settings, MemoryStore::default()).await.unwrap()
+    }
+
+    /// A refusal stands though the policy changes meanwhile: it is told by the one that refused.
+    #[tokio::test]
+    async fn all_limits_that_are_told_are_of_the_policy_that_decided() {
+        let clock = MeddlingClock::default();
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, store).await.unwrap();
+        let app = server.app();
+        app.limiter.set_policy(Policy::new().limit("api", Limit::per_hour(1)).limit("day", Limit::per_day(5))).unwrap();
+        let ask = async || decide(app, Peer::Unix, Call::Check, br#"{"key":"a"}"#).await.unwrap();
+        assert!(ask().await.fields.contains(&("ratelimit", "\"api\";r=0;t=3600".to_owned())));
+        let limiter = app.limiter.clone();
+        clock.first(move || limiter.set_policy(Policy::new().limit("week", Limit::per_day(9))).unwrap());
+        let refused = ask().await;
+        assert!(clock.is_done() && refused.status == StatusCode::TOO_MANY_REQUESTS);
+        let told = "\"api\";q=1;w=3600, \"day\";q=5;w=86400".to_owned();
+        assert!(refused.fields.contains(&("ratelimit-policy", told)), "{:?}", refused.fields);
     }
 
     /// On one thread, by the order of the answers.

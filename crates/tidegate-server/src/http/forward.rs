@@ -15,14 +15,15 @@ use axum::body::Body;
 use http::header::ACCEPT;
 use http::{Request as HttpRequest, Response, StatusCode};
 use tidegate::kernel::Verb;
+use tidegate::store::Check;
 use tidegate::{Decision, Key, Request};
+use tidegate_tower::fields::rate_limit_fields;
 use tracing::warn;
 
 pub(super) use self::head::Head;
 use self::head::Value;
 use self::negotiated::Form;
 use super::answer;
-use super::ask;
 use super::guard;
 use super::problem::Problem;
 use super::reply::{Fields, Reply};
@@ -73,8 +74,9 @@ pub(super) async fn answer(app: &App, head: &Head<'_>, terms: Result<&Terms, &Te
 async fn decide(app: &App, head: &Head<'_>, terms: &Terms) -> Result<Reply, Problem> {
     let wanted = app.policy.attributes();
     let asked = Asked::read(app, head, &wanted, terms)?;
-    let decision = app.decide(Verb::Charge, &asked, None).await?;
-    let fields = ask::fields(app, &asked, None, &decision);
+    let mut fields = Fields::new();
+    let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
+    let decision = app.decide_with_limits(Verb::Charge, &asked, None, tell).await?;
     Ok(match decision.is_allowed() {
         true => Reply { status: StatusCode::NO_CONTENT, fields, ..Reply::written(Vec::new()) },
         false => refusal(&decision, fields, terms, form(head)),

@@ -42,7 +42,9 @@ fn told(words: &str, requests: usize, wait: Duration, style: HeaderStyle) -> Hea
 
 fn policies(limiter: &Limiter) -> Option<HeaderValue> {
     let mut line = Line::new();
-    limiter.for_each_meter("alice", |meter| write_policy(&mut line, meter, None));
+    for limit in limiter.limits_of("alice").expect("valid").expect("not blocked") {
+        write_policy(&mut line, &limit.meter, None);
+    }
     line.to_header()
 }
 
@@ -222,10 +224,11 @@ fn retry_after_is_seconds_or_a_date() {
 /// fields reads them: policy (name, q, w), limit (r, t), and Retry-After.
 fn pairs(limit: Limit, checks: usize) -> (String, i64, i64, i64, i64, Option<String>) {
     let limiter = Limiter::new(Policy::new().limit("per \"user\" é", limit));
-    let decisions = limiter.check_many(vec!["alice"; checks]).expect("valid");
-    let mut fields = RateLimitFields::new(decisions.last().expect("valid"));
-    limiter.for_each_meter("alice", |meter| fields.add(meter));
-    let fields = fields.into_pairs();
+    let mut fields = Vec::new();
+    for _ in 0..checks {
+        let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
+        assert!(limiter.check_with_limits("alice", tell).is_ok());
+    }
     let value = |name| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone());
     let item = |name| {
         let list: sfv::List = Parser::new(&value(name).expect("valid")).parse().expect("valid");
@@ -276,7 +279,7 @@ fn blocked_and_unlimited_callers_are_told_of_no_quota() {
         .allow("user", tidegate::Condition::Equals("root".into()));
     let limiter = Limiter::new(policy);
     for user in ["mallory", "root"] {
-        let fields = RateLimitFields::new(&limiter.check(tidegate::Request::user(user)).expect("valid")).into_pairs();
+        let fields = rate_limit_fields(&limiter.check(tidegate::Request::user(user)).expect("valid"), &[]);
         assert!(fields.is_empty(), "{user}: {fields:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Store, StoreError};
+use tidegate::store::{Check, Store, StoreError};
 use tidegate::{CheckError, Decision, Limit, Limiter, Micros, Reservation, ReserveError};
 
 use super::Gate;
@@ -30,23 +30,23 @@ pub(super) async fn reserve<S: Store>(
     lasts: Duration,
 ) -> AdmissionResult {
     let (call, mut text) = (kept.call(), Text::default());
-    let tell = |decision: &Decision| gate.fields(decision, &call, &limiter);
     let request = call.request(&gate.settings, &mut text).lasts(lasts);
-    let mut shortest = lasts;
-    limiter.for_each_meter(request.clone(), |meter| {
-        let permit = meter.limit().filter(Limit::is_in_flight);
-        shortest = permit.map_or(shortest, |limit| shortest.min(limit.period()));
-    });
-    let reservation = match limiter.reserve_async(request).await {
+    let (mut shortest, mut fields) = (lasts, None);
+    let tell = |decision: &Decision, limits: &[Check<'_>]| {
+        fields = gate.fields(decision, limits);
+        let permits = limits.iter().filter_map(|limit| limit.meter().limit()).filter(Limit::is_in_flight);
+        shortest = permits.map(|limit| limit.period()).fold(lasts, Duration::min);
+    };
+    let reservation = match limiter.reserve_with_limits(request, tell).await {
         Ok(reservation) => reservation,
-        Err(ReserveError::Refused(decision)) => return answer(Ok(*decision), tell),
-        Err(ReserveError::Check(error)) => return answer(Err(error), tell),
+        Err(ReserveError::Refused(decision)) => return answer(Ok(*decision), fields),
+        Err(ReserveError::Check(error)) => return answer(Err(error), None),
         Err(error) => {
             let source = Box::new(error);
-            return answer(Err(CheckError::Store(StoreError::Failed { source })), tell);
+            return answer(Err(CheckError::Store(StoreError::Failed { source })), None);
         }
     };
-    let mut admission = answer(Ok(reservation.decision().clone()), tell)?;
+    let mut admission = answer(Ok(reservation.decision().clone()), fields)?;
     if admission.is_repeated {
         // It belongs to the request that came first.
         reservation.leave_open();

@@ -28,6 +28,7 @@ use tidegate::{
     Clock, Condition, CountingObserver, FailureMode, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Rule,
     Setting,
 };
+use tidegate_testkit::MeddlingClock;
 use tidegate_tower::{ClientIp, HeaderStyle, Keyless, RateLimitLayer, Reason, Value, by, settle};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -48,6 +48,41 @@ async fn a_policy_that_changes_is_told_as_it_is_now() {
     assert_eq!(ask(&layer, from(BOB), 200).await.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
 }
 
+/// A refusal stands though the policy changes meanwhile: it is told by the one that refused.
+#[tokio::test]
+async fn all_limits_that_are_told_are_of_the_policy_that_decided() {
+    let one = || Policy::new().limit("api", Limit::per_hour(1));
+    let two = || one().limit("day", Limit::per_day(5));
+    for (policy, told) in [(one(), "\"api\";q=1;w=3600"), (two(), "\"api\";q=1;w=3600, \"day\";q=5;w=86400")] {
+        let clock = MeddlingClock::default();
+        let store = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let store = Arc::new(store);
+        let at_once = Limiter::with_store(policy.clone(), Arc::clone(&store)).expect("a valid policy");
+        let later = Limiter::with_store(policy.clone(), Arc::new(store)).expect("a valid policy");
+        let swap = [
+            Box::new({
+                let limiter = at_once.clone();
+                move |policy| limiter.set_policy(policy).expect("a valid policy")
+            }) as Box<dyn Fn(Policy) + Send>,
+            Box::new({
+                let limiter = later.clone();
+                move |policy| limiter.set_policy(policy).expect("a valid policy")
+            }),
+        ];
+        let plain = [RateLimitLayer::new(at_once), RateLimitLayer::new(later)];
+        for (layer, swap) in plain.into_iter().zip(swap) {
+            let _used_up = ask(&layer, from(ALICE), 200).await;
+            let after = Policy::new().limit("api", Limit::per_hour(7)).limit("week", Limit::per_day(9));
+            clock.first(move || swap(after));
+            let refused = ask(&layer, from(ALICE), 200).await;
+            assert!(clock.is_done() && refused.status() == 429);
+            assert_eq!(refused.headers()["ratelimit-policy"], told);
+            let listed = ask(&layer, from(ALICE), 200).await;
+            assert_eq!(listed.headers()["ratelimit-policy"], "\"api\";q=7;w=3600, \"week\";q=9;w=86400");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_route_can_have_a_rule_of_its_own() {
     let policy = Policy::new().limit("reads", Limit::per_hour(2)).limit("writes", Limit::per_hour(1));

@@ -16,11 +16,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Limiter;
+use super::ask::untold;
 use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::Verb;
 use crate::request::{Key, Request};
-use crate::store::{CheckError, Store};
+use crate::store::{Check, CheckError, Store};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::{Clock, Micros};
 
@@ -93,6 +94,32 @@ impl<S: Store> Limiter<S> {
         request: impl Into<Request<'a>>,
         timeout: Duration,
     ) -> impl Future<Output = Result<Decision, AcquireError>> {
+        self.acquire_with_limits(request, timeout, untold)
+    }
+
+    /// The same, and the limits that made each decision, of which the last is the answer: see
+    /// [`decide_with_limits`](Limiter::decide_with_limits).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate::{AcquireError, Limit, Limiter};
+    /// # async fn run() -> Result<(), AcquireError> {
+    /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
+    /// let (timeout, mut count) = (Duration::from_secs(5), 0);
+    /// let _admitted = limiter.acquire_with_limits("crawler", timeout, |_, limits| count = limits.len()).await?;
+    /// assert_eq!(count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Limiter::acquire).
+    pub fn acquire_with_limits<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+        timeout: Duration,
+        mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> impl Future<Output = Result<Decision, AcquireError>> {
         let request = request.into();
         // A block, not a function: a function would keep its arguments twice.
         async move {
@@ -109,7 +136,7 @@ impl<S: Store> Limiter<S> {
                 let asked = clock.now();
                 // On the heap, where it is only while the store is asked. A decision that is kept
                 // while the caller sleeps would be part of every waiter.
-                let next_try = match Box::pin(self.ask(Verb::Charge, &request)).await? {
+                let next_try = match Box::pin(self.ask(Verb::Charge, &request, &mut tell)).await? {
                     decision if decision.is_allowed() => return Ok(decision),
                     decision if decision.is_blocked() => return Err(timed_out()),
                     decision => asked.saturating_add(decision.wait()),

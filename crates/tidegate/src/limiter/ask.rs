@@ -36,7 +36,13 @@ type Few<T> = SmallVec<[T; 4]>;
 type Errors = SmallVec<[Option<CheckError>; 1]>;
 
 impl<S: Store> Limiter<S> {
-    pub(super) async fn ask(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
+    /// Asks for one request; `tell` gets the decision, and the check of each limit that made it.
+    pub(super) async fn ask(
+        &self,
+        verb: Verb,
+        request: &Request<'_>,
+        mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Decision, CheckError> {
         let fast = self.inner.policies.fast();
         // Where there is one limit, the protocol is one check and a look at the version.
         if let Some((limit, key, version)) = fast.of(request) {
@@ -45,13 +51,15 @@ impl<S: Store> Limiter<S> {
             self.store().decide(&[check], &mut verdicts).await?;
             let is_charge = verb == Verb::Charge;
             if fast.is(version) || verb.is_final() || (is_charge && !verdicts[0].allowed) {
-                return Ok(check.decision(verdicts[0]));
+                let decision = check.decision(verdicts[0]);
+                tell(&decision, &[check]);
+                return Ok(decision);
             }
             if is_charge {
                 let _ = self.store().decide(&[check.as_refund()], &mut verdicts).await;
             }
         }
-        only(self.ask_all(&[(verb, request)], Policies::current_for_long).await?)
+        only(self.ask_all(&[(verb, request)], Policies::current_for_long, tell).await?)
     }
 
     /// Asks for all of some requests, or none: if one is refused or has an error,
@@ -63,6 +71,7 @@ impl<S: Store> Limiter<S> {
         &self,
         asked: &[Asked<'_, '_>],
         in_force: fn(&Policies) -> InForce<'_>,
+        mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> Result<Decisions, CheckError> {
         let inner = &*self.inner;
         let id = id_of(asked);
@@ -84,6 +93,9 @@ impl<S: Store> Limiter<S> {
             }
             inner.policies.settle(&current, inner.store.clock());
             let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
+            if let ([_], [Some(decision)]) = (asked, &*decisions) {
+                tell(decision, &round.checks);
+            }
             let (errors, crossed) = round.into_outcome();
             for (check, verdict) in crossed {
                 inner.observers.tell_crossed(&check, &verdict, decided.unwrap_or(Micros::ZERO), false);
@@ -201,10 +213,18 @@ impl<S: Store> Limiter<S> {
 
 impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
-    pub(super) fn ask_now(&self, verb: Verb, request: &Request<'_>) -> Result<Decision, CheckError> {
-        only(blocking::now(self.ask_all(&[(verb, request)], Policies::current))?)
+    pub(super) fn ask_now(
+        &self,
+        verb: Verb,
+        request: &Request<'_>,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Decision, CheckError> {
+        only(blocking::now(self.ask_all(&[(verb, request)], Policies::current, tell))?)
     }
 }
+
+/// For callers that need not know the limits.
+pub(super) fn untold(_: &Decision, _: &[Check<'_>]) {}
 
 fn only(mut decisions: Decisions) -> Result<Decision, CheckError> {
     decisions.pop().unwrap_or_else(|| Ok(Decision::unlimited()))

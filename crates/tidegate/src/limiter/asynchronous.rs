@@ -1,10 +1,11 @@
 //! The verbs of a limiter on any store, and what it tells of its limits.
 
+use super::ask::untold;
 use super::{LimitOf, Limiter, Policies};
 use crate::decision::{Balance, Decision};
 use crate::kernel::{Verb, Verdict};
 use crate::policy::{Applied, Draft, Explanation, RuleExplanation};
-use crate::request::{Key, Request};
+use crate::request::Request;
 use crate::store::{Check, CheckError, Meter, Store};
 use crate::time::Micros;
 
@@ -29,7 +30,7 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError::UnknownRule`] if the request does not fit the policy; or
     /// whatever kept the store from answering.
     pub async fn check_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Charge, &request.into()).await
+        self.ask(Verb::Charge, &request.into(), untold).await
     }
 
     /// [`peek`](Limiter::peek) on any store.
@@ -46,7 +47,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
     pub async fn peek_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Peek, &request.into()).await
+        self.ask(Verb::Peek, &request.into(), untold).await
     }
 
     /// [`report`](Limiter::report) on any store.
@@ -63,7 +64,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async), except for the cost.
     pub async fn report_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Report, &request.into()).await
+        self.ask(Verb::Report, &request.into(), untold).await
     }
 
     /// [`refund`](Limiter::refund) on any store.
@@ -145,7 +146,7 @@ impl<S: Store> Limiter<S> {
     /// As [`check_async`](Limiter::check_async).
     pub async fn check_all_async(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
         let asked: Vec<_> = requests.iter().map(|request| (Verb::Charge, request)).collect();
-        self.ask_all(&asked, Policies::current_for_long).await?.into_iter().collect()
+        self.ask_all(&asked, Policies::current_for_long, untold).await?.into_iter().collect()
     }
 
     /// Several requests of any verb, all or nothing: if a charge or a peek is
@@ -174,7 +175,7 @@ impl<S: Store> Limiter<S> {
         requests: &[(Verb, Request<'_>)],
     ) -> Result<Vec<Result<Decision, CheckError>>, CheckError> {
         let asked: Vec<_> = requests.iter().map(|(verb, request)| (*verb, request)).collect();
-        let decisions = self.ask_all(&asked, Policies::current_for_long).await?;
+        let decisions = self.ask_all(&asked, Policies::current_for_long, untold).await?;
         for (verb, request) in asked {
             if verb.may_give_back() {
                 self.wake_first(request);
@@ -204,46 +205,46 @@ impl<S: Store> Limiter<S> {
         verb: Verb,
         request: impl Into<Request<'a>>,
     ) -> impl Future<Output = Result<Decision, CheckError>> + Send {
+        self.decide_with_limits(verb, request, untold)
+    }
+
+    /// The same, and the limits that made the decision: `tell` gets it with the check of each limit that
+    /// the request had to pass, in the policy's order. For response headers that list them, by
+    /// the very policy that decided. A decision that is unlimited is not told.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Policy};
+    /// use tidegate::kernel::Verb;
+    ///
+    /// # tidegate_testkit::block_on(async {
+    /// let policy = Policy::new().limit("burst", Limit::per_second(5)).limit("daily", Limit::per_day(100));
+    /// let (limiter, mut names) = (Limiter::new(policy), Vec::new());
+    /// let decided = limiter.decide_with_limits(Verb::Charge, "alice", |_, limits| {
+    ///     names = limits.iter().map(|limit| limit.meter().name().to_string()).collect();
+    /// });
+    /// assert!(decided.await?.is_allowed());
+    /// assert_eq!(names, ["burst", "daily"]);
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// # })?;
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`check_async`](Limiter::check_async).
+    pub fn decide_with_limits<'a>(
+        &self,
+        verb: Verb,
+        request: impl Into<Request<'a>>,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> impl Future<Output = Result<Decision, CheckError>> + Send {
         let request = request.into();
         // A block, not a function: a function would keep its arguments twice.
         async move {
-            let decision = self.ask(verb, &request).await?;
+            let decision = self.ask(verb, &request, tell).await?;
             if verb.may_give_back() {
                 self.wake_first(&request);
             }
             Ok(decision)
-        }
-    }
-
-    /// Shows each limit that the request has to pass, in the policy's order,
-    /// without asking any of them: for response headers that name the limits.
-    ///
-    /// ```
-    /// use tidegate::{Limit, Limiter};
-    ///
-    /// let limiter = Limiter::new(Limit::per_hour(10));
-    /// let mut names = Vec::new();
-    /// limiter.for_each_meter("alice", |meter| names.push(meter.name().to_string()));
-    /// assert_eq!(names, ["10/h"]);
-    /// ```
-    pub fn for_each_meter<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter)) {
-        self.for_each_limit(request, |meter, _| show(meter));
-    }
-
-    /// The same, and whose limit each of them is.
-    ///
-    /// ```
-    /// use tidegate::{Limit, Limiter};
-    ///
-    /// let limiter = Limiter::new(Limit::per_hour(10));
-    /// limiter.for_each_limit("alice", |meter, key| println!("{} for {key}", meter.meaning()));
-    /// ```
-    pub fn for_each_limit<'a>(&self, request: impl Into<Request<'a>>, mut show: impl FnMut(&Meter, &Key<'_>)) {
-        let request = request.into();
-        if !request.is_plain() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {
-            let current = self.inner.policies.current();
-            let resolution = current.policy.resolve(&request);
-            resolution.enforced.iter().for_each(|applied| show(applied.meter, &applied.key));
         }
     }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Limiter;
+use super::ask::untold;
 use super::fast::FastLimit;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
@@ -104,7 +105,7 @@ impl<S: ImmediateStore> Limiter<S> {
                     self.inner.observers.tell_crossed(check, &decision.verdict(), at, false);
                 } else {
                     self.give_back_now(*check);
-                    *decision = self.ask_now(Verb::Charge, &asked.request(index))?;
+                    *decision = self.ask_now(Verb::Charge, &asked.request(index), untold)?;
                 }
             }
         }
@@ -183,6 +184,6 @@ impl<S: ImmediateStore> Limiter<S> {
         for request in requests {
             self.resolve(&current, Verb::Charge, request)?;
         }
-        requests.iter().map(|request| self.decide_now(Verb::Charge, request)).collect()
+        requests.iter().map(|request| self.decide_now(Verb::Charge, request, untold)).collect()
     }
 }

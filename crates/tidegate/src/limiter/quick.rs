@@ -23,12 +23,17 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`Limiter::check`].
     #[inline(never)]
-    pub(super) fn decide_quickly(&self, verb: Verb, request: &Request<'_>) -> Result<Option<Decision>, CheckError> {
+    pub(super) fn decide_quickly(
+        &self,
+        verb: Verb,
+        request: &Request<'_>,
+        tell: impl FnOnce(&Decision, &[Check<'_>]),
+    ) -> Result<Option<Decision>, CheckError> {
         let decide = |checks: &[Check<'_>]| {
             let (verdict, binding) = self.decide_all_now(checks)?;
             Ok((verdict.allowed, binding.map_or_else(Decision::unlimited, |meter| meter.decision(verdict))))
         };
-        self.ask_quickly(verb, request, decide)
+        self.ask_quickly(verb, request, decide, tell)
     }
 
     /// Whether a request is admitted; nothing if that is for the protocol to say.
@@ -42,7 +47,7 @@ impl<S: ImmediateStore> Limiter<S> {
             };
             Ok((is_admitted, is_admitted))
         };
-        self.ask_quickly(Verb::Charge, request, admit)
+        self.ask_quickly(Verb::Charge, request, admit, |_, _| {})
     }
 
     /// Asks by the policy in force. `ask` says whether the checks were admitted, and the
@@ -53,6 +58,7 @@ impl<S: ImmediateStore> Limiter<S> {
         verb: Verb,
         request: &Request<'_>,
         ask: impl FnOnce(&[Check<'_>]) -> Result<(bool, T), StoreError>,
+        tell: impl FnOnce(&T, &[Check<'_>]),
     ) -> Result<Option<T>, CheckError> {
         let inner = &*self.inner;
         if !self.is_quiet() || request.id.is_some() {
@@ -90,6 +96,7 @@ impl<S: ImmediateStore> Limiter<S> {
             return Ok(None);
         }
         inner.policies.settle(&current, inner.store.clock());
+        tell(&answer, &checks);
         Ok(Some(answer))
     }
 

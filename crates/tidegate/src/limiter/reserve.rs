@@ -9,13 +9,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::ask::untold;
 use super::{AcquireError, Limiter};
 use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::Verb;
 use crate::request::{Amounts, OwnedRequest, Request};
 use crate::store::memory::MemoryStore;
-use crate::store::{CheckError, ImmediateStore, Store};
+use crate::store::{Check, CheckError, ImmediateStore, Store};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why there is no reservation.
@@ -86,9 +87,34 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`reserve`](Limiter::reserve).
-    pub async fn reserve_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
+    pub fn reserve_async<'a>(
+        &self,
+        request: impl Into<Request<'a>>,
+    ) -> impl Future<Output = Result<Reservation<S>, ReserveError>> + Send {
+        self.reserve_with_limits(request.into(), untold)
+    }
+
+    /// The same, and the limits that made the decision: see [`decide_with_limits`](Limiter::decide_with_limits).
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter};
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// let call = limiter.reserve_with_limits("alice", |_, limits| println!("{} limits", limits.len())).await?;
+    /// # drop(call);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`reserve`](Limiter::reserve).
+    pub async fn reserve_with_limits<'a>(
+        &self,
+        request: impl Into<Request<'a>> + Send,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Reservation<S>, ReserveError> {
         let mut reservation = self.reservation(request.into());
-        let decided = self.ask(Verb::Charge, &reservation.request.lent()).await;
+        let decided = self.ask(Verb::Charge, &reservation.request.lent(), tell).await;
         reservation.is_open = decided.as_ref().is_ok_and(Decision::is_allowed);
         let decision = decided?;
         if !decision.is_allowed() {
@@ -183,7 +209,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn renew_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::RENEW, &request.into()).await
+        self.ask(Verb::RENEW, &request.into(), untold).await
     }
 }
 
