@@ -206,8 +206,7 @@ impl Diagnostic {
     }
 
     pub(crate) fn at(source: &Source, span: &Span, problem: Problem) -> Diagnostic {
-        let help = help(&problem, source.written(span));
-        let label = label(&problem);
+        let (label, help) = advice(&problem, source.written(span));
         Diagnostic { place: Some(source.place(span)), label, help, ..Diagnostic::somewhere(problem) }
     }
 
@@ -220,58 +219,40 @@ impl Diagnostic {
     }
 }
 
-/// Words for beneath the place.
-fn label(problem: &Problem) -> Option<String> {
-    match problem {
-        Problem::Unknown { expected, .. } => Some(format!("expected one of {}", expected.join(", "))),
-        Problem::Missing { field } => Some(format!("add {field} here")),
-        Problem::Twice { .. } => Some("again here".into()),
-        Problem::Unreadable { .. }
-        | Problem::UnknownFormat { .. }
-        | Problem::NotUtf8
-        | Problem::TooMuch { .. }
-        | Problem::Syntax { .. }
-        | Problem::Unexpected { .. }
-        | Problem::Invalid { .. }
-        | Problem::Doubtful { .. }
-        | Problem::Cycle { .. }
-        | Problem::Policy(_)
-        | Problem::Unwatched { .. } => None,
-    }
-}
-
-/// A hint for the author of the file, if there is one.
-fn help(problem: &Problem, written: &str) -> Option<String> {
+/// Words for beneath the place, and a hint for the author of the file, if there are any.
+fn advice(problem: &Problem, written: &str) -> (Option<String>, Option<String>) {
     match problem {
         Problem::Unknown { found, expected, .. } => {
-            let meant = suggest::nearest(found, expected.iter().copied())?;
-            Some(format!("did you mean {meant:?}?"))
+            let meant = suggest::nearest(found, expected.iter().copied());
+            let help = meant.map(|meant| format!("did you mean {meant:?}?"));
+            (Some(format!("expected one of {}", expected.join(", "))), help)
         }
+        Problem::Missing { field } => (Some(format!("add {field} here")), None),
+        Problem::Twice { .. } => (Some("again here".into()), None),
         // Where YAML 1.1 and 1.2 differ, and habits are older than the standard.
         Problem::Unexpected { expected, .. } => {
             let is_octal = written.len() > 1 && written.starts_with('0') && written.bytes().all(|b| b.is_ascii_digit());
             let says_yes = ["yes", "no", "on", "off"].contains(&written.to_ascii_lowercase().as_str());
             let wants_text = expected.starts_with("text");
             let is_bare = written.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-._".contains(&b));
-            match () {
-                () if is_octal => Some("a number does not begin with 0".into()),
-                () if says_yes && !wants_text => Some("write true or false".into()),
-                () if wants_text && is_bare && !written.is_empty() => Some("put it in quotes".into()),
+            let help = match () {
+                () if is_octal => Some("a number does not begin with 0"),
+                () if says_yes && !wants_text => Some("write true or false"),
+                () if wants_text && is_bare && !written.is_empty() => Some("put it in quotes"),
                 () => None,
-            }
+            };
+            (None, help.map(str::to_owned))
         }
         Problem::Unreadable { .. }
         | Problem::UnknownFormat { .. }
         | Problem::NotUtf8
         | Problem::TooMuch { .. }
         | Problem::Syntax { .. }
-        | Problem::Missing { .. }
         | Problem::Invalid { .. }
         | Problem::Doubtful { .. }
-        | Problem::Twice { .. }
         | Problem::Cycle { .. }
         | Problem::Policy(_)
-        | Problem::Unwatched { .. } => None,
+        | Problem::Unwatched { .. } => (None, None),
     }
 }
 

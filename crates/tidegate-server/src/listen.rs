@@ -85,11 +85,6 @@ impl Listener {
         &self.address
     }
 
-    /// Whether clients must speak TLS.
-    pub fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
-    }
-
     /// Serves every connection by `serve`, within the server's bound, until
     /// the server closes; connections that have reached the socket by then are served.
     pub async fn serve_each<F, C>(self, app: Arc<App>, protocol: Protocol, serve: C)

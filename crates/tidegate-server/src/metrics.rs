@@ -189,11 +189,7 @@ impl RuleCounters {
 
     /// What a rule that only watches would have said.
     pub fn shadowed(&self, refused: bool) {
-        if refused {
-            self.shadow_refused.inc()
-        } else {
-            self.shadow_allowed.inc()
-        };
+        if refused { &self.shadow_refused } else { &self.shadow_allowed }.inc();
     }
 
     /// Decisions that a fallback made.
@@ -408,11 +404,7 @@ impl Metrics {
 
     /// A policy took the place of another, or was refused.
     pub fn policy_given(&self, taken: bool) {
-        if taken {
-            self.reloads.inc()
-        } else {
-            self.failed_reloads.inc()
-        };
+        if taken { &self.reloads } else { &self.failed_reloads }.inc();
     }
 
     /// The counters of each rule, in any order.

@@ -56,57 +56,29 @@ impl InWords for Setting {
     }
 }
 
-impl InWords for Limit {
-    const WHAT: &'static str = "a limit in words, such as \"100/min\"";
-    const EXAMPLES: &'static [&'static str] = &["100/min burst 20", "sliding-log 5/10s"];
+/// Types that the library reads and writes.
+macro_rules! in_words_of_the_library {
+    ($($type:ty: $what:literal, $examples:expr;)+) => {$(
+        impl InWords for $type {
+            const WHAT: &'static str = $what;
+            const EXAMPLES: &'static [&'static str] = &$examples;
 
-    fn from_words(text: &str) -> Result<Limit, String> {
-        text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
-    }
+            fn from_words(text: &str) -> Result<$type, String> {
+                text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
+            }
 
-    fn to_words(&self) -> String {
-        self.to_string()
-    }
+            fn to_words(&self) -> String {
+                self.to_string()
+            }
+        }
+    )+};
 }
 
-impl InWords for WarmUp {
-    const WHAT: &'static str = "a warm-up in words, such as \"10 over 5min\"";
-    const EXAMPLES: &'static [&'static str] = &["10 over 5min"];
-
-    fn from_words(text: &str) -> Result<WarmUp, String> {
-        text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
-    }
-
-    fn to_words(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl InWords for Floor {
-    const WHAT: &'static str =
-        "how much is left to others: a share below 100%, such as \"20%\", or units, such as \"200\"";
-    const EXAMPLES: &'static [&'static str] = &["20%", "200"];
-
-    fn from_words(text: &str) -> Result<Floor, String> {
-        text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
-    }
-
-    fn to_words(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl InWords for Network {
-    const WHAT: &'static str = "a network, such as \"10.0.0.0/8\"";
-    const EXAMPLES: &'static [&'static str] = &["10.0.0.0/8", "2001:db8::/32"];
-
-    fn from_words(text: &str) -> Result<Network, String> {
-        text.parse().map_err(|error: tidegate::ConfigError| error.to_string())
-    }
-
-    fn to_words(&self) -> String {
-        self.to_string()
-    }
+in_words_of_the_library! {
+    Limit: "a limit in words, such as \"100/min\"", ["100/min burst 20", "sliding-log 5/10s"];
+    WarmUp: "a warm-up in words, such as \"10 over 5min\"", ["10 over 5min"];
+    Floor: "how much is left to others: a share below 100%, such as \"20%\", or units, such as \"200\"", ["20%", "200"];
+    Network: "a network, such as \"10.0.0.0/8\"", ["10.0.0.0/8", "2001:db8::/32"];
 }
 
 impl<T: InWords> Serialize for Words<T> {

@@ -18,12 +18,12 @@ use http::{Request, StatusCode};
 use prost_types::value::Kind;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::answer;
 use super::messages::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::messages::rate_limit_response::rate_limit::Unit;
-use super::messages::rate_limit_response::{Code, DescriptorStatus};
+use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 use super::problem::Problem;
 use crate::access::Identity;
@@ -201,65 +201,35 @@ impl<'de> Deserialize<'de> for UnitJson {
 
 /// A response in protobuf's JSON: what is zero or empty is left out.
 fn write(response: &RateLimitResponse) -> Value {
-    let mut json = Object::default();
-    json.put("overallCode", json!(response.overall_code().as_str_name()));
-    json.put_list("statuses", response.statuses.iter().map(status));
-    json.put_list("responseHeadersToAdd", response.response_headers_to_add.iter().map(header));
-    json.put_list("requestHeadersToAdd", response.request_headers_to_add.iter().map(header));
-    if !response.raw_body.is_empty() {
-        json.put("rawBody", json!(STANDARD.encode(&response.raw_body)));
-    }
-    if let Some(metadata) = &response.dynamic_metadata {
-        json.put("dynamicMetadata", fields(metadata));
-    }
-    Value::Object(json.0)
+    object([
+        ("overallCode", json!(response.overall_code().as_str_name())),
+        ("statuses", response.statuses.iter().map(status).collect()),
+        ("responseHeadersToAdd", response.response_headers_to_add.iter().map(header).collect()),
+        ("requestHeadersToAdd", response.request_headers_to_add.iter().map(header).collect()),
+        ("rawBody", json!(STANDARD.encode(&response.raw_body))),
+        ("dynamicMetadata", response.dynamic_metadata.as_ref().map_or(Value::Null, fields)),
+    ])
 }
 
-#[derive(Default)]
-struct Object(Map<String, Value>);
-
-impl Object {
-    fn put(&mut self, name: &str, value: Value) {
-        self.0.insert(name.to_owned(), value);
-    }
-
-    fn put_number(&mut self, name: &str, number: u32) {
-        if number != 0 {
-            self.put(name, json!(number));
-        }
-    }
-
-    fn put_text(&mut self, name: &str, text: &str) {
-        if !text.is_empty() {
-            self.put(name, json!(text));
-        }
-    }
-
-    fn put_list(&mut self, name: &str, items: impl Iterator<Item = Value>) {
-        let items: Vec<Value> = items.collect();
-        if !items.is_empty() {
-            self.put(name, Value::Array(items));
-        }
-    }
+/// An object of those values that are there.
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let is_there = |(_, value): &(&str, Value)| ![json!(null), json!(0), json!(""), json!([])].contains(value);
+    Value::Object(fields.into_iter().filter(is_there).map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 fn status(status: &DescriptorStatus) -> Value {
-    let mut json = Object::default();
-    json.put("code", json!(status.code().as_str_name()));
-    if let Some(limit) = &status.current_limit {
-        let mut shown = Object::default();
-        shown.put_text("name", &limit.name);
-        shown.put_number("requestsPerUnit", limit.requests_per_unit);
-        if limit.unit() != Unit::Unknown {
-            shown.put("unit", json!(limit.unit().as_str_name()));
-        }
-        json.put("currentLimit", Value::Object(shown.0));
-    }
-    json.put_number("limitRemaining", status.limit_remaining);
-    if let Some(duration) = status.duration_until_reset.and_then(|duration| Duration::try_from(duration).ok()) {
-        json.put("durationUntilReset", json!(seconds(duration)));
-    }
-    Value::Object(json.0)
+    let limit = |limit: &RateLimit| {
+        let unit = Some(limit.unit()).filter(|unit| *unit != Unit::Unknown).map(|unit| unit.as_str_name());
+        let count = limit.requests_per_unit;
+        object([("name", json!(limit.name)), ("requestsPerUnit", json!(count)), ("unit", json!(unit))])
+    };
+    let reset = status.duration_until_reset.and_then(|duration| Duration::try_from(duration).ok());
+    object([
+        ("code", json!(status.code().as_str_name())),
+        ("currentLimit", status.current_limit.as_ref().map_or(Value::Null, limit)),
+        ("limitRemaining", json!(status.limit_remaining)),
+        ("durationUntilReset", json!(reset.map(seconds))),
+    ])
 }
 
 /// `1s`, or with three or six digits behind the point.
@@ -273,10 +243,7 @@ fn seconds(duration: Duration) -> String {
 }
 
 fn header(header: &HeaderValue) -> Value {
-    let mut json = Object::default();
-    json.put_text("key", &header.key);
-    json.put_text("value", &header.value);
-    Value::Object(json.0)
+    object([("key", json!(header.key)), ("value", json!(header.value))])
 }
 
 fn fields(metadata: &prost_types::Struct) -> Value {

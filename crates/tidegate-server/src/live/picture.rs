@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use tidegate::store::Store;
 use tidegate::{Key, Micros, Name, Policy, Rule};
-use tidegate_redis::RedisStore;
+use tidegate_redis::{RedisStore, Statistics};
 
 use crate::app::App;
 use crate::crossings::Crossing;
@@ -50,7 +50,7 @@ pub(crate) struct Picture {
 }
 
 /// The store, and whether it answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StorePicture {
     /// `memory` or `redis`.
     pub(crate) kind: String,
@@ -210,38 +210,35 @@ impl Picture {
 
 fn store(app: &App) -> StorePicture {
     let store = app.store();
-    let mut picture = StorePicture {
-        kind: store.name().into(),
-        reachable: store.health() == Health::Good,
-        breaker: None,
-        keys: None,
-        max_keys: None,
-        overflows: 0,
-        round_trips: 0,
-        failures: 0,
-        turned_away: 0,
-        outages: 0,
-        leased: 0,
-        repeated: 0,
-    };
+    let (kind, reachable) = (store.name().into(), store.health() == Health::Good);
     match store {
-        AnyStore::Memory(memory) => {
-            picture.keys = Some(app.metrics.keys.of(|| memory.count_keys()));
-            picture.max_keys = Some(app.settings.max_keys as u64);
-            picture.overflows = memory.overflowed();
-        }
+        AnyStore::Memory(memory) => StorePicture {
+            kind,
+            reachable,
+            keys: Some(app.metrics.keys.of(|| memory.count_keys())),
+            max_keys: Some(app.settings.max_keys as u64),
+            overflows: memory.overflowed(),
+            ..StorePicture::default()
+        },
         AnyStore::Redis(_) | AnyStore::Bounded(_) => {
-            let statistics = store.redis().map(RedisStore::statistics).unwrap_or_default();
-            picture.breaker = Some(if statistics.away > 0 { "open" } else { "closed" }.into());
-            picture.round_trips = statistics.round_trips;
-            picture.failures = statistics.failures;
-            picture.turned_away = statistics.turned_away;
-            picture.outages = statistics.outages;
-            picture.leased = statistics.leased;
-            picture.repeated = statistics.repeated;
+            let Statistics { away, round_trips, failures, turned_away, outages, leased, repeated, .. } =
+                store.redis().map(RedisStore::statistics).unwrap_or_default();
+            let breaker = Some(if away > 0 { "open" } else { "closed" }.into());
+            let unknown = StorePicture::default();
+            StorePicture {
+                kind,
+                reachable,
+                breaker,
+                round_trips,
+                failures,
+                turned_away,
+                outages,
+                leased,
+                repeated,
+                ..unknown
+            }
         }
     }
-    picture
 }
 
 fn of_policy(state: PolicyState) -> PolicyPicture {

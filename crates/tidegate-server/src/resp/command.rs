@@ -220,31 +220,49 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 const CLIENT: &[Command] = &[
-    about(About::Id, "client|id", 2, "Answers with the number of the connection", &[]),
-    about(About::GetName, "client|getname", 2, "Answers with the name of the connection", &[]),
-    about(About::SetName, "client|setname", 3, "Names the connection", &[argument("name", "string")]),
+    about(Talk::Client(About::Id), "client|id", 2, "Answers with the number of the connection", &[]),
+    about(Talk::Client(About::GetName), "client|getname", 2, "Answers with the name of the connection", &[]),
+    about(Talk::Client(About::SetName), "client|setname", 3, "Names the connection", &[argument("name", "string")]),
     about(
-        About::SetInfo,
+        Talk::Client(About::SetInfo),
         "client|setinfo",
         4,
         "Names the library of the client, or its version",
         &[argument("attribute", "string"), argument("value", "string")],
     ),
-    about(About::Info, "client|info", 2, "Tells of the connection", &[]),
-    about(About::NoEvict, "client|no-evict", 3, "Answers OK: no client is evicted", &[argument("on", "string")]),
-    about(About::NoTouch, "client|no-touch", 3, "Answers OK: no key is touched", &[argument("on", "string")]),
+    about(Talk::Client(About::Info), "client|info", 2, "Tells of the connection", &[]),
+    about(
+        Talk::Client(About::NoEvict),
+        "client|no-evict",
+        3,
+        "Answers OK: no client is evicted",
+        &[argument("on", "string")],
+    ),
+    about(
+        Talk::Client(About::NoTouch),
+        "client|no-touch",
+        3,
+        "Answers OK: no key is touched",
+        &[argument("on", "string")],
+    ),
 ];
 
 const NAMES: &[Argument] =
     &[Argument { name: "command-name", kind: "string", token: None, flags: &["optional", "multiple"] }];
 
 const COMMAND: &[Command] = &[
-    describe(Describe::Info, "command|info", -2, "Tells of the commands, or of some", NAMES),
-    describe(Describe::Docs, "command|docs", -2, "Tells what commands are for, and of their arguments", NAMES),
-    describe(Describe::Count, "command|count", 2, "Counts the commands", &[]),
-    describe(Describe::List, "command|list", 2, "Lists the names of the commands", &[]),
-    describe(
-        Describe::GetKeys,
+    about(Talk::Command(Describe::Info), "command|info", -2, "Tells of the commands, or of some", NAMES),
+    about(
+        Talk::Command(Describe::Docs),
+        "command|docs",
+        -2,
+        "Tells what commands are for, and of their arguments",
+        NAMES,
+    ),
+    about(Talk::Command(Describe::Count), "command|count", 2, "Counts the commands", &[]),
+    about(Talk::Command(Describe::List), "command|list", 2, "Lists the names of the commands", &[]),
+    about(
+        Talk::Command(Describe::GetKeys),
         "command|getkeys",
         -3,
         "Finds the keys in a command",
@@ -299,24 +317,15 @@ const fn talk(
     Command { kind: Some(Kind::Talk(talk)), name, arity, flags, last_key: 0, summary, arguments, subcommands: &[] }
 }
 
+/// A subcommand, which takes part in nothing.
 const fn about(
-    about: About,
+    subject: Talk,
     name: &'static str,
     arity: i64,
     summary: &'static str,
     arguments: &'static [Argument],
 ) -> Command {
-    talk(Talk::Client(about), name, arity, SLOW, summary, arguments)
-}
-
-const fn describe(
-    describe: Describe,
-    name: &'static str,
-    arity: i64,
-    summary: &'static str,
-    arguments: &'static [Argument],
-) -> Command {
-    talk(Talk::Command(describe), name, arity, SLOW, summary, arguments)
+    talk(subject, name, arity, SLOW, summary, arguments)
 }
 
 impl Command {
