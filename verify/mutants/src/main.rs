@@ -92,6 +92,7 @@ const FILES: &[&str] = &[
     "store/meter.rs",
     "store/meter_kernel.rs",
     "store/migration.rs",
+    "store/slice.rs",
     "time.rs",
     "warm_up.rs",
     "warm_up/kernel.rs",
