@@ -96,16 +96,14 @@ impl<S: Store> Store for Leased<S> {
         let lender = &self.lender;
         lender.give_back_former(checks).await;
         let has_id = checks.iter().any(|check| check.id().is_some());
-        let borrowers = if has_id { Vec::new() } else { lender.borrowers(checks)? };
-        if borrowers.iter().all(Option::is_none) {
-            return lender.store.decide(checks, verdicts).await;
-        }
-        let now = self.clock().now();
         // Mostly it is one charge: what waits for units then is a receiver, and the timer is that of the call.
-        if let ([check], [Some(borrower)], [verdict]) = (checks, &borrowers[..], &mut *verdicts)
+        if let ([check], [verdict]) = (checks, &mut *verdicts)
+            && !has_id
             && takes_units(check)
+            && let Some(borrower) = lender.borrower(check)
         {
-            return match lender.want(borrower, check, now) {
+            let now = self.clock().now();
+            return match lender.want(&borrower, check, now) {
                 Wanting::NoLease => lender.store.decide(checks, verdicts).await,
                 Wanting::Taken(taken) => {
                     lender.answered.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +117,11 @@ impl<S: Store> Store for Leased<S> {
                 }
             };
         }
+        let borrowers = if has_id { Vec::new() } else { lender.borrowers(checks)? };
+        if borrowers.iter().all(Option::is_none) {
+            return lender.store.decide(checks, verdicts).await;
+        }
+        let now = self.clock().now();
         if lender.answer(checks, &borrowers, verdicts, now) {
             lender.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(now);
@@ -191,12 +194,17 @@ impl<S: Store> Lender<S> {
         self.store.clock().now()
     }
 
+    /// The borrower of a check, if it is under a lease.
+    fn borrower(&self, check: &Check<'_>) -> Option<Borrower> {
+        let lease = self.leases.of(check.meter())?;
+        Some(Borrower { lease, name: local_key(check.meter(), check.key()) })
+    }
+
     /// The borrower of each check that is under a lease.
     fn borrowers(&self, checks: &[Check<'_>]) -> Result<Vec<Option<Borrower>>, StoreError> {
         let mut borrowers: Vec<Option<Borrower>> = Vec::with_capacity(checks.len());
         for check in checks {
-            let lease = self.leases.of(check.meter());
-            let borrower = lease.map(|lease| Borrower { lease, name: local_key(check.meter(), check.key()) });
+            let borrower = self.borrower(check);
             // The store sees only a part of the slice; what is leased is looked at here.
             if let Some(own) = &borrower
                 && borrowers.iter().flatten().any(|other| other.name == own.name)

@@ -221,24 +221,14 @@ impl Ledger {
         is_frequent: impl FnOnce() -> bool,
     ) -> Wanting {
         let mut shard = self.shard(state_key);
-        if !shard.contains_key(state_key) && is_frequent() && shard.len() < MAX_KEYS / SHARDS {
-            shard.insert(state_key.into(), Account::new(Subject::of(check)));
+        if let Some(account) = shard.get_mut(state_key) {
+            return account.take_or_wait(check, now, self.deadline);
         }
-        let Some(account) = shard.get_mut(state_key) else { return Wanting::NoLease };
-        if let Some(verdict) = account.take(check.cost(), now) {
-            return Wanting::Taken(verdict);
+        if !is_frequent() || shard.len() >= MAX_KEYS / SHARDS {
+            return Wanting::NoLease;
         }
-        if !account.subject.is_of(check) {
-            account.subject = Subject::of(check);
-        }
-        let (tell, told) = oneshot::channel();
-        let expires = Instant::now() + self.deadline;
-        account.waiters.push_back(Waiter { cost: check.cost(), expires, tell: Some(tell) });
-        let turn = (account.turn.strong_count() == 0).then(|| Arc::new(()));
-        if let Some(turn) = &turn {
-            account.turn = Arc::downgrade(turn);
-        }
-        Wanting::Waits(told, turn)
+        let account = shard.entry(state_key.into()).or_insert_with(|| Account::new(Subject::of(check)));
+        account.take_or_wait(check, now, self.deadline)
     }
 
     /// Notes that units are being asked for, beside so many that are at hand and not held. What
@@ -408,6 +398,22 @@ impl Account {
         }
         self.units -= cost;
         Some(self.verdict(now))
+    }
+
+    fn take_or_wait(&mut self, check: &Check<'_>, now: Micros, deadline: Duration) -> Wanting {
+        if let Some(verdict) = self.take(check.cost(), now) {
+            return Wanting::Taken(verdict);
+        }
+        if !self.subject.is_of(check) {
+            self.subject = Subject::of(check);
+        }
+        let (tell, told) = oneshot::channel();
+        self.waiters.push_back(Waiter { cost: check.cost(), expires: Instant::now() + deadline, tell: Some(tell) });
+        let turn = (self.turn.strong_count() == 0).then(|| Arc::new(()));
+        if let Some(turn) = &turn {
+            self.turn = Arc::downgrade(turn);
+        }
+        Wanting::Waits(told, turn)
     }
 
     fn verdict(&self, now: Micros) -> Verdict {
