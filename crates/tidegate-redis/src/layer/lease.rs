@@ -27,10 +27,10 @@ use tidegate::store::{Check, Meter};
 /// borrowed before it began. A process that dies keeps what it had borrowed
 /// from being used, at most one chunk for each key, and so does a lost reply to
 /// a request for more (a chunk, or what callers waited for if that is more) or to
-/// one that gives them back, and a lease that ends
-/// after another process has moved on to a changed limit. Where a request of several
-/// limits borrows more than a chunk and another limit refuses it, the rest
-/// goes back up to a second later, and counts beside the chunk until then.
+/// one that gives them back, and a lease that ends after another process has moved on
+/// to a changed limit. Where requests of several limits borrow more than a chunk,
+/// alone or together, and another limit refuses them, the rest goes back up to a
+/// second later, and counts beside the chunk until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Units to borrow at a time; no more than the limit holds.
