@@ -163,14 +163,27 @@ impl AtOnce {
         tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> Result<Decision, CheckError> {
         let mut text = Text::default();
-        let request = if call.is_plain(settings) {
-            Request::new(call.key.to_key(settings.ipv6_bits, &mut text)).cost(call.cost)
+        if call.is_plain(settings) {
+            // A request is large: this one need not be in memory.
+            let key = call.key.to_key(settings.ipv6_bits, &mut text);
+            self.check_request(Request::new(key).cost(call.cost), settings, tell)
         } else {
-            call.request(settings, &mut text)
-        };
-        match self {
-            AtOnce::Own(limiter) => limiter.check_with_limits(request, tell),
-            AtOnce::Shared(limiter) => limiter.check_with_limits(request, tell),
+            self.check_request(call.request(settings, &mut text), settings, tell)
+        }
+    }
+
+    #[inline(always)]
+    fn check_request(
+        &self,
+        request: Request<'_>,
+        settings: &Settings,
+        tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
+    ) -> Result<Decision, CheckError> {
+        match (self, settings.styles.is_empty()) {
+            (AtOnce::Own(limiter), true) => limiter.check(request),
+            (AtOnce::Own(limiter), false) => limiter.check_with_limits(request, tell),
+            (AtOnce::Shared(limiter), true) => limiter.check(request),
+            (AtOnce::Shared(limiter), false) => limiter.check_with_limits(request, tell),
         }
     }
 }
