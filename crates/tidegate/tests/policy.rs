@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate::kernel::Verb;
 use tidegate::store::Check;
 use tidegate::{
     CheckError, Condition, ConfigError, Decision, FailureMode, KeyAttribute, KeyPart, Limit, Limiter, ManualClock,
     MemoryStore, Missing, Name, Policy, Request, Rule, Setting, WarmUp,
 };
-use tidegate_testkit::Random;
+use tidegate_testkit::{Random, block_on};
 
 const ONE: Limit = Limit::per_hour(1);
 
@@ -248,6 +249,47 @@ fn a_policy_may_be_for_all_others_only_and_the_same_limit_twice_is_one() {
     let tell = |_: &Decision, limits: &[Check<'_>]| names = limits.iter().map(|of| of.meter().name().clone()).collect();
     assert!(twice.check_with_limits("alice", tell).is_ok());
     assert_eq!(names, ["1/h", "2/h"]);
+}
+
+#[test]
+fn the_limits_that_made_a_decision_are_told_however_it_is_asked_for() {
+    let (one, two) = (Policy::new().limit("first", ONE), Policy::new().limit("first", ONE).limit("second", ONE));
+    for (policy, names) in [(one, &["first"][..]), (two, &["first", "second"])] {
+        for id in [None, Some("once")] {
+            let request = |key| id.map_or(Request::new(key), |id| Request::new(key).id(id));
+            let mut told = Vec::new();
+            let mut tell = |decision: &Decision, limits: &[Check<'_>]| {
+                assert!(limits.iter().all(|limit| *limit.key() == "alice".into()));
+                told.push((decision.is_allowed(), limits.iter().map(|limit| limit.meter().name().clone()).collect()));
+            };
+            let limiter = limiter(policy.clone());
+            let _ = limiter.check_with_limits(request("alice"), &mut tell).expect("an answer");
+            let _ = block_on(limiter.decide_with_limits(Verb::Charge, "alice", &mut tell)).expect("an answer");
+            let names: Vec<Name> = names.iter().copied().map(Name::from).collect();
+            assert_eq!(told, [(true, names.clone()), (false, names)]);
+        }
+    }
+}
+
+#[test]
+fn what_a_request_owns_is_freed_with_it() {
+    let limiter = limiter(Limit::per_hour(2));
+    let tenant: Arc<str> = "tenant".into();
+    let request = || Request::new("alice").with("tenant", Arc::clone(&tenant));
+    assert!(limiter.allow(request()) && limiter.check(request()).is_ok_and(|decision| decision.is_allowed()));
+    assert!(!limiter.allow(request()) && limiter.check(request().cost(3)).is_err());
+    assert_eq!(Arc::strong_count(&tenant), 1);
+}
+
+#[test]
+fn the_user_is_the_key_only_where_the_rule_says_so() {
+    let by = |attribute: &str| limiter(Rule::new("rule", ONE).key([attribute]));
+    let (by_user, by_path) = (by("user"), by("path"));
+    assert!(!by_path.allow(Request::user("alice")), "it lacks the path");
+    assert!(by_path.allow(Request::user("alice").with("path", "/")));
+    assert!(!by_path.allow(Request::user("bob").with("path", "/")));
+    assert!(by_user.allow(Request::user("alice")) && !by_user.allow(Request::new("key").with("user", "alice")));
+    assert!(by_user.allow(Request::user("alice").with("user", "bob")) && !by_user.allow(Request::user("bob")));
 }
 
 #[test]

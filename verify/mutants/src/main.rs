@@ -121,6 +121,10 @@ const TESTS: &[&str] = &[
     "attributes",
     "batches",
     "reserve",
+    "thresholds",
+    "floors",
+    "calendar_edges",
+    "log_entries",
 ];
 const LONG_TESTS: &[&str] = &["key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
 /// Tests that take long among those that do not.
