@@ -53,10 +53,8 @@ impl Demand {
         match (spent, self.refund) {
             _ if self.resets => Some((Verb::Reset, 0)),
             (None, refund) => Some((Verb::Refund, refund?)),
-            (Some(spent), refund) => Some(match spent.checked_sub(refund.unwrap_or(0)) {
-                Some(cost) => (verb, cost),
-                None => (Verb::Refund, refund.unwrap_or(0) - spent),
-            }),
+            (Some(spent), Some(refund)) if refund > spent => Some((Verb::Refund, refund - spent)),
+            (Some(spent), refund) => Some((verb, spent - refund.unwrap_or(0))),
         }
     }
 

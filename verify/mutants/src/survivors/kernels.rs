@@ -4,9 +4,21 @@ use super::Survivor;
 
 /// Where a tick is a microsecond, or drains one unit of a level.
 const SHORTCUT: &str = "A shortcut: to divide by one is to do nothing.";
+const WIDER: &str = "A shortcut: in a wider range the same entry is found.";
 const SAME: &str = "Where the two are equal, the smaller one is either.";
 
 pub const SURVIVORS: &[Survivor] = &[
+    Survivor {
+        file: "kernel/log.rs",
+        function: "Log::expired",
+        from: "let (mut first, mut end) = (step / 2, entries.len().min(step - 1));",
+        to: &[
+            "let (mut first, mut end) = (step / 3, entries.len().min(step - 1));",
+            "let (mut first, mut end) = (step / 2, entries.len().min(step - 0));",
+        ],
+        why: WIDER,
+    },
+    Survivor { file: "kernel/log.rs", function: "Log::expired", from: "step - 1", to: &["step + 1"], why: WIDER },
     Survivor {
         file: "kernel/bucket.rs",
         function: "Bucket::ticks",

@@ -11,13 +11,37 @@ const ESTIMATE: &str = "The estimate is the number of digits or one less, and th
 /// From which number tickets go up, and by how much.
 const TICKETS: &str = "Any numbers do that go up.";
 
+/// What need not be freed.
+const OWNS_NOTHING: &str = "A shortcut: to drop a request that owns nothing does nothing.";
+
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
-        file: "limiter/asynchronous.rs",
-        function: "Limiter::for_each_limit",
-        from: "if !request.is_plain() || self.with_only_meter(|meter| show(meter, &request.key)).is_none() {",
+        file: "limiter.rs",
+        function: "Limiter::check",
+        from: "if request.is_on_heap() {",
         to: &["if true {"],
-        why: "A shortcut: the only limit is what the policy says, too.",
+        why: OWNS_NOTHING,
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::allow",
+        from: "if request.is_on_heap() {",
+        to: &["if true {"],
+        why: OWNS_NOTHING,
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::allow",
+        from: "Some((limit, version)) if limit.is_by_user => {",
+        to: &["Some((limit, version)) if false => {"],
+        why: GENERAL,
+    },
+    Survivor {
+        file: "limiter.rs",
+        function: "Limiter::allow",
+        from: "if !request.is_of_user() {",
+        to: &["if true {"],
+        why: GENERAL,
     },
     Survivor {
         file: "limiter/asynchronous.rs",
@@ -137,10 +161,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "limiter/ask.rs",
         function: "Round::new",
-        from: "let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: false };",
-        to: &[
-            "let mut round = Round { asked, resolved, errors, said, checks, verdicts, id: None, is_carried_out: true };",
-        ],
+        from: "Round { asked, resolved, errors, strictest, said, checks, verdicts, id: None, is_carried_out: false };",
+        to: &["Round { asked, resolved, errors, strictest, said, checks, verdicts, id: None, is_carried_out: true };"],
         why: "It is written by every round that is asked, and read after that.",
     },
     Survivor {
@@ -149,13 +171,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "*verb == Verb::Peek",
         to: &["*verb != Verb::Peek"],
         why: "Where all or none only look, none or all do not.",
-    },
-    Survivor {
-        file: "limiter/ask.rs",
-        function: "Round::give_back",
-        from: "if !refunds.is_empty() {",
-        to: &["if true {"],
-        why: "A shortcut: a store that is asked nothing changes nothing, and its answer is not read.",
     },
     Survivor {
         file: "limiter/ask.rs",

@@ -13,6 +13,34 @@ const OTHER_LINE: &str = "A shortcut: with the other line locked as well, the sa
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory.rs",
+        function: "MemoryStore::fingerprint_of_empty",
+        from: "Some((known, fingerprint)) if *known == namespace => *fingerprint,",
+        to: &["Some((known, fingerprint)) if false => *fingerprint,"],
+        why: LONGER,
+    },
+    Survivor {
+        file: "store/memory.rs",
+        function: "MemoryStore::fingerprint",
+        from: "if key.is_empty() { self.fingerprint_of_empty(namespace) } else { self.seeds.fingerprint(namespace, key) }",
+        to: &["if false { self.fingerprint_of_empty(namespace) } else { self.seeds.fingerprint(namespace, key) }"],
+        why: LONGER,
+    },
+    Survivor {
+        file: "store/slice.rs",
+        function: "refund_charges",
+        from: "if refunds.is_empty() {",
+        to: &["if false {"],
+        why: "A shortcut: a store that is asked nothing changes nothing, and its answer is not read.",
+    },
+    Survivor {
+        file: "store/slice.rs",
+        function: "refund_charges",
+        from: "check.meter().capacity().saturating_sub(kept)",
+        to: &["check.meter().capacity().wrapping_sub(kept)"],
+        why: "No more is left than the limit has.",
+    },
+    Survivor {
+        file: "store/memory.rs",
         function: "seen_from",
         from: "if at <= now {",
         to: &["if false {"],
@@ -427,8 +455,8 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/plan.rs",
         function: "MemoryStore::fill_up_to",
-        from: "entries[place - 1].0.home.line > approach.home.line",
-        to: &["entries[place - 1].0.home.line >= approach.home.line"],
+        from: "entries[place - 1].approach.home.line > entry.approach.home.line",
+        to: &["entries[place - 1].approach.home.line >= entry.approach.home.line"],
         why: SIDE_BY_SIDE,
     },
     Survivor {

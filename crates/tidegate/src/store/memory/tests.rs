@@ -121,6 +121,9 @@ fn waits_that_begin_later_are_told_from_now() {
     }
     assert_eq!(seen(130, of(5, 7, 9)), of(35, 37, 39));
     assert_eq!(seen(130, of(0, 7, 0)), of(0, 37, 0), "at once is at once");
+    let ahead = |ahead| Verdict { allowed: true, ahead: Micros::new(ahead), ..of(0, 7, 0) };
+    assert_eq!(seen(130, ahead(4)).ahead, Micros::new(34), "what was charged lies as much later");
+    assert_eq!(seen(130, Verdict { allowed: false, ..ahead(4) }).ahead, Micros::new(4), "nothing was charged");
 }
 
 #[test]
