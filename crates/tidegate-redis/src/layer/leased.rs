@@ -167,6 +167,20 @@ async fn heard(told: oneshot::Receiver<Answer>) -> Answer {
     told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }.into()))
 }
 
+/// The task that asks for all that wait for units of a key.
+struct Turn<S> {
+    lender: Arc<Lender<S>>,
+    borrower: Borrower,
+    held: Arc<()>,
+}
+
+/// If its runtime is gone before it is done, no caller waits for it any longer.
+impl<S> Drop for Turn<S> {
+    fn drop(&mut self) {
+        self.lender.ledger.abandon(&self.borrower.name, &self.held);
+    }
+}
+
 /// Units that were taken for a request that is not decided yet: put back
 /// unless they are kept, also if the caller is gone before the decision.
 struct Taken<'l> {
@@ -316,11 +330,8 @@ impl<S: Store> Lender<S> {
         {
             // To the end, whatever becomes of the callers: units that are charged
             // below should arrive here, before another request asks for more.
-            let (lender, borrower) = (Arc::clone(self), borrower.clone());
-            self.runtime.spawn(async move {
-                lender.borrow(&borrower).await;
-                drop(turn);
-            });
+            let turn = Turn { lender: Arc::clone(self), borrower: borrower.clone(), held: turn };
+            self.runtime.spawn(async move { turn.lender.borrow(&turn.borrower).await });
         }
         wanting
     }

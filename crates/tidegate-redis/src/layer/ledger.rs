@@ -254,6 +254,15 @@ impl Ledger {
         Some((Loan { number: account.requests, short: short.collect(), subject: account.subject.clone() }, left))
     }
 
+    /// Ends a turn that was not over: those that wait hear that there is no answer.
+    pub(super) fn abandon(&self, state_key: &[u8], turn: &Arc<()>) {
+        let is_its = |account: &&mut Account| account.turn.ptr_eq(&Arc::downgrade(turn));
+        if let Some(account) = self.shard(state_key).get_mut(state_key).filter(is_its) {
+            (account.turn, account.awaited) = (Weak::new(), None);
+            account.waiters.clear();
+        }
+    }
+
     /// The callers that have waited for too long at `now`, and when the next one will have.
     pub(super) fn late(&self, state_key: &[u8], now: Instant) -> (Vec<oneshot::Sender<Answer>>, Option<Instant>) {
         let mut shard = self.shard(state_key);
