@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::kernel::Verdict;
+use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Store, StoreError};
 use tidegate::{
     CheckError, Clock, ConfigError, FailureMode, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow,
     Policy, Priority, Request, Rule, Setting, WarmUp,
 };
+use tidegate_testkit::block_on;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
@@ -190,10 +191,26 @@ fn requests_decided_together_leave_what_the_strictest_of_them_leaves() {
     };
     assert!(together(&[by("critical").cost(2), by("low").cost(3)]));
     assert!(!together(&[by("critical"), by("low")]), "the low one would take below its floor");
+    assert!(!together(&[by("low"), by("critical")]), "in whatever order");
+    assert!(
+        !together(&[by("low"), by("normal"), by("critical")]) && !together(&[by("normal"), by("low"), by("critical")])
+    );
     assert_eq!(left(&limiter, by("critical")), 5);
     let never = limiter.check_all(&[by("critical").cost(4), by("low").cost(2)]);
     assert!(matches!(never, Err(CheckError::Unsatisfiable { cost: 6, .. })), "{never:?}");
     assert!(together(&[by("critical").cost(2), by("critical").cost(3)]));
+}
+
+#[test]
+fn a_report_is_not_held_back_beside_a_charge_and_one_unit_is_a_floor() {
+    let classes = Priority::by("priority").class("critical", Floor::NONE).class("low", Floor::Units(1));
+    let (limiter, _) = limiter(Rule::new("api", Limit::per_hour(3)).priority(classes));
+    let both = |verb| block_on(limiter.decide_all_async(&[(verb, by("low")), (Verb::Charge, by("critical"))]));
+    for (verb, allowed) in [(Verb::Report, true), (Verb::Charge, false), (Verb::Peek, false)] {
+        let decisions = both(verb).expect("answers");
+        let all = decisions.iter().all(|decision| decision.as_ref().is_ok_and(tidegate::Decision::is_allowed));
+        assert_eq!((all, left(&limiter, by("critical"))), (allowed, 1), "{verb:?}");
+    }
 }
 
 #[test]

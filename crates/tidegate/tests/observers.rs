@@ -8,7 +8,7 @@ use tidegate::{
     Request, Rule, Setting,
 };
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 
 impl Observer for Notes {
@@ -59,6 +59,18 @@ fn every_observer_is_told_of_every_decision_even_after_one_that_panics() {
     ];
     assert_eq!(*notes.0.lock().expect("not poisoned"), expected);
     assert_eq!((counts.allowed(), counts.refused(), counts.degraded()), (1, 1, 0));
+}
+
+#[test]
+fn a_request_that_gets_an_error_is_not_told() {
+    let policy =
+        Policy::new().rule(Rule::new("users", Limit::per_hour(2)).key(["user"])).limit("all", Limit::per_hour(9));
+    let (limiter, notes, _) = limiter(policy);
+    assert!(limiter.check("alice").is_err(), "it lacks the user");
+    assert!(limiter.check(Request::user("alice").cost(3)).is_err(), "it can never pass");
+    assert!(limiter.check(Request::user("alice").rule("none")).is_err());
+    assert!(limiter.check_all(&[Request::user("alice"), Request::user("bob").cost(3)]).is_err());
+    assert!(notes.0.lock().expect("not poisoned").iter().all(|note| note.contains("Peek alice")), "{notes:?}");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::{Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, ThresholdEvent};
+use tidegate::{
+    Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Request, Rule, ThresholdEvent,
+};
+use tidegate_testkit::MeddlingClock;
 
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
@@ -37,7 +40,7 @@ fn limiter(policy: impl Into<Policy>, clock: &ManualClock) -> (Limiter, Arc<Told
 }
 
 fn clock() -> ManualClock {
-    ManualClock::at(tidegate::Micros::new(1_700_000_000_000_000))
+    ManualClock::at(Micros::new(1_700_000_000_000_000))
 }
 
 #[test]
@@ -112,6 +115,27 @@ fn changing_the_thresholds_forgets_nothing_that_was_used() {
     let _ = limiter.check(Request::new("alice").cost(2)).expect("an answer");
     assert_eq!(told.take(), ["api alice 80% 8/10"]);
     assert_eq!(limiter.peek("alice").expect("an answer").remaining(), Some(2));
+}
+
+#[test]
+fn a_threshold_that_a_charge_reached_is_told_once_though_the_charge_is_made_anew() {
+    for (meanwhile, crossed) in [(0, "api alice 80% 80/100"), (1, "api alice 80% 81/100"), (5, "api alice 80% 83/100")]
+    {
+        let (clock, told) = (MeddlingClock::at(Micros::new(1_700_000_000_000_000)), Arc::new(Told::default()));
+        let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("a store");
+        let policy = || Policy::new().rule(Rule::new("api", Limit::per_hour(100)).notify([80]).expect("thresholds"));
+        let builder = Limiter::builder(policy()).store(store).observer(told.clone());
+        let limiter = builder.build().expect("a policy");
+        let _ = limiter.check(Request::new("alice").cost(78)).expect("an answer");
+        let (changed, other, meddler) = (limiter.clone(), limiter.clone(), clock.clone());
+        clock.first(move || {
+            changed.set_policy(policy().limit("all", Limit::per_hour(1_000))).expect("a policy");
+            // When the charge by the first policy is given back.
+            meddler.first(move || _ = other.allow(Request::new("alice").cost(meanwhile)));
+        });
+        assert!(limiter.allow(Request::new("alice").cost(2)) && clock.is_done());
+        assert_eq!(told.take(), [crossed], "{meanwhile} meanwhile");
+    }
 }
 
 #[test]

@@ -123,7 +123,6 @@ const TESTS: &[&str] = &[
     "reserve",
     "thresholds",
     "floors",
-    "calendar_edges",
     "log_entries",
 ];
 const LONG_TESTS: &[&str] = &["key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];

@@ -11,10 +11,40 @@ const ESTIMATE: &str = "The estimate is the number of digits or one less, and th
 /// From which number tickets go up, and by how much.
 const TICKETS: &str = "Any numbers do that go up.";
 
+/// A request that is alone.
+const ALONE: &str = "Alone, none of these verbs is refused.";
 /// What need not be freed.
 const OWNS_NOTHING: &str = "A shortcut: to drop a request that owns nothing does nothing.";
 
 pub const SURVIVORS: &[Survivor] = &[
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::decisions",
+        from: "self.asked.len() > 1",
+        to: &["self.asked.len() >= 1"],
+        why: ALONE,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::decisions",
+        from: "if self.asked.len() > 1 && matches!(self.asked[index].0, Verb::Report | Verb::Refund | Verb::Reset) {",
+        to: &["if self.asked.len() > 0 && matches!(self.asked[index].0, Verb::Report | Verb::Refund | Verb::Reset) {"],
+        why: ALONE,
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::add_up",
+        from: "meter.floor() > 0",
+        to: &["meter.floor() >= 0"],
+        why: "A shortcut: a class that leaves nothing to others is not the strictest, or is like all others.",
+    },
+    Survivor {
+        file: "limiter/ask.rs",
+        function: "Round::add_up",
+        from: "meter.floor() > known.floor()",
+        to: &["meter.floor() >= known.floor()"],
+        why: "Two classes that leave as much are equally strict.",
+    },
     Survivor {
         file: "limiter.rs",
         function: "Limiter::check",
