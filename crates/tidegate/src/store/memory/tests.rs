@@ -5,6 +5,7 @@ use super::*;
 use crate::kernel::Verb;
 use crate::limit::Limit;
 use crate::store::{Meter, RequestId};
+use crate::time::ManualClock;
 
 /// A clock that goes on by a second whenever it is read.
 #[derive(Default)]
@@ -87,7 +88,8 @@ fn for_lack_of_room_a_key_waits_for_the_first_free_slot_or_passes_unlimited() {
 
 #[test]
 fn limits_without_keys_are_counted_apart_and_found_again_in_a_snapshot() {
-    let store = MemoryStore::builder().build_with(Seeds::new(1, 2)).expect("valid settings");
+    let builder = || MemoryStore::builder().max_keys(100).clock(ManualClock::at(Micros::new(1_000_000_000_000)));
+    let store = builder().build_with(Seeds::new(1, 2)).expect("valid settings");
     let meters = [Limit::per_day(5), Limit::per_day(7)].map(meter);
     let keys = [Key::from(()), Key::of([])];
     let checks = || meters.iter().flat_map(|meter| keys.iter().map(move |key| charge(meter, key, 1)));
@@ -99,7 +101,7 @@ fn limits_without_keys_are_counted_apart_and_found_again_in_a_snapshot() {
     }
     let mut snapshot = Vec::new();
     store.snapshot(&mut snapshot).expect("room in memory");
-    let restored = MemoryStore::builder().restore(&*snapshot).expect("its own snapshot");
+    let restored = builder().restore(&*snapshot).expect("its own snapshot");
     for store in [&store, &restored] {
         for (used, check) in checks().enumerate() {
             let mut verdict = Verdict::default();
