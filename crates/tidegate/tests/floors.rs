@@ -211,6 +211,11 @@ fn a_report_is_not_held_back_beside_a_charge_and_one_unit_is_a_floor() {
         let all = decisions.iter().all(|decision| decision.as_ref().is_ok_and(tidegate::Decision::is_allowed));
         assert_eq!((all, left(&limiter, by("critical"))), (allowed, 1), "{verb:?}");
     }
+    limiter.reset(by("critical")).expect("an answer");
+    let below = [(Verb::Report, by("low")), (Verb::Charge, by("critical").cost(2))];
+    let decisions = block_on(limiter.decide_all_async(&below)).expect("answers");
+    assert!(decisions.iter().all(|decision| decision.as_ref().is_ok_and(tidegate::Decision::is_allowed)));
+    assert_eq!(left(&limiter, by("critical")), 0, "below the floor of the one that reports");
 }
 
 #[test]
