@@ -165,18 +165,6 @@ fn the_third_request_within_the_time_of_a_lease_borrows() {
 }
 
 #[test]
-fn callers_do_not_wait_for_a_runtime_that_is_gone() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime");
-    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
-    let store = Leased::new(memory().0, Arc::new(leases), runtime.handle().clone());
-    let (meter, key) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
-    asked_often(&store, &meter, &key);
-    runtime.shutdown_background();
-    assert!(decide(&store, &[check(&meter, &key, Verb::Charge, 1)]).is_err());
-}
-
-#[test]
 fn nothing_is_borrowed_for_keys_that_are_seen_once() {
     let (store, _) = leasing(&["rule"]);
     let meter = meter("rule", Limit::per_hour(100));

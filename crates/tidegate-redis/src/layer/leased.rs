@@ -2,7 +2,7 @@
 //! store below otherwise.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,12 +12,11 @@ use tidegate::store::{Check, Meter, Store, StoreError};
 use tidegate::{Clock, Micros};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::frequent::Frequent;
 use super::lease::{Lease, Leases};
-use super::ledger::{Answer, Grant, Granted, Ledger, Loan, Return, Subject, Waiter, Wanting};
+use super::ledger::{Grant, Granted, Ledger, Return, Subject, Taking};
 use crate::failure::RedisFailure;
 use crate::given_back::Hashing;
 use crate::key::local_key;
@@ -57,7 +56,7 @@ impl<S: Store> Leased<S> {
 
     pub(crate) fn hashed(store: S, leases: Arc<Leases>, runtime: Handle, hashing: Hashing) -> Leased<S> {
         let shortest = leases.shortest();
-        let (ledger, frequent) = (Ledger::new(leases.deadline()), Frequent::new(hashing));
+        let (ledger, frequent) = (Ledger::new(), Frequent::new(hashing));
         let lender = Arc::new(Lender { store, leases, ledger, frequent, runtime, answered: AtomicU64::new(0) });
         if let Some(shortest) = shortest {
             lender.runtime.spawn(give_back_in_time(Arc::downgrade(&lender), shortest));
@@ -96,27 +95,6 @@ impl<S: Store> Store for Leased<S> {
         let lender = &self.lender;
         lender.give_back_former(checks).await;
         let has_id = checks.iter().any(|check| check.id().is_some());
-        // Mostly it is one charge: what waits for units then is a receiver, and the timer is that of the call.
-        if let ([check], [verdict]) = (checks, &mut *verdicts)
-            && !has_id
-            && takes_units(check)
-            && let Some(borrower) = lender.borrower(check)
-        {
-            let now = self.clock().now();
-            return match lender.want(&borrower, check, now) {
-                Wanting::NoLease => lender.store.decide(checks, verdicts).await,
-                Wanting::Taken(taken) => {
-                    lender.answered.fetch_add(1, Ordering::Relaxed);
-                    *verdict = taken;
-                    Ok(now)
-                }
-                Wanting::Waits(told, _) => {
-                    let (taken, at) = heard(told).await?;
-                    *verdict = taken;
-                    Ok(at)
-                }
-            };
-        }
         let borrowers = if has_id { Vec::new() } else { lender.borrowers(checks)? };
         if borrowers.iter().all(Option::is_none) {
             return lender.store.decide(checks, verdicts).await;
@@ -129,7 +107,8 @@ impl<S: Store> Store for Leased<S> {
         // One deadline, however many calls it takes and however many requests wait for the same units.
         let deadline = lender.leases.deadline();
         let decided = async { timeout(deadline, lender.decide(checks, &borrowers, verdicts)).await };
-        run(&lender.runtime, decided).await.unwrap_or_else(|_| Err(lender.late()))
+        let late = || RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() };
+        run(&lender.runtime, decided).await.unwrap_or_else(|_| Err(late().into()))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -155,30 +134,6 @@ async fn give_back_in_time<S: Store>(lender: Weak<Lender<S>>, shortest: Duration
 /// limit than its class leaves to others.
 fn can_borrow(check: &Check<'_>) -> bool {
     check.meter().floor() == 0
-}
-
-/// Whether a request is decided by units on lease, if there are enough.
-fn takes_units(check: &Check<'_>) -> bool {
-    check.verb() == Verb::Charge && check.cost() > 0 && can_borrow(check)
-}
-
-/// What a caller that waited is told.
-async fn heard(told: oneshot::Receiver<Answer>) -> Answer {
-    told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }.into()))
-}
-
-/// The task that asks for all that wait for units of a key.
-struct Turn<S> {
-    lender: Arc<Lender<S>>,
-    borrower: Borrower,
-    held: Arc<()>,
-}
-
-/// If its runtime is gone before it is done, no caller waits for it any longer.
-impl<S> Drop for Turn<S> {
-    fn drop(&mut self) {
-        self.lender.ledger.abandon(&self.borrower.name, &self.held);
-    }
 }
 
 /// Units that were taken for a request that is not decided yet: put back
@@ -208,17 +163,12 @@ impl<S: Store> Lender<S> {
         self.store.clock().now()
     }
 
-    /// The borrower of a check, if it is under a lease.
-    fn borrower(&self, check: &Check<'_>) -> Option<Borrower> {
-        let lease = self.leases.of(check.meter())?;
-        Some(Borrower { lease, name: local_key(check.meter(), check.key()) })
-    }
-
     /// The borrower of each check that is under a lease.
     fn borrowers(&self, checks: &[Check<'_>]) -> Result<Vec<Option<Borrower>>, StoreError> {
         let mut borrowers: Vec<Option<Borrower>> = Vec::with_capacity(checks.len());
         for check in checks {
-            let borrower = self.borrower(check);
+            let lease = self.leases.of(check.meter());
+            let borrower = lease.map(|lease| Borrower { lease, name: local_key(check.meter(), check.key()) });
             // The store sees only a part of the slice; what is leased is looked at here.
             if let Some(own) = &borrower
                 && borrowers.iter().flatten().any(|other| other.name == own.name)
@@ -241,7 +191,10 @@ impl<S: Store> Lender<S> {
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
             let verdict =
                 borrower.as_ref().filter(|_| can_borrow(check)).and_then(|Borrower { name, .. }| match check.verb() {
-                    Verb::Charge if check.cost() > 0 => self.ledger.take(name, check.cost(), now),
+                    Verb::Charge if check.cost() > 0 => match self.ledger.take(name, check.cost(), now) {
+                        Taking::Taken(verdict) => Some(verdict),
+                        Taking::Short(_) | Taking::None => None,
+                    },
                     Verb::Peek => self.ledger.peek(name, check.cost(), now),
                     Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
                 });
@@ -271,23 +224,25 @@ impl<S: Store> Lender<S> {
         let mut refused = false;
         let mut now = self.now();
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
-            let lease = borrower.as_ref().filter(|_| !refused && takes_units(check));
-            let wanting = lease.map_or(Wanting::NoLease, |borrower| self.want(borrower, check, self.now()));
-            let (verdict, at) = match wanting {
-                Wanting::Taken(verdict) => (verdict, self.now()),
-                Wanting::Waits(told, _) => heard(told).await?,
-                Wanting::NoLease => {
-                    if let Some(borrower) = borrower.as_ref().filter(|_| check.verb() == Verb::Reset) {
-                        self.ledger.cancel(&borrower.name);
-                    }
-                    others.push(index);
-                    continue;
-                }
+            let takes = |borrower: &&Borrower| {
+                let is_charge = check.verb() == Verb::Charge && check.cost() > 0;
+                !refused && is_charge && can_borrow(check) && self.borrows(borrower)
             };
+            let Some(borrower) = borrower.as_ref().filter(takes) else {
+                if let Some(borrower) = borrower.as_ref().filter(|_| check.verb() == Verb::Reset) {
+                    self.ledger.cancel(&borrower.name);
+                }
+                others.push(index);
+                continue;
+            };
+            let (verdict, at) = self.take_or_borrow(borrower, check).await?;
             verdicts[index] = verdict;
             now = now.max(at);
-            taken.units.extend(lease.filter(|_| verdict.allowed).map(|borrower| (borrower, check.cost())));
-            refused |= !verdict.allowed;
+            if verdict.allowed {
+                taken.units.push((borrower, check.cost()));
+            } else {
+                refused = true;
+            }
         }
         if !others.is_empty() {
             // A request that is refused already only wants to know the rest.
@@ -309,6 +264,11 @@ impl<S: Store> Lender<S> {
         Ok(now)
     }
 
+    /// Whether to borrow for a request: its key has a lease, or is asked for often.
+    fn borrows(&self, Borrower { lease, name }: &Borrower) -> bool {
+        self.ledger.knows(name) || self.frequent.count(name, Micros::from_duration(lease.ttl), self.now())
+    }
+
     /// What to ask the store, and how much there is beside what it says: for a
     /// peek, units that are held here are left.
     fn beside_held<'a>(&self, check: Check<'a>, borrower: Option<&Borrower>) -> (Check<'a>, u64) {
@@ -319,131 +279,99 @@ impl<S: Store> Lender<S> {
         rest.map_or((check, 0), |rest| (rest.with_former(check.former()), held))
     }
 
-    /// Takes from the lease, or waits until it is made larger: by one call for all that wait. There
-    /// is a lease of a key that is asked for often.
-    fn want(self: &Arc<Self>, borrower: &Borrower, check: &Check<'_>, now: Micros) -> Wanting {
-        let Borrower { lease, name } = borrower;
-        let is_frequent = || self.frequent.count(name, Micros::from_duration(lease.ttl), now);
-        let mut wanting = self.ledger.take_or_wait(name, check, now, is_frequent);
-        if let Wanting::Waits(_, turn) = &mut wanting
-            && let Some(turn) = turn.take()
-        {
-            // To the end, whatever becomes of the callers: units that are charged
-            // below should arrive here, before another request asks for more.
-            let turn = Turn { lender: Arc::clone(self), borrower: borrower.clone(), held: turn };
-            self.runtime.spawn(async move { turn.lender.borrow(&turn.borrower).await });
-        }
-        wanting
-    }
-
-    /// Asks for units as long as callers wait for them.
-    async fn borrow(&self, borrower: &Borrower) {
-        let Borrower { lease, name } = borrower;
-        // Units that are not held, because they do not suffice for the caller that they are for; and
-        // what the loans crossed, which is told once.
-        let (mut at_hand, mut crossed) = (0, 0);
-        while let Some((loan, left)) = self.ledger.begin(name, at_hand, self.now()) {
-            let (units, mut verdict, at) = match self.ask_in_time(borrower, &loan, left).await {
-                Ok(asked) if asked.1.allowed => asked,
-                failed => {
-                    self.ledger.put_back(name, std::mem::take(&mut at_hand), lease.chunk);
-                    self.tell_failure(borrower, &loan, &failed.map(|(_, verdict, at)| (verdict, at)));
-                    continue;
-                }
-            };
-            crossed |= std::mem::take(&mut verdict.crossed);
-            let now = self.now();
-            let until = now.saturating_add(Micros::from_duration(lease.ttl));
-            let grant = Grant { units: units.saturating_add(at_hand), chunk: lease.chunk, verdict, at: now, until };
-            let Granted::Taken { waiters, mut verdict, at_hand: for_next } = self.ledger.grant(name, &loan, grant)
-            else {
-                // Reset meanwhile: the units are gone, and so is what they were charged to.
-                at_hand = 0;
-                continue;
-            };
-            at_hand = for_next;
-            for (index, waiter) in waiters.into_iter().enumerate() {
-                verdict.remaining = verdict.remaining.saturating_sub(waiter.cost);
-                // Those that came later have taken what the others left.
-                let at = if index < loan.short.len() { at } else { now };
-                self.tell(borrower, waiter, Ok((Verdict { crossed: std::mem::take(&mut crossed), ..verdict }, at)));
-            }
-            // Callers that come back at once wait for the next call together.
-            yield_now().await;
-        }
-        self.ledger.keep(name, at_hand, lease.chunk);
-    }
-
-    /// Asks for units, and meanwhile tells callers whose deadline is over.
-    async fn ask_in_time(
-        &self,
+    /// Takes from the lease, which is made larger if need be.
+    async fn take_or_borrow(
+        self: &Arc<Self>,
         borrower: &Borrower,
-        loan: &Loan,
-        left: Option<Return>,
-    ) -> Result<(u64, Verdict, Micros), StoreError> {
-        let mut asked = pin!(async {
-            if let Some(left) = left {
-                self.give_back(left).await;
+        check: &Check<'_>,
+    ) -> Result<(Verdict, Micros), StoreError> {
+        let (cost, subject) = (check.cost(), Subject::of(check));
+        let Some(step) = self.ledger.step(&borrower.name, check) else {
+            return self.ask(&subject, Verb::Charge, cost).await;
+        };
+        // One at a time: requests that wait here find what the first has borrowed.
+        let step = step.lock_owned().await;
+        let now = self.now();
+        let short = match self.ledger.take(&borrower.name, cost, now) {
+            Taking::Taken(verdict) => return Ok((verdict, now)),
+            Taking::Short(units) => cost - units,
+            Taking::None => cost,
+        };
+        // To the end, whatever becomes of the caller: units that are charged
+        // below should arrive here, before another request asks for more.
+        let (lender, Borrower { lease, name }) = (Arc::clone(self), borrower.clone());
+        let (tell, told) = oneshot::channel();
+        self.runtime.spawn(async move {
+            let borrowed = lender.borrow(lease, &subject, &name, short, cost).await;
+            drop(step);
+            if let Err(Ok((verdict, _))) = tell.send(borrowed)
+                && verdict.allowed
+            {
+                lender.ledger.keep(&name, cost, lease.chunk);
             }
-            self.ask_for_units(borrower.lease, loan).await
         });
-        loop {
-            let (late, next) = self.ledger.late(&borrower.name, Instant::now());
-            for tell in late {
-                let _ = tell.send(Err(self.late()));
-            }
-            let Some(next) = next else { return asked.await };
-            if let Ok(asked) = timeout_at(next, &mut asked).await {
-                return asked;
-            }
+        told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }.into()))
+    }
+
+    /// Asks for a chunk, or for what there is of it, and takes `cost` if it
+    /// was granted.
+    async fn borrow(
+        &self,
+        lease: Lease,
+        subject: &Subject,
+        name: &[u8],
+        short: u64,
+        cost: u64,
+    ) -> Result<(Verdict, Micros), StoreError> {
+        let Some((loan, left)) = self.ledger.begin(name, self.now()) else {
+            return self.ask(subject, Verb::Charge, cost).await;
+        };
+        if let Some(left) = left {
+            self.give_back(left).await;
         }
-    }
-
-    /// The failure of a request that has waited for units for too long.
-    fn late(&self) -> StoreError {
-        let deadline = self.leases.deadline();
-        RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() }.into()
-    }
-
-    /// Tells a caller. What it has taken is kept if it is gone.
-    fn tell(&self, Borrower { lease, name }: &Borrower, waiter: Waiter, answer: Answer) {
-        let (cost, is_allowed) = (waiter.cost, answer.as_ref().is_ok_and(|(verdict, _)| verdict.allowed));
-        if !waiter.tell(answer) && is_allowed {
-            self.ledger.keep(name, cost, lease.chunk);
+        let asked = self.ask_for_units(lease, subject, short).await;
+        if !asked.as_ref().is_ok_and(|(_, verdict, _)| verdict.allowed) {
+            self.ledger.end(name, &loan);
         }
-    }
-
-    /// Tells callers that they were refused, or that there was no answer.
-    fn tell_failure(&self, borrower: &Borrower, loan: &Loan, failed: &Answer) {
-        let waiters = self.ledger.end(&borrower.name, loan, failed.is_ok());
-        let held = self.ledger.held(&borrower.name, self.now());
-        for waiter in waiters {
-            let answer = match failed {
-                Ok((verdict, at)) => {
-                    Ok((Verdict { remaining: verdict.remaining.saturating_add(held), ..*verdict }, *at))
+        let (units, mut verdict, at) = asked?;
+        if !verdict.allowed {
+            verdict.remaining = verdict.remaining.saturating_add(self.ledger.held(name, self.now()));
+            return Ok((verdict, at));
+        }
+        let now = self.now();
+        let until = now.saturating_add(Micros::from_duration(lease.ttl));
+        // What the loan crossed is told once, with this request.
+        let crossed = std::mem::take(&mut verdict.crossed);
+        let grant = Grant { units, cost, chunk: lease.chunk, verdict, at: now, until };
+        match self.ledger.grant(name, &loan, grant) {
+            Granted::Taken(verdict) => Ok((Verdict { crossed, ..verdict }, at)),
+            Granted::Short => {
+                let rest = self.ask(subject, Verb::Charge, cost - units).await;
+                if !matches!(&rest, Ok((verdict, _)) if verdict.allowed) {
+                    self.ledger.put_back(name, units, lease.chunk);
                 }
-                Err(error) => {
-                    let failure = RedisFailure::of(error).cloned();
-                    Err(failure.unwrap_or(RedisFailure::Garbled { what: "a grant" }).into())
-                }
-            };
-            self.tell(borrower, waiter, answer);
+                rest.map(|(verdict, at)| (Verdict { crossed: crossed | verdict.crossed, ..verdict }, at))
+            }
+            // Reset meanwhile: the units are gone, and so is what they were charged to.
+            Granted::Refused => self.ask(subject, Verb::Charge, cost).await,
         }
     }
 
-    /// How many units the store charged, what it said, and when. A refusal is that of the first caller.
-    async fn ask_for_units(&self, lease: Lease, loan: &Loan) -> Result<(u64, Verdict, Micros), StoreError> {
-        let mut units = loan.wanted(lease.chunk, loan.subject.meter.capacity());
-        let (mut verdict, mut at) = self.ask(&loan.subject, Verb::Charge, units).await?;
-        // What there is, if that will do. If other processes were faster, or it will not do, what the
-        // first caller lacks: then the store says when there will be enough.
-        for most in [verdict.remaining, 0] {
-            if verdict.allowed || units == loan.least() {
-                break;
-            }
-            units = loan.wanted(lease.chunk, most);
-            (verdict, at) = self.ask(&loan.subject, Verb::Charge, units).await?;
+    /// How many units the store charged, what it said, and when.
+    async fn ask_for_units(
+        &self,
+        lease: Lease,
+        subject: &Subject,
+        short: u64,
+    ) -> Result<(u64, Verdict, Micros), StoreError> {
+        let wanted = lease.chunk.max(short).min(subject.meter.capacity());
+        let (verdict, at) = self.ask(subject, Verb::Charge, wanted).await?;
+        if verdict.allowed || wanted == short {
+            return Ok((wanted, verdict, at));
         }
+        // What there is, if that will do; otherwise the store says when it will.
+        let units = verdict.remaining.clamp(short, wanted);
+        let (verdict, at) = self.ask(subject, Verb::Charge, units).await?;
         Ok((units, verdict, at))
     }
 

@@ -1,21 +1,17 @@
 //! What this process has on lease: units charged on the servers beforehand,
 //! to be handed out here.
 //!
-//! This is the pure part: which state has how much until when, which callers
-//! wait for more of it, and which grant is the one that was asked for. It asks
-//! the servers nothing.
+//! This is the pure part: which state has how much until when, and which grant
+//! is the one that was asked for. It sends nothing.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use tidegate::kernel::Verdict;
-use tidegate::store::{Check, Former, Meter, StoreError};
+use tidegate::store::{Check, Former, Meter};
 use tidegate::{Key, Micros};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 #[cfg(feature = "internals")]
 use crate::planted::{Defect, is_planted};
@@ -30,8 +26,6 @@ type Shard = HashMap<Box<[u8]>, Account, RandomState>;
 pub(super) struct Ledger {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    /// How long a caller waits for units.
-    deadline: Duration,
 }
 
 /// One limit of one key, with the limits that it replaced: a check that
@@ -47,12 +41,6 @@ impl Subject {
     pub(super) fn of(check: &Check<'_>) -> Subject {
         let former = check.former().iter().map(|former| (former.meter.clone(), former.until));
         Subject { meter: check.meter().clone(), key: Key::from(check.key()).into_owned(), former: former.collect() }
-    }
-
-    /// Whether it says of a check of the same state all that the servers are told.
-    fn is_of(&self, check: &Check<'_>) -> bool {
-        let has_former = !self.former.is_empty() || !check.former().is_empty();
-        !has_former && self.meter.thresholds() == check.meter().thresholds()
     }
 
     /// The limits that its limit replaced.
@@ -74,54 +62,26 @@ struct Account {
     /// Counts the requests for units; the number of the one under way, if any.
     requests: u64,
     awaited: Option<u64>,
-    /// Callers that what is held does not suffice for, in the order in which they came.
-    waiters: VecDeque<Waiter>,
-    /// Held by the task that asks the servers for all of them.
-    turn: Weak<()>,
+    /// Held by the one who asks for more, while others wait for the same.
+    step: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What a caller is told that waited for units.
-pub(super) type Answer = Result<(Verdict, Micros), StoreError>;
-
-/// A caller that waits for units.
-pub(super) struct Waiter {
-    pub(super) cost: u64,
-    expires: Instant,
-    /// `None` if it was told that this takes too long.
-    tell: Option<oneshot::Sender<Answer>>,
-}
-
-impl Waiter {
-    /// Whether the caller was there to hear it.
-    pub(super) fn tell(self, answer: Answer) -> bool {
-        self.tell.is_some_and(|tell| tell.send(answer).is_ok())
-    }
-
-    fn is_gone(&self) -> bool {
-        self.tell.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-}
-
-/// What a caller does that wants units.
-pub(super) enum Wanting {
-    /// There were enough.
+/// What came of taking units.
+pub(super) enum Taking {
     Taken(Verdict),
-    /// It waits for the answer; if it has the turn, units must be asked for.
-    Waits(oneshot::Receiver<Answer>, Option<Arc<()>>),
-    /// There is no lease: the servers decide.
-    NoLease,
+    /// There are too few: so many.
+    Short(u64),
+    /// There is no lease, or it is over.
+    None,
 }
 
 /// What came of a grant.
 pub(super) enum Granted {
-    /// These callers have taken their costs, one after the other.
-    Taken {
-        waiters: Vec<Waiter>,
-        /// How things stood before the first one.
-        verdict: Verdict,
-        /// Units that are not held, because they are for a caller that needs more.
-        at_hand: u64,
-    },
+    /// The one who asked has taken its cost, and the rest is held.
+    Taken(Verdict),
+    /// Others have taken meanwhile what was there: it does not suffice, and is
+    /// not held.
+    Short,
     /// It is not what was asked for last.
     Refused,
 }
@@ -136,6 +96,8 @@ pub(super) struct Return {
 #[derive(Clone, Copy)]
 pub(super) struct Grant {
     pub(super) units: u64,
+    /// What the one who asked takes of them at once.
+    pub(super) cost: u64,
     /// How many may be held then: what is put back meanwhile may be too much.
     pub(super) chunk: u64,
     /// What the servers said.
@@ -144,31 +106,14 @@ pub(super) struct Grant {
     pub(super) until: Micros,
 }
 
-/// A request for units that is under way, for all that waited when it began.
+/// A request for units that is under way.
 pub(super) struct Loan {
     pub(super) number: u64,
-    pub(super) subject: Subject,
-    /// What each of those lacks together with all before it, in their order.
-    pub(super) short: Vec<u64>,
-}
-
-impl Loan {
-    /// What the first one lacks.
-    pub(super) fn least(&self) -> u64 {
-        self.short.first().copied().unwrap_or(0).max(1)
-    }
-
-    /// How much to ask for where there are `most` units: a chunk, or what callers lack if that is
-    /// more. Then less than a chunk is left when they have taken their costs.
-    pub(super) fn wanted(&self, chunk: u64, most: u64) -> u64 {
-        let lacking = self.short.iter().rev().find(|short| **short <= most);
-        lacking.copied().unwrap_or(0).max(chunk.min(most)).max(self.least())
-    }
 }
 
 impl Ledger {
-    pub(super) fn new(deadline: Duration) -> Ledger {
-        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default(), deadline }
+    pub(super) fn new() -> Ledger {
+        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default() }
     }
 
     fn shard(&self, state_key: &[u8]) -> MutexGuard<'_, Shard> {
@@ -176,9 +121,22 @@ impl Ledger {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is a lease, or was one a moment ago.
+    pub(super) fn knows(&self, state_key: &[u8]) -> bool {
+        self.shard(state_key).contains_key(state_key)
+    }
+
     /// Takes `cost` of what is on lease.
-    pub(super) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Option<Verdict> {
-        self.shard(state_key).get_mut(state_key)?.take(cost, now)
+    pub(super) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Taking {
+        let mut shard = self.shard(state_key);
+        let Some(account) = shard.get_mut(state_key).filter(|account| account.is_current(now)) else {
+            return Taking::None;
+        };
+        if account.units < cost {
+            return Taking::Short(account.units);
+        }
+        account.units -= cost;
+        Taking::Taken(account.verdict(now))
     }
 
     /// What a charge of `cost` would be answered, if the lease alone decides.
@@ -211,116 +169,61 @@ impl Ledger {
         }
     }
 
-    /// Takes the cost of a check, or waits for it: the first that waits asks the servers. A state
-    /// without a lease gets one if its key `is_frequent` and not too many have one.
-    pub(super) fn take_or_wait(
-        &self,
-        state_key: &[u8],
-        check: &Check<'_>,
-        now: Micros,
-        is_frequent: impl FnOnce() -> bool,
-    ) -> Wanting {
+    /// The step of the request that asks the servers for this state; `None` if
+    /// too many states are on lease.
+    pub(super) fn step(&self, state_key: &[u8], check: &Check<'_>) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let mut shard = self.shard(state_key);
-        if let Some(account) = shard.get_mut(state_key) {
-            return account.take_or_wait(check, now, self.deadline);
+        if let Some(account) = shard.get(state_key) {
+            return Some(Arc::clone(&account.step));
         }
-        if !is_frequent() || shard.len() >= MAX_KEYS / SHARDS {
-            return Wanting::NoLease;
-        }
-        let account = shard.entry(state_key.into()).or_insert_with(|| Account::new(Subject::of(check)));
-        account.take_or_wait(check, now, self.deadline)
-    }
-
-    /// Notes that units are being asked for, beside so many that are at hand and not held. What
-    /// is left of a lease that is over is to be given back. `None` if no caller waits: then the
-    /// turn is over.
-    pub(super) fn begin(&self, state_key: &[u8], at_hand: u64, now: Micros) -> Option<(Loan, Option<Return>)> {
-        let mut shard = self.shard(state_key);
-        let account = shard.get_mut(state_key)?;
-        account.waiters.retain(|waiter| !waiter.is_gone());
-        if account.waiters.is_empty() {
-            account.turn = Weak::new();
+        if shard.len() >= MAX_KEYS / SHARDS {
             return None;
         }
+        let account = Account::new(Subject::of(check));
+        let step = Arc::clone(&account.step);
+        shard.insert(state_key.into(), account);
+        Some(step)
+    }
+
+    /// Notes that units are being asked for. What is left of a lease that is
+    /// over is to be given back.
+    pub(super) fn begin(&self, state_key: &[u8], now: Micros) -> Option<(Loan, Option<Return>)> {
+        let mut shard = self.shard(state_key);
+        let account = shard.get_mut(state_key)?;
         let over = account.units + account.surplus > 0 && !account.is_current(now);
         let left = over.then(|| account.give_up());
         account.requests += 1;
         account.awaited = Some(account.requests);
-        let (has, mut wanted) = (account.units.saturating_add(at_hand), 0_u64);
-        let short = account.waiters.iter().map(|waiter| {
-            wanted = wanted.saturating_add(waiter.cost);
-            wanted.saturating_sub(has)
-        });
-        Some((Loan { number: account.requests, short: short.collect(), subject: account.subject.clone() }, left))
+        Some((Loan { number: account.requests }, left))
     }
 
-    /// Ends a turn that was not over: those that wait hear that there is no answer.
-    pub(super) fn abandon(&self, state_key: &[u8], turn: &Arc<()>) {
-        let is_its = |account: &&mut Account| account.turn.ptr_eq(&Arc::downgrade(turn));
-        if let Some(account) = self.shard(state_key).get_mut(state_key).filter(is_its) {
-            (account.turn, account.awaited) = (Weak::new(), None);
-            account.waiters.clear();
-        }
-    }
-
-    /// The callers that have waited for too long at `now`, and when the next one will have.
-    pub(super) fn late(&self, state_key: &[u8], now: Instant) -> (Vec<oneshot::Sender<Answer>>, Option<Instant>) {
+    /// Notes that nothing came of a request for units.
+    pub(super) fn end(&self, state_key: &[u8], loan: &Loan) {
         let mut shard = self.shard(state_key);
-        let waiters = shard.get_mut(state_key).into_iter().flat_map(|account| &mut account.waiters);
-        let mut waiters = waiters.filter(|waiter| waiter.tell.is_some()).peekable();
-        let mut late = Vec::new();
-        while let Some(waiter) = waiters.next_if(|waiter| waiter.expires <= now) {
-            late.extend(waiter.tell.take());
-        }
-        (late, waiters.peek().map(|waiter| waiter.expires))
-    }
-
-    /// Notes that nothing came of a request for units. Returns the callers that it was for: all, or
-    /// if it was refused those of the first one's cost.
-    pub(super) fn end(&self, state_key: &[u8], loan: &Loan, is_refused: bool) -> Vec<Waiter> {
-        let mut shard = self.shard(state_key);
-        let Some(account) = shard.get_mut(state_key) else { return Vec::new() };
-        if account.awaited == Some(loan.number) {
+        if let Some(account) = shard.get_mut(state_key).filter(|account| account.awaited == Some(loan.number)) {
             account.awaited = None;
         }
-        let cost = account.waiters.front().map_or(0, |waiter| waiter.cost);
-        let waited: Vec<Waiter> = account.waiters.drain(..loan.short.len().min(account.waiters.len())).collect();
-        let (told, others): (Vec<Waiter>, Vec<Waiter>) =
-            waited.into_iter().partition(|waiter| !is_refused || waiter.cost == cost);
-        for waiter in others.into_iter().rev() {
-            account.waiters.push_front(waiter);
-        }
-        told
     }
 
-    /// Adds what was granted, if it is what was asked for last, for those that waited for it to take
-    /// their costs: a grant that comes late or twice is refused.
+    /// Adds what was granted, if it is what was asked for last, and takes the
+    /// cost: a grant that comes late or twice is refused.
     pub(super) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> Granted {
         let mut shard = self.shard(state_key);
         let account = shard.get_mut(state_key).filter(|account| account.awaited == Some(loan.number));
         let Some(account) = account else { return Granted::Refused };
-        let Grant { units, chunk, verdict, at, until } = grant;
+        let Grant { units, cost, chunk, verdict, at, until } = grant;
         account.awaited = None;
-        account.units = account.units.saturating_add(units);
-        (account.granted, account.granted_at, account.until) = (verdict, at, until);
-        let (verdict, mut left) = (account.verdict(at), std::mem::take(&mut account.units));
-        let enough = account.waiters.iter().take_while(|waiter| {
-            let rest = left.checked_sub(waiter.cost);
-            left = rest.unwrap_or(left);
-            rest.is_some()
-        });
-        let enough = enough.count();
-        let waiters = account.waiters.drain(..enough).collect();
-        // Others have taken meanwhile what was there: it is for a caller that it does not suffice for.
-        if loan.short.get(enough).is_some_and(|short| *short <= units) {
-            return Granted::Taken { waiters, verdict, at_hand: left };
+        if account.units.saturating_add(units) < cost {
+            return Granted::Short;
         }
-        account.hold(left, chunk);
+        account.hold(units, chunk.saturating_add(cost));
+        account.units -= cost;
         #[cfg(feature = "internals")]
         if is_planted(Defect::GrantsTwice) {
             account.hold(units, u64::MAX);
         }
-        Granted::Taken { waiters, verdict, at_hand: 0 }
+        (account.granted, account.granted_at, account.until) = (verdict, at, until);
+        Granted::Taken(account.verdict(at))
     }
 
     /// Gives up the lease of one state without a word: it was reset.
@@ -358,13 +261,14 @@ impl Ledger {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.retain(|_, account| {
-                let is_in_use = account.is_current(now) || account.awaited.is_some();
-                let kept = if is_in_use { std::mem::take(&mut account.units) } else { 0 };
+                let is_needed =
+                    account.is_current(now) || account.awaited.is_some() || Arc::strong_count(&account.step) > 1;
+                let kept = if is_needed { std::mem::take(&mut account.units) } else { 0 };
                 if account.units + account.surplus > 0 {
                     returns.push(account.give_up());
                 }
                 account.units = kept;
-                is_in_use || account.turn.strong_count() > 0
+                is_needed
             });
         }
         returns.sort_by(|one: &Return, other| one.subject.key.as_bytes().cmp(other.subject.key.as_bytes()));
@@ -392,37 +296,12 @@ impl Account {
             granted_at: Micros::ZERO,
             requests: 0,
             awaited: None,
-            waiters: VecDeque::new(),
-            turn: Weak::new(),
+            step: Arc::default(),
         }
     }
 
     fn is_current(&self, now: Micros) -> bool {
         now < self.until
-    }
-
-    fn take(&mut self, cost: u64, now: Micros) -> Option<Verdict> {
-        if !self.is_current(now) || self.units < cost {
-            return None;
-        }
-        self.units -= cost;
-        Some(self.verdict(now))
-    }
-
-    fn take_or_wait(&mut self, check: &Check<'_>, now: Micros, deadline: Duration) -> Wanting {
-        if let Some(verdict) = self.take(check.cost(), now) {
-            return Wanting::Taken(verdict);
-        }
-        if !self.subject.is_of(check) {
-            self.subject = Subject::of(check);
-        }
-        let (tell, told) = oneshot::channel();
-        self.waiters.push_back(Waiter { cost: check.cost(), expires: Instant::now() + deadline, tell: Some(tell) });
-        let turn = (self.turn.strong_count() == 0).then(|| Arc::new(()));
-        if let Some(turn) = &turn {
-            self.turn = Arc::downgrade(turn);
-        }
-        Wanting::Waits(told, turn)
     }
 
     fn verdict(&self, now: Micros) -> Verdict {
@@ -454,4 +333,139 @@ impl Account {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use tidegate::kernel::Verb;
+    use tidegate::{Limit, Name};
+
+    use super::*;
+
+    const STATE: &[u8] = b"state";
+    const NOW: Micros = Micros::new(1_000_000);
+    const UNTIL: Micros = Micros::new(2_000_000);
+
+    fn ledger() -> Ledger {
+        let ledger = Ledger::new();
+        let meter = Meter::new(Name::literal("rule"), Limit::per_second(100));
+        let alice = Key::from("alice");
+        let check = Check::new(&meter, &alice, Verb::Charge, 1).expect("a cost of one");
+        ledger.step(STATE, &check).expect("there is room");
+        ledger
+    }
+
+    fn grant(units: u64) -> Grant {
+        Grant { units, cost: 0, chunk: 100, verdict: Verdict::default(), at: NOW, until: UNTIL }
+    }
+
+    fn granted(ledger: &Ledger, loan: &Loan, grant: Grant) -> bool {
+        matches!(ledger.grant(STATE, loan, grant), Granted::Taken(_))
+    }
+
+    fn borrow(ledger: &Ledger, units: u64) -> Loan {
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        assert!(granted(ledger, &loan, grant(units)));
+        loan
+    }
+
+    fn taken(ledger: &Ledger, cost: u64, now: Micros) -> bool {
+        matches!(ledger.take(STATE, cost, now), Taking::Taken(_))
+    }
+
+    #[test]
+    fn hands_out_what_was_granted_and_no_more() {
+        let ledger = ledger();
+        assert!(!taken(&ledger, 1, NOW));
+        borrow(&ledger, 3);
+        assert!(taken(&ledger, 2, NOW) && !taken(&ledger, 2, NOW) && taken(&ledger, 1, NOW) && !taken(&ledger, 1, NOW));
+    }
+
+    #[test]
+    fn a_grant_that_comes_twice_or_late_is_refused() {
+        let ledger = ledger();
+        let first = borrow(&ledger, 3);
+        assert!(!granted(&ledger, &first, grant(3)), "twice");
+        let (late, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        let (current, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        assert!(!granted(&ledger, &late, grant(3)), "late");
+        assert!(granted(&ledger, &current, grant(3)));
+        assert_eq!(ledger.units(), 6);
+    }
+
+    #[test]
+    fn the_rest_of_an_expired_lease_is_returned_once() {
+        let ledger = ledger();
+        borrow(&ledger, 3);
+        assert!(taken(&ledger, 1, NOW));
+        assert!(!taken(&ledger, 1, UNTIL), "it is over");
+        let returned: Vec<u64> = ledger.expired(UNTIL).iter().map(|left| left.units).collect();
+        assert_eq!(returned, [2]);
+        assert!(ledger.expired(UNTIL).is_empty() && ledger.units() == 0);
+    }
+
+    #[test]
+    fn the_rest_of_a_lease_is_returned_before_more_is_borrowed() {
+        let ledger = ledger();
+        borrow(&ledger, 3);
+        let (_, left) = ledger.begin(STATE, UNTIL).expect("the account is there");
+        assert_eq!(left.map(|left| left.units), Some(3));
+    }
+
+    #[test]
+    fn a_reset_leaves_nothing_to_hand_out() {
+        let ledger = ledger();
+        borrow(&ledger, 3);
+        let (under_way, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        ledger.cancel(STATE);
+        assert!(!granted(&ledger, &under_way, grant(3)));
+        assert!(!taken(&ledger, 1, NOW));
+    }
+
+    #[test]
+    fn of_a_grant_without_a_caller_a_chunk_is_kept() {
+        let (ledger, chunk) = (ledger(), 3);
+        borrow(&ledger, 7);
+        assert!(taken(&ledger, 7, NOW));
+        ledger.keep(STATE, 7, chunk);
+        assert_eq!(ledger.units(), chunk);
+        assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
+    }
+
+    /// One request takes what is there while another asks for the rest of its cost.
+    #[test]
+    fn a_grant_that_does_not_suffice_any_more_is_not_held() {
+        let ledger = ledger();
+        borrow(&ledger, 1);
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        assert!(taken(&ledger, 1, NOW));
+        assert!(matches!(ledger.grant(STATE, &loan, Grant { cost: 10, chunk: 3, ..grant(9) }), Granted::Short));
+        assert_eq!(ledger.units(), 0);
+    }
+
+    #[test]
+    fn a_state_that_was_refused_units_is_forgotten_like_others() {
+        let ledger = ledger();
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        ledger.end(STATE, &loan);
+        assert!(ledger.expired(NOW).is_empty());
+        assert!(ledger.begin(STATE, NOW).is_none(), "the account is gone");
+    }
+
+    /// Requests of several limits take, borrow beside each other, and put back
+    /// when another limit refuses: a chunk is all that is held then.
+    #[test]
+    fn units_beyond_a_chunk_are_returned_to_the_servers() {
+        let (ledger, chunk) = (ledger(), 3);
+        borrow(&ledger, chunk);
+        assert!(taken(&ledger, 3, NOW));
+        borrow(&ledger, chunk);
+        ledger.put_back(STATE, 2, chunk);
+        assert_eq!(ledger.units(), 5, "two of them to be given back");
+        assert!(!taken(&ledger, 4, NOW) && taken(&ledger, 1, NOW), "no more than a chunk can be taken");
+        let returned: Vec<u64> = ledger.expired(NOW).iter().map(|left| left.units).collect();
+        assert_eq!((returned, ledger.units()), (vec![2], 2), "the lease itself goes on");
+        // The other way round: what was put back first leaves less room for the grant.
+        let (loan, _) = ledger.begin(STATE, NOW).expect("the account is there");
+        ledger.put_back(STATE, 1, chunk);
+        assert!(granted(&ledger, &loan, Grant { cost: 1, chunk, ..grant(chunk) }));
+        assert!(!taken(&ledger, 4, NOW) && taken(&ledger, 3, NOW), "the one who asked had one, a chunk is left");
+    }
+}
