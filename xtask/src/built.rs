@@ -9,6 +9,7 @@ use crate::run::{Failure, Step, root};
 pub(crate) const EVERYTHING: &str = "--workspace --features tidegate-server/otlp";
 
 /// A test or an example, ready to run.
+#[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) name: String,
     kind: String,
@@ -36,13 +37,15 @@ pub(crate) fn binaries(packages: &[&str]) -> Result<Vec<Program>, Failure> {
     Ok(printed.lines().filter_map(program).filter(|program| program.kind == "bin").collect())
 }
 
-/// A binary, built as the tests that call it have it.
-pub(crate) fn binary(name: &str) -> Result<String, Failure> {
-    let command = format!("build {EVERYTHING} --profile test --bin {name}");
+/// The server, as its tests have it: they are built for it, and `cargo build` would choose other features of what it
+/// depends on, and compile all of that again.
+pub(crate) fn server() -> Result<String, Failure> {
+    let command = format!("test {EVERYTHING} --no-run --test proto");
     Step::cargo(&command).run()?;
     let printed = Step::cargo(&format!("{command} --quiet --message-format json")).read()?;
-    let found = printed.lines().filter_map(program).find(|program| program.name == name && program.kind == "bin");
-    found.map(|program| program.path).ok_or(format!("there is no binary {name}"))
+    let is_server = |program: &Program| program.name == "tidegate" && program.kind == "bin" && !program.is_test;
+    let found = printed.lines().filter_map(program).find(is_server);
+    found.map(|program| program.path).ok_or("the tests of tidegate-server have no server".into())
 }
 
 /// The examples of a package, in the order of their names.

@@ -43,7 +43,7 @@ pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
     let python = python(&programs::place("calendar"));
     let step = Step::new(&python, &["-u", "verify/calendar/compare.py", count, CASES]);
     recorded.into_iter().fold(step, Step::argument).with("PYTHONDONTWRITEBYTECODE", "1").run()?;
-    let test = Step::cargo("test --package tidegate --test calendar_edges -- --nocapture");
+    let test = Step::cargo("test --package tidegate --test all -- --nocapture calendar_edges::");
     test.with("TIDEGATE_CALENDAR", &cases.display().to_string()).run()
 }
 

@@ -21,14 +21,14 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "one too few: `<` for `<=` in the bucket",
         file: "crates/tidegate/src/kernel/bucket.rs",
-        from: "if filled > self.full {",
-        to: "if filled >= self.full {",
+        from: "if filled > self.admits {",
+        to: "if filled >= self.admits {",
     },
     Defect {
         name: "one too many in the fixed window",
         file: "crates/tidegate/src/kernel/window.rs",
-        from: "view.current + cost <= self.count,",
-        to: "view.current + cost <= self.count + 1,",
+        from: "=> view.current + cost <= admits,",
+        to: "=> view.current + cost <= admits + 1,",
     },
     Defect {
         name: "waits rounded down: floor for ceil",
@@ -45,8 +45,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "the sliding counter's previous window rounded up",
         file: "crates/tidegate/src/kernel/window.rs",
-        from: "self.weight(&view, cost) < (self.count + 1) * self.period",
-        to: "self.weight(&view, cost) <= self.count * self.period",
+        from: "self.weight(view, cost) < (admits + 1) * self.period",
+        to: "self.weight(view, cost) <= admits * self.period",
     },
     Defect {
         name: "the wrong previous window",
@@ -57,8 +57,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "an entry of the log lives a microsecond too short",
         file: "crates/tidegate/src/kernel/log.rs",
-        from: "state.entries.partition_point(|entry| entry.at + self.period <= time)",
-        to: "state.entries.partition_point(|entry| entry.at + self.period <= time + 1)",
+        from: "let is_over = |entry: &Entry| entry.at + self.period <= time;",
+        to: "let is_over = |entry: &Entry| entry.at + self.period <= time + 1;",
     },
     Defect {
         name: "requests of one instant counted once",
@@ -81,8 +81,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "a state from the future is never healed",
         file: "crates/tidegate/src/kernel/bucket.rs",
-        from: "(state.at > tick + self.horizon + grace).then_some(",
-        to: "(state.at > tick + self.horizon + grace && false).then_some(",
+        from: "(state.at > tick + self.reach() + grace).then_some(",
+        to: "(state.at > tick + self.reach() + grace && false).then_some(",
     },
     Defect {
         name: "a refused check is charged",
@@ -123,8 +123,8 @@ const DEFECTS: &[Defect] = &[
     Defect {
         name: "composite keys joined without telling them from single ones",
         file: "crates/tidegate/src/store/memory.rs",
-        from: "check.meter().identity() ^ u64::from(check.key().is_composite())",
-        to: "check.meter().identity()",
+        from: "meter.identity() ^ u64::from(key.is_composite())",
+        to: "meter.identity()",
     },
     Defect {
         name: "the same key under two rules is one",

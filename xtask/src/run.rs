@@ -17,7 +17,7 @@ pub(crate) type Failure = String;
 /// The guard against commands that hang. The longest, the build, takes a tenth of it on two idle cores.
 const GUARD: Duration = Duration::from_secs(80 * 60);
 
-/// The same for a job of CI, of which the longest takes 6 minutes: it must fail by name before CI runs out of time.
+/// The same for a job of CI, of which the longest takes 12 minutes: it must fail by name before CI runs out of time.
 const GUARD_OF_A_JOB: Duration = Duration::from_secs(40 * 60);
 
 /// Between two looks at a command that runs.

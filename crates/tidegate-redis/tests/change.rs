@@ -1,7 +1,6 @@
 //! Limits changed at run time, on Redis: the same decisions as in memory.
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
 use tidegate::kernel::Verdict;

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use support::cluster::{UNHURRIED, masters, set_node_timeout, url_of};
-use support::load::{MAX_CALL, failure_of, hasty, load};
-use support::timeline::{RESOLUTION, Timeline, is_pending, skip};
-use support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
+use crate::support::cluster::{UNHURRIED, masters, set_node_timeout, url_of};
+use crate::support::load::{MAX_CALL, failure_of, hasty, load};
+use crate::support::timeline::{RESOLUTION, Timeline, is_pending, skip};
+use crate::support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Store};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};

@@ -1,6 +1,6 @@
 //! Every promise of the design, on a real server.
 
-mod support;
+use crate::support;
 
 tidegate_testkit::conformance!(redis, support::manual_store);
 

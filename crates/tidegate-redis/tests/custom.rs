@@ -1,10 +1,8 @@
 //! Kernels of the user's own, on Redis: decided here, swapped in there.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{RUNTIME, SERVER};
+use crate::support::{self, RUNTIME, SERVER};
 use tidegate::kernel::{Admission, Kernel, Reading};
 use tidegate::store::Meter;
 use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request};

@@ -1,16 +1,14 @@
 //! Servers that stall, drop, refuse and come back: no call waits past the
 //! deadline, nothing is charged twice, and it recovers by itself.
 
-mod support;
-
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use support::listener::listen;
-use support::timeline::{RESOLUTION, Timeline, skip};
-use support::{RUNTIME, SHORT_PAUSES};
+use crate::support::listener::listen;
+use crate::support::timeline::{RESOLUTION, Timeline, skip};
+use crate::support::{self, RUNTIME, SHORT_PAUSES};
 use tidegate::store::StoreError;
 use tidegate::{CheckError, CountingObserver, Decision, FailureMode, Limit, Limiter, Policy, Request};
 use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore};

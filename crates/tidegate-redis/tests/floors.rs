@@ -1,10 +1,8 @@
 //! Classes of requests on Redis: the same decisions as in memory, and what layers know of them.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{RUNTIME, SERVER};
+use crate::support::{self, RUNTIME, SERVER};
 use tidegate::{
     Decision, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Priority, Request, Rule, WarmUp,
 };

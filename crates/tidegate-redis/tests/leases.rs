@@ -1,12 +1,10 @@
 //! Leases: what is admitted, beside what the limit says.
 
-mod support;
-
 use std::pin::pin;
 use std::time::Duration;
 
-use support::timeline::{Timeline, is_pending, skip};
-use support::{LONG_PAUSES, RUNTIME, SERVER};
+use crate::support::timeline::{Timeline, is_pending, skip};
+use crate::support::{self, LONG_PAUSES, RUNTIME, SERVER};
 use tidegate::{CheckError, Limit, Limiter, ManualClock, Micros, Policy, Request};
 use tidegate_redis::{Builder, Lease, RedisStore};
 use tidegate_testkit::servers::{ChaosProxy, Fault, GUARD, Server, eventually};

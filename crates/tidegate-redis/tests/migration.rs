@@ -1,11 +1,10 @@
 //! Slots on their way, and calls that cannot be taken apart: limits that
 //! succeed others, requests with ids, strict mode.
 
-mod support;
-
-use support::cluster::{masters, url_of};
-use support::load::failure_of;
-use support::timeline::{RESOLUTION, Timeline};
+use crate::support;
+use crate::support::cluster::{masters, url_of};
+use crate::support::load::failure_of;
+use crate::support::timeline::{RESOLUTION, Timeline};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, RequestId, Store};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};

@@ -1,7 +1,6 @@
 //! Rules on Redis: the same decisions as in memory.
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
 use tidegate::{Condition, Limit, Limiter, MemoryStore, Micros, Policy, Request, Rule, Setting};

@@ -1,10 +1,8 @@
 //! Refusals remembered, against a real server.
 
-mod support;
-
 use std::time::Duration;
 
-use support::SERVER;
+use crate::support::{self, SERVER};
 use tidegate::{Condition, Limit, Limiter, ManualClock, Micros, Policy, Request, Rule};
 use tidegate_redis::{Lease, RedisStore, RefusalCache};
 use tidegate_testkit::block_on;

@@ -1,12 +1,10 @@
 //! A master, two replicas and three sentinels: the store finds the current master.
 
-mod support;
-
 use std::time::Instant;
 
-use support::load::{MAX_CALL, failure_of, hasty, load};
-use support::timeline::Timeline;
-use support::{RUNTIME, SHORT_PAUSES, build};
+use crate::support::load::{MAX_CALL, failure_of, hasty, load};
+use crate::support::timeline::Timeline;
+use crate::support::{self, RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Store};
 use tidegate::{Key, Limit, ManualClock, Micros, Name};

@@ -1,10 +1,8 @@
 //! Ways to a server, and what is left there.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::{RUNTIME, SERVER, assert_kept};
+use crate::support::{self, RUNTIME, SERVER, assert_kept};
 use tidegate::store::StoreError;
 use tidegate::{CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule};
 use tidegate_redis::{Certificates, RedisStore, Servers};

@@ -1,7 +1,6 @@
 //! Strict mode: a server that may have forgotten charges is not trusted.
 
-mod support;
-
+use crate::support;
 use std::time::Duration;
 
 use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Rule, WarmUp};

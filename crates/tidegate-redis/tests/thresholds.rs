@@ -1,7 +1,6 @@
 //! Thresholds are told once among all processes that share a server.
 
-mod support;
-
+use crate::support;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -70,7 +69,7 @@ fn run(processes: usize, charges: usize) {
     let capacity = processes * charges * 4 / 5;
     let start = |_| {
         let mut process = Command::new(std::env::current_exe().expect("this program"));
-        let process = process.args(["--ignored", "--exact", "one_process", "--nocapture"]);
+        let process = process.args(["--ignored", "--exact", "thresholds::one_process", "--nocapture"]);
         let process = process.env(TASK, format!("{url} {prefix} {capacity} {charges}")).stdout(Stdio::piped());
         process.spawn().expect("a process")
     };

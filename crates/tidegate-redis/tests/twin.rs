@@ -1,7 +1,6 @@
 //! The script beside the oracle, on a real server: every field of every verdict.
 
-mod support;
-
+use crate::support;
 use tidegate::AlgorithmKind;
 use tidegate_testkit::Differential;
 

@@ -134,6 +134,30 @@ fn every_folder_of_the_map_exists() {
     assert!(gone.is_empty(), "ARCHITECTURE.md names what is not there: {gone:?}");
 }
 
+/// Where Cargo does not look for tests by itself, a file that no program names would never run.
+#[test]
+fn every_file_of_tests_belongs_to_a_program() {
+    let mut programs = 0;
+    for manifest in files_below(root().join("crates")).into_iter().filter(|file| file.ends_with("Cargo.toml")) {
+        let text = fs::read_to_string(&manifest).expect("a manifest");
+        if !text.contains("\nautotests = false") {
+            continue;
+        }
+        let tests = manifest.with_file_name("tests");
+        let all = fs::read_to_string(tests.join("all.rs")).expect("a program of all tests");
+        for entry in fs::read_dir(&tests).expect("a folder of tests") {
+            let path = entry.expect("its entries").path();
+            let name = path.file_stem().expect("a name").display().to_string();
+            let file = if path.is_dir() { format!("{name}/main.rs") } else { format!("{name}.rs") };
+            let is_program = text.contains(&format!("path = \"tests/{file}\""));
+            let is_module = all.lines().any(|line| line == format!("mod {name};"));
+            assert!(is_program || is_module || !tests.join(&file).exists(), "{} is in no program", path.display());
+            programs += usize::from(is_program);
+        }
+    }
+    assert!(programs >= 9, "{programs} programs were found");
+}
+
 /// The folders at the root that hold the project's files.
 const FOLDERS: [&str; 7] = ["crates", "examples", "verify", "xtask", "web", "deploy", "docs"];
 

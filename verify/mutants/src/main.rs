@@ -31,6 +31,7 @@ const FILES: &[&str] = &[
     "decision/refill.rs",
     "kernel.rs",
     "kernel/bucket.rs",
+    "kernel/divisor.rs",
     "kernel/log.rs",
     "kernel/window.rs",
     "layer/fallback.rs",
@@ -97,7 +98,9 @@ const FILES: &[&str] = &[
     "warm_up.rs",
     "warm_up/kernel.rs",
 ];
-/// The tests that are asked first, and those that take long and are asked by `--thorough` only.
+/// The program that has most tests, a module for each file.
+const ALL: &str = "all";
+/// Its modules that are asked first, and those that take long and are asked by `--thorough` only.
 const TESTS: &[&str] = &[
     "traces",
     "conformance",
@@ -125,7 +128,9 @@ const TESTS: &[&str] = &[
     "floors",
     "log_entries",
 ];
-const LONG_TESTS: &[&str] = &["key_rotation", "retry_exactness", "concurrency", "hall_of_bugs"];
+const LONG_TESTS: &[&str] = &["retry_exactness"];
+/// Other programs that take long.
+const LONG_PROGRAMS: &[&str] = &["key_rotation", "concurrency", "hall_of_bugs"];
 /// Tests that take long among those that do not.
 const LONG: &[&str] = &[
     "no_more_ids_are_kept_than_fit",
@@ -384,9 +389,11 @@ impl Place {
 
     /// The test programs, with all defects in them.
     fn programs(&self, thorough: bool) -> Result<Vec<Program>, Failure> {
-        let (long, skipped) = if thorough { (LONG_TESTS, &[][..]) } else { (&[][..], LONG) };
-        let tests: String = TESTS.iter().chain(long).map(|test| format!(" --test {test}")).collect();
-        let mut build = self.cargo(&format!("test --package tidegate --lib{tests} --no-run --message-format json"));
+        let none = &[][..];
+        let (long, programs, skipped) = if thorough { (LONG_TESTS, LONG_PROGRAMS, none) } else { (none, none, LONG) };
+        let named: String = programs.iter().map(|name| format!(" --test {name}")).collect();
+        let mut build =
+            self.cargo(&format!("test --package tidegate --lib --test {ALL}{named} --no-run --message-format json"));
         let output = build.output().map_err(|error| format!("cargo could not be started: {error}"))?;
         if !output.status.success() {
             return Err(format!("the tests do not compile:\n{}", String::from_utf8_lossy(&output.stderr)));
@@ -398,10 +405,19 @@ impl Place {
         };
         let program = |message: &str| {
             let path = text(message, "\"executable\":\"")?;
-            let name = text(&message[message.find("\"target\":{")?..], "\"name\":\"")?;
-            Some(Program::new(&name, &path, skipped))
+            Some((text(&message[message.find("\"target\":{")?..], "\"name\":\"")?, path))
         };
-        Ok(printed.lines().filter_map(program).collect())
+        let mut programs = Vec::new();
+        for (name, path) in printed.lines().filter_map(program) {
+            if name == ALL {
+                let modules = TESTS.iter().chain(long);
+                programs
+                    .extend(modules.map(|module| Program::new(module, &path, Some(format!("{module}::")), skipped)));
+            } else {
+                programs.push(Program::new(&name, &path, None, skipped));
+            }
+        }
+        Ok(programs)
     }
 
     fn known_missed(&self) -> BTreeSet<String> {

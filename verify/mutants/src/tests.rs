@@ -9,10 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A test program, and what it is known to do without a defect.
+/// A test program or a module of one, and what it is known to do without a defect.
 pub struct Program {
     pub name: String,
     path: String,
+    /// What the names of its tests begin with.
+    module: Option<String>,
     skipped: &'static [&'static str],
     /// How long it takes.
     pub takes: Duration,
@@ -41,8 +43,9 @@ const TIMEOUT: Duration = Duration::from_secs(6);
 const LONG_TIMEOUT: Duration = Duration::from_secs(45);
 
 impl Program {
-    pub fn new(name: &str, path: &str, skipped: &'static [&'static str]) -> Program {
-        Program { name: name.into(), path: path.into(), skipped, takes: Duration::ZERO, seen: BTreeSet::new() }
+    pub fn new(name: &str, path: &str, module: Option<String>, skipped: &'static [&'static str]) -> Program {
+        let (takes, seen) = (Duration::ZERO, BTreeSet::new());
+        Program { name: name.into(), path: path.into(), module, skipped, takes, seen }
     }
 
     /// Runs it without a defect, to know what it comes by and how long it takes.
@@ -72,6 +75,7 @@ impl Program {
         let seconds = if self.takes.is_zero() { 600 } else { (self.takes * 4 + TIMEOUT).as_secs() };
         let limited = format!("ulimit -v {MAX_KILOBYTES}; ulimit -t {seconds}; exec \"$0\" \"$@\"");
         command.args(["-c", &limited, &self.path, "--test-threads", "1"]);
+        command.args(&self.module);
         command.args(self.skipped.iter().flat_map(|test| ["--skip", test]));
         command.env("TIDEGATE_MUTANT", mutant.to_string()).env("TIDEGATE_DECISIONS", DECISIONS);
         command.env("RUST_BACKTRACE", "0").env("PROPTEST_CASES", "64").env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");

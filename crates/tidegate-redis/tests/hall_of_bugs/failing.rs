@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::{CountingObserver, FailureMode, Limit, Limiter};
 use tidegate_testkit::servers::{ChaosProxy, Fault, GUARD, Server};
 
+use super::{limiter, limiter_on, passes};
 use crate::support::listener::listen;
 use crate::support::timeline::{RESOLUTION, Timeline, skip};
 use crate::support::{RUNTIME, SHORT_PAUSES, build, builder};
-use crate::{limiter, limiter_on, passes};
 
 /// getsentry/sentry#122038: the server evicted keys, and limits were gone without
 /// a word. Ours cannot know either: a key that was evicted is one that lost its
@@ -88,7 +88,7 @@ fn row_58_an_outage_is_told_with_every_answer() {
     let statistics = limiter.store().statistics();
     assert!(statistics.outages == 1 && statistics.failures > 0, "{statistics:?}");
     // Without a failure mode, there is no answer at all.
-    let strict = crate::limiter(&server.url(), "3/h");
+    let strict = super::limiter(&server.url(), "3/h");
     assert!(RUNTIME.block_on(strict.check_async("alice")).is_err());
 }
 

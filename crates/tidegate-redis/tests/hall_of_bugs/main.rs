@@ -10,8 +10,8 @@ mod failing;
 mod scripts;
 mod sharing;
 
-use support::timeline::Timeline;
-use support::{RUNTIME, SHORT_PAUSES, builder};
+use crate::support::timeline::Timeline;
+use crate::support::{RUNTIME, SHORT_PAUSES, builder};
 use tidegate::{Decision, Limit, Limiter, Policy, Request};
 use tidegate_redis::{RedisFailure, RedisStore};
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tidegate::{Limit, ManualClock, Micros, Policy, Request};
 use tidegate_testkit::servers::{ChaosProxy, Cluster, Connection, Fault, Server, eventually, slot_of};
 
+use super::{ask, failure, limiter, limiter_on, on, passes, remaining};
 use crate::support::cluster::{masters, url_of};
 use crate::support::timeline::Timeline;
 use crate::support::{RUNTIME, SERVER, assert_kept, build, builder, demote};
-use crate::{ask, failure, limiter, limiter_on, on, passes, remaining};
 
 /// Of a period that ends within no test.
 const KINDS: [&str; 6] = [

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate::{Limit, ManualClock, Micros, Policy, Request};
 use tidegate_redis::{Lease, RedisStore};
 
+use super::{ask, on, passes};
 use crate::support::{self, RUNTIME, SERVER};
-use crate::{ask, on, passes};
 
 const START: u64 = 1_700_000_000_000_000;
 

@@ -144,12 +144,16 @@ impl Mutant {
         [Length::Short, Length::Long].map(|length| assemble(length, &parts))
     }
 
-    fn fate(&self, tests: &[Test]) -> Fate {
+    /// The test that noticed the defect before comes first: neighbours in the text are mostly noticed by the same.
+    fn fate<'t>(&self, tests: &'t [Test], last: &mut Option<&'t Test>) -> Fate {
         if host::replace(self.texts()).is_err() {
             return Fate::Unviable;
         }
-        match tests.iter().find(|test| test.notices()) {
-            Some(test) => Fate::Caught { by: test.name },
+        match last.iter().copied().chain(tests).find(|test| test.notices()) {
+            Some(test) => {
+                *last = Some(test);
+                Fate::Caught { by: test.name }
+            }
             None => Fate::Missed,
         }
     }
@@ -190,11 +194,11 @@ fn fates(mutants: &[Mutant]) -> Vec<Fate> {
     let tests = Test::all(if is_thorough { [quick(), thorough()].concat() } else { quick() });
     let work = || {
         be_quiet();
-        let mut known = Vec::new();
+        let (mut known, mut last) = (Vec::new(), None);
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(mutant) = mutants.get(index) else { return known };
-            let fate = if is_thorough || !mutant.is_listed() { mutant.fate(&tests) } else { Fate::Listed };
+            let fate = if is_thorough || !mutant.is_listed() { mutant.fate(&tests, &mut last) } else { Fate::Listed };
             if fate == Fate::Missed {
                 println!("missed: {mutant}");
             }
