@@ -140,7 +140,10 @@ def what_is_put_back_was_taken(w, k):
 
 @lemma(Ledger, BorrowsAChunkOnTop)
 def less_than_a_chunk_is_left_after_borrowing(w, k):
-    """Who has too little borrows a chunk, or what is short if that is more; once it has taken, less than a chunk is left."""
+    """Callers that have too little borrow a chunk, or what is short if that is more; `cost` is that of all that wait.
+
+    Once they have taken it, less than a chunk is left.
+    """
     held, cost = w.int("held", 0), w.int("cost", 1)
     w.assume(held < cost, cost <= k.capacity, k.chunk <= k.capacity)
     borrowed = k.wanted(cost - held)

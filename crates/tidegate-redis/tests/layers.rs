@@ -5,15 +5,18 @@ mod support;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use support::RUNTIME;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, Former, Meter, RequestId, Store, StoreError};
+use tidegate::store::{Check, Former, Meter, RequestId, Store, StoreError, Thresholds};
 use tidegate::{Clock, Key, Limit, ManualClock, MemoryStore, Micros, Name};
 use tidegate_redis::Lease;
 use tidegate_redis::layer::{Leased, Leases, RefusalCache, RefusalSettings, Refusals};
 use tidegate_testkit::block_on;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
 
 const START: Micros = Micros::new(1_700_000_000_000_000);
 const LEASE: Lease = Lease { chunk: 10, ttl: Duration::from_secs(5) };
@@ -162,6 +165,165 @@ fn the_third_request_within_the_time_of_a_lease_borrows() {
         trace.push((left(), store.units()));
     }
     assert_eq!(trace, [(99, 0), (98, 0), (97, 0), (96, 0), (86, 9), (86, 8)]);
+}
+
+#[test]
+fn callers_do_not_wait_for_a_runtime_that_is_gone() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime");
+    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
+    let store = Leased::new(memory().0, Arc::new(leases), runtime.handle().clone());
+    let (meter, key) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &key);
+    runtime.shutdown_background();
+    assert!(decide(&store, &[check(&meter, &key, Verb::Charge, 1)]).is_err());
+}
+
+/// Memory that answers as long as it is awake.
+struct Drowsy(Memory, Arc<AtomicBool>);
+
+impl Store for Drowsy {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        if self.1.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.0.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+/// Also one that comes when those that the call is for have given up.
+#[tokio::test(start_paused = true)]
+async fn no_caller_waits_for_units_longer_than_the_deadline() {
+    const DEADLINE: Duration = Duration::from_millis(20);
+    let is_asleep = Arc::new(AtomicBool::new(false));
+    let leases = Leases::new([("rule".to_owned(), LEASE)], DEADLINE);
+    let store = Leased::new(Drowsy(memory().0, Arc::clone(&is_asleep)), Arc::new(leases), Handle::current());
+    let (meter, key) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &key);
+    is_asleep.store(true, Ordering::Relaxed);
+    for pause in [0, 5, 0, 30] {
+        sleep(Duration::from_millis(pause)).await;
+        let (began, charge, mut verdicts) =
+            (Instant::now(), check(&meter, &key, Verb::Charge, 1), [Verdict::default()]);
+        let answer = timeout(DEADLINE * 10, store.decide(&[charge], &mut verdicts)).await;
+        assert!(answer.is_ok_and(|answer| answer.is_err()), "there is no answer");
+        assert_eq!(began.elapsed(), DEADLINE, "after a pause of {pause} ms");
+    }
+}
+
+/// The reset and the return of units are never answered.
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_fails_and_a_limit_that_changes_keep_the_deadline_and_the_units() {
+    const DEADLINE: Duration = Duration::from_millis(20);
+    let is_asleep = Arc::new(AtomicBool::new(false));
+    let leases = Leases::new([("rule".to_owned(), LEASE)], DEADLINE);
+    let store = Leased::new(Drowsy(memory().0, Arc::clone(&is_asleep)), Arc::new(leases), Handle::current());
+    let ([ten, twenty], key) = ([10, 20].map(|count| meter("rule", Limit::per_hour(count))), Key::from("alice"));
+    asked_often(&store, &ten, &key);
+    let mut verdicts = [Verdict::default()];
+    store.decide(&[check(&ten, &key, Verb::Charge, 1)], &mut verdicts).await.expect("an answer");
+    assert_eq!(store.units(), 9);
+    is_asleep.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    let reset = [check(&ten, &key, Verb::Reset, 0)];
+    assert!(timeout(DEADLINE * 10, store.decide(&reset, &mut verdicts)).await.is_ok_and(|answer| answer.is_err()));
+    assert_eq!((began.elapsed(), store.units()), (DEADLINE, 9), "what was not reset is still held");
+    let former = [Former { meter: &ten, until: Micros::MAX }];
+    let changed = [check(&twenty, &key, Verb::Charge, 1).with_former(&former)];
+    let began = Instant::now();
+    // The third request for the key by the new limit waits for units.
+    assert!(timeout(DEADLINE, store.decide(&changed, &mut verdicts)).await.is_err());
+    assert_eq!((began.elapsed(), store.units()), (DEADLINE, 0), "all is on its way back");
+}
+
+#[test]
+fn a_refused_slice_tells_what_remains_uncharged() {
+    let (store, _) = leasing(&["rule"]);
+    let (leased, plain) = (meter("rule", Limit::per_hour(20)), meter("plain", Limit::per_hour(1)));
+    let alice = Key::from("alice");
+    asked_often(&store, &leased, &alice);
+    let slice = |cost| [check(&leased, &alice, Verb::Charge, cost), check(&plain, &alice, Verb::Charge, 1)];
+    let verdicts = decide(&store, &slice(2)).expect("an answer");
+    assert_eq!((verdicts[0].remaining, verdicts[1].allowed), (18, true));
+    for cost in [2, 12] {
+        let verdicts = decide(&store, &slice(cost)).expect("an answer");
+        assert_eq!((verdicts[0].allowed, verdicts[0].remaining), (true, 18), "for a cost of {cost}");
+        assert!(!verdicts[1].allowed);
+    }
+}
+
+/// Memory that takes a second for an answer.
+struct Slow(Memory);
+
+impl Store for Slow {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        sleep(Duration::from_secs(1)).await;
+        self.0.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+/// The one that the units were asked for is gone before they are there.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_there_hears_of_a_threshold() {
+    let memory = memory().0;
+    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
+    let store = Leased::new(Slow(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+    let meter = meter("rule", Limit::per_hour(10)).notify(Thresholds::new([50]).expect("a percentage"));
+    let key = Key::from("alice");
+    let charge = |cost| {
+        let (store, charge) = (&store, check(&meter, &key, Verb::Charge, cost));
+        async move {
+            let mut verdicts = [Verdict::default()];
+            store.decide(&[charge], &mut verdicts).await.expect("an answer");
+            verdicts[0]
+        }
+    };
+    for _ in 0..2 {
+        assert_eq!(charge(1).await.crossed, 0);
+    }
+    let (gone, there) = (timeout(Duration::from_millis(1), charge(1)), charge(1));
+    let (gone, there) = tokio::join!(gone, there);
+    assert!(gone.is_err());
+    assert_eq!((there.allowed, there.remaining, there.crossed), (true, 7, 1));
+    assert_eq!(charge(1).await.crossed, 0, "it was told once");
+}
+
+/// Of fixed windows that go by their period, one is asked for what was borrowed of another.
+#[test]
+fn limits_that_share_a_state_are_each_asked_by_their_own_count() {
+    let by_period = |words: &str| meter("rule", words.parse().expect("a limit")).by_period();
+    let [five, ten, twenty] = ["fixed 5/h", "fixed 10/h", "fixed 20/h"].map(by_period);
+    let alice = Key::from("alice");
+    let asked = |store: &Leased<Memory>, meter: &Meter, cost| {
+        let verdict = ask(store, check(meter, &alice, Verb::Charge, cost));
+        (verdict.allowed, verdict.remaining)
+    };
+    let (store, _) = leasing(&["rule"]);
+    asked_often(&store, &twenty, &alice);
+    assert_eq!(asked(&store, &twenty, 7), (true, 13));
+    assert_eq!(asked(&store, &five, 4), (false, 3), "ten are charged, and three of them are held");
+    assert_eq!(asked(&store, &twenty, 4), (true, 9));
+    let (store, _) = leasing(&["rule"]);
+    asked_often(&store, &five, &alice);
+    assert_eq!(asked(&store, &five, 1), (true, 4));
+    assert_eq!(asked(&store, &ten, 7), (true, 2));
+}
+
+#[test]
+fn a_deadline_can_be_as_long_as_any_duration() {
+    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::MAX);
+    let store = Leased::new(memory().0, Arc::new(leases), RUNTIME.handle().clone());
+    let (meter, key) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &key);
+    assert!(ask(&store, check(&meter, &key, Verb::Charge, 1)).allowed);
 }
 
 #[test]

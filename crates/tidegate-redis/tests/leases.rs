@@ -219,7 +219,7 @@ fn a_leased_rule_beside_another_is_all_or_nothing() {
 }
 
 #[test]
-fn a_crowd_borrows_one_chunk_at_a_time() {
+fn a_crowd_takes_a_call_for_each_chunk_at_most() {
     let (processes, _) = processes(1, Limit::per_hour(1_000));
     let limiter = processes[0].clone();
     let before = limiter.store().statistics().round_trips;
@@ -239,9 +239,43 @@ fn a_crowd_borrows_one_chunk_at_a_time() {
         admitted
     });
     let statistics = limiter.store().statistics();
-    assert_eq!((admitted, statistics.units_on_lease), (200, 0));
+    assert_eq!(admitted, 200);
+    assert!(statistics.units_on_lease < LEASE.chunk);
     let trips = statistics.round_trips - before;
+    // Callers that come together share one.
     assert!(trips <= 22, "{trips} round trips for 20 chunks");
+}
+
+/// A call is on its way until all have come: what those lack that it is not for is one more call.
+#[test]
+fn callers_that_wait_for_units_share_a_call() {
+    for (count, calls) in [(1_000, 2), (50, 5)] {
+        let proxy = ChaosProxy::start(SERVER.address());
+        let policy = Policy::new().limit("rule", Limit::per_hour(count));
+        let limiter = process(&support::new_prefix(), &proxy.url(), &ManualClock::at(Micros::new(START)), policy);
+        let before = limiter.store().statistics().round_trips;
+        let decisions = RUNTIME.block_on(async {
+            proxy.set(Fault::Stall);
+            let mut callers: Vec<_> = (0..100).map(|_| Box::pin(limiter.check_async("alice"))).collect();
+            for caller in &mut callers {
+                assert!(is_pending(caller.as_mut()).await);
+            }
+            proxy.set(Fault::None);
+            let mut decisions = Vec::new();
+            for caller in callers {
+                decisions.push(caller.await.expect("an answer"));
+            }
+            decisions
+        });
+        let (admitted, refused): (Vec<_>, Vec<_>) = decisions.iter().partition(|decision| decision.is_allowed());
+        let left = admitted.iter().map(|decision| decision.remaining().expect("a limit"));
+        assert!(left.eq((0..count).rev().take(100)), "each is told what the ones before it left");
+        // Those that are refused share that, too: a chunk, what there is of it, and what one lacks.
+        assert!(refused.iter().all(|decision| decision.remaining() == Some(0) && decision.retry_after().is_some()));
+        let after = limiter.store().statistics();
+        let made = after.round_trips - before;
+        assert!(made <= calls && after.units_on_lease < LEASE.chunk, "{made} calls for a limit of {count}");
+    }
 }
 
 #[test]

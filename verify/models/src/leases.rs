@@ -4,7 +4,7 @@
 //! of which the server grants what there is. Replies come late, twice, or not
 //! at all; leases end and what is left is given back; processes die. A request
 //! of two limits takes a unit first, and puts it back if the other limit
-//! refuses. All of it as in `tidegate-redis/src/layer/ledger.rs` and `leased.rs`.
+//! refuses. All of it as in `tidegate-redis/src/layer/ledger/account.rs` and `leased.rs`.
 
 use stateright::{Model, Property};
 use tidegate::kernel::Verb;

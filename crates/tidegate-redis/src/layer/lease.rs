@@ -16,16 +16,24 @@ use tidegate::store::{Check, Meter};
 /// to give back would be two calls in place of one. 8,192 keys are counted at a
 /// time, in 256 KiB; a key that loses its place to another is counted anew.
 ///
+/// Callers that wait for units of one limit and key share a call. It borrows a chunk, or what
+/// they lack if that is more; they have their units at once, and less than a chunk is left.
+/// If it fails, it fails for all of them for whom what is held does not suffice. At most
+/// 16,384 wait for a key; others are decided by the servers.
+///
 /// # Bound
 /// A unit is charged on the servers before a request is admitted for it. Since the
 /// start, therefore, no more is admitted than the limit allows. In any one
 /// interval up to [`excess`](Lease::excess) more can be: units that were
 /// borrowed before it began. A process that dies keeps what it had borrowed
 /// from being used, at most one chunk for each key, and so does a lost reply to
-/// a request for more or to one that gives them back, and a lease that ends
-/// after another process has moved on to a changed limit. Where a request of several
-/// limits borrows more than a chunk and another limit refuses it, the rest
-/// goes back up to a second later, and counts beside the chunk until then.
+/// a request for more (a chunk, or what callers waited for if that is more) or to
+/// one that gives them back, callers that give up before the reply is there (what they waited
+/// for, beyond a chunk), and a lease that ends after another process has moved on
+/// to a changed limit. Where requests of several limits borrow more than a chunk,
+/// alone or together, and another limit refuses them, the rest goes back up to a
+/// second later, and counts beside the chunk until then. So does what was borrowed beyond a chunk for a
+/// caller that is refused in the end, because others took a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Units to borrow at a time; no more than the limit holds.
@@ -52,7 +60,8 @@ pub struct Leases {
 
 impl Leases {
     /// Leases of these rules. A request that has to borrow takes no longer than
-    /// the deadline.
+    /// the deadline. The first ones after a change of their limit may wait as long again for units
+    /// of the former limit to go back.
     pub fn new(rules: impl IntoIterator<Item = (String, Lease)>, deadline: Duration) -> Leases {
         Leases { rules: rules.into_iter().collect(), deadline }
     }

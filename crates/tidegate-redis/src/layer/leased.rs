@@ -2,7 +2,7 @@
 //! store below otherwise.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,11 +12,12 @@ use tidegate::store::{Check, Meter, Store, StoreError};
 use tidegate::{Clock, Micros};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frequent::Frequent;
 use super::lease::{Lease, Leases};
-use super::ledger::{Grant, Granted, Ledger, Return, Subject, Taking};
+use super::ledger::{Answer, Grant, Ledger, Loan, Next, Portion, Return, Served, Subject, Waiter, Wanting, after};
 use crate::failure::RedisFailure;
 use crate::given_back::Hashing;
 use crate::key::local_key;
@@ -56,7 +57,7 @@ impl<S: Store> Leased<S> {
 
     pub(crate) fn hashed(store: S, leases: Arc<Leases>, runtime: Handle, hashing: Hashing) -> Leased<S> {
         let shortest = leases.shortest();
-        let (ledger, frequent) = (Ledger::new(), Frequent::new(hashing));
+        let (ledger, frequent) = (Ledger::new(leases.deadline()), Frequent::new(hashing));
         let lender = Arc::new(Lender { store, leases, ledger, frequent, runtime, answered: AtomicU64::new(0) });
         if let Some(shortest) = shortest {
             lender.runtime.spawn(give_back_in_time(Arc::downgrade(&lender), shortest));
@@ -95,6 +96,27 @@ impl<S: Store> Store for Leased<S> {
         let lender = &self.lender;
         lender.give_back_former(checks).await;
         let has_id = checks.iter().any(|check| check.id().is_some());
+        // Mostly it is one charge: what waits for units then is a receiver, and the timer is that of the call.
+        if let ([check], [verdict]) = (checks, &mut *verdicts)
+            && !has_id
+            && takes_units(check)
+            && let Some(borrower) = lender.borrower(check)
+        {
+            let now = self.clock().now();
+            return match lender.want(&borrower, check, now) {
+                Wanting::NoLease => lender.store.decide(checks, verdicts).await,
+                Wanting::Taken(taken) => {
+                    lender.answered.fetch_add(1, Ordering::Relaxed);
+                    *verdict = taken;
+                    Ok(now)
+                }
+                Wanting::Waits(told, _) => {
+                    let (taken, at) = heard(told).await?;
+                    *verdict = taken;
+                    Ok(at)
+                }
+            };
+        }
         let borrowers = if has_id { Vec::new() } else { lender.borrowers(checks)? };
         if borrowers.iter().all(Option::is_none) {
             return lender.store.decide(checks, verdicts).await;
@@ -107,8 +129,7 @@ impl<S: Store> Store for Leased<S> {
         // One deadline, however many calls it takes and however many requests wait for the same units.
         let deadline = lender.leases.deadline();
         let decided = async { timeout(deadline, lender.decide(checks, &borrowers, verdicts)).await };
-        let late = || RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() };
-        run(&lender.runtime, decided).await.unwrap_or_else(|_| Err(late().into()))
+        run(&lender.runtime, decided).await.unwrap_or_else(|_| Err(lender.late()))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -136,24 +157,68 @@ fn can_borrow(check: &Check<'_>) -> bool {
     check.meter().floor() == 0
 }
 
+/// Whether a request is decided by units on lease, if there are enough.
+fn takes_units(check: &Check<'_>) -> bool {
+    check.verb() == Verb::Charge && check.cost() > 0 && can_borrow(check)
+}
+
+/// What a caller that waited is told.
+async fn heard(told: oneshot::Receiver<Answer>) -> Answer {
+    told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }.into()))
+}
+
+/// The task that asks for all that wait for units of a key.
+struct Turn<S> {
+    lender: Arc<Lender<S>>,
+    borrower: Borrower,
+    held: Arc<()>,
+}
+
+/// If its runtime is gone before it is done, no caller waits for it any longer.
+impl<S> Drop for Turn<S> {
+    fn drop(&mut self) {
+        self.lender.ledger.abandon(&self.borrower.name, &self.held, self.borrower.lease.chunk);
+    }
+}
+
 /// Units that were taken for a request that is not decided yet: put back
 /// unless they are kept, also if the caller is gone before the decision.
 struct Taken<'l> {
     ledger: &'l Ledger,
-    units: Vec<(&'l Borrower, u64)>,
+    portions: Vec<Portion<'l>>,
 }
 
 impl Taken<'_> {
     fn keep(mut self) {
-        self.units.clear();
+        self.portions.clear();
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        for (borrower, cost) in self.units.drain(..) {
-            self.ledger.put_back(&borrower.name, cost, borrower.lease.chunk);
+        for portion in self.portions.drain(..) {
+            self.ledger.put_back(&portion);
         }
+    }
+}
+
+/// The thresholds that loans have crossed, which one caller is told of.
+#[derive(Default)]
+struct Crossed {
+    /// The limit that the latest of those loans were for.
+    subject: Option<Arc<Subject>>,
+    thresholds: u8,
+}
+
+impl Crossed {
+    fn add(&mut self, subject: &Arc<Subject>, thresholds: u8) {
+        let known = self.of(subject);
+        *self = Crossed { subject: Some(Arc::clone(subject)), thresholds: known | thresholds };
+    }
+
+    /// Those that are the thresholds of this limit.
+    fn of(&self, subject: &Arc<Subject>) -> u8 {
+        self.subject.as_ref().filter(|own| Arc::ptr_eq(own, subject)).map_or(0, |_| self.thresholds)
     }
 }
 
@@ -163,12 +228,17 @@ impl<S: Store> Lender<S> {
         self.store.clock().now()
     }
 
+    /// The borrower of a check, if it is under a lease.
+    fn borrower(&self, check: &Check<'_>) -> Option<Borrower> {
+        let lease = self.leases.of(check.meter())?;
+        Some(Borrower { lease, name: local_key(check.meter(), check.key()) })
+    }
+
     /// The borrower of each check that is under a lease.
     fn borrowers(&self, checks: &[Check<'_>]) -> Result<Vec<Option<Borrower>>, StoreError> {
         let mut borrowers: Vec<Option<Borrower>> = Vec::with_capacity(checks.len());
         for check in checks {
-            let lease = self.leases.of(check.meter());
-            let borrower = lease.map(|lease| Borrower { lease, name: local_key(check.meter(), check.key()) });
+            let borrower = self.borrower(check);
             // The store sees only a part of the slice; what is leased is looked at here.
             if let Some(own) = &borrower
                 && borrowers.iter().flatten().any(|other| other.name == own.name)
@@ -188,26 +258,20 @@ impl<S: Store> Lender<S> {
         verdicts: &mut [Verdict],
         now: Micros,
     ) -> bool {
+        let mut taken = Taken { ledger: &self.ledger, portions: Vec::new() };
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
+            let portion = borrower.as_ref().map(|own| self.ledger.portion(&own.name, check, own.lease.chunk));
             let verdict =
                 borrower.as_ref().filter(|_| can_borrow(check)).and_then(|Borrower { name, .. }| match check.verb() {
-                    Verb::Charge if check.cost() > 0 => match self.ledger.take(name, check.cost(), now) {
-                        Taking::Taken(verdict) => Some(verdict),
-                        Taking::Short(_) | Taking::None => None,
-                    },
+                    Verb::Charge if check.cost() > 0 => self.ledger.take(name, check.cost(), now),
                     Verb::Peek => self.ledger.peek(name, check.cost(), now),
                     Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
                 });
-            let Some(verdict) = verdict else {
-                for (check, borrower) in checks[..index].iter().zip(borrowers.iter().flatten()) {
-                    if check.verb() == Verb::Charge {
-                        self.ledger.put_back(&borrower.name, check.cost(), borrower.lease.chunk);
-                    }
-                }
-                return false;
-            };
+            let Some(verdict) = verdict else { return false };
             verdicts[index] = verdict;
+            taken.portions.extend(portion.filter(|_| check.verb() == Verb::Charge));
         }
+        taken.keep();
         true
     }
 
@@ -219,30 +283,26 @@ impl<S: Store> Lender<S> {
         borrowers: &[Option<Borrower>],
         verdicts: &mut [Verdict],
     ) -> Result<Micros, StoreError> {
-        let mut taken = Taken { ledger: &self.ledger, units: Vec::new() };
+        let mut taken = Taken { ledger: &self.ledger, portions: Vec::new() };
         let mut others = Vec::new();
         let mut refused = false;
         let mut now = self.now();
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
-            let takes = |borrower: &&Borrower| {
-                let is_charge = check.verb() == Verb::Charge && check.cost() > 0;
-                !refused && is_charge && can_borrow(check) && self.borrows(borrower)
-            };
-            let Some(borrower) = borrower.as_ref().filter(takes) else {
-                if let Some(borrower) = borrower.as_ref().filter(|_| check.verb() == Verb::Reset) {
-                    self.ledger.cancel(&borrower.name);
+            let lease = borrower.as_ref().filter(|_| !refused && takes_units(check));
+            let portion = lease.map(|own| self.ledger.portion(&own.name, check, own.lease.chunk));
+            let wanting = lease.map_or(Wanting::NoLease, |borrower| self.want(borrower, check, self.now()));
+            let (verdict, at) = match wanting {
+                Wanting::Taken(verdict) => (verdict, self.now()),
+                Wanting::Waits(told, _) => heard(told).await?,
+                Wanting::NoLease => {
+                    others.push(index);
+                    continue;
                 }
-                others.push(index);
-                continue;
             };
-            let (verdict, at) = self.take_or_borrow(borrower, check).await?;
             verdicts[index] = verdict;
             now = now.max(at);
-            if verdict.allowed {
-                taken.units.push((borrower, check.cost()));
-            } else {
-                refused = true;
-            }
+            taken.portions.extend(portion.filter(|_| verdict.allowed));
+            refused |= !verdict.allowed;
         }
         if !others.is_empty() {
             // A request that is refused already only wants to know the rest.
@@ -258,15 +318,21 @@ impl<S: Store> Lender<S> {
                 verdicts[*index] = Verdict { remaining: answer.remaining.saturating_add(held), ..answer };
             }
         }
-        if !refused {
+        if refused {
+            // What was taken is put back.
+            for (index, (check, verdict)) in checks.iter().zip(verdicts).enumerate() {
+                if verdict.allowed && !others.contains(&index) {
+                    verdict.remaining = verdict.remaining.saturating_add(check.cost());
+                }
+            }
+        } else {
             taken.keep();
+            let is_reset = |index: &&usize| checks[**index].verb() == Verb::Reset;
+            for borrower in others.iter().filter(is_reset).filter_map(|index| borrowers[*index].as_ref()) {
+                self.ledger.cancel(&borrower.name);
+            }
         }
         Ok(now)
-    }
-
-    /// Whether to borrow for a request: its key has a lease, or is asked for often.
-    fn borrows(&self, Borrower { lease, name }: &Borrower) -> bool {
-        self.ledger.knows(name) || self.frequent.count(name, Micros::from_duration(lease.ttl), self.now())
     }
 
     /// What to ask the store, and how much there is beside what it says: for a
@@ -279,99 +345,146 @@ impl<S: Store> Lender<S> {
         rest.map_or((check, 0), |rest| (rest.with_former(check.former()), held))
     }
 
-    /// Takes from the lease, which is made larger if need be.
-    async fn take_or_borrow(
-        self: &Arc<Self>,
-        borrower: &Borrower,
-        check: &Check<'_>,
-    ) -> Result<(Verdict, Micros), StoreError> {
-        let (cost, subject) = (check.cost(), Subject::of(check));
-        let Some(step) = self.ledger.step(&borrower.name, check) else {
-            return self.ask(&subject, Verb::Charge, cost).await;
-        };
-        // One at a time: requests that wait here find what the first has borrowed.
-        let step = step.lock_owned().await;
-        let now = self.now();
-        let short = match self.ledger.take(&borrower.name, cost, now) {
-            Taking::Taken(verdict) => return Ok((verdict, now)),
-            Taking::Short(units) => cost - units,
-            Taking::None => cost,
-        };
-        // To the end, whatever becomes of the caller: units that are charged
-        // below should arrive here, before another request asks for more.
-        let (lender, Borrower { lease, name }) = (Arc::clone(self), borrower.clone());
-        let (tell, told) = oneshot::channel();
-        self.runtime.spawn(async move {
-            let borrowed = lender.borrow(lease, &subject, &name, short, cost).await;
-            drop(step);
-            if let Err(Ok((verdict, _))) = tell.send(borrowed)
-                && verdict.allowed
-            {
-                lender.ledger.keep(&name, cost, lease.chunk);
-            }
-        });
-        told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }.into()))
+    /// Takes from the lease, or waits until it is made larger: by one call for all that wait. There
+    /// is a lease of a key that is asked for often.
+    fn want(self: &Arc<Self>, borrower: &Borrower, check: &Check<'_>, now: Micros) -> Wanting {
+        let Borrower { lease, name } = borrower;
+        let is_frequent = || self.frequent.count(name, Micros::from_duration(lease.ttl), now);
+        let mut wanting = self.ledger.take_or_wait(name, check, now, is_frequent);
+        if let Wanting::Waits(_, turn) = &mut wanting
+            && let Some(turn) = turn.take()
+        {
+            // To the end, whatever becomes of the callers: units that are charged
+            // below should arrive here, before another request asks for more.
+            let turn = Turn { lender: Arc::clone(self), borrower: borrower.clone(), held: turn };
+            self.runtime.spawn(async move { turn.lender.borrow(&turn.borrower).await });
+        }
+        wanting
     }
 
-    /// Asks for a chunk, or for what there is of it, and takes `cost` if it
-    /// was granted.
-    async fn borrow(
-        &self,
-        lease: Lease,
-        subject: &Subject,
-        name: &[u8],
-        short: u64,
-        cost: u64,
-    ) -> Result<(Verdict, Micros), StoreError> {
-        let Some((loan, left)) = self.ledger.begin(name, self.now()) else {
-            return self.ask(subject, Verb::Charge, cost).await;
-        };
-        if let Some(left) = left {
-            self.give_back(left).await;
-        }
-        let asked = self.ask_for_units(lease, subject, short).await;
-        if !asked.as_ref().is_ok_and(|(_, verdict, _)| verdict.allowed) {
-            self.ledger.end(name, &loan);
-        }
-        let (units, mut verdict, at) = asked?;
-        if !verdict.allowed {
-            verdict.remaining = verdict.remaining.saturating_add(self.ledger.held(name, self.now()));
-            return Ok((verdict, at));
-        }
-        let now = self.now();
-        let until = now.saturating_add(Micros::from_duration(lease.ttl));
-        // What the loan crossed is told once, with this request.
-        let crossed = std::mem::take(&mut verdict.crossed);
-        let grant = Grant { units, cost, chunk: lease.chunk, verdict, at: now, until };
-        match self.ledger.grant(name, &loan, grant) {
-            Granted::Taken(verdict) => Ok((Verdict { crossed, ..verdict }, at)),
-            Granted::Short => {
-                let rest = self.ask(subject, Verb::Charge, cost - units).await;
-                if !matches!(&rest, Ok((verdict, _)) if verdict.allowed) {
-                    self.ledger.put_back(name, units, lease.chunk);
+    /// Asks for units as long as callers wait for them.
+    async fn borrow(&self, borrower: &Borrower) {
+        let Borrower { lease, name } = borrower;
+        let mut crossed = Crossed::default();
+        while let Some(next) = self.ledger.next(name, lease.chunk, self.now()) {
+            let (loan, left) = match next {
+                Next::Ask(loan, left) => (loan, left),
+                Next::Tell(served) => {
+                    let now = self.now();
+                    self.tell_served(borrower, served, (now, now), &mut crossed);
+                    continue;
                 }
-                rest.map(|(verdict, at)| (Verdict { crossed: crossed | verdict.crossed, ..verdict }, at))
+            };
+            match self.ask_in_time(borrower, &loan, left).await {
+                Ok((units, mut verdict, at)) if verdict.allowed => {
+                    crossed.add(&loan.subject, std::mem::take(&mut verdict.crossed));
+                    let now = self.now();
+                    let until = now.saturating_add(Micros::from_duration(lease.ttl));
+                    let grant = Grant { units, chunk: lease.chunk, verdict, at: now, until };
+                    // If not, it was reset meanwhile, and that may have forgotten what was charged for them.
+                    if let Some(served) = self.ledger.grant(name, &loan, grant) {
+                        self.tell_served(borrower, served, (at, now), &mut crossed);
+                    }
+                    // Callers that come back at once wait for the next call together.
+                    yield_now().await;
+                }
+                failed => {
+                    self.tell_failure(borrower, &loan, &failed.map(|(_, verdict, at)| (verdict, at)), &mut crossed);
+                }
             }
-            // Reset meanwhile: the units are gone, and so is what they were charged to.
-            Granted::Refused => self.ask(subject, Verb::Charge, cost).await,
         }
     }
 
-    /// How many units the store charged, what it said, and when.
-    async fn ask_for_units(
+    /// Asks for units, and meanwhile tells callers whose deadline is over.
+    async fn ask_in_time(
         &self,
-        lease: Lease,
-        subject: &Subject,
-        short: u64,
+        borrower: &Borrower,
+        loan: &Loan,
+        left: Option<Return>,
     ) -> Result<(u64, Verdict, Micros), StoreError> {
-        let wanted = lease.chunk.max(short).min(subject.meter.capacity());
-        let (verdict, at) = self.ask(subject, Verb::Charge, wanted).await?;
-        if verdict.allowed || wanted == short {
-            return Ok((wanted, verdict, at));
+        let mut asked = pin!(async {
+            if let Some(left) = left {
+                self.give_back(left).await;
+            }
+            self.ask_for_units(borrower.lease, loan).await
+        });
+        loop {
+            let now = Instant::now();
+            let (late, next) = self.ledger.late(&borrower.name, now);
+            for tell in late {
+                let _ = tell.send(Err(self.late()));
+            }
+            // One that comes from now on does not give up before that.
+            let next = next.unwrap_or(after(now, self.leases.deadline()));
+            if let Ok(asked) = timeout_at(next, &mut asked).await {
+                return asked;
+            }
         }
-        // What there is, if that will do; otherwise the store says when it will.
-        let units = verdict.remaining.clamp(short, wanted);
-        let (verdict, at) = self.ask(subject, Verb::Charge, units).await?;
+    }
+
+    /// The failure of a request that has waited for units for too long.
+    fn late(&self) -> StoreError {
+        let deadline = self.leases.deadline();
+        RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() }.into()
+    }
+
+    /// Tells callers that they have taken their costs: when the store decided for those that it was
+    /// asked for, and now for those that take what was left.
+    fn tell_served(&self, borrower: &Borrower, served: Served, (at, now): (Micros, Micros), crossed: &mut Crossed) {
+        let Served { waiters, mut verdict } = served;
+        for waiter in waiters {
+            verdict.remaining = verdict.remaining.saturating_sub(waiter.cost);
+            let at = if waiter.was_asked_for() { at } else { now };
+            self.tell(borrower, waiter, Ok((verdict, at)), crossed);
+        }
+    }
+
+    /// Tells a caller, and if it is there what was crossed. What it has taken is kept if it is gone.
+    fn tell(&self, Borrower { lease, name }: &Borrower, waiter: Waiter, answer: Answer, crossed: &mut Crossed) {
+        let (cost, is_allowed) = (waiter.cost, answer.as_ref().is_ok_and(|(verdict, _)| verdict.allowed));
+        let told = crossed.of(&waiter.subject);
+        let answer = answer.map(|(verdict, at)| (Verdict { crossed: verdict.crossed | told, ..verdict }, at));
+        let is_heard = answer.is_ok();
+        if !waiter.tell(answer) {
+            if is_allowed {
+                self.ledger.keep(name, cost, lease.chunk);
+            }
+        } else if is_heard && told != 0 {
+            *crossed = Crossed::default();
+        }
+    }
+
+    /// Tells callers that they were refused, or that there was no answer.
+    fn tell_failure(&self, borrower: &Borrower, loan: &Loan, failed: &Answer, crossed: &mut Crossed) {
+        let waiters = self.ledger.end(&borrower.name, loan, failed.is_ok(), borrower.lease.chunk);
+        let held = self.ledger.held(&borrower.name, self.now());
+        for waiter in waiters {
+            let answer = match failed {
+                Ok((verdict, at)) => {
+                    Ok((Verdict { remaining: verdict.remaining.saturating_add(held), ..*verdict }, *at))
+                }
+                Err(error) => {
+                    let failure = RedisFailure::of(error).cloned();
+                    Err(failure.unwrap_or(RedisFailure::Garbled { what: "a grant" }).into())
+                }
+            };
+            self.tell(borrower, waiter, answer, crossed);
+        }
+    }
+
+    /// How many units the store charged, what it said, and when. A refusal is that of the first caller.
+    async fn ask_for_units(&self, lease: Lease, loan: &Loan) -> Result<(u64, Verdict, Micros), StoreError> {
+        let mut units = loan.wanted(lease.chunk, loan.subject.meter.capacity());
+        let (mut verdict, mut at) = self.ask(&loan.subject, Verb::Charge, units).await?;
+        // What there is, if that will do. If other processes were faster, or it will not do, what the
+        // first caller lacks: then the store says when there will be enough.
+        for most in [verdict.remaining, 0] {
+            if verdict.allowed || units == loan.least() {
+                break;
+            }
+            units = loan.wanted(lease.chunk, most);
+            (verdict, at) = self.ask(&loan.subject, Verb::Charge, units).await?;
+        }
         Ok((units, verdict, at))
     }
 
@@ -399,7 +512,8 @@ impl<S: Store> Lender<S> {
 
     /// Gives back what is on lease of limits that those of some checks replaced:
     /// to these, since they take over what was charged to the others.
-    async fn give_back_former(&self, checks: &[Check<'_>]) {
+    async fn give_back_former(self: &Arc<Self>, checks: &[Check<'_>]) {
+        let mut returns = Vec::new();
         for check in checks {
             for former in check.former() {
                 let (name, meaning) = (former.meter.name(), former.meter.meaning());
@@ -411,17 +525,30 @@ impl<S: Store> Lender<S> {
                 if checks.iter().any(|other| is_former(other.meter()) && other.key() == check.key()) {
                     continue;
                 }
-                let Some(left) = self.ledger.leave(&local_key(former.meter, check.key())) else { continue };
-                let left = Return { subject: Subject::of(check), units: left.units };
-                run(&self.runtime, self.give_back(left)).await;
+                let left = self.ledger.leave(&local_key(former.meter, check.key()));
+                returns.extend(left.map(|left| Return { subject: Arc::new(Subject::of(check)), units: left.units }));
             }
         }
+        if returns.is_empty() {
+            return;
+        }
+        // To the end, whatever becomes of the caller, which waits no longer than its deadline.
+        let lender = Arc::clone(self);
+        let given_back = self.runtime.spawn(async move {
+            for left in returns {
+                lender.give_back(left).await;
+            }
+        });
+        let deadline = self.leases.deadline();
+        _ = run(&self.runtime, async { timeout(deadline, given_back).await }).await;
     }
 
     /// Gives back what is left of the leases that are over at `now`.
     async fn give_back_expired(&self, now: Micros) {
-        for left in self.ledger.expired(now) {
-            self.give_back(left).await;
+        for state_key in self.ledger.expired(now) {
+            if let Some(left) = self.ledger.give_up_expired(&state_key, now) {
+                self.give_back(left).await;
+            }
         }
     }
 }
