@@ -10,6 +10,7 @@
 //! [healed](Kernel::heal): it becomes the full state, now.
 
 mod bucket;
+mod divisor;
 mod log;
 mod window;
 

@@ -13,6 +13,8 @@ mod reserve;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 pub use acquire::AcquireError;
 pub use builder::LimiterBuilder;
 pub use reserve::{Reservation, ReserveError};
@@ -20,7 +22,7 @@ pub use reserve::{Reservation, ReserveError};
 use self::acquire::Waiters;
 use self::ask::untold;
 use self::current::Policies;
-use self::fast::{FastLimit, Version};
+use self::fast::{By, FEW_LIMITS, FastLimit, Version};
 use crate::blocking;
 use crate::decision::{Balance, Decision};
 use crate::error::ConfigError;
@@ -194,7 +196,7 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn check<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         // As in `allow`, the request need not be in memory on the fast path.
         match self.inner.policies.fast().get() {
-            Some((limit, version)) if limit.attribute.is_none() => {
+            Some((limit @ FastLimit { by: By::Key, .. }, version)) => {
                 let request = request.into();
                 if !request.is_plain() {
                     return self.check_moved(None, request);
@@ -285,13 +287,16 @@ impl<S: ImmediateStore> Limiter<S> {
     pub fn allow<'a>(&self, request: impl Into<Request<'a>>) -> bool {
         // The request is made where it is needed: on the fast path it need not be in memory.
         match self.inner.policies.fast().get() {
-            Some((limit, version)) if limit.attribute.is_none() => {
+            Some((limit @ FastLimit { by: By::Key, .. }, version)) => {
                 let request = request.into();
                 if !request.is_plain() {
                     return self.allow_moved(None, request);
                 }
                 // Nor is it for the sake of its drop, where that has nothing to do.
                 let request = ManuallyDrop::new(request);
+                if request.is_bare() {
+                    return self.allow_without_key(limit, version, request.cost);
+                }
                 match self.admit_fast(limit, version, &request.key, request.cost) {
                     Some(is_admitted) => {
                         if request.is_on_heap() {
@@ -302,7 +307,7 @@ impl<S: ImmediateStore> Limiter<S> {
                     None => self.allow_moved(Some(limit), ManuallyDrop::into_inner(request)),
                 }
             }
-            Some((limit, version)) if limit.is_by_user => {
+            Some((limit @ FastLimit { by: By::User, .. }, version)) => {
                 let request = request.into();
                 if !request.is_of_user() {
                     return self.allow_moved(None, request);
@@ -312,8 +317,38 @@ impl<S: ImmediateStore> Limiter<S> {
                     None => self.allow_moved(Some(limit), request),
                 }
             }
-            Some(_) | None => self.allow_slowly(&request.into()),
+            Some((FastLimit { by: By::Keys(limits), .. }, version)) => {
+                let request = ManuallyDrop::new(request.into());
+                let is_admitted = self.allow_by_all(limits, version, &request);
+                let owns_memory = request.is_on_heap();
+                if owns_memory {
+                    drop(ManuallyDrop::into_inner(request));
+                }
+                is_admitted
+            }
+            Some((FastLimit { by: By::Attribute(_), .. }, _)) | None => self.allow_otherwise(request.into()),
         }
+    }
+
+    /// Whether limits by the key of the request all admit it.
+    #[inline(never)]
+    fn allow_by_all(&self, limits: &[Meter], version: Version, request: &Request<'_>) -> bool {
+        if !request.is_plain() {
+            return self.allow_slowly(request);
+        }
+        let mut checks: SmallVec<[Check<'_>; FEW_LIMITS]> = SmallVec::new();
+        for meter in limits {
+            if request.cost > meter.largest_cost() {
+                return false;
+            }
+            checks.push(Check::capped(meter, &request.key, Verb::Charge, request.cost));
+        }
+        let is_admitted = self.store().admits_all_now(&checks).unwrap_or(false);
+        if is_admitted && !self.inner.policies.fast().is(version) {
+            self.give_back_all(&checks);
+            return self.allow_slowly(request);
+        }
+        is_admitted
     }
 
     /// Whether the only limit admits a cost; nothing if it was replaced meanwhile.
@@ -328,12 +363,25 @@ impl<S: ImmediateStore> Limiter<S> {
         (!is_admitted || self.inner.policies.fast().is(version)).then_some(is_admitted)
     }
 
+    /// [`allow`](Limiter::allow) for a request of which nothing but the cost matters.
+    #[inline(never)]
+    fn allow_without_key(&self, limit: &FastLimit, version: Version, cost: u64) -> bool {
+        let is_admitted = self.admit_fast(limit, version, &Key::EMPTY, cost);
+        is_admitted.unwrap_or_else(|| self.allow_moved(Some(limit), Request::new(()).cost(cost)))
+    }
+
     /// Gives back what was charged by a limit that was no longer in force, and asks the policy.
     #[cold]
     #[inline(never)]
     #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
     fn allow_moved(&self, charged: Option<&FastLimit>, request: Request<'_>) -> bool {
         self.give_back_of(charged, &request);
+        self.allow_slowly(&request)
+    }
+
+    #[inline(never)]
+    #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
+    fn allow_otherwise(&self, request: Request<'_>) -> bool {
         self.allow_slowly(&request)
     }
 

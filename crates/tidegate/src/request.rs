@@ -426,6 +426,13 @@ impl<'a> Request<'a> {
         self.key.is_on_heap() || matches!(self.attributes, Attributes::Many(_)) || !self.amounts.is_empty()
     }
 
+    /// Whether it is that of a limit without keys: nothing is told of it but its cost.
+    #[inline(always)]
+    pub(crate) fn is_bare(&self) -> bool {
+        let is_usual = self.extent == Extent::Whole && self.lasts_ms == 0 && self.without == Without::default();
+        is_usual && self.is_plain() && matches!(self.attributes, Attributes::None) && self.key.is_bare()
+    }
+
     /// Whether the key and the cost are all that a limit on every request needs.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
@@ -485,5 +492,47 @@ impl<'a, K: Into<Key<'a>>> From<K> for Request<'a> {
     #[inline]
     fn from(key: K) -> Request<'a> {
         Request::new(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_a_key_of_its_own_unless_it_says_that_it_has_none() {
+        assert_eq!(Request::new("alice").own_key(), Some(&Key::from("alice")));
+        assert_eq!(Request::new(()).own_key(), Some(&Key::from(())));
+        assert_eq!(Request::without_key().own_key(), None);
+    }
+
+    #[test]
+    fn only_a_whole_cost_becomes_an_estimate() {
+        assert_eq!(Request::new("alice").reserves().extent, Extent::Estimate);
+        assert_eq!(Request::new("alice").in_addition().reserves().extent, Extent::InAddition);
+    }
+
+    #[test]
+    fn a_request_owns_memory_if_a_part_of_it_does() {
+        assert!(!Request::user("alice").cost(2).id("once").is_on_heap());
+        let others = [Request::new("alice".repeat(20)), Request::new("alice").amount("tokens", 1)];
+        assert!(others.iter().all(Request::is_on_heap));
+    }
+
+    #[test]
+    fn a_bare_request_says_nothing_but_its_cost() {
+        assert!(Request::new(()).is_bare() && Request::from("").cost(3).is_bare());
+        let others = [
+            Request::new("alice"),
+            Request::without_key(),
+            Request::new(Key::of(std::iter::empty::<KeyPart<'_>>())),
+            Request::new(()).with("user", "alice"),
+            Request::new(()).id("once"),
+            Request::new(()).rule("limit"),
+            Request::new(()).amount("tokens", 1),
+            Request::new(()).reserves(),
+            Request::new(()).lasts(std::time::Duration::from_secs(1)),
+        ];
+        assert!(others.iter().all(|request| !request.is_bare()));
     }
 }

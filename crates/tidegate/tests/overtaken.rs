@@ -85,6 +85,21 @@ fn a_policy_change_during_a_charge_charges_the_new_policy_only() {
 }
 
 #[test]
+fn a_policy_change_during_a_charge_without_a_key_charges_the_new_policy_only() {
+    for policy in POLICIES {
+        let (limiter, meddler) = limiter(policy(10));
+        for (count, used) in [(20, 4), (30, 8)] {
+            change(&meddler, &limiter, policy(count), |limiter| assert!(limiter.allow(Request::new(()).cost(3))));
+            assert!(limiter.allow(()) && meddler.is_done());
+            assert_eq!(peek(&limiter, "").remaining(), Some(count - used));
+        }
+        change(&meddler, &limiter, policy(40), |_| ());
+        assert!(!limiter.allow(Request::new(()).cost(23)) && meddler.is_done());
+        assert_eq!(peek(&limiter, "").remaining(), Some(32));
+    }
+}
+
+#[test]
 fn a_policy_change_during_a_charge_by_attribute_charges_the_new_policy_only() {
     let policy = |count| Policy::new().rule(Rule::new("users", Limit::per_hour(count)).key(["user"]));
     let user = |cost| Request::new("a session").with("user", "alice").cost(cost);

@@ -273,12 +273,16 @@ fn the_limits_that_made_a_decision_are_told_however_it_is_asked_for() {
 
 #[test]
 fn what_a_request_owns_is_freed_with_it() {
-    let limiter = limiter(Limit::per_hour(2));
     let tenant: Arc<str> = "tenant".into();
     let request = || Request::new("alice").with("tenant", Arc::clone(&tenant));
-    assert!(limiter.allow(request()) && limiter.check(request()).is_ok_and(|decision| decision.is_allowed()));
-    assert!(!limiter.allow(request()) && limiter.check(request().cost(3)).is_err());
-    assert_eq!(Arc::strong_count(&tenant), 1);
+    for count in 1..=6 {
+        let several = (0..count).map(|number| (format!("limit {number}"), Limit::per_hour(2)));
+        let limiter = limiter(several.fold(Policy::new(), |policy, (name, limit)| policy.limit(name, limit)));
+        assert!(limiter.allow(request()) && limiter.check(request()).is_ok_and(|decision| decision.is_allowed()));
+        assert!(!limiter.allow(request()) && limiter.check(request().cost(3)).is_err());
+        assert!(!limiter.allow(request().cost(3)), "no cost that a limit could never admit passes");
+        assert_eq!(Arc::strong_count(&tenant), 1);
+    }
 }
 
 #[test]

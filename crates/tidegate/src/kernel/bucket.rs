@@ -6,6 +6,7 @@
 //! while time passes: an empty bucket's instant lies in the past, and an
 //! unknown key's is the epoch.
 
+use super::divisor::Divisor;
 use super::{Admission, Charged, EXACT, Kernel, MIN_GRACE, Reading};
 use crate::time::Micros;
 
@@ -24,6 +25,7 @@ pub struct Bucket {
     drain: u64,
     /// Level that a cost of one adds: the period in ticks, reduced likewise.
     scale: u64,
+    by_scale: Divisor,
     /// The level of a full bucket: burst x scale.
     full: u64,
     /// The level up to which a charge is admitted: full, less what is kept back.
@@ -68,7 +70,8 @@ impl Bucket {
                 if horizon as u128 * tick as u128 > MAX_HORIZON as u128 {
                     return None;
                 }
-                return Some(Bucket { drain, scale, full, admits: full, ceiling: full, horizon, tick, queues });
+                let (by_scale, admits, ceiling) = (Divisor::new(scale), full, full);
+                return Some(Bucket { drain, scale, by_scale, full, admits, ceiling, horizon, tick, queues });
             }
             tick *= 10;
         }
@@ -256,7 +259,7 @@ impl Bucket {
 
     #[inline(always)]
     fn reading(&self, state: &BucketState, level: Option<u64>, now: Micros) -> Reading {
-        let remaining = level.map_or(0, |level| self.admits.saturating_sub(level) / self.scale);
+        let remaining = level.map_or(0, |level| self.by_scale.quotient(self.admits.saturating_sub(level)));
         Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
     }
 
@@ -444,6 +447,13 @@ mod tests {
     fn levels(bucket: &Bucket) -> [u64; 7] {
         let Bucket { full, scale, .. } = *bucket;
         [0, 1, scale, scale + 1, full / 2, full - 1, full]
+    }
+
+    #[test]
+    fn of_all_units_kept_back_none_are_left() {
+        let bucket = Bucket::new(10, 60_000_000, 10, false).expect("a bucket");
+        assert_eq!([0, 4, 9].map(|units| bucket.with_floor(units).capacity()), [10, 6, 1]);
+        assert_eq!([10, 11, 1 << 63, u64::MAX].map(|units| bucket.with_floor(units).capacity()), [0; 4]);
     }
 
     #[test]

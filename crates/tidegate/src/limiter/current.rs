@@ -2,7 +2,7 @@
 //!
 //! A limiter whose policy was never changed reads it where it is: one load
 //! says so. From the first change on it is swapped whole behind a pointer. If it has
-//! one limit and nothing else, that is read [faster](super::fast).
+//! one limit, or a few by the key of the request, and nothing else, these are read [faster](super::fast).
 //!
 //! A decision by a policy that is no longer in force may be based on states
 //! that have moved on already. So a charge looks again before it
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::Limiter;
-use super::fast::{FastLimit, FastLimits};
+use super::fast::{FEW_LIMITS, FastLimit, FastLimits};
 use crate::error::ConfigError;
 use crate::policy::{Compiled, Direct, History, Policy};
 use crate::store::{Meter, Store};
@@ -57,10 +57,13 @@ impl Current {
         attribute.is_none().then_some(meter)
     }
 
-    /// The limit that takes the fast path, if it may.
+    /// The limits that take the fast path, if they may.
     fn fast(&self, is_fast: bool) -> Option<FastLimit> {
-        let (meter, attribute) = self.direct.as_ref()?.only()?;
-        (is_fast && self.is_quiet).then(|| FastLimit::new(meter.clone(), attribute))
+        let direct = self.direct.as_ref().filter(|_| is_fast && self.is_quiet)?;
+        match direct.only() {
+            Some((meter, attribute)) => Some(FastLimit::new(meter.clone(), attribute)),
+            None => FastLimit::of_keys(direct.by_key(FEW_LIMITS)?),
+        }
     }
 }
 
@@ -68,7 +71,7 @@ impl Current {
 pub(super) struct Policies {
     first: Current,
     fast: FastLimits,
-    /// Whether an only limit without a failure mode may take the fast path.
+    /// Whether limits without a failure mode may take the fast path.
     is_fast: bool,
     changed: OnceLock<ArcSwap<Current>>,
     /// Held while the policy is changed.
@@ -77,7 +80,7 @@ pub(super) struct Policies {
 }
 
 impl Policies {
-    /// The policy of a new limiter. Its only limit takes the fast path if
+    /// The policy of a new limiter. Its limits may take the fast path if
     /// `is_fast` says so: no observer, and no failure mode.
     pub(super) fn new(policy: Policy, max_log_entries: u64, is_fast: bool) -> Result<Policies, ConfigError> {
         let history = History::new(&policy);
@@ -91,7 +94,7 @@ impl Policies {
         self.max_log_entries
     }
 
-    /// The only limit, if it takes the fast path.
+    /// The limits that take the fast path, if there are any.
     #[inline(always)]
     pub(super) fn fast(&self) -> &FastLimits {
         &self.fast

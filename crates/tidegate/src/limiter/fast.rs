@@ -1,7 +1,7 @@
 //! Which limit takes the fast path now, if one does, and whether a policy has changed.
 //!
-//! A limiter with one limit, by the key of the request or by an attribute, reads it here by two loads, whether or not its policy was
-//! ever changed. A limit that once took the fast path is kept for as long as the
+//! A limiter with one limit, by the key of the request or by an attribute, or with a few by the key, reads them here by
+//! two loads, whether or not its policy was ever changed. A limit that once took the fast path is kept for as long as the
 //! limiter, so that reading it needs no count of readers; the same limit again is the
 //! same entry. After [`MAX_LIMITS`] different ones no more are added, and later limits are
 //! decided without the fast path.
@@ -12,8 +12,13 @@ use crate::request::{Key, Request};
 use crate::store::Meter;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The most limits that one limiter keeps, at about 200 bytes each.
+/// The most limits that together take the fast path.
+pub(super) const FEW_LIMITS: usize = 4;
+
+/// The most entries that one limiter keeps, at about 300 bytes for each limit of an entry.
 const MAX_LIMITS: usize = (1 << SEGMENTS) - 1;
+/// Those of them that have several limits are among the first, so that all take 30 MB at most.
+const MAX_OF_SEVERAL: usize = MAX_LIMITS >> 3;
 /// Each segment has room for twice as many as the one before.
 const SEGMENTS: usize = 16;
 
@@ -21,19 +26,40 @@ const SEGMENTS: usize = 16;
 const LIMIT: u64 = (1 << SEGMENTS) - 1;
 const CHANGE: u64 = 1 << SEGMENTS;
 
-/// The only limit of a policy.
+/// The only limit of a policy, or the first of a few.
 #[derive(Clone, PartialEq)]
 pub(super) struct FastLimit {
     pub(super) meter: Meter,
-    /// The attribute that is the key, or none for the key of the request.
-    pub(super) attribute: Option<Box<str>>,
-    /// Whether that is the user, which mostly is the key of the request as well.
-    pub(super) is_by_user: bool,
+    pub(super) by: By,
+}
+
+/// What the limits of a policy go by.
+#[derive(Clone, PartialEq)]
+pub(super) enum By {
+    /// The only one, by the key of the request.
+    Key,
+    /// The only one, by the user, which mostly is the key of the request as well.
+    User,
+    /// The only one, by an attribute.
+    Attribute(Box<str>),
+    /// All of these, by the key of the request.
+    Keys(Box<[Meter]>),
 }
 
 impl FastLimit {
     pub(super) fn new(meter: Meter, attribute: Option<&str>) -> FastLimit {
-        FastLimit { meter, attribute: attribute.map(Into::into), is_by_user: attribute == Some("user") }
+        let by = match attribute {
+            None => By::Key,
+            Some("user") => By::User,
+            Some(attribute) => By::Attribute(attribute.into()),
+        };
+        FastLimit { meter, by }
+    }
+
+    /// Limits by the key of the request; none if there are fewer than two.
+    pub(super) fn of_keys(meters: Box<[Meter]>) -> Option<FastLimit> {
+        let [first, _, ..] = &*meters else { return None };
+        Some(FastLimit { meter: first.clone(), by: By::Keys(meters) })
     }
 
     /// Whether the limit is all that there is to ask for a request, and the key if it is not
@@ -43,10 +69,12 @@ impl FastLimit {
         if request.id.is_some() || request.rule.is_some() {
             return None;
         }
-        match &self.attribute {
-            None => (!request.without.key).then_some(None),
-            Some(_) if self.is_by_user && request.is_of_user() => Some(None),
-            Some(attribute) => request.key_by(attribute).map(Some),
+        match &self.by {
+            By::Key => (!request.without.key).then_some(None),
+            By::User if request.is_of_user() => Some(None),
+            By::User => request.key_by("user").map(Some),
+            By::Attribute(attribute) => request.key_by(attribute).map(Some),
+            By::Keys(_) => None,
         }
     }
 }
@@ -121,7 +149,8 @@ impl FastLimits {
             }
             next = number + 1;
         }
-        let segment = next.checked_ilog2().filter(|segment| (*segment as usize) < SEGMENTS)?;
+        let most = if let By::Keys(_) = limit.by { MAX_OF_SEVERAL } else { MAX_LIMITS };
+        let segment = next.checked_ilog2().filter(|_| next <= most)?;
         self.segments[segment as usize].get_or_init(|| (0..1 << segment).map(|_| OnceLock::new()).collect());
         self.slot(next)?.set(limit).ok()?;
         Some(next)
@@ -197,16 +226,34 @@ mod tests {
     }
 
     #[test]
+    fn several_limits_are_not_asked_as_one() {
+        let meters = |counts: &[u64]| counts.iter().map(|count| meter(*count).meter).collect();
+        assert!(FastLimit::of_keys(meters(&[])).is_none() && FastLimit::of_keys(meters(&[1])).is_none());
+        let limits = FastLimits::new(FastLimit::of_keys(meters(&[1, 2])));
+        assert!(limits.get().is_some_and(|(limit, _)| limit.meter == meter(1).meter));
+        assert!(limits.of(&Request::new("alice")).is_none());
+        assert_eq!(limits.number_of(FastLimit::of_keys(meters(&[2, 1])).expect("two limits")), Some(2));
+    }
+
+    #[test]
     fn when_there_are_too_many_limits_the_last_have_no_entry() {
         let limits = FastLimits::new(None);
-        let segment: Box<[OnceLock<FastLimit>]> = (0..1 << 15).map(|_| OnceLock::from(meter(1))).collect();
+        let full =
+            |size: u32| -> Vec<OnceLock<FastLimit>> { (0..1 << size).map(|_| OnceLock::from(meter(1))).collect() };
         assert!(limits.first.set(meter(1)).is_ok());
-        for size in 0..15 {
-            let full = segment[..1 << size].iter().map(|_| OnceLock::from(meter(1))).collect();
-            assert!(limits.segments[size].set(full).is_ok());
+        for size in 0..SEGMENTS {
+            let mut entries = full(size as u32);
+            if size + 1 == SEGMENTS {
+                entries.pop();
+                entries.push(OnceLock::new());
+            }
+            assert!(limits.segments[size].set(entries.into()).is_ok());
         }
-        assert!(limits.segments[15].set(segment).is_ok());
+        limits.replace(FastLimit::of_keys([1, 2].map(|count| meter(count).meter).into()), || {});
+        assert!(limits.get().is_none(), "several limits have to be among the first");
         limits.replace(Some(meter(2)), || {});
+        assert!(limits.get().is_some(), "the last entry");
+        limits.replace(Some(meter(3)), || {});
         assert!(limits.get().is_none() && limits.version().is_some());
         limits.replace(Some(meter(1)), || {});
         assert!(limits.get().is_some());

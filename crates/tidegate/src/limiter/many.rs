@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::ask::untold;
-use super::fast::FastLimit;
+use super::fast::{By, FastLimit};
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
@@ -147,7 +147,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn allow_batch(&self, batch: &mut Vec<(Key<'_>, u64)>, admitted: &mut Vec<bool>) {
         let fast = self.inner.policies.fast();
         let (mut told, mut is_decided) = ([false; BATCH], false);
-        if let Some((FastLimit { meter, attribute: None, .. }, version)) = fast.get() {
+        if let Some((FastLimit { meter, by: By::Key }, version)) = fast.get() {
             let checks = batch.iter().map(|(key, cost)| Check::new(meter, key, Verb::Charge, *cost));
             // One that could never be admitted is asked for alone, and refused.
             if let Ok(checks) = checks.collect::<Result<SmallVec<[Check<'_>; BATCH]>, CheckError>>() {

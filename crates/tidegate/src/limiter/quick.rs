@@ -122,8 +122,9 @@ impl<S: ImmediateStore> Limiter<S> {
         Ok((all, Some(binding)))
     }
 
+    /// Gives back what was charged by a policy that was no longer in force.
     #[cold]
-    fn give_back_all(&self, checks: &[Check<'_>]) {
+    pub(super) fn give_back_all(&self, checks: &[Check<'_>]) {
         let refunds: Vec<Check<'_>> = checks.iter().map(Check::as_refund).collect();
         let _ = self.store().decide_now(&refunds, &mut vec![Verdict::default(); refunds.len()]);
     }

@@ -11,7 +11,7 @@ use super::compiled::Compiled;
 use super::compiled_rule::{ByValue, CompiledKey, CompiledRule, Effect, Effects, Patterns};
 use super::condition::Condition;
 use super::history::{FormerRule, Formers, History, Place};
-use super::index::Index;
+use super::index::{Index, undecided};
 use super::priority::Classes;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
 use super::values::{Attribute, Attributes};
@@ -128,7 +128,7 @@ impl<'l> Maker<'l> {
         };
         let standard = match &rule.standard {
             Standard::Setting(setting) => self.effect(rule, *setting),
-            Standard::Meter(meter) => self.meter(rule, meter.clone()),
+            Standard::Meter(meter) => self.meter(rule, Meter::clone(meter)),
         };
         let mut patterns = Vec::new();
         for special in &rule.overrides {
@@ -141,6 +141,7 @@ impl<'l> Maker<'l> {
         let compiled = CompiledRule {
             name: rule.name.clone(),
             candidate_of: None,
+            undecided: undecided(&conditions).into(),
             conditions,
             key,
             missing: rule.missing,

@@ -15,7 +15,7 @@ use super::rule::{Missing, Mode, RuleCost};
 use super::values::{Attribute, Attributes, Values};
 use crate::kernel::Verb;
 use crate::name::Name;
-use crate::request::{Extent, Key, Request};
+use crate::request::{Extent, Key, Part, Request};
 use crate::store::{Check, CheckError, Former, Meter};
 use crate::time::Micros;
 
@@ -95,6 +95,7 @@ impl Applied<'_, '_> {
     ///
     /// # Errors
     /// [`CheckError::Unsatisfiable`] if the limit could never admit the cost.
+    #[inline(always)]
     pub(crate) fn check(&self, verb: Verb) -> Result<Check<'_>, CheckError> {
         let cost = match verb {
             Verb::Charge | Verb::Peek if self.clamps => self.cost.min(self.meter.largest_cost()),
@@ -147,6 +148,12 @@ impl Direct {
             [DirectLimit { meter, attribute, former }] if former.is_empty() => Some((meter, attribute.as_deref())),
             _ => None,
         }
+    }
+
+    /// The limits, if all there are, at most so many, go by the key of the request.
+    pub(crate) fn by_key(&self, most: usize) -> Option<Box<[Meter]>> {
+        let is_all = self.limits.len() <= most && !self.has_attributes && !self.has_former;
+        is_all.then(|| self.limits.iter().map(|limit| limit.meter.clone()).collect())
     }
 
     /// Finds the keys of a request that are attributes; not if one is missing, or an
@@ -283,7 +290,12 @@ impl Compiled {
         }
         for (name, value) in request.attributes.iter() {
             if let Some(attribute) = self.attributes.number(name) {
-                values.set(attribute, self.attributes.normalised(attribute, value)?);
+                // What is used as it is is copied as a whole: the processor waits for a value that it
+                // reads in other pieces than it wrote.
+                values.set(attribute, value);
+                if self.attributes.is_address(attribute) || matches!(value, Part::Address(_)) {
+                    values.set(attribute, self.attributes.address(attribute, value)?);
+                }
             }
         }
         Ok(())
@@ -321,7 +333,7 @@ impl Compiled {
         let mut any = self.fallback == self.rules.len();
         self.index.candidates(&values, |number| {
             let rule = &self.rules[number];
-            if rule.matches(&values) {
+            if rule.matches_if_found(&values) {
                 any = any || (rule.mode == Mode::Enforced && !rule.is_skipped(request, &values));
                 self.apply(number, request, &values, resolution);
             }
@@ -333,7 +345,7 @@ impl Compiled {
     }
 
     /// A limit of a rule, as it applies to a request.
-    #[inline]
+    #[inline(always)]
     fn applied<'p, 'r>(
         &'p self,
         number: usize,
@@ -363,8 +375,10 @@ impl Compiled {
             }
         };
         let clamps = rule.clamps;
-        let former = self.former.get(number).and_then(Option::as_deref);
-        let former = former.map_or_else(Vec::new, |former| former.limits(rule, &self.meters, meter, values));
+        let former = match self.former.get(number) {
+            Some(Some(former)) => former.limits(rule, &self.meters, meter, values),
+            Some(None) | None => Vec::new(),
+        };
         Applied { meter: limited, former, key, cost, is_told, clamps }
     }
 
@@ -376,7 +390,7 @@ impl Compiled {
         resolution: &mut Resolution<'p, 'r>,
     ) {
         let rule = &self.rules[number];
-        let simple = rule.simple.and_then(|simple| Some((simple.meter, simple.key_of(request, values)?)));
+        let simple = rule.simple.and_then(|simple| simple.key_of(request, values).map(|key| (simple.meter, key)));
         if let Some((meter, key)) = simple {
             resolution.enforced.push(self.applied(number, meter, request, key, values));
             return;
@@ -423,7 +437,7 @@ mod tests {
 
     use super::*;
     use crate::policy::History;
-    use crate::{Limit, Policy, Rule};
+    use crate::{Floor, Limit, Policy, Priority, Rule};
 
     fn compiled(policy: &Policy) -> Compiled {
         Compiled::new(policy, &History::new(policy)).expect("a valid policy")
@@ -477,6 +491,19 @@ mod tests {
         let request = || Request::new("key").with("user", "alice").with("tenant", "acme").partial();
         assert!(compiled.resolve(&request()).is_only_limits());
         assert!(!compiled.resolve(&request().with("watched", "yes")).is_only_limits());
+    }
+
+    #[test]
+    fn only_what_a_request_says_that_it_took_is_settled() {
+        let classes = Priority::by("class").class("low", Floor::Percent(10));
+        let rule = Rule::new("fixed", Limit::per_hour(9)).fixed_cost(2);
+        let compiled = [rule.clone(), rule.priority(classes)].map(|rule| compiled(&Policy::new().rule(rule)));
+        assert_eq!(compiled.each_ref().map(Compiled::has_classes), [false, true]);
+        for (request, cost) in [(Request::new("key"), 2), (Request::new("key").in_addition(), 0)] {
+            let resolution = compiled[0].resolve(&request);
+            let [applied] = &resolution.enforced[..] else { panic!("one rule") };
+            assert_eq!((applied.cost, applied.check_alone(Verb::SETTLE).verb()), (cost, Verb::Peek));
+        }
     }
 
     #[test]

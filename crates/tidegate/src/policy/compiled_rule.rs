@@ -20,6 +20,8 @@ pub(super) struct CompiledRule {
     /// The rule before this one, if it watches in that one's place.
     pub(super) candidate_of: Option<Name>,
     pub(super) conditions: Arc<[(Attribute, Condition)]>,
+    /// Those of them that do not hold already because the index has found the rule.
+    pub(super) undecided: Box<[(Attribute, Condition)]>,
     pub(super) key: Option<Box<[CompiledKey]>>,
     pub(super) missing: Missing,
     pub(super) standard: Effect,
@@ -50,9 +52,10 @@ impl Simple {
         match self.key {
             None if request.without.key => None,
             None => Some(Key::from(&request.key)),
-            Some(attribute) => match values.get(attribute)? {
+            Some(attribute) => match values.find(attribute)? {
+                Part::Bytes(bytes) => Some(Key::borrowed(bytes)),
                 Part::Address(_) => None,
-                value => Some(Key::part(value.into())),
+                part => Some(Key::part((*part).into())),
             },
         }
     }
@@ -183,6 +186,11 @@ impl CompiledRule {
 
     pub(super) fn matches(&self, values: &Values<'_>) -> bool {
         self.conditions.iter().all(|(attribute, condition)| condition.holds(values.get(*attribute)))
+    }
+
+    /// [`matches`](CompiledRule::matches) for a rule that the index has found.
+    pub(super) fn matches_if_found(&self, values: &Values<'_>) -> bool {
+        self.undecided.iter().all(|(attribute, condition)| condition.holds(values.get(*attribute)))
     }
 
     pub(super) fn effect(&self, values: &Values<'_>) -> Effect {

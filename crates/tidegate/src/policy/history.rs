@@ -195,7 +195,7 @@ fn places(rule: &Rule) -> HashMap<Place, Option<Meter>> {
     };
     let standard = match &rule.standard {
         Standard::Setting(setting) => meter(setting),
-        Standard::Meter(meter) => Some(rule.made_ready(meter.clone())),
+        Standard::Meter(meter) => Some(rule.made_ready(Meter::clone(meter))),
     };
     let mut places = HashMap::with_capacity(1 + rule.overrides.len() + rule.tiers.len());
     places.insert(Place::Standard, standard);

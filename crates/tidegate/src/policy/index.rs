@@ -74,7 +74,7 @@ impl Index {
         }
         let mut pieces = Numbers::new();
         for (attribute, known) in &self.by_attribute {
-            if let Some(value) = values.get(*attribute) {
+            if let Some(value) = values.find(*attribute) {
                 value.with_bytes(|bytes| known.find(bytes, |piece| pieces.push(piece)));
             }
         }
@@ -107,6 +107,17 @@ impl Index {
             }
         }
     }
+}
+
+/// The conditions that are still to be looked at where the index has found a rule.
+pub(super) fn undecided(conditions: &[(Attribute, Condition)]) -> Vec<(Attribute, Condition)> {
+    let is_every_piece_found =
+        conditions.iter().map(|(_, condition)| pieces(condition).len()).sum::<usize>() <= MAX_PIECES;
+    let is_decided = |condition: &Condition| match condition {
+        Condition::Equals(_) | Condition::StartsWith(_) | Condition::Present => is_every_piece_found,
+        Condition::Matches(_) | Condition::Within(_) | Condition::Absent => false,
+    };
+    conditions.iter().filter(|(_, condition)| !is_decided(condition)).cloned().collect()
 }
 
 /// The pieces that occur in every value for which the condition holds.
@@ -143,5 +154,19 @@ mod tests {
         for (condition, expected) in cases {
             assert_eq!(pieces(&condition), expected, "{condition:?}");
         }
+    }
+
+    #[test]
+    fn a_condition_holds_by_what_was_found_if_all_of_it_is_looked_for() {
+        let patterns = |count: usize| vec![Condition::Matches("a*b".into()); count];
+        let decided = [Condition::Equals("a".into()), Condition::StartsWith("a".into()), Condition::Present];
+        let open = [Condition::Absent, Condition::Within("10.0.0.0/8".parse().expect("a network"))];
+        let of = |conditions: Vec<Condition>| {
+            let conditions: Vec<(Attribute, Condition)> = (0..).zip(conditions).collect();
+            undecided(&conditions).into_iter().map(|(attribute, _)| attribute).collect::<Vec<Attribute>>()
+        };
+        // Three pieces that decide, two in each pattern and one in a network: eight are looked for.
+        assert_eq!(of([&decided[..], &patterns(2), &open].concat()), [3, 4, 5, 6]);
+        assert_eq!(of([&decided[..], &patterns(3), &open].concat()), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }

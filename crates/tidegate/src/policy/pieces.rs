@@ -133,6 +133,9 @@ impl Automaton {
     }
 
     fn find(&self, value: &[u8], mut found: impl FnMut(u32)) {
+        if self.only_at_start {
+            return self.find_prefixes(value, found);
+        }
         let (mut node, mut letter, mut rest) = (ROOT, START, value.iter());
         // Pieces within those that were found.
         let mut within = BinaryHeap::new();
@@ -143,7 +146,7 @@ impl Automaton {
                 found(self.nodes[ending as usize].piece);
                 within.extend(self.within(ending));
             }
-            if letter == END || (node == ROOT && self.only_at_start) {
+            if letter == END {
                 break;
             }
             letter = rest.next().map_or(END, |byte| u32::from(*byte));
@@ -156,6 +159,20 @@ impl Automaton {
                 within.extend(self.within(node));
                 last = node;
             }
+        }
+    }
+
+    /// [`find`](Automaton::find) where all pieces stand at the start: those that the value begins
+    /// with lie on one way from the root.
+    fn find_prefixes(&self, value: &[u8], mut found: impl FnMut(u32)) {
+        let mut node = self.trie.child(ROOT, START);
+        let mut rest = value.iter();
+        while node != ROOT {
+            let Node { piece, ending, .. } = self.nodes[node as usize];
+            if ending == node {
+                found(piece);
+            }
+            node = rest.next().map_or(ROOT, |byte| self.trie.child(node, u32::from(*byte)));
         }
     }
 
@@ -187,8 +204,16 @@ mod tests {
             Piece::whole(""),
         ];
         let numbered: Vec<(Piece<'_>, u32)> = pieces.into_iter().zip(0..).collect();
-        let known = Pieces::new(&numbered);
-        for value in ["", "a", "b", "ab", "ca", "cab", "ccab", "caba", "bcab", "x", "cabx"] {
+        let prefixes = ["c", "ca", "cabx", "x"].map(Piece::prefix);
+        let prefixes: Vec<(Piece<'_>, u32)> = prefixes.into_iter().chain([Piece::whole("cab")]).zip(0..).collect();
+        for numbered in [numbered, prefixes] {
+            finds_each(&numbered);
+        }
+    }
+
+    fn finds_each(numbered: &[(Piece<'_>, u32)]) {
+        let known = Pieces::new(numbered);
+        for value in ["", "a", "b", "ab", "c", "ca", "cab", "ccab", "caba", "bcab", "x", "cabx", "cabxy"] {
             let occurs = |(Piece { text, at_start, at_end }, _): &&(Piece<'_>, u32)| match (*at_start, *at_end) {
                 (true, true) => value == *text,
                 (true, false) => value.starts_with(text),

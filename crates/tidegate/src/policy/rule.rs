@@ -93,7 +93,7 @@ impl fmt::Display for Setting {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Standard {
     Setting(Setting),
-    Meter(Meter),
+    Meter(Box<Meter>),
 }
 
 /// A setting for some values of an attribute.
@@ -180,7 +180,7 @@ impl Rule {
     /// assert_eq!((rule.name().as_str(), rule.in_words().as_str()), ("orders", "10/h"));
     /// ```
     pub fn of_meter(meter: Meter) -> Rule {
-        Rule::with(meter.name().clone(), Standard::Meter(meter))
+        Rule::with(meter.name().clone(), Standard::Meter(Box::new(meter)))
     }
 
     fn with(name: Name, standard: Standard) -> Rule {

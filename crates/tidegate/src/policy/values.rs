@@ -37,11 +37,8 @@ impl Attributes {
         self.addresses = names.iter().filter_map(|name| self.number(name)).collect();
     }
 
-    /// A value as the policy uses it.
-    pub(super) fn normalised<'r>(&self, attribute: Attribute, value: Part<'r>) -> Result<Part<'r>, CheckError> {
-        if !self.is_address(attribute) {
-            return Ok(value.canonical());
-        }
+    /// An address as the policy uses it: an IPv4-mapped IPv6 address is its IPv4 address.
+    pub(super) fn address<'r>(&self, attribute: Attribute, value: Part<'r>) -> Result<Part<'r>, CheckError> {
         let error = || CheckError::NotAnAddress {
             attribute: self.name(attribute).into(),
             value: value.with_bytes(|bytes| String::from_utf8_lossy(bytes).into()),
@@ -87,12 +84,17 @@ impl<'r> Values<'r> {
         }
     }
 
-    pub(super) fn get(&self, attribute: Attribute) -> Option<Part<'r>> {
+    #[inline]
+    pub(super) fn find(&self, attribute: Attribute) -> Option<&Part<'r>> {
         let number = usize::from(attribute);
         match number.checked_sub(INLINE) {
-            None => self.values[number],
-            Some(number) => self.more[number],
+            None => self.values[number].as_ref(),
+            Some(number) => self.more[number].as_ref(),
         }
+    }
+
+    pub(super) fn get(&self, attribute: Attribute) -> Option<Part<'r>> {
+        self.find(attribute).copied()
     }
 
     /// Those that are there.

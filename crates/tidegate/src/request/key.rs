@@ -152,8 +152,23 @@ impl<'a> Key<'a> {
         matches!(self.bytes, Bytes::Boxed(_))
     }
 
+    /// The key of no part that says anything.
+    pub(crate) const EMPTY: Key<'static> = Key { bytes: Bytes::Borrowed(&[]), parts: Parts::One };
+
+    /// Whether it is the [empty key](Key::EMPTY).
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.as_bytes().is_empty() && !self.is_composite()
+    }
+
+    /// Whether it is the empty key and borrows it.
+    #[inline(always)]
+    pub(crate) fn is_bare(&self) -> bool {
+        matches!(self.bytes, Bytes::Borrowed([])) && self.parts == Parts::One
+    }
+
     #[inline]
-    fn borrowed(bytes: &'a [u8]) -> Key<'a> {
+    pub(crate) fn borrowed(bytes: &'a [u8]) -> Key<'a> {
         Key { bytes: Bytes::Borrowed(bytes), parts: Parts::One }
     }
 
@@ -317,16 +332,9 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The same, with an IPv4-mapped IPv6 address as its IPv4 address.
-    pub(crate) fn canonical(self) -> Part<'a> {
-        match self {
-            Part::Address(address) => Part::Address(address.to_canonical()),
-            Part::Bytes(_) | Part::Number(_) | Part::Negative(_) | Part::Uuid(_) => self,
-        }
-    }
-
     /// Looks at the bytes that the part is in a key.
-    pub(crate) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+    #[inline]
+    pub(crate) fn with_bytes<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Part::Bytes(bytes) => look(bytes),
             Part::Number(_) | Part::Negative(_) | Part::Uuid(_) | Part::Address(_) => look(self.bytes().as_slice()),
@@ -439,5 +447,12 @@ mod tests {
         assert_eq!(Key::from("\u{1b}[31m \u{202e}").to_string(), "\\u{1b}[31m \\u{202e}");
         assert_eq!(Key::from(&b"a\xff\"\n"[..]).to_string(), "a\\xff\\\"\\n");
         assert_eq!(Key::from(("a", "b")).to_string(), "a / b");
+    }
+
+    #[test]
+    fn a_key_is_on_the_heap_if_it_owns_more_than_there_is_room_for() {
+        let long = "alice".repeat(20);
+        assert!(Key::from(long.clone()).is_on_heap());
+        assert!(!Key::from(&*long).is_on_heap() && !Key::from(7_u64).is_on_heap());
     }
 }

@@ -353,10 +353,12 @@ impl MemoryStore {
 
     #[inline(always)]
     fn fingerprint(&self, check: Check<'_>) -> u64 {
+        let (meter, key) = (check.meter(), check.key());
+        if key.is_empty() {
+            return self.fingerprint_of_empty(meter.identity());
+        }
         // A composite key is another key than the same bytes in one part.
-        let namespace = check.meter().identity() ^ u64::from(check.key().is_composite());
-        let key = check.key().as_bytes();
-        if key.is_empty() { self.fingerprint_of_empty(namespace) } else { self.seeds.fingerprint(namespace, key) }
+        self.seeds.fingerprint(meter.identity() ^ u64::from(key.is_composite()), key.as_bytes())
     }
 
     /// A limiter without keys asks for the same fingerprint again and again: that of the first
@@ -379,21 +381,9 @@ impl MemoryStore {
     }
 
     /// Decides several checks without an id.
-    fn decide_several<'a>(&'a self, checks: &[Check<'a>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let filled = self.fill_all(checks, |index, bucket, state, level, now| {
-            let (admission, reading) = bucket.tell(&state, now, checks[index].cost(), Some(level));
-            verdicts[index] = Verdict::new(admission, reading);
-        });
-        match filled {
-            Some(now) => Ok(now),
-            None => self.decide_others(checks, verdicts),
-        }
-    }
-
-    /// Decides several checks that are not all charges to buckets with room.
-    fn decide_others(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        match self.charge_all(checks, verdicts) {
-            Ok(now) => Ok(now),
+    fn decide_several(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        match self.charge_all(checks, |index, verdict| verdicts[index] = verdict) {
+            Ok((_, now)) => Ok(now),
             Err(at) => self.decide_together(checks, verdicts, at),
         }
     }
@@ -436,17 +426,21 @@ impl ImmediateStore for MemoryStore {
 
     #[inline]
     fn admits_all_now(&self, checks: &[Check<'_>]) -> Result<bool, StoreError> {
-        let has_id = checks.first().is_some_and(|check| check.id().is_some());
-        if !has_id && self.fill_all(checks, |_, _, _, _, _| {}).is_some() {
-            return Ok(true);
-        }
-        let mut verdicts: SmallVec<[Verdict; 4]> = smallvec![Verdict::default(); checks.len()];
-        if has_id {
+        let verdicts = || -> SmallVec<[Verdict; 4]> { smallvec![Verdict::default(); checks.len()] };
+        let are_admitted = |verdicts: &[Verdict]| verdicts.iter().all(|verdict| verdict.allowed);
+        if checks.first().is_some_and(|check| check.id().is_some()) {
+            let mut verdicts = verdicts();
             self.decide_once(checks, &mut verdicts)?;
-        } else {
-            self.decide_others(checks, &mut verdicts)?;
+            return Ok(are_admitted(&verdicts));
         }
-        Ok(verdicts.iter().all(|verdict| verdict.allowed))
+        match self.charge_all(checks, |_, _| {}) {
+            Ok((are_charged, _)) => Ok(are_charged),
+            Err(at) => {
+                let mut verdicts = verdicts();
+                self.decide_together(checks, &mut verdicts, at)?;
+                Ok(are_admitted(&verdicts))
+            }
+        }
     }
 
     #[inline(always)]

@@ -65,7 +65,7 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "kernel/bucket.rs",
-        function: "Bucket::first_tick_with_room",
+        function: "Bucket::first_tick_at",
         from: "if self.drain == 1 {",
         to: &["if false {", "if self.drain == 0 {"],
         why: SHORTCUT,

@@ -6,6 +6,7 @@ const BITS: &str = "No length is above that of an address.";
 const NAMES: &str = "A shortcut: both ways find the same.";
 const INDEX: &str = "A hint: whichever rules the index finds too many, all of their conditions are tried.";
 const ROOM: &str = "How much room is asked for beforehand.";
+const FAST: &str = "A shortcut: other limits than those that take the fast path are decided alike.";
 const WITHIN: &str = "A piece may be told of more than once.";
 
 pub const SURVIVORS: &[Survivor] = &[
@@ -214,6 +215,13 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor { file: "policy/pieces.rs", function: "Automaton::find", from: "last = node;", to: &[""], why: WITHIN },
     Survivor {
+        file: "policy/pieces.rs",
+        function: "Automaton::find",
+        from: "if self.only_at_start {",
+        to: &["if false {"],
+        why: NAMES,
+    },
+    Survivor {
         file: "policy/trie.rs",
         function: "Trie::child",
         from: "if node == ROOT {",
@@ -226,5 +234,19 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "(if request.is_in_addition() { 0 } else { request.cost.min(1) * times }, false)",
         to: &["(if request.is_in_addition() { 0 } else { request.cost.min(1) * times }, true)"],
         why: "A permit is given back whatever the request says of it.",
+    },
+    Survivor {
+        file: "policy/compiled.rs",
+        function: "Direct::by_key",
+        from: "the whole body",
+        to: &["{ None }"],
+        why: FAST,
+    },
+    Survivor {
+        file: "policy/compiled.rs",
+        function: "Direct::by_key",
+        from: "self.limits.len() <= most",
+        to: &["self.limits.len() < most", "self.limits.len() > most"],
+        why: FAST,
     },
 ];

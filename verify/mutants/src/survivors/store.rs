@@ -4,7 +4,6 @@ use super::Survivor;
 
 const LONGER: &str = "A shortcut: the longer way decides the same.";
 const EITHER: &str = "Both ways decide the same.";
-const LARGER: &str = "The larger plan decides the same.";
 const WRITTEN: &str = "Each place is written before it is read.";
 const SIDE_BY_SIDE: &str = "States of one line stand side by side in either order.";
 const KNOWN: &str = "Its kernel is known already: the state was decoded before, or made by this store.";
@@ -16,13 +15,6 @@ pub const SURVIVORS: &[Survivor] = &[
         function: "MemoryStore::fingerprint_of_empty",
         from: "Some((known, fingerprint)) if *known == namespace => *fingerprint,",
         to: &["Some((known, fingerprint)) if false => *fingerprint,"],
-        why: LONGER,
-    },
-    Survivor {
-        file: "store/memory.rs",
-        function: "MemoryStore::fingerprint",
-        from: "if key.is_empty() { self.fingerprint_of_empty(namespace) } else { self.seeds.fingerprint(namespace, key) }",
-        to: &["if false { self.fingerprint_of_empty(namespace) } else { self.seeds.fingerprint(namespace, key) }"],
         why: LONGER,
     },
     Survivor {
@@ -168,7 +160,7 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/single.rs",
         function: "MemoryStore::decide_at",
-        from: "if has_former(&check) {",
+        from: "if has_former(&check) || !check.meter().thresholds().is_empty() {",
         to: &["if true {"],
         why: "A round of one check decides the same.",
     },
@@ -356,20 +348,6 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "store/memory.rs",
-        function: "MemoryStore::admits_all_now",
-        from: "if !has_id && self.fill_all(checks, |_, _, _, _, _| {}).is_some() {",
-        to: &["if false {"],
-        why: LONGER,
-    },
-    Survivor {
-        file: "store/memory.rs",
-        function: "MemoryStore::admits_all_now",
-        from: "if has_id {",
-        to: &["if true {"],
-        why: "Without an id the longer way decides the same.",
-    },
-    Survivor {
-        file: "store/memory.rs",
         function: "MemoryStore::decide_one_now",
         from: "if !check.former().is_empty() {",
         to: &["if false {"],
@@ -430,73 +408,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if filled.is_some() {",
         to: &["if true {"],
         why: "Writes what is there.",
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::fill_all",
-        from: "if !checks.iter().all(|check| narrow_bucket(check).is_some()) {",
-        to: &["if false {"],
-        why: "A shortcut: each bucket is asked for again, before anything is locked.",
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::fill_all",
-        from: "count if count <= USUAL_TARGETS => self.fill_up_to::<USUAL_TARGETS>(checks, tell),",
-        to: &["count if false => self.fill_up_to::<USUAL_TARGETS>(checks, tell),"],
-        why: LARGER,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::fill_all",
-        from: "count <= USUAL_TARGETS",
-        to: &["count < USUAL_TARGETS"],
-        why: LARGER,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::fill_up_to",
-        from: "entries[place - 1].approach.home.line > entry.approach.home.line",
-        to: &["entries[place - 1].approach.home.line >= entry.approach.home.line"],
-        why: SIDE_BY_SIDE,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::fill_up_to",
-        from: "let mut filled = [(0, 0, BucketState::default(), 0); MAX];",
-        to: &[
-            "let mut filled = [(1, 0, BucketState::default(), 0); MAX];",
-            "let mut filled = [(0, 1, BucketState::default(), 0); MAX];",
-            "let mut filled = [(0, 0, BucketState::default(), 1); MAX];",
-        ],
-        why: WRITTEN,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::fill_up_to",
-        from: "let mut lock = 0;",
-        to: &["let mut lock = 1;"],
-        why: WRITTEN,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::charge_all",
-        from: "count if count <= USUAL_TARGETS => self.charge_up_to::<USUAL_TARGETS>(checks, verdicts),",
-        to: &["count if false => self.charge_up_to::<USUAL_TARGETS>(checks, verdicts),"],
-        why: LARGER,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::charge_all",
-        from: "count <= USUAL_TARGETS",
-        to: &["count < USUAL_TARGETS"],
-        why: LARGER,
-    },
-    Survivor {
-        file: "store/memory/plan.rs",
-        function: "MemoryStore::charge_up_to",
-        from: "targets[place - 1].place > target.place",
-        to: &["targets[place - 1].place >= target.place"],
-        why: SIDE_BY_SIDE,
     },
     Survivor {
         file: "store/memory/plan.rs",
@@ -585,5 +496,81 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) <= to.at",
         to: &["from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) < to.at"],
         why: "A shortcut: of a state that is forgotten by now nothing moves.",
+    },
+    Survivor {
+        file: "store/memory.rs",
+        function: "MemoryStore::fingerprint",
+        from: "if key.is_empty() {",
+        to: &["if false {"],
+        why: LONGER,
+    },
+    Survivor {
+        file: "store/memory.rs",
+        function: "MemoryStore::admits_all_now",
+        from: "if checks.first().is_some_and(|check| check.id().is_some()) {",
+        to: &["if true {"],
+        why: LONGER,
+    },
+    Survivor {
+        file: "store/memory/plan.rs",
+        function: "Targets::new",
+        from: "Targets { all: SmallVec::new(), order: [0; MAX_TARGETS] }",
+        to: &["Targets { all: SmallVec::new(), order: [1; MAX_TARGETS] }"],
+        why: WRITTEN,
+    },
+    Survivor {
+        file: "store/memory/plan.rs",
+        function: "Targets::add",
+        from: "other.place > target.place",
+        to: &["other.place >= target.place"],
+        why: SIDE_BY_SIDE,
+    },
+    Survivor {
+        file: "store/memory/plan.rs",
+        function: "Plan::fill_from",
+        from: "let is_absent = if is_narrow { Table::<1>::is_absent } else { Table::<3>::is_absent };",
+        to: &["let is_absent = if true { Table::<1>::is_absent } else { Table::<3>::is_absent };"],
+        why: "Two slots of three words stand where the first and the third of one word do.",
+    },
+    Survivor {
+        file: "store/memory/single.rs",
+        function: "MemoryStore::admits",
+        from: "if check.key().is_empty() {",
+        to: &["if true {", "if false {"],
+        why: EITHER,
+    },
+    Survivor {
+        file: "store/memory/table.rs",
+        function: "Table::find_in_order",
+        from: "if line.get(0) == tag { Some(0) } else { Self::find(line, tag) }",
+        to: &[
+            "if false { Some(0) } else { Self::find(line, tag) }",
+            "if line.get(1) == tag { Some(0) } else { Self::find(line, tag) }",
+        ],
+        why: LONGER,
+    },
+    Survivor {
+        file: "store/memory/plan.rs",
+        function: "MemoryStore::charge_one",
+        from: "let found = if IS_FIRST { Table::<1>::find_in_order(&line, tag) } else { Table::<1>::find(&line, tag) };",
+        to: &[
+            "let found = if true { Table::<1>::find_in_order(&line, tag) } else { Table::<1>::find(&line, tag) };",
+            "let found = if false { Table::<1>::find_in_order(&line, tag) } else { Table::<1>::find(&line, tag) };",
+        ],
+        why: EITHER,
+    },
+    Survivor {
+        file: "store/memory/plan.rs",
+        function: "MemoryStore::target",
+        from: "prefetch(approach.line);",
+        to: &[""],
+        why: "A hint to the processor.",
+    },
+    Survivor {
+        file: "store/memory/plan.rs",
+        function: "Plan::ask_all",
+        from: "let (mut first, mut is_refused) = (0, false);",
+        to: &["let (mut first, mut is_refused) = (1, false);"],
+        why: "It is set with the first target.",
     },
 ];

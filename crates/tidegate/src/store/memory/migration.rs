@@ -241,6 +241,7 @@ mod tests {
 
     /// However many entries the log has: a peek says the same as on a store that moves nothing.
     #[test]
+    #[cfg_attr(miri, ignore = "hundreds of entries, and no unsafe code in sight")]
     fn a_peek_of_a_log_that_would_move_says_the_exact_wait() {
         let [old, new] = [300, 299].map(|count| Limited::new("limit", Limit::sliding_log(count, HOUR)));
         let new = new.replacing(&old);
@@ -325,6 +326,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "full stores take long there, and others are tried")]
     fn a_key_for_which_there_is_no_room_moves_nothing() {
         for ([old, new], strangers) in
             pairs().iter().zip([Limit::per_hour(1), Limit::fixed_window(3_000, HOUR), Limit::sliding_log(1, HOUR)])

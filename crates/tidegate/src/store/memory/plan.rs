@@ -7,133 +7,260 @@
 //! healed, something that a former limit still holds, a kernel of the user's own),
 //! it says so, and the [round](super::round) decides.
 //!
+//! It first goes from state to state as if all of them had room, and writes on its way
+//! back. If one has none, it begins again and asks all of them, for what each has to say.
+//!
 //! One charge to a narrow bucket is the same without a list, and without a lock where
 //! charges are being refused. Where that one is not simple, a
 //! [single check](super::single) decides.
 
+use smallvec::SmallVec;
+
 use super::MemoryStore;
+use super::heap::{Entry, Heap};
 use super::line_lock::LockedLine;
+use super::lines::{WORDS, prefetch};
 use super::pack::Pack;
 use super::shelf::{Lock, NARROW, WIDE};
 use super::table::{Approach, Place, Table};
-use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Verdict};
+use crate::kernel::{Admission, Bucket, BucketState, Kernel, Verdict};
 use crate::store::{Check, MeterKernel};
+use crate::sync::AtomicU64;
 use crate::time::Micros;
 
 /// The most states that are looked at for one plan.
 const MAX_TARGETS: usize = 16;
-/// Up to so many share a smaller plan, which takes less time to set up.
-const USUAL_TARGETS: usize = 4;
 
-/// The states that are looked at for some checks.
-#[inline(always)]
-fn count_targets(checks: &[Check<'_>]) -> usize {
-    checks.iter().map(|check| 1 + check.former().len()).sum()
-}
-
-/// The bucket of a check that charges a state of one word.
-#[inline(always)]
-fn narrow_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
-    match check.meter().kernel() {
-        MeterKernel::Bucket(bucket) if check.meter().is_simple() && check.is_charge() => Some(bucket),
-        MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
-    }
-}
+/// What there is one of for each state.
+type Few<T> = SmallVec<[T; MAX_TARGETS]>;
 
 /// The bucket of a check that the planner can charge by itself.
 #[inline(always)]
 pub(super) fn simple_bucket<'a>(check: &Check<'a>) -> Option<&'a Bucket> {
-    narrow_bucket(check).filter(|_| check.former().is_empty())
-}
-
-/// A narrow state to be charged, on its way; that of a former limit has no bucket.
-#[derive(Clone, Copy)]
-struct Entry<'a> {
-    approach: Approach<'a>,
-    check: usize,
-    bucket: Option<&'a Bucket>,
-}
-
-/// A state whose line is locked, and those before it.
-struct Held<'h, 't> {
-    line: &'h LockedLine<'t>,
-    home: Place,
-    before: Option<&'h Held<'h, 't>>,
-}
-
-/// Charges these states, in the order of their lines, if all of them have room: each line
-/// stays locked until the states after it are charged.
-fn fill_from(
-    entries: &[Entry<'_>],
-    checks: &[Check<'_>],
-    now: Micros,
-    before: Option<&Held<'_, '_>>,
-    tell: &mut impl FnMut(usize, &Bucket, BucketState, u64, Micros),
-) -> Option<()> {
-    let [Entry { approach, check, bucket }, rest @ ..] = entries else { return Some(()) };
-    let home = approach.home;
-    let mut own = None;
-    let line = match before {
-        Some(held) if held.home.line == home.line => {
-            let mut held = Some(held);
-            while let Some(other) = held.filter(|other| other.home.line == home.line) {
-                if other.home.tag == home.tag {
-                    return None;
-                }
-                held = other.before;
-            }
-            before?.line
+    match check.meter().kernel() {
+        MeterKernel::Bucket(bucket) if check.meter().is_simple() && check.is_charge() && check.former().is_empty() => {
+            Some(bucket)
         }
-        Some(_) | None => own.insert(LockedLine::lock(approach.line)),
-    };
-    let held = Held { line, home, before };
-    let Some(bucket) = bucket else {
-        return Table::<1>::is_absent(line, home.tag, now)
-            .then(|| fill_from(rest, checks, now, Some(&held), tell))
-            .flatten();
-    };
-    let slot = Table::<1>::find(line, home.tag)?;
-    let (state, level) = fill(bucket, Table::<1>::read(line, slot), now, checks[*check].cost())?;
-    let level = level?;
-    fill_from(rest, checks, now, Some(&held), tell)?;
-    Table::<1>::write(line, slot, bucket.pack(&state));
-    tell(*check, bucket, state, level, now);
-    Some(())
+        MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => None,
+    }
 }
 
 /// Where the state of a limit is looked for, and what for.
 #[derive(Clone, Copy)]
-struct Target {
-    /// The shelf, and the line or bucket there: what is locked, in this order.
-    place: (usize, usize),
+struct Target<'t> {
+    /// What is locked, in this order: lines of one word for a state, of three, buckets.
+    place: u64,
+    /// None on the heap.
+    line: Option<&'t [AtomicU64; WORDS]>,
     /// The tag of the home line, or the fingerprint on the heap.
     mark: u64,
-    /// The check that it is for.
-    check: usize,
+    /// The check that it is for, and its number.
+    check: &'t Check<'t>,
+    index: usize,
     /// Whether it is to be charged; of a former limit, there must be nothing to move.
     is_charged: bool,
 }
 
-const NOWHERE: Target = Target { place: (0, 0), mark: 0, check: 0, is_charged: false };
+/// The bits of a place that number the lines or buckets of a shelf; the shelf is above them.
+const NUMBER_BITS: u32 = 62;
 
-/// A charge that could be carried out.
-#[derive(Clone, Copy)]
-struct Charge {
-    /// The place of its line or bucket among the locked ones.
-    lock: usize,
-    slot: usize,
-    check: usize,
-    admission: Admission,
+#[inline(always)]
+fn place(shelf: usize, number: usize) -> u64 {
+    (shelf as u64) << NUMBER_BITS | number as u64
 }
 
-const NO_CHARGE: Charge = Charge { lock: 0, slot: 0, check: 0, admission: Admission::PASS };
+impl Target<'_> {
+    #[inline(always)]
+    fn shelf(&self) -> usize {
+        (self.place >> NUMBER_BITS) as usize
+    }
+
+    fn number(&self) -> usize {
+        (self.place & ((1 << NUMBER_BITS) - 1)) as usize
+    }
+}
+
+/// Targets, and the order of their places: a target stays where it was written, since the processor
+/// waits for one that is moved at once.
+struct Targets<'t> {
+    all: Few<Target<'t>>,
+    order: [u8; MAX_TARGETS],
+}
+
+impl<'t> Targets<'t> {
+    #[inline(always)]
+    fn new() -> Targets<'t> {
+        Targets { all: SmallVec::new(), order: [0; MAX_TARGETS] }
+    }
+
+    /// Adds one, if there are not too many.
+    #[inline(always)]
+    fn add(&mut self, target: Target<'t>) -> Result<(), Option<Micros>> {
+        let number = self.all.len();
+        let mut at = number;
+        while at > 0 && self.at(at - 1).is_some_and(|other| other.place > target.place) {
+            *self.order.get_mut(at).ok_or(None)? = self.order[at - 1];
+            at -= 1;
+        }
+        *self.order.get_mut(at).ok_or(None)? = number as u8;
+        self.all.push(target);
+        Ok(())
+    }
+
+    /// The target that comes at this place in the order.
+    #[inline(always)]
+    fn at(&self, place: usize) -> Option<&Target<'t>> {
+        self.all.get(usize::from(*self.order.get(place)?))
+    }
+}
+
+/// A state that is locked, and those before it.
+struct Held<'h, 't> {
+    target: &'h Target<'t>,
+    /// None on the heap.
+    line: Option<&'h LockedLine<'t>>,
+    before: Option<&'h Held<'h, 't>>,
+}
+
+impl<'h, 't> Held<'h, 't> {
+    /// Whether the state is among those in the latest line or bucket.
+    fn has(&self, target: &Target<'t>) -> bool {
+        let mut held = Some(self);
+        while let Some(other) = held.filter(|other| other.target.place == target.place) {
+            if other.target.mark == target.mark {
+                return true;
+            }
+            held = other.before;
+        }
+        false
+    }
+}
+
+/// Charges on their way, and who is told of each what it came to.
+struct Plan<'p, 't, T> {
+    store: &'p MemoryStore,
+    targets: &'p Targets<'t>,
+    now: Micros,
+    tell: T,
+}
+
+impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
+    /// Charges the states from this place in the order on if all of them have room: what is locked for
+    /// each stays locked until those after it are charged. If not, nothing has changed.
+    fn fill_from(&mut self, at: usize, before: Option<&Held<'_, 't>>) -> Option<()> {
+        let target = self.targets.at(at)?;
+        let check = target.check;
+        let Some(line) = target.line else { return self.fill_on_heap(target, at, before) };
+        let mut own = None;
+        let line = match before.filter(|held| held.target.place == target.place) {
+            Some(held) if held.has(target) => return None,
+            Some(held) => held.line?,
+            None => own.insert(LockedLine::lock(line)),
+        };
+        let held = Held { target, line: Some(line), before };
+        let is_narrow = target.shelf() == NARROW;
+        match check.meter().kernel() {
+            _ if !target.is_charged => {
+                let is_absent = if is_narrow { Table::<1>::is_absent } else { Table::<3>::is_absent };
+                is_absent(line, target.mark, self.now).then(|| self.fill_after(at, &held)).flatten()
+            }
+            MeterKernel::Bucket(kernel) if is_narrow => self.fill_in::<1, _>(kernel, line, at, &held),
+            MeterKernel::Window(kernel) if is_narrow => self.fill_in::<1, _>(kernel, line, at, &held),
+            MeterKernel::Bucket(kernel) => self.fill_in::<3, _>(kernel, line, at, &held),
+            MeterKernel::Window(kernel) => self.fill_in::<3, _>(kernel, line, at, &held),
+            MeterKernel::Heap(_) => None,
+        }
+    }
+
+    /// Charges those that come after this one, if there are any.
+    #[inline(always)]
+    fn fill_after(&mut self, at: usize, held: &Held<'_, 't>) -> Option<()> {
+        if at + 1 == self.targets.all.len() { Some(()) } else { self.fill_from(at + 1, Some(held)) }
+    }
+
+    #[inline(always)]
+    fn fill_in<const STATE: usize, K: Pack<STATE>>(
+        &mut self,
+        kernel: &K,
+        line: &LockedLine<'t>,
+        at: usize,
+        held: &Held<'_, 't>,
+    ) -> Option<()> {
+        let (now, target) = (self.now, held.target);
+        let slot = Table::<STATE>::find(line, target.mark)?;
+        let mut state = kernel.unpack(Table::<STATE>::read(line, slot));
+        if kernel.heal(&state, now).is_some() {
+            return None;
+        }
+        let (admission @ Admission::Pass { .. }, reading) = kernel.take(&mut state, now, target.check.cost()) else {
+            return None;
+        };
+        self.fill_after(at, held)?;
+        Table::<STATE>::write(line, slot, kernel.pack(&state));
+        (self.tell)(target.index, Verdict { ahead: kernel.ahead(&state, now), ..Verdict::new(admission, reading) });
+        Some(())
+    }
+
+    fn fill_on_heap(&mut self, target: &'p Target<'t>, at: usize, before: Option<&Held<'_, 't>>) -> Option<()> {
+        // Of two in one bucket, the round decides.
+        if before.is_some_and(|held| held.target.place == target.place) {
+            return None;
+        }
+        let (now, cost, held) = (self.now, target.check.cost(), Held { target, line: None, before });
+        let mut bucket = self.store.heap().lock(target.number());
+        if !target.is_charged {
+            return is_absent_on_heap(&bucket, target.mark, now).then(|| self.fill_after(at, &held)).flatten();
+        }
+        let MeterKernel::Heap(kernel) = target.check.meter().kernel() else { return None };
+        let entry = Heap::find(&mut bucket, target.mark)?;
+        let state = entry.decoded(kernel);
+        let admission = kernel.admit(state, now, cost);
+        if kernel.heal(state, now).is_some() || !matches!(admission, Admission::Pass { .. }) {
+            return None;
+        }
+        self.fill_after(at, &held)?;
+        let state = entry.decoded(kernel);
+        let (reading, ahead) = (kernel.charge(state, now, cost), kernel.ahead(state, now));
+        entry.renew(kernel);
+        (self.tell)(target.index, Verdict { ahead, ..Verdict::new(admission, reading) });
+        Some(())
+    }
+
+    /// Asks all states what they have to say, and charges none; nothing if none refuses, or if that is
+    /// not simple.
+    fn ask_all(&mut self) -> Option<()> {
+        let (now, targets) = (self.now, self.targets);
+        let mut locks: Few<Lock<'_>> = SmallVec::new();
+        let (mut first, mut is_refused) = (0, false);
+        let in_order = || (0..targets.all.len()).filter_map(|at| targets.at(at));
+        for (at, target) in in_order().enumerate() {
+            if targets.at(first).is_none_or(|other| at == 0 || other.place != target.place) {
+                first = at;
+                locks.push(self.store.lock(target));
+            } else if in_order().take(at).skip(first).any(|other| other.mark == target.mark) {
+                // Perhaps the same state twice, which the round reports.
+                return None;
+            }
+            let lock = locks.last_mut()?;
+            if target.is_charged {
+                let verdict = ask(lock, target, now)?;
+                is_refused |= !verdict.allowed;
+                (self.tell)(target.index, verdict);
+            } else if !is_absent(lock, target, now) {
+                return None;
+            }
+        }
+        is_refused.then_some(())
+    }
+}
 
 impl MemoryStore {
     /// Charges one bucket: the state afterwards, and the level if it is
     /// admitted. If that is not simple, nothing has changed: the home line,
-    /// locked, if the bucket is not there.
+    /// locked, if the bucket is not there. `IS_FIRST` if it mostly
+    /// sits in the first slot.
     #[inline(always)]
-    pub(super) fn charge_one<'t>(
+    pub(super) fn charge_one<'t, const IS_FIRST: bool>(
         &'t self,
         bucket: &Bucket,
         cost: u64,
@@ -149,7 +276,9 @@ impl MemoryStore {
             }
         }
         let line = LockedLine::lock(approach.line);
-        let Some(slot) = Table::<1>::find(&line, approach.home.tag) else { return Err(Some(line)) };
+        let tag = approach.home.tag;
+        let found = if IS_FIRST { Table::<1>::find_in_order(&line, tag) } else { Table::<1>::find(&line, tag) };
+        let Some(slot) = found else { return Err(Some(line)) };
         let Some((state, filled)) = fill(bucket, Table::<1>::read(&line, slot), now, cost) else { return Err(None) };
         if filled.is_some() {
             Table::<1>::write(&line, slot, bucket.pack(&state));
@@ -158,165 +287,64 @@ impl MemoryStore {
         Ok((state, filled))
     }
 
-    /// Charges narrow buckets, if all of them have room, and says when; `None` if they
-    /// do not, or if that is not simple, and nothing has changed. `tell` is called with
-    /// the number of each check and its state and level afterwards.
+    /// Charges all or none: whether they were charged, and when. If that is not simple, nothing has
+    /// changed: the time, if the clock was read. `tell` is called with the number of each check and
+    /// what became of it.
     #[inline(always)]
-    pub(super) fn fill_all<'a>(
+    pub(super) fn charge_all<'a>(
         &'a self,
-        checks: &[Check<'a>],
-        tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
-    ) -> Option<Micros> {
-        if !checks.iter().all(|check| narrow_bucket(check).is_some()) {
-            return None;
-        }
-        match count_targets(checks) {
-            count if count <= USUAL_TARGETS => self.fill_up_to::<USUAL_TARGETS>(checks, tell),
-            count if count <= MAX_TARGETS => self.fill_up_to::<MAX_TARGETS>(checks, tell),
-            _ => None,
-        }
-    }
-
-    #[inline(always)]
-    fn fill_up_to<'a, const MAX: usize>(
-        &'a self,
-        checks: &[Check<'a>],
-        mut tell: impl FnMut(usize, &Bucket, BucketState, u64, Micros),
-    ) -> Option<Micros> {
-        let first = checks.first()?;
-        let first =
-            Entry { approach: self.narrow.approach(self.fingerprint(*first)), check: 0, bucket: narrow_bucket(first) };
-        let (mut entries, mut count) = ([first; MAX], 1);
-        let mut add = |entry: Entry<'a>| {
-            // In the order of their lines.
-            let mut place = count;
-            while place > 0 && entries[place - 1].approach.home.line > entry.approach.home.line {
-                entries[place] = entries[place - 1];
-                place -= 1;
-            }
-            entries[place] = entry;
-            count += 1;
-        };
-        for (index, check) in checks.iter().enumerate() {
-            if index > 0 {
-                let approach = self.narrow.approach(self.fingerprint(*check));
-                add(Entry { approach, check: index, bucket: narrow_bucket(check) });
-            }
-            for former in check.former() {
-                if !former.meter.is_simple() {
-                    return None;
-                }
-                let former = Check { meter: former.meter, former: &[], ..*check };
-                add(Entry { approach: self.narrow.approach(self.fingerprint(former)), check: index, bucket: None });
-            }
-        }
+        checks: &'a [Check<'a>],
+        tell: impl FnMut(usize, Verdict),
+    ) -> Result<(bool, Micros), Option<Micros>> {
+        let mut targets = Targets::new();
+        self.find_targets(checks, &mut targets)?;
         let now = self.clock.now();
-        fill_from(&entries[..count], checks, now, None, &mut tell).map(|()| now)
-    }
-
-    /// Charges all or none. If that is not simple, nothing has changed: the time, if
-    /// the clock was read.
-    pub(super) fn charge_all(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, Option<Micros>> {
-        let is_one_of = |check: &Check<'_>| {
-            check.is_charge() && !check.meter().is_custom() && check.meter().thresholds().is_empty()
-        };
-        if !checks.iter().all(is_one_of) {
-            return Err(None);
-        }
-        match count_targets(checks) {
-            count if count <= USUAL_TARGETS => self.charge_up_to::<USUAL_TARGETS>(checks, verdicts),
-            count if count <= MAX_TARGETS => self.charge_up_to::<MAX_TARGETS>(checks, verdicts),
-            _ => Err(None),
+        let mut plan = Plan { store: self, targets: &targets, now, tell };
+        match plan.fill_from(0, None) {
+            Some(()) => Ok((true, now)),
+            None => plan.ask_all().map(|()| (false, now)).ok_or(Some(now)),
         }
     }
 
-    /// [`charge_all`](Self::charge_all) for at most `MAX` targets.
-    fn charge_up_to<const MAX: usize>(
-        &self,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> Result<Micros, Option<Micros>> {
-        let mut targets = [NOWHERE; MAX];
-        let mut count = 0;
-        let mut add = |target: Target| {
-            // In the order of their places.
-            let mut place = count;
-            while place > 0 && targets[place - 1].place > target.place {
-                targets[place] = targets[place - 1];
-                place -= 1;
-            }
-            targets[place] = target;
-            count += 1;
-        };
+    /// Finds where the states of these checks are looked for, if all are simple charges and not too many.
+    #[inline(always)]
+    fn find_targets<'a>(&'a self, checks: &'a [Check<'a>], targets: &mut Targets<'a>) -> Result<(), Option<Micros>> {
         for (index, check) in checks.iter().enumerate() {
-            add(self.target(check, index, true));
+            let meter = check.meter();
+            if !check.is_charge() || meter.is_custom() || !meter.thresholds().is_empty() {
+                return Err(None);
+            }
+            targets.add(self.target(check, check, index, true))?;
             for former in check.former() {
-                add(self.target(&Check { meter: former.meter, former: &[], ..*check }, index, false));
+                let of = Check { meter: former.meter, former: &[], ..*check };
+                targets.add(self.target(&of, check, index, false))?;
             }
         }
-        let now = self.clock.now();
-        self.charge_targets(&targets, count, checks, verdicts, now).map(|()| now).ok_or(Some(now))
-    }
-
-    /// Charges what sits in these targets, in the order of their places.
-    #[inline(always)]
-    fn charge_targets<const MAX: usize>(
-        &self,
-        targets: &[Target; MAX],
-        count: usize,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-        now: Micros,
-    ) -> Option<()> {
-        let mut locks: [Option<Lock<'_>>; MAX] = [const { None }; MAX];
-        let mut charges = [NO_CHARGE; MAX];
-        let (mut planned, mut last, mut all_pass) = (0, usize::MAX, true);
-        for (index, target) in targets[..count].iter().enumerate() {
-            let before = index.checked_sub(1).map(|before| &targets[before]);
-            if before.is_none_or(|before| before.place != target.place) {
-                last = index;
-                locks[last] = Some(self.lock(target));
-            } else if targets[last..index].iter().any(|other| other.mark == target.mark) {
-                // Perhaps the same state twice, which the round reports.
-                return None;
-            }
-            let (check, lock) = (&checks[target.check], locks[last].as_mut()?);
-            if target.is_charged {
-                let (slot, admission) = admit(lock, target, check, now)?;
-                all_pass &= matches!(admission, Admission::Pass { .. });
-                charges[planned] = Charge { lock: last, slot, check: target.check, admission };
-                planned += 1;
-            } else if !is_absent(lock, target, now) {
-                return None;
-            }
-        }
-        for Charge { lock, slot, check, admission } in &charges[..planned] {
-            let (reading, ahead) = conclude(locks[*lock].as_mut()?, *slot, &checks[*check], now, all_pass);
-            verdicts[*check] = Verdict { ahead, ..Verdict::new(*admission, reading) };
-        }
-        Some(())
+        Ok(())
     }
 
     #[inline(always)]
-    fn target(&self, check: &Check<'_>, index: usize, is_charged: bool) -> Target {
-        let fingerprint = self.fingerprint(*check);
-        let shelf = self.shelf_of(*check);
+    fn target<'t>(&'t self, of: &Check<'_>, check: &'t Check<'t>, index: usize, is_charged: bool) -> Target<'t> {
+        let fingerprint = self.fingerprint(*of);
+        let shelf = self.shelf_of(*of);
         let approach = match shelf {
-            NARROW => self.narrow.approach(fingerprint),
-            WIDE => self.wide().approach(fingerprint),
+            NARROW => self.narrow.reach(fingerprint),
+            WIDE => self.wide().reach(fingerprint),
             _ => {
-                let place = (shelf, self.heap().bucket(fingerprint));
-                return Target { place, mark: fingerprint, check: index, is_charged };
+                let place = place(shelf, self.heap().bucket(fingerprint));
+                return Target { place, line: None, mark: fingerprint, check, index, is_charged };
             }
         };
-        let home = approach.home;
-        Target { place: (shelf, home.line), mark: home.tag, check: index, is_charged }
+        prefetch(approach.line);
+        let Place { line, tag } = approach.home;
+        let place = place(shelf, line);
+        Target { place, line: Some(approach.line), mark: tag, check, index, is_charged }
     }
 
     #[inline(always)]
-    fn lock(&self, target: &Target) -> Lock<'_> {
-        let (shelf, number) = target.place;
-        match shelf {
+    fn lock(&self, target: &Target<'_>) -> Lock<'_> {
+        let number = target.number();
+        match target.shelf() {
             NARROW => Lock::Line(self.narrow.lock(number)),
             WIDE => Lock::Line(self.wide().lock(number)),
             _ => Lock::Bucket(self.heap().lock(number)),
@@ -324,95 +352,49 @@ impl MemoryStore {
     }
 }
 
-/// The slot of a charge, and whether it is admitted; `None` if the key is not there or
-/// its state is to be healed.
-#[inline(always)]
-fn admit(lock: &mut Lock<'_>, target: &Target, check: &Check<'_>, now: Micros) -> Option<(usize, Admission)> {
-    let cost = check.cost();
-    match (lock, check.meter().kernel(), target.place.0) {
-        (Lock::Line(line), MeterKernel::Bucket(kernel), NARROW) => {
-            admit_in::<1, _>(line, target.mark, kernel, now, cost)
-        }
-        (Lock::Line(line), MeterKernel::Window(kernel), NARROW) => {
-            admit_in::<1, _>(line, target.mark, kernel, now, cost)
-        }
-        (Lock::Line(line), MeterKernel::Bucket(kernel), _) => admit_in::<3, _>(line, target.mark, kernel, now, cost),
-        (Lock::Line(line), MeterKernel::Window(kernel), _) => admit_in::<3, _>(line, target.mark, kernel, now, cost),
-        (Lock::Bucket(bucket), MeterKernel::Heap(kernel), _) => {
-            let slot = bucket.iter().position(|entry| entry.fingerprint() == target.mark)?;
-            let state = bucket[slot].decoded(kernel);
-            kernel.heal(state, now).is_none().then(|| (slot, kernel.admit(state, now, cost)))
-        }
-        (_, _, _) => None,
-    }
-}
-
-#[inline(always)]
-fn admit_in<const STATE: usize, K: Pack<STATE>>(
-    line: &LockedLine<'_>,
-    tag: u64,
-    kernel: &K,
-    now: Micros,
-    cost: u64,
-) -> Option<(usize, Admission)> {
-    let slot = Table::<STATE>::find(line, tag)?;
-    let state = kernel.unpack(Table::<STATE>::read(line, slot));
-    kernel.heal(&state, now).is_none().then(|| (slot, kernel.admit(&state, now, cost)))
-}
-
-/// Carries a charge out, or not, and says what is left then, and how far the state's time is ahead.
-#[inline(always)]
-fn conclude(lock: &mut Lock<'_>, slot: usize, check: &Check<'_>, now: Micros, is_charged: bool) -> (Reading, Micros) {
-    let cost = if is_charged { check.cost() } else { 0 };
-    match (lock, check.meter().kernel()) {
-        (Lock::Line(line), MeterKernel::Bucket(kernel)) if kernel.is_narrow() => {
-            conclude_in::<1, _>(line, slot, kernel, now, cost)
-        }
-        (Lock::Line(line), MeterKernel::Window(kernel)) if kernel.is_narrow() => {
-            conclude_in::<1, _>(line, slot, kernel, now, cost)
-        }
-        (Lock::Line(line), MeterKernel::Bucket(kernel)) => conclude_in::<3, _>(line, slot, kernel, now, cost),
-        (Lock::Line(line), MeterKernel::Window(kernel)) => conclude_in::<3, _>(line, slot, kernel, now, cost),
+/// What a state has to say of a charge that is not carried out; `None` if it is not there or is to
+/// be healed.
+fn ask(lock: &mut Lock<'_>, target: &Target<'_>, now: Micros) -> Option<Verdict> {
+    let is_narrow = target.shelf() == NARROW;
+    match (lock, target.check.meter().kernel()) {
+        (Lock::Line(line), MeterKernel::Bucket(kernel)) if is_narrow => ask_in::<1, _>(line, target, kernel, now),
+        (Lock::Line(line), MeterKernel::Window(kernel)) if is_narrow => ask_in::<1, _>(line, target, kernel, now),
+        (Lock::Line(line), MeterKernel::Bucket(kernel)) => ask_in::<3, _>(line, target, kernel, now),
+        (Lock::Line(line), MeterKernel::Window(kernel)) => ask_in::<3, _>(line, target, kernel, now),
         (Lock::Bucket(bucket), MeterKernel::Heap(kernel)) => {
-            let entry = &mut bucket[slot];
-            if !is_charged {
-                return (kernel.read(entry.decoded(kernel), now), Micros::ZERO);
-            }
-            let state = entry.decoded(kernel);
-            let told = (kernel.charge(state, now, cost), kernel.ahead(state, now));
-            entry.renew(kernel);
-            told
+            let state = Heap::find(bucket, target.mark)?.decoded(kernel);
+            ask_of(&**kernel, state, target, now)
         }
-        (_, _) => unreachable!("what was admitted has its state where its kernel keeps it"),
+        (_, _) => None,
     }
 }
 
-#[inline(always)]
-fn conclude_in<const STATE: usize, K: Pack<STATE>>(
+fn ask_in<const STATE: usize, K: Pack<STATE>>(
     line: &LockedLine<'_>,
-    slot: usize,
+    target: &Target<'_>,
     kernel: &K,
     now: Micros,
-    cost: u64,
-) -> (Reading, Micros) {
-    let mut state = kernel.unpack(Table::<STATE>::read(line, slot));
-    if cost == 0 {
-        return (kernel.read(&state, now), Micros::ZERO);
-    }
-    let reading = kernel.charge(&mut state, now, cost);
-    Table::<STATE>::write(line, slot, kernel.pack(&state));
-    (reading, kernel.ahead(&state, now))
+) -> Option<Verdict> {
+    let slot = Table::<STATE>::find(line, target.mark)?;
+    ask_of(kernel, &kernel.unpack(Table::<STATE>::read(line, slot)), target, now)
+}
+
+fn ask_of<K: Kernel + ?Sized>(kernel: &K, state: &K::State, target: &Target<'_>, now: Micros) -> Option<Verdict> {
+    let verdict = || Verdict::new(kernel.admit(state, now, target.check.cost()), kernel.read(state, now));
+    kernel.heal(state, now).is_none().then(verdict)
 }
 
 /// Whether a former limit holds nothing that could move.
-fn is_absent(lock: &mut Lock<'_>, target: &Target, now: Micros) -> bool {
-    match (lock, target.place.0) {
+fn is_absent(lock: &mut Lock<'_>, target: &Target<'_>, now: Micros) -> bool {
+    match (lock, target.shelf()) {
         (Lock::Line(line), NARROW) => Table::<1>::is_absent(line, target.mark, now),
         (Lock::Line(line), _) => Table::<3>::is_absent(line, target.mark, now),
-        (Lock::Bucket(bucket), _) => {
-            !bucket.iter().any(|entry| entry.fingerprint() == target.mark && entry.until() > now)
-        }
+        (Lock::Bucket(bucket), _) => is_absent_on_heap(bucket, target.mark, now),
     }
+}
+
+fn is_absent_on_heap(bucket: &[Entry], fingerprint: u64, now: Micros) -> bool {
+    !bucket.iter().any(|entry| entry.fingerprint() == fingerprint && entry.until() > now)
 }
 
 /// The state of a bucket after a charge, and the level if there is room;

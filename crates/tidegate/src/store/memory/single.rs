@@ -46,11 +46,30 @@ impl MemoryStore {
     /// Whether one check is admitted, for callers that need no more.
     #[inline(always)]
     pub(super) fn admits(&self, check: Check<'_>) -> bool {
+        if check.key().is_empty() {
+            return self.admits_without_key(check);
+        }
         let fingerprint = self.fingerprint(check);
         if let Some(bucket) = simple_bucket(&check) {
             let approach = self.narrow.approach(fingerprint);
             let now = self.clock.now();
-            return match self.charge_one(bucket, check.cost(), approach, now) {
+            return match self.charge_one::<false>(bucket, check.cost(), approach, now) {
+                Ok((_, filled)) => filled.is_some(),
+                Err(line) => self.admits_elsewhere(line, check.without_id(), fingerprint, now),
+            };
+        }
+        self.decide_otherwise(check.without_id(), fingerprint).0.allowed
+    }
+
+    /// [`admits`](MemoryStore::admits) for a limit without keys: its line is near, and mostly
+    /// its state is the first there.
+    #[inline(always)]
+    fn admits_without_key(&self, check: Check<'_>) -> bool {
+        let fingerprint = self.fingerprint(check);
+        if let Some(bucket) = simple_bucket(&check) {
+            let approach = self.narrow.reach(fingerprint);
+            let now = self.clock.now();
+            return match self.charge_one::<true>(bucket, check.cost(), approach, now) {
                 Ok((_, filled)) => filled.is_some(),
                 Err(line) => self.admits_elsewhere(line, check.without_id(), fingerprint, now),
             };
@@ -99,7 +118,7 @@ impl MemoryStore {
                 *admitted = match simple_bucket(check) {
                     Some(bucket) => {
                         let approach = self.narrow.reach(*fingerprint);
-                        match self.charge_one(bucket, check.cost(), approach, now) {
+                        match self.charge_one::<false>(bucket, check.cost(), approach, now) {
                             Ok((_, filled)) => filled.is_some(),
                             Err(line) => self.admits_elsewhere(line, *check, *fingerprint, now),
                         }
@@ -133,7 +152,7 @@ impl MemoryStore {
         now: Micros,
         verdict: &mut Verdict,
     ) {
-        match self.charge_one(bucket, check.cost(), approach, now) {
+        match self.charge_one::<false>(bucket, check.cost(), approach, now) {
             Ok((state, filled)) => {
                 let (admission, reading) = bucket.tell(&state, now, check.cost(), filled);
                 *verdict = Verdict::new(admission, reading);

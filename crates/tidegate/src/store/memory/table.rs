@@ -408,13 +408,19 @@ impl<const STATE: usize> Table<STATE> {
     pub(super) fn find(line: &Glance<'_>, tag: u64) -> Option<usize> {
         let mut found = 0_u32;
         for slot in 0..Self::SLOTS {
-            // A locked line's first word comes without its lock, and only the
-            // second slot's word has another bit that is not the tag's.
+            // A locked line's first word comes without its lock, and only the words of
+            // the second and third slot have another bit that is not the tag's.
             let word = line.get(slot * (STATE + 1));
             let word = if slot == 1 || slot == REFUSED { word & !NOT_TAG } else { word };
             found |= u32::from(word == tag) << slot;
         }
         (found != 0).then(|| found.trailing_zeros() as usize % Self::SLOTS)
+    }
+
+    /// [`find`](Table::find) for a tag that is nearly always in the first slot.
+    #[inline(always)]
+    pub(super) fn find_in_order(line: &Glance<'_>, tag: u64) -> Option<usize> {
+        if line.get(0) == tag { Some(0) } else { Self::find(line, tag) }
     }
 
     #[inline(always)]

@@ -9,11 +9,19 @@ use crate::store::memory::Seeds;
 use crate::store::{ImmediateStore, Meter, StoreError};
 use crate::time::{Clock, ManualClock};
 
+/// As many charges as most requests have at most.
+const USUAL: usize = 4;
 const NOW: Micros = Micros::new(1_000_000_000_000);
 
 /// Four lines of four slots.
 fn store(clock: &ManualClock) -> MemoryStore {
     let builder = MemoryStore::builder().max_keys(1).clock(clock.clone());
+    builder.build_with(Seeds::new(1, 2)).expect("valid settings")
+}
+
+/// One in which keys do not get into each other's way. Miri takes seconds for a larger one.
+fn roomy(clock: &ManualClock) -> MemoryStore {
+    let builder = MemoryStore::builder().max_keys(500).clock(clock.clone());
     builder.build_with(Seeds::new(1, 2)).expect("valid settings")
 }
 
@@ -38,7 +46,7 @@ fn with_charges(choose: impl Fn(&[usize]) -> bool, ask: impl Fn(&MemoryStore, &[
     let (meters, key) = (meters(), Key::from("alice"));
     let mut found = 0;
     for first in 0..meters.len() {
-        for count in 1..=USUAL_TARGETS {
+        for count in 1..=USUAL {
             let checks: Vec<Check<'_>> =
                 (0..count).map(|index| charge(&meters[(first + index * 3) % meters.len()], &key)).collect();
             let clock = ManualClock::at(NOW);
@@ -57,7 +65,12 @@ fn with_charges(choose: impl Fn(&[usize]) -> bool, ask: impl Fn(&MemoryStore, &[
 
 fn charge_all(store: &MemoryStore, checks: &[Check<'_>]) -> (Option<Micros>, Vec<Verdict>) {
     let mut verdicts = vec![Verdict::default(); checks.len()];
-    (store.charge_all(checks, &mut verdicts).ok(), verdicts)
+    let charged = store.charge_all(checks, |index, verdict| verdicts[index] = verdict).ok();
+    let at = charged.map(|(are_charged, at)| {
+        assert_eq!(are_charged, verdicts.iter().all(|verdict| verdict.allowed));
+        at
+    });
+    (at, verdicts)
 }
 
 fn are_charged_at_once(store: &MemoryStore, checks: &[Check<'_>], _: &ManualClock) {
@@ -73,7 +86,7 @@ fn are_charged_at_once(store: &MemoryStore, checks: &[Check<'_>], _: &ManualCloc
 
 #[test]
 fn up_to_four_charges_take_the_fast_path() {
-    with_charges(|lines| lines.len() == USUAL_TARGETS, are_charged_at_once);
+    with_charges(|lines| lines.len() == USUAL, are_charged_at_once);
     with_charges(|lines| lines.is_sorted() && lines.first() < lines.last(), are_charged_at_once);
     with_charges(|lines| !lines.is_sorted(), are_charged_at_once);
     with_charges(|lines| lines.len() > 1 && lines.first() == lines.last(), are_charged_at_once);
@@ -102,7 +115,7 @@ fn up_to_sixteen_charges_take_the_fast_path() {
         clock.advance(std::time::Duration::from_secs(300));
         checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
         let later = clock.now();
-        let (at, verdicts) = charge_all(&store, &checks[..=USUAL_TARGETS]);
+        let (at, verdicts) = charge_all(&store, &checks[..=USUAL]);
         assert_eq!(at, Some(later));
         assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == 3), "{verdicts:?}");
     }
@@ -156,12 +169,10 @@ fn lines_are_locked_in_their_order() {
             let reach = |check: &Check<'_>| store.narrow.reach(store.fingerprint(*check));
             let mut reached = [reach(&checks[0]), reach(&checks[1])];
             reached.sort_by_key(|reach| reach.home.line);
-            let is_filled = checks.iter().all(|check| narrow_bucket(check).is_some());
-            for fills in [false, is_filled] {
+            for fills in [true, false] {
                 let first = LockedLine::lock(reached[0].line);
                 std::thread::scope(|scope| {
-                    let ask =
-                        || if fills { store.fill_all(checks, |_, _, _, _, _| {}) } else { charge_all(store, checks).0 };
+                    let ask = || if fills { fill_all(store, checks).map(|_| NOW) } else { ask_all(store, checks) };
                     let waiting = scope.spawn(ask);
                     for _ in 0..200 {
                         std::thread::yield_now();
@@ -171,56 +182,144 @@ fn lines_are_locked_in_their_order() {
                     drop(first);
                     assert_eq!(waiting.join().expect("it ends"), Some(NOW));
                 });
+                while store.admits_now(checks[1]).is_ok_and(|admitted| admitted) {}
             }
         },
     );
 }
 
-/// The levels that were told, by check.
-fn fill_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Vec<u64>> {
-    let mut levels = vec![0; checks.len()];
-    store.fill_all(checks, |index, _, _, level, _| levels[index] = level)?;
-    Some(levels)
+/// What is told of each check if all are charged without a second look.
+fn fill_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Vec<Verdict>> {
+    let mut verdicts = vec![Verdict::default(); checks.len()];
+    let mut targets = Targets::new();
+    store.find_targets(checks, &mut targets).ok()?;
+    let tell = |index: usize, verdict| verdicts[index] = verdict;
+    Plan { store, targets: &targets, now: store.clock.now(), tell }.fill_from(0, None)?;
+    Some(verdicts)
+}
+
+/// When all are asked what they have to say, and some refuse.
+fn ask_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Micros> {
+    let (mut targets, now) = (Targets::new(), store.clock.now());
+    store.find_targets(checks, &mut targets).ok()?;
+    Plan { store, targets: &targets, now, tell: |_, _| {} }.ask_all().map(|()| now)
 }
 
 #[test]
-fn buckets_with_room_are_filled_all_at_once() {
+fn states_with_room_are_charged_all_at_once() {
     with_charges(
         |lines| lines.len() > 1,
         |store, checks, _| {
-            let is_bucket = |check: &Check<'_>| matches!(check.meter().kernel(), MeterKernel::Bucket(_));
-            if !checks.iter().all(is_bucket) {
-                assert_eq!(fill_all(store, checks), None, "a window is not a bucket");
-                return;
-            }
             for left in [3, 2, 1, 0] {
-                let levels = fill_all(store, checks).expect("there is room");
-                assert!(levels.iter().all(|level| *level > 0));
+                let verdicts = fill_all(store, checks).expect("there is room");
+                let told = |verdict: &Verdict| verdict.allowed && verdict.remaining == left;
+                assert!(verdicts.iter().all(told), "{verdicts:?}");
                 assert!(checks.iter().all(|check| peek(store, *check).remaining == left));
             }
             assert_eq!(fill_all(store, checks), None, "there is no room");
             assert!(checks.iter().all(|check| peek(store, *check).remaining == 0));
             assert_eq!(fill_all(store, &[checks[0], checks[0]]), None, "one state twice");
+            assert_eq!(charge_all(store, &[checks[0], checks[0]]).0, None, "one state twice");
         },
     );
 }
 
+/// Of every kind: states of one word, of three, and on the heap.
 #[test]
-fn up_to_sixteen_buckets_are_filled_all_at_once() {
+fn charges_of_every_kind_are_one_or_none() {
+    let hour = std::time::Duration::from_secs(3_600);
+    let limits = [
+        Limit::per_hour(5),
+        Limit::token_bucket(999_983, 24 * hour).burst(5),
+        Limit::fixed_window(5, hour),
+        Limit::sliding_counter(5, hour),
+        Limit::sliding_log(5, hour),
+    ];
+    let meters = limits.map(|limit| Meter::new("limit", limit));
+    let (clock, key) = (ManualClock::at(NOW), Key::from("alice"));
+    for last in 0..meters.len() {
+        let store = roomy(&clock);
+        let checks: Vec<Check<'_>> = meters.iter().map(|meter| charge(meter, &key)).collect();
+        checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+        for left in [3, 2] {
+            let verdicts = fill_all(&store, &checks).expect("there is room");
+            assert!(verdicts.iter().all(|verdict| verdict.allowed && verdict.remaining == left), "{verdicts:?}");
+            let seen: Vec<Verdict> = checks.iter().map(|check| peek(&store, *check)).collect();
+            let times = |verdicts: &[Verdict]| verdicts.iter().map(|verdict| verdict.reset_after).collect::<Vec<_>>();
+            assert_eq!(times(&verdicts), times(&seen));
+        }
+        while store.admits_now(checks[last]).is_ok_and(|admitted| admitted) {}
+        let before: Vec<Verdict> = checks.iter().map(|check| peek(&store, *check)).collect();
+        assert_eq!(fill_all(&store, &checks), None, "{:?} has no room", meters[last]);
+        assert_eq!(charge_all(&store, &checks), (Some(NOW), before.clone()));
+        assert_eq!(checks.iter().map(|check| peek(&store, *check)).collect::<Vec<_>>(), before);
+    }
+}
+
+/// Those in one bucket of the heap are left to the round.
+#[test]
+fn several_logs_are_charged_together_or_not_at_all() {
+    let hour = std::time::Duration::from_secs(3_600);
+    let meters: Vec<Meter> = (5..9).map(|count| Meter::new("log", Limit::sliding_log(count, hour))).collect();
+    let mut seen = [0, 0];
+    for key in (0..10_u64).map(Key::from) {
+        let clock = ManualClock::at(NOW);
+        let builder = MemoryStore::builder().max_keys(64).clock(clock.clone());
+        let store = builder.build_with(Seeds::new(1, 2)).expect("valid settings");
+        let checks: Vec<Check<'_>> = meters.iter().map(|meter| charge(meter, &key)).collect();
+        checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
+        clock.advance(hour / 2);
+        let buckets: std::collections::BTreeSet<usize> =
+            checks.iter().map(|check| store.heap().bucket(store.fingerprint(*check))).collect();
+        let is_apart = buckets.len() == checks.len();
+        seen[usize::from(is_apart)] += 1;
+        assert_eq!(charge_all(&store, &checks).0, is_apart.then(|| clock.now()));
+        let left = |used: u64| (5..9).map(|count| count - used).collect::<Vec<u64>>();
+        let remaining = || checks.iter().map(|check| peek(&store, *check).remaining).collect::<Vec<u64>>();
+        assert_eq!(remaining(), left(1 + u64::from(is_apart)));
+        // What was charged last is remembered for an hour from then on.
+        clock.advance(hour * 3 / 4);
+        assert_eq!((remaining(), store.count_keys()), (left(u64::from(is_apart)), if is_apart { 4 } else { 0 }));
+    }
+    assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
+}
+
+#[test]
+fn up_to_sixteen_buckets_are_charged_all_at_once() {
     let limit = |count| Limit::token_bucket(count, std::time::Duration::from_secs(60)).burst(5);
     let meters: Vec<Meter> = (1..=17).map(|count| Meter::new("limit", limit(count))).collect();
     let (clock, key) = (ManualClock::at(NOW), Key::from("alice"));
-    let store = MemoryStore::builder().max_keys(10_000).clock(clock).build().expect("valid settings");
+    let store = roomy(&clock);
     let checks: Vec<Check<'_>> = meters.iter().map(|meter| charge(meter, &key)).collect();
     assert_eq!(fill_all(&store, &checks[..2]), None, "the key is new");
     checks.iter().for_each(|check| assert!(store.admits_now(*check).is_ok_and(|admitted| admitted)));
     assert_eq!(fill_all(&store, &checks), None, "the round decides more");
-    for count in [MAX_TARGETS, USUAL_TARGETS + 1, USUAL_TARGETS, 1] {
+    for count in [MAX_TARGETS, USUAL + 1, USUAL, 1] {
         let left = || checks[..count].iter().map(|check| peek(&store, *check).remaining).collect::<Vec<u64>>();
         let before = left();
         assert!(fill_all(&store, &checks[..count]).is_some(), "{count}");
         assert!(left().iter().zip(before).all(|(after, before)| after + 1 == before), "{count}");
     }
+}
+
+#[test]
+fn a_former_limit_is_seen_in_whichever_slot_it_is() {
+    let meters = [Limit::per_hour(5), Limit::per_minute(5)].map(|limit| Meter::new("limit", limit));
+    let [own, old] = &meters;
+    let former = [crate::store::Former { meter: old, until: Micros::MAX }];
+    let mut slots = std::collections::BTreeSet::new();
+    for key in (0..60_u64).map(Key::from) {
+        let store = store(&ManualClock::at(NOW));
+        // So that other slots are taken first.
+        (0..4_u64).map(Key::from).for_each(|other| _ = store.admits_now(charge(own, &other)));
+        let charges = [charge(own, &key), charge(old, &key)];
+        charges.iter().for_each(|check| _ = store.admits_now(*check));
+        let home = store.narrow.home(store.fingerprint(charges[1]));
+        let slot = Table::<1>::find(&store.narrow.lock(home.line), home.tag);
+        slots.extend(slot);
+        assert!(slot.is_none() || fill_all(&store, &[charges[0].with_former(&former)]).is_none(), "{slot:?}");
+    }
+    assert!(slots.into_iter().eq(0..4), "in each of the four");
 }
 
 /// Of limits of every kind: states of one word, of three, and on the heap.
@@ -234,23 +333,30 @@ fn a_former_limit_that_holds_nothing_is_no_obstacle_and_one_that_does_is() {
     for (own, old) in limits.iter().flat_map(|own| limits.iter().map(move |old| (*own, *old))) {
         let (own, old) = (meter("own", own), meter("old", old));
         let (clock, key) = (ManualClock::at(NOW), Key::from("alice"));
-        let store = MemoryStore::builder().max_keys(10_000).clock(clock.clone()).build().expect("valid settings");
+        let store = roomy(&clock);
         let former = [Former { meter: &old, until: Micros::MAX }];
         let changed = charge(&own, &key).with_former(&former);
         assert_eq!(charge_all(&store, &[changed]).0, None, "the key is new");
         assert!(store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted));
         let (at, verdicts) = charge_all(&store, &[changed]);
         assert_eq!((at, verdicts[0].remaining), (Some(NOW), 3), "{own:?} after {old:?}");
-        let is_narrow = |meter: &Meter| meter.is_simple() && matches!(meter.kernel(), MeterKernel::Bucket(_));
-        let filled = fill_all(&store, &[changed]);
-        assert_eq!(filled.is_some(), is_narrow(&own) && is_narrow(&old), "{own:?} after {old:?}");
+        assert!(fill_all(&store, &[changed]).is_some(), "{own:?} after {old:?}");
         let left = peek(&store, charge(&own, &key)).remaining;
         assert!(store.admits_now(charge(&old, &key)).is_ok_and(|admitted| admitted));
         assert_eq!((charge_all(&store, &[changed]).0, fill_all(&store, &[changed])), (None, None));
         assert_eq!(peek(&store, charge(&own, &key)).remaining, left, "nothing has changed");
+        while store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted) {}
+        assert_eq!(
+            charge_all(&store, &[changed]).0,
+            None,
+            "what could move is for the round, also where there is no room"
+        );
         // Nothing of it matters after two hours, though its state is still there.
         clock.advance(2 * hour);
         assert!(store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted));
         assert!(charge_all(&store, &[changed]).0.is_some(), "{own:?} after {old:?}");
+        while store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted) {}
+        let (at, verdicts) = charge_all(&store, &[changed]);
+        assert_eq!((at, verdicts[0].allowed), (Some(clock.now()), false), "{own:?} after {old:?}");
     }
 }
