@@ -29,6 +29,7 @@
 //! println!("{} behind {}", server.program().version(), proxy.url());
 //! ```
 
+mod clocks;
 mod cluster;
 mod connection;
 mod gate;

@@ -43,8 +43,8 @@ impl Damage {
 
 /// The most that a limit lets pass in any interval of this length: P1 of `PROMISES.md`.
 ///
-/// The length was measured by another clock than the store's. Both are of this
-/// machine, but one of them may be slewed meanwhile, by a thousandth at most.
+/// The length was measured by this machine's clocks, of which one is the store's. They were read one after the
+/// other, and the store's counts whole microseconds, or goes by the processor's counter.
 pub(crate) fn allowance(limit: &Limit, length: Duration) -> u64 {
     let length = length + length / 1_000 + Duration::from_millis(1);
     let (count, period, length) = (u128::from(limit.count()), limit.period().as_nanos(), length.as_nanos());

@@ -172,7 +172,7 @@ impl Client {
 
     /// What it has written so far. A panic of it would stand there as well.
     pub(crate) fn diary(&self) -> Diary {
-        // Instants are not for other processes; the wall clock is, and is not set meanwhile.
+        // Instants are not for other processes; the wall clock is, and servers decide by it.
         let (instant, system) = *START;
         let at = |micros: &str| {
             let time = UNIX_EPOCH + Duration::from_micros(micros.parse().unwrap_or(0));

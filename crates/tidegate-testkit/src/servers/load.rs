@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::eventually;
+use super::{clocks, eventually};
 
 /// The outcome of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,9 @@ pub struct CallId {
 }
 
 /// A call that was admitted at some time between these two.
+///
+/// The times are by whichever went further, the monotonic clock or the wall clock by which servers decide.
+/// A wall clock that is set forwards lengthens every interval that it happens in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// When it was asked for.
@@ -127,7 +130,7 @@ struct Log {
 impl Load {
     /// So many callers, each asking again so long after its last answer.
     pub fn start(callers: usize, pause: Duration, ask: impl Fn(CallId) -> Outcome + Send + Sync + 'static) -> Load {
-        let log = Log { tally: Tally::default(), admissions: Vec::new(), last_answer: Instant::now() };
+        let log = Log { tally: Tally::default(), admissions: Vec::new(), last_answer: clocks::now() };
         let seen = Arc::new(Seen { over: AtomicBool::new(false), log: Mutex::new(log) });
         let ask = Arc::new(ask);
         let callers = (0..callers).map(|caller| {
@@ -196,7 +199,7 @@ impl Load {
             }
         }
         let mut log = self.seen.log();
-        log.note_gap(Instant::now());
+        log.note_gap(clocks::now());
         (log.tally.clone(), std::mem::take(&mut log.admissions))
     }
 }
@@ -209,9 +212,9 @@ impl Seen {
     fn call_until_over(&self, caller: usize, pause: Duration, ask: &(impl Fn(CallId) -> Outcome + ?Sized)) {
         let mut number = 0;
         while !self.over.load(Ordering::SeqCst) {
-            let asked = Instant::now();
+            let asked = clocks::now();
             let outcome = ask(CallId { caller, number });
-            self.log().note(asked, Instant::now(), outcome);
+            self.log().note(asked, clocks::now(), outcome);
             number += 1;
             thread::sleep(pause);
         }
