@@ -176,6 +176,9 @@ pub(crate) fn all(words: &[String]) -> Result<(), Failure> {
     let mut missed = Vec::new();
     for defect in &defects {
         let (passed, printed) = defect.plant(&copy)?;
+        if printed.contains("error: could not compile") {
+            return Err(format!("{}: it does not compile: update the list\n{printed}", defect.name));
+        }
         let caught_by = printed.lines().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
         match (passed, caught_by) {
             (false, Some(test)) => {
@@ -196,10 +199,7 @@ impl Defect {
     /// Runs the tests with the defect in place.
     fn plant(&self, copy: &Path) -> Result<(bool, String), Failure> {
         let file = copy.join(self.file);
-        let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-        if text.matches(self.from).count() != 1 {
-            return Err(format!("{}: its place in {} is not there once: update the list", self.name, self.file));
-        }
+        let text = self.place_in(copy)?;
         if self.is_scripted() {
             // The tests put it in place themselves: nothing is compiled again.
             let step = script_tests(copy).with("TIDEGATE_PLANTED_FROM", self.from);
@@ -209,6 +209,16 @@ impl Defect {
         let outcome = library_tests(copy).ask();
         write(&file, &text)?;
         outcome
+    }
+
+    /// The text of its file in these sources, in which its place is there once.
+    fn place_in(&self, sources: &Path) -> Result<String, Failure> {
+        let file = sources.join(self.file);
+        let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        if text.matches(self.from).count() != 1 {
+            return Err(format!("{}: its place in {} is not there once: update the list", self.name, self.file));
+        }
+        Ok(text)
     }
 
     fn is_scripted(&self) -> bool {
@@ -229,7 +239,7 @@ fn tests(copy: &Path, which: &str) -> Step {
     Step::cargo(&format!("test {which}")).within(copy).with("CARGO_TARGET_DIR", &target.display().to_string())
 }
 
-/// What a failed run said last: a defect may also be one that does not compile.
+/// What a failed run said last: a defect may also end it.
 fn last_words(printed: &str) -> &str {
     printed.lines().rev().find(|line| line.starts_with("error")).unwrap_or("the run ended")
 }
@@ -252,4 +262,19 @@ fn copy_sources(copy: &Path) -> Result<(), Failure> {
             .map_err(|error| format!("cannot copy {file}: {error}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEFECTS, root, script};
+
+    #[test]
+    fn every_defect_has_its_place() {
+        for defect in DEFECTS.iter().chain(script::DEFECTS) {
+            if let Err(why) = defect.place_in(&root()) {
+                panic!("{why}");
+            }
+            assert_ne!(defect.from, defect.to, "{}", defect.name);
+        }
+    }
 }

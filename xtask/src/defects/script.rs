@@ -8,14 +8,14 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: one too few: `<` for `<=` in the bucket",
         file: "crates/tidegate-redis/lua/bucket.lua",
-        from: "passes = level + cost <= full",
-        to: "passes = level + cost < full",
+        from: "passes = level + cost + kept_back <= full",
+        to: "passes = level + cost + kept_back < full",
     },
     Defect {
         name: "script: one too many in the fixed window",
         file: "crates/tidegate-redis/lua/window.lua",
-        from: "passes = current + cost <= count",
-        to: "passes = current + cost <= count + 1",
+        from: "passes = current + cost + kept_back <= count",
+        to: "passes = current + cost + kept_back <= count + 1",
     },
     Defect {
         name: "script: lifetimes rounded down: floor for ceil",
@@ -32,7 +32,7 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: a log is kept for ever",
         file: "crates/tidegate-redis/lua/log.lua",
-        from: "expire(entries > 0 and newest, time)",
+        from: "expire(not only and entries > 0 and newest, time)",
         to: "expire(time, time)",
     },
     Defect {
@@ -56,7 +56,7 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: a bucket moves by its cost, however far it moves",
         file: "crates/tidegate-redis/lua/bucket.lua",
-        from: "at - stored == cost and string.sub(spec, 43) or at - stored",
+        from: "is_text and string.sub(spec, 43) or at - stored",
         to: "string.sub(spec, 43)",
     },
     Defect {
@@ -86,8 +86,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: a bucket is healed without grace",
         file: "crates/tidegate-redis/lua/bucket.lua",
-        from: "if at > tick + horizon + (horizon > grace and horizon or grace) then",
-        to: "if at > tick + horizon then",
+        from: "if at > tick + reach + (horizon > grace and horizon or grace) then",
+        to: "if at > tick + reach then",
     },
     Defect {
         name: "script: a clock that steps back grants: the window starts over",
@@ -110,8 +110,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: the sliding counter's previous window is rounded up",
         file: "crates/tidegate-redis/lua/window.lua",
-        from: "(current + cost) * period < (count + 1) * period",
-        to: "(current + cost) * period <= count * period",
+        from: "(current + cost) * period < (count - kept_back + 1) * period",
+        to: "(current + cost) * period <= (count - kept_back) * period",
     },
     Defect {
         name: "script: the previous window is dropped",
@@ -146,8 +146,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: an undo gives back what has drained away",
         file: "crates/tidegate-redis/lua/bucket.lua",
-        from: "cost = cost - (drained > 0 and drained or 0)",
-        to: "cost = cost - (drained < 0 and drained or 0)",
+        from: "cost = cost - (gone > 0 and gone or 0)",
+        to: "cost = cost - (gone < 0 and gone or 0)",
     },
     Defect {
         name: "script: an undo takes from a window that was not charged",
@@ -158,14 +158,14 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: an undo removes another call's entry",
         file: "crates/tidegate-redis/lua/log.lua",
-        from: "if ours > entries or at(ours) ~= undone then",
-        to: "if ours > entries then",
+        from: "if not ours or ours > entries or at(ours) ~= undone then",
+        to: "if not ours or ours > entries then",
     },
     Defect {
-        name: "script: an undo that empties a window tells the state before",
+        name: "script: a window that is given back whole stays as it was",
         file: "crates/tidegate-redis/lua/window.lua",
-        from: "        state = value\n",
-        to: "        state = value or state\n",
+        from: "write, value = 'DEL', nil",
+        to: "write, value = nil, nil",
     },
     Defect {
         name: "script: strict mode trusts whichever history it finds",
