@@ -124,8 +124,8 @@ pub trait Kernel: Send + Sync + 'static {
     /// What is left now, and for how long the state will be remembered.
     fn read(&self, state: &Self::State, now: Micros) -> Reading;
 
-    /// How many units are in use now: what a limit takes over that succeeds
-    /// this one.
+    /// How many units are in use now, debt included: what a limit takes over that succeeds
+    /// this one. The provided method knows of no debt.
     fn used(&self, state: &Self::State, now: Micros) -> u64 {
         self.capacity().saturating_sub(self.read(state, now).remaining)
     }

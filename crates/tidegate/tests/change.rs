@@ -286,7 +286,7 @@ fn too_many_changes_at_once_are_refused_and_nothing_is_lost() {
     assert!(matches!(refused, Some(ConfigError::TooManyChanges { ref rule, .. }) if rule == "api"), "{refused:?}");
     let capacity = peek(&limiter, "bob").remaining().expect("a limit");
     assert_eq!(peek(&limiter, "alice").remaining(), Some(capacity - 1));
-    clock.advance(Duration::from_secs(2 * 3_600));
+    clock.advance(Duration::from_secs(2 * 3_600 + 1));
     set(200).expect("the others have been forgotten");
 }
 
@@ -401,4 +401,30 @@ fn a_policy_change_during_a_check_admits_nothing_extra() {
         });
         assert!(admitted.into_inner() <= 200, "in round {round}");
     }
+}
+
+#[test]
+fn debt_moves_to_every_other_limit() {
+    let limits = ["10/h", "leaky 10/h", "fixed 10/h", "sliding 10/h", "sliding-log 10/h"];
+    for (from, to) in limits.into_iter().flat_map(|from| limits.map(|to| (from, to.replace("10", "50")))) {
+        let (limiter, _) = limiter(limit(from));
+        let reported = limiter.report(Request::new("alice").cost(20)).expect("recorded");
+        assert_eq!(reported.unrecorded(), 0, "{from}");
+        limiter.set_policy(limit(&to)).expect("a valid policy");
+        assert_eq!(peek(&limiter, "alice").remaining(), Some(30), "{from} -> {to}");
+        assert!(limiter.allow(Request::new("alice").cost(30)) && !limiter.allow("alice"), "{from} -> {to}");
+    }
+}
+
+#[test]
+fn debt_is_owed_until_it_is_paid_after_a_change() {
+    let (limiter, clock) = limiter(limit("10/h debt 30"));
+    assert_eq!(limiter.report(Request::new("alice").cost(40)).expect("recorded").unrecorded(), 0);
+    limiter.set_policy(limit("20/h debt 30")).expect("a valid policy");
+    // It drains by ten in an hour until it is moved, and nothing asks for it before.
+    clock.advance(2 * 3_600 * SECOND + 2 * SECOND);
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(0));
+    clock.advance(3_600 * SECOND);
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(10));
+    assert!(limiter.allow(Request::new("alice").cost(10)) && !limiter.allow("alice"));
 }

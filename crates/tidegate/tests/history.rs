@@ -8,8 +8,8 @@ use tidegate::store::{Check, ImmediateStore, Store, StoreError};
 use tidegate::{Clock, ConfigError, Limit, ManualClock, MemoryStore, Micros, Policy, Request, Rule, Setting};
 
 const START: u64 = 1_700_000_000;
-/// How long anything charged to so many an hour matters, in seconds.
-const HOUR: u64 = 3_601;
+/// How long anything charged to so many an hour matters, in seconds: debt takes twice as long to drain.
+const HOUR: u64 = 7_201;
 
 type Limiter = tidegate::Limiter<Recording>;
 

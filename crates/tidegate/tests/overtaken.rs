@@ -240,7 +240,7 @@ fn a_request_with_an_id_is_charged_once_though_a_change_overtakes_it() {
 }
 
 /// When nothing matters any more that was charged to 10 an hour at the start.
-const FORGOTTEN: u64 = START.get() + 3_601_000_000;
+const FORGOTTEN: u64 = START.get() + 7_201_000_000;
 
 /// Whether there is nothing to look at but the one limit in force.
 fn is_settled(limiter: &Limiter) -> bool {

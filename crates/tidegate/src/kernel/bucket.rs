@@ -292,9 +292,9 @@ impl Bucket {
         }
     }
 
-    /// Microseconds until a full bucket is empty.
+    /// Microseconds until a bucket is empty that has all the debt it may.
     pub(crate) const fn horizon(&self) -> u64 {
-        self.horizon * self.tick
+        self.reach().saturating_mul(self.tick)
     }
 
     /// The first tick at which the level is `room` or less, given that it is more now.
@@ -375,9 +375,9 @@ impl Kernel for Bucket {
         self.reading(state, self.level(state, self.ticks(now)), now)
     }
 
-    /// Of the whole bucket, whatever is kept back.
+    /// Of the whole bucket, whatever is kept back, and with its debt.
     fn used(&self, state: &BucketState, now: Micros) -> u64 {
-        self.level(state, self.ticks(now)).unwrap_or(self.full).div_ceil(self.scale)
+        self.level_with_debt(state, self.ticks(now)).div_ceil(self.scale)
     }
 
     #[inline(always)]
@@ -536,7 +536,7 @@ mod tests {
         assert_eq!(numbers(1, MAX_HORIZON + 1, 1), None);
         // Ten times as many ticks of a tenth.
         let coarse = Bucket::new(7, inexact, 3, false).expect("a bucket");
-        assert_eq!((coarse.tick(), coarse.horizon()), (10, 10 * coarse.horizon));
+        assert_eq!((coarse.tick(), coarse.horizon()), (10, 10 * coarse.reach()));
     }
 
     #[test]

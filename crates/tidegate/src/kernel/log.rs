@@ -213,6 +213,10 @@ impl Kernel for Log {
         self.count
     }
 
+    fn used(&self, state: &LogState, now: Micros) -> u64 {
+        self.used(state, Log::time(state, now))
+    }
+
     fn admit(&self, state: &LogState, now: Micros, cost: u64) -> Admission {
         let time = Log::time(state, now);
         let needed = self.used(state, time) + cost;

@@ -447,7 +447,7 @@ impl Kernel for Window {
         let view = self.view(state, self.ticks(now));
         match self.style {
             Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.current,
-            Style::Sliding => self.count - self.remaining(&view, self.count),
+            Style::Sliding => self.weight(&view, 0) / self.period,
         }
     }
 

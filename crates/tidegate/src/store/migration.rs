@@ -95,13 +95,14 @@ mod tests {
     fn a_limit_matters_as_long_as_it_remembers_and_a_second() {
         let warm_up = |over: u64| WarmUp::new(1, std::time::Duration::from_secs(over)).expect("a warm-up");
         let seconds = [
-            (meter("10/min"), 60),
-            (meter("10/min burst 20"), 120),
+            (meter("10/min"), 120),
+            (meter("10/min debt 0"), 60),
+            (meter("10/min burst 20"), 240),
             (meter("fixed 10/min"), 120),
             (meter("sliding 10/min"), 120),
             (meter("sliding-log 10/min"), 60),
-            (meter("10/min").warming_up(warm_up(59)), 60),
-            (meter("10/min").warming_up(warm_up(61)), 61),
+            (meter("10/min").warming_up(warm_up(119)), 120),
+            (meter("10/min").warming_up(warm_up(121)), 121),
             (Meter::custom(Name::literal("own"), Generous), 86_400),
         ];
         for (meter, seconds) in seconds {
