@@ -83,7 +83,7 @@ pub struct ThresholdEvent<'a> {
     pub key: &'a Key<'a>,
     /// The threshold, in percent of the capacity.
     pub percent: u8,
-    /// What was in use after the charge, in units.
+    /// What was in use after the charge, in units; at least so much, if the limit warms up.
     pub used: u64,
     /// What can be used at once.
     pub capacity: u64,
@@ -225,7 +225,7 @@ impl Observers {
                 continue;
             }
             // Units on lease are in use, and left.
-            let used = capacity.saturating_sub(verdict.remaining).max(units);
+            let used = meter.used_at_least(verdict).max(units);
             let event = ThresholdEvent { rule, key, percent, used, capacity, reset_after, at, shadow };
             for observer in &self.0 {
                 let _ = catch_unwind(AssertUnwindSafe(|| observer.crossed(&event)));

@@ -128,8 +128,8 @@ impl<'a> Check<'a> {
         self.former
     }
 
-    /// The same check as part of a request that is to be carried out once. All
-    /// checks of a slice have the id, or none has.
+    /// The same check as part of a request that is to be carried out once. If a slice
+    /// has an id, all its checks have it that need one.
     #[must_use]
     #[inline]
     pub fn with_id(self, id: &'a RequestId<'a>) -> Check<'a> {
@@ -297,7 +297,7 @@ impl<'a> Check<'a> {
 #[must_use]
 pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duration) -> Duration {
     let told = if id.lasts_ms == 0 { usually } else { Duration::from_millis(id.lasts_ms.into()) };
-    let permits = checks.iter().filter_map(|check| check.meter().limit()).filter(Limit::is_in_flight);
+    let permits = checks.iter().filter_map(|check| check.meter().nominal_limit()).filter(Limit::is_in_flight);
     permits.map(|limit| limit.period()).fold(told, Duration::max)
 }
 

@@ -351,3 +351,22 @@ fn a_request_that_no_rule_limits_is_told_as_a_peek_beside_one_that_is_denied() {
     assert_eq!(allowed(&limiter.check_all(&both).expect("answers")), [true, false]);
     assert_eq!((counts.allowed(), counts.refused()), (0, 1));
 }
+
+#[test]
+fn an_estimate_is_clamped_beside_other_requests_as_well() {
+    let limiter = limiter(Rule::new("tokens", Limit::per_hour(10)).clamp_estimate());
+    let both = [Request::new("alice").cost(99), Request::new("bob")];
+    assert_eq!(allowed(&limiter.check_all(&both).expect("answers")), [true, true]);
+    assert_eq!([left(&limiter, "alice"), left(&limiter, "bob")], [0, 9]);
+    let peeks = both.map(|request| (Verb::Peek, request));
+    let refused = block_on(limiter.decide_all_async(&peeks)).expect("answers");
+    assert_eq!(
+        refused.iter().map(|answer| answer.as_ref().is_ok_and(Decision::is_allowed)).collect::<Vec<_>>(),
+        [false, true]
+    );
+    // A charge beside what is given back is no more than all of the limit either.
+    let asked = [(Verb::Refund, Request::new("carol").cost(4)), (Verb::Charge, Request::new("carol").cost(99))];
+    let answers = block_on(limiter.decide_all_async(&asked)).expect("answers");
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(Decision::is_allowed)), "{answers:?}");
+    assert_eq!(left(&limiter, "carol"), 4);
+}

@@ -280,3 +280,19 @@ fn a_limit_that_is_charged_nothing_does_not_hide_the_id_from_the_others() {
         assert!(limiter.check(Request::new("alice").cost(2).id("order-17")).is_err());
     }
 }
+
+/// A reset needs no id, and what comes with it does.
+#[test]
+fn what_comes_after_a_reset_is_charged_once() {
+    for order in [[0, 1], [1, 0]] {
+        let limiter = limiter(Limit::per_hour(10));
+        let asked = || {
+            let both = [(Verb::Reset, Request::new("alice")), (Verb::Charge, Request::new("bob").id("order-17"))];
+            order.map(|index| both[index].clone())
+        };
+        for _ in 0..3 {
+            assert!(tidegate_testkit::block_on(limiter.decide_all_async(&asked())).is_ok());
+        }
+        assert_eq!(limiter.peek("bob").expect("an answer").remaining(), Some(9), "{order:?}");
+    }
+}

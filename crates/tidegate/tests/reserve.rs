@@ -568,3 +568,50 @@ fn a_reservation_by_an_attribute_is_settled_by_it() {
     assert_eq!(reserved.settle(10).expect("settled").remaining(), Some(90));
     assert_eq!(limiter.peek(Request::user("alice")).expect("an answer").remaining(), Some(90));
 }
+
+/// What a call takes is often known only afterwards.
+#[test]
+fn a_reservation_of_nothing_is_settled_as_well() {
+    for limit in algorithms() {
+        let (limiter, _) = limiter(Rule::new("tokens", limit).unit("tokens"));
+        let reserved = limiter.reserve("alice").expect("a reservation");
+        let settled = reserved.settle(Amounts::new().amount("tokens", 30)).expect("settled");
+        assert_eq!((settled.remaining(), left(&limiter)), (Some(70), Some(70)), "{limit}");
+        let request = || Request::new("alice").id("r-1");
+        limiter.reserve(request()).expect("a reservation").leave_open();
+        for is_repeated in [false, true] {
+            let settled = limiter.settle(request(), Amounts::new().amount("tokens", 20)).expect("settled");
+            assert_eq!((settled.remaining(), settled.is_repeated()), (Some(50), is_repeated), "{limit}");
+        }
+    }
+}
+
+#[test]
+fn a_permit_of_a_rule_that_warms_up_can_be_released_until_it_expires() {
+    let hour = Duration::from_secs(3_600);
+    let rule = Rule::new("jobs", Limit::in_flight(10, hour)).warm_up("2 over 1min".parse().expect("a warm-up"));
+    let (limiter, clock) = limiter(rule);
+    let held = limiter.reserve("alice").expect("a permit");
+    clock.advance(hour - MINUTE);
+    assert_eq!(left(&limiter), Some(9));
+    let _ = held.release().expect("released");
+    assert_eq!(left(&limiter), Some(2), "a key that holds nothing begins anew");
+}
+
+#[test]
+fn a_request_without_an_id_has_no_reservation() {
+    let one = || limiter(Limit::per_hour(100)).0;
+    let two = || limiter([Limit::per_hour(100), Limit::per_minute(100)]).0;
+    for limiter in [one(), two()] {
+        let answers = [
+            limiter.release("alice"),
+            limiter.settle("alice", 30),
+            limiter.renew("alice"),
+            block_on(limiter.release_async("alice")),
+            block_on(limiter.settle_async("alice", 30)),
+            block_on(limiter.renew_async("alice")),
+        ];
+        assert!(answers.iter().all(|answer| matches!(answer, Err(CheckError::NotReserved { .. }))), "{answers:?}");
+        assert_eq!(left(&limiter), Some(100));
+    }
+}

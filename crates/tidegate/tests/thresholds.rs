@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::{
-    Event, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Request, Rule, ThresholdEvent,
+    Event, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Priority, Request, Rule,
+    ThresholdEvent,
 };
 use tidegate_testkit::MeddlingClock;
 
@@ -152,4 +153,21 @@ fn an_observer_that_panics_keeps_no_other_from_being_told() {
     let limiter = Limiter::builder(rule).observer(Panics).observer(told.clone()).build().expect("a policy");
     assert!(limiter.allow("alice"));
     assert_eq!(told.take(), ["api alice 100% 1/1"]);
+}
+
+/// What is used, and not what a class or a step of a warm-up leaves.
+#[test]
+fn what_is_used_is_told_below_a_floor_and_in_a_warm_up() {
+    let classes = Priority::by("class").class("low", Floor::Percent(50)).class("high", Floor::NONE);
+    let rule = Rule::new("api", Limit::per_hour(10)).priority(classes).notify([30]).expect("thresholds");
+    let (limiter, told) = limiter(rule, &clock());
+    let _ = limiter.check(Request::new("alice").with("class", "low").cost(3)).expect("an answer");
+    assert_eq!(told.take(), ["api alice 30% 3/10"]);
+    for words in ["100/min", "fixed 100/min", "sliding-log 100/min"] {
+        let rule =
+            Rule::new("api", words.parse().expect("a limit")).warm_up("10 over 10min".parse().expect("a warm-up"));
+        let (limiter, told) = self::limiter(rule.notify([5]).expect("thresholds"), &clock());
+        let _ = limiter.check(Request::new("alice").cost(5)).expect("an answer");
+        assert_eq!(told.take(), ["api alice 5% 5/100"], "{words}");
+    }
 }

@@ -127,7 +127,6 @@ impl Remote {
 
     /// The id under which a group is carried out once, if it has one.
     fn once(&self, group: &Group<'_>) -> Option<Once> {
-        group.members[0].check.id()?;
         let checks: Vec<Check<'_>> = group.members.iter().map(|member| member.check).collect();
         Once::of(&checks, &self.settings.prefix, self.settings.ids_for)
     }

@@ -28,8 +28,7 @@ pub struct Once {
 impl Once {
     /// The id under which a slice is carried out once, if it has one.
     pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
-        let check = checks.first()?;
-        let id = check.id()?;
+        let (check, id) = checks.iter().find_map(|check| Some((check, check.id()?)))?;
         // The same in every process, and no caller's choice.
         let of = |check: &Check<'_>| check.subject() ^ check.meter().floor().rotate_left(32);
         let mix = |limits: u64, check: &Check<'_>| limits.wrapping_mul(0x0100_0000_01b3) ^ of(check);

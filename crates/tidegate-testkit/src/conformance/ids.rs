@@ -35,17 +35,16 @@ pub fn a_request_with_an_id_is_charged_once<S: Store>(make: &impl Fn() -> (S, Ma
         // Of several limits, all or none. They begin with the same part, as a
         // store of several servers may ask for.
         let twice = ["orders", "returns"].map(|what| bench.account(limit, Key::from(("alice", what))));
-        let slice = || {
-            bench.decide(&[
-                charge(&twice[0], 1, &RequestId { text: "slice", ..ID }),
-                charge(&twice[1], 1, &RequestId { text: "slice", ..ID }),
-            ])
-        };
-        let (first, again) = (slice(), slice());
-        for (first, again) in first.iter().zip(again) {
-            assert_eq!(again, Verdict { repeated: true, ..*first }, "{limit}");
+        // A reset needs no id, and neither does a peek.
+        for (verb, text) in [(Verb::Charge, "slice"), (Verb::Reset, "reset"), (Verb::Peek, "peek")] {
+            let id = RequestId { text, ..ID };
+            let slice = || bench.decide(&[twice[0].check(verb, 1).with_id(&id), charge(&twice[1], 1, &id)]);
+            let (first, again) = (slice(), slice());
+            for (first, again) in first.iter().zip(again) {
+                assert_eq!(again, Verdict { repeated: true, ..*first }, "{limit} {verb:?}");
+            }
+            assert_eq!(twice[1].peek(1).remaining, first[1].remaining, "{limit} {verb:?}");
         }
-        assert_eq!(twice[1].peek(1).remaining, first[1].remaining, "{limit}");
         // A refund is given once, too, and has ids of its own.
         let given = |id| bench.decide(&[alice.check(Verb::Refund, 1).with_id(id)])[0];
         let (first, again) = (given(&ID), given(&ID));

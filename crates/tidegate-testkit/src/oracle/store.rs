@@ -118,7 +118,7 @@ impl OracleStore {
 
 impl Store for OracleStore {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let Some((check, id)) = checks.first().and_then(|check| Some((check, check.id()?))) else {
+        let Some((check, id)) = checks.iter().find_map(|check| Some((check, check.id()?))) else {
             return self.decide_anew(checks, verdicts);
         };
         let owner = check.key().parts().next().unwrap_or_default().to_vec();

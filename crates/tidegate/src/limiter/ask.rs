@@ -17,7 +17,7 @@ use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::{Event, ReservationEvent};
 use crate::policy::{Applied, Resolution};
-use crate::request::{Key, Purpose, Request, RequestId};
+use crate::request::{Extent, Key, Purpose, Request, RequestId};
 use crate::store::{Check, CheckError, Demand, ImmediateStore, Meter, Store, StoreError, refund_charges};
 use crate::time::Micros;
 
@@ -43,6 +43,9 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> Result<Decision, CheckError> {
+        if request.id.is_none() && matches!(verb, Verb::Settle(_) | Verb::Renew(_)) {
+            return Err(CheckError::NotReserved { id: String::new() });
+        }
         let fast = self.inner.policies.fast();
         // Where there is one limit, the protocol is one check and a look at the version.
         if let Some((limit, key, version)) = fast.of(request) {
@@ -273,8 +276,11 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
             round.add_up();
         }
         round.said = smallvec![Verdict::default(); round.limits().count()];
-        // Only charges and refunds of something need an id.
-        let matters = |id: &&RequestId<'_>| id.purpose != Purpose::Once || round.limits().any(|(_, of)| of.cost > 0);
+        // Only charges and refunds of something need an id, and what is to be settled.
+        let is_estimate = asked.iter().any(|(_, request)| request.extent == Extent::Estimate);
+        let matters = |id: &&RequestId<'_>| {
+            id.purpose != Purpose::Once || is_estimate || round.limits().any(|(_, of)| of.cost > 0)
+        };
         round.id = id.filter(matters);
         round
     }
@@ -302,8 +308,9 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         for verb in [Verb::Report, Verb::Charge] {
             for (index, applied) in self.limits().filter(|(index, _)| self.asked[*index].0 == verb) {
                 let cost = costs.entry((applied.meter.identity(), &applied.key)).or_default();
-                *cost = cost.saturating_add(applied.cost);
-                if let Err(error) = Check::new(self.meter_of(applied), &applied.key, verb, *cost) {
+                let meter = self.meter_of(applied);
+                *cost = cost.saturating_add(applied.cost_by(meter, verb));
+                if let Err(error) = Check::new(meter, &applied.key, verb, *cost) {
                     errors.push((index, error));
                 }
             }
@@ -341,7 +348,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         let mut checks: Few<Check<'a>> = Few::new();
         let mut demands: Few<Demand> = Few::new();
         for (index, applied) in self.limits() {
-            let (verb, cost) = (self.asked[index].0, applied.cost);
+            let verb = self.asked[index].0;
             if self.asked.len() == 1 {
                 places.push(Some(checks.len()));
                 checks.push(applied.check_alone(verb));
@@ -351,6 +358,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
                 places.push(None);
                 continue;
             }
+            let cost = applied.cost_by(self.meter_of(applied), verb);
             // Two requests that ask one limit about one key are one check.
             let place = *known.entry((applied.meter.identity(), &applied.key)).or_insert(checks.len());
             if place == demands.len() {

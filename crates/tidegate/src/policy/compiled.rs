@@ -97,11 +97,16 @@ impl Applied<'_, '_> {
     /// [`CheckError::Unsatisfiable`] if the limit could never admit the cost.
     #[inline(always)]
     pub(crate) fn check(&self, verb: Verb) -> Result<Check<'_>, CheckError> {
-        let cost = match verb {
-            Verb::Charge | Verb::Peek if self.clamps => self.cost.min(self.meter.largest_cost()),
-            _ => self.cost,
-        };
+        let cost = self.cost_by(self.meter, verb);
         Ok(Check::new(self.meter, &self.key, verb, cost)?.with_former(&self.former))
+    }
+
+    /// What it asks for by a meter of the same states: of an estimate that is clamped, no more than
+    /// that admits.
+    #[inline(always)]
+    pub(crate) fn cost_by(&self, meter: &Meter, verb: Verb) -> u64 {
+        let clamps = self.clamps && matches!(verb, Verb::Charge | Verb::Peek);
+        if clamps { self.cost.min(meter.largest_cost()) } else { self.cost }
     }
 
     /// The check of a request that is alone. One that settles corrects the limits of which it

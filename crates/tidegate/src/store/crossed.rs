@@ -8,7 +8,7 @@
 
 use super::meter::Meter;
 use crate::algorithm::AlgorithmKind;
-use crate::kernel::Verb;
+use crate::kernel::{Verb, Verdict};
 use crate::limit::Limit;
 use crate::time::Micros;
 
@@ -42,6 +42,13 @@ impl Meter {
     #[must_use]
     pub fn reached(&self, used: u64) -> u8 {
         self.threshold_units().enumerate().fold(0, |bits, (index, (_, units))| bits | u8::from(used >= units) << index)
+    }
+
+    /// What is used at least, by what the limit says: what it keeps back from a class is not used. Of a limit
+    /// that warms up, what the present step leaves tells nothing of that.
+    pub(crate) fn used_at_least(&self, said: &Verdict) -> u64 {
+        let left = said.remaining.saturating_add(self.floor());
+        if self.warm_up().is_some() { 0 } else { self.capacity().saturating_sub(left) }
     }
 
     /// The thresholds that a change of use crosses upwards, a bit for each.

@@ -415,11 +415,16 @@ fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
     }
 }
 
+#[inline(always)]
+fn has_id(checks: &[Check<'_>]) -> bool {
+    checks.iter().any(|check| check.id().is_some())
+}
+
 impl ImmediateStore for MemoryStore {
     fn decide_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match (checks, verdicts) {
-            ([check, ..], verdicts) if check.id().is_some() => self.decide_once(checks, verdicts),
             ([check], [verdict]) => self.decide_one_now(*check, verdict),
+            (checks, verdicts) if has_id(checks) => self.decide_once(checks, verdicts),
             (checks, verdicts) => self.decide_several(checks, verdicts),
         }
     }
@@ -428,7 +433,7 @@ impl ImmediateStore for MemoryStore {
     fn admits_all_now(&self, checks: &[Check<'_>]) -> Result<bool, StoreError> {
         let verdicts = || -> SmallVec<[Verdict; 4]> { smallvec![Verdict::default(); checks.len()] };
         let are_admitted = |verdicts: &[Verdict]| verdicts.iter().all(|verdict| verdict.allowed);
-        if checks.first().is_some_and(|check| check.id().is_some()) {
+        if has_id(checks) {
             let mut verdicts = verdicts();
             self.decide_once(checks, &mut verdicts)?;
             return Ok(are_admitted(&verdicts));
@@ -468,7 +473,7 @@ impl ImmediateStore for MemoryStore {
     }
 
     fn admits_each_now(&self, checks: &[Check<'_>], admitted: &mut [bool]) -> Result<(), StoreError> {
-        if checks.iter().all(|check| check.id().is_none()) {
+        if !has_id(checks) {
             self.admit_each(checks, admitted);
             return Ok(());
         }
@@ -479,7 +484,7 @@ impl ImmediateStore for MemoryStore {
     }
 
     fn decide_each_now(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        if checks.iter().any(|check| check.id().is_some()) {
+        if has_id(checks) {
             let mut now = self.clock.now();
             for (check, verdict) in checks.iter().zip(verdicts) {
                 now = self.decide_one_now(*check, verdict)?;

@@ -88,9 +88,8 @@ pub async fn refund_charges<'a>(
     }
     let Ok(at) = store.decide(&refunds, &mut left).await else { return Vec::new() };
     let still = charged.into_iter().zip(left).map(|((check, charged), left)| {
-        let kept = left.remaining.saturating_add(check.meter().floor());
-        let used = check.meter().capacity().saturating_sub(kept);
-        (check, Verdict { crossed: charged.crossed & check.meter().reached(used), ..left }, at)
+        let reached = check.meter().reached(check.meter().used_at_least(&left));
+        (check, Verdict { crossed: charged.crossed & reached, ..left }, at)
     });
     still.collect()
 }

@@ -172,7 +172,7 @@ impl MemoryStore {
     #[cold]
     pub(super) fn decide_once(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let anonymous: Vec<Check<'_>> = checks.iter().map(Check::without_id).collect();
-        let Some((check, id)) = checks.first().and_then(|check| Some((check, check.id()?))) else {
+        let Some((check, id)) = checks.iter().find_map(|check| Some((check, check.id()?))) else {
             return self.decide_now(&anonymous, verdicts);
         };
         let fingerprint = self.fingerprint_of_id(check, id);
