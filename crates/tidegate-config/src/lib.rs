@@ -83,9 +83,9 @@
 //! No input makes it panic, hang or run away. Only regular files and links to
 //! them are read. A file may have 16 MiB, all files of a
 //! policy together 64 MiB; includes nest 8 deep, and there may be 1,000 of them.
-//! A YAML file may have a million values, those that aliases stand for
-//! included, and values nest 64 deep. Of a TOML file above 1 MiB, only the
-//! first error of syntax is told.
+//! A YAML file may have a million values and 64 MiB of text in them, those that
+//! aliases stand for included, and values nest 64 deep. Of a TOML file above 1 MiB,
+//! only the first error of syntax is told.
 //!
 //! # Reload
 //!

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_config::{Diagnostic, Format, Report, envoy, load_with_warnings, parse, parse_with_warnings};
+use tidegate_config::{Diagnostic, Format, Problem, Report, envoy, load_with_warnings, parse, parse_with_warnings};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -171,6 +171,36 @@ fn no_number_of_names_makes_it_run_away() {
     }
     let loaded = parse_with_warnings(&text, Format::Toml, Path::new("policy.toml"));
     assert!(loaded.unwrap_or_else(|report| panic!("{report}")).warnings.is_empty(), "they are too many to compare");
+}
+
+#[test]
+fn the_text_that_aliases_stand_for_has_a_bound() {
+    let parse = |metadata: &str| {
+        let text = format!("domain: d\ndescriptors: [{{ key: k, metadata: {{{metadata}}} }}]");
+        let report = envoy::parse(&text, Path::new("envoy.yaml")).map(drop).err()?;
+        let [diagnostic] = report.diagnostics() else { panic!("{report}") };
+        let is_too_much = matches!(diagnostic.problem(), Problem::TooMuch { bound, .. } if *bound == 64 << 20);
+        let start = text.len() - text.lines().last()?.len() + diagnostic.place()?.column - 1;
+        is_too_much.then(|| text[start..].starts_with("*a"))
+    };
+    let (text, number) = ("x".repeat(1 << 20), "9".repeat(1 << 20));
+    let times = |count: usize, part: &str| vec![part; count].join(", ");
+    let within = format!("a: &a {text}, b: [{}], c: &c [&d [{text}]], e: *c", times(10, "*a"));
+    assert_eq!(parse(&within), None);
+    let unlike: Vec<String> = [
+        format!("a: &a {text}, b: [{}]", times(100, "*a")),
+        format!("a: &a {number}, b: [{}]", times(100, "*a")),
+        format!("a: &a {{ ? {text} : 1 }}, b: [{}]", times(100, "*a")),
+        format!("a: &a {{ k: {text} }}, b: [{}]", times(100, "{ <<: *a }")),
+        format!("a: &a [{}], b: [{}]", times(4, &text), times(25, "[*a]")),
+    ]
+    .into_iter()
+    .filter(|metadata| parse(metadata) != Some(true))
+    .map(|metadata| metadata[metadata.len() - 40..].to_owned() + &metadata[..10])
+    .collect();
+    assert!(unlike.is_empty(), "{unlike:?}");
+    let anchors: String = (0..50).map(|number| format!("&b{number} [")).collect();
+    assert_eq!(parse(&format!("a: {anchors}{text}{text}{}", "]".repeat(50))), Some(false), "refused at an anchor");
 }
 
 #[test]

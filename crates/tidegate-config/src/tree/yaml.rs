@@ -1,23 +1,29 @@
 //! YAML 1.2 as a tree, by its core schema.
 //!
-//! Aliases stand for copies of what they name, within a bound on all values
-//! of the file. Merge keys (`<<`) are honoured, since files in the wild have
-//! them. Tags are not: nothing here has a type that the file could choose.
+//! Aliases stand for copies of what they name, within bounds on all values
+//! and all text of the file. Merge keys (`<<`) are honoured, since files in the
+//! wild have them. Tags are not: nothing here has a type that the file could
+//! choose.
 
 use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, Parser, ScalarStyle};
 
 use super::{DEEPEST, Entry, Node, Value};
+use crate::regular::MAX_FILE;
 use crate::report::{Collector, Diagnostic, Problem};
 use crate::source::{Source, Span};
 
 /// The most values of a file, those that aliases stand for included.
 const MAX_VALUES: usize = 1_000_000;
+/// The most bytes of its keys, texts and numbers, counted in the same way: four
+/// times the longest file.
+const MAX_TEXT_BYTES: usize = 4 * MAX_FILE;
 
 /// The tree of a text, or what is wrong with its syntax.
 pub(crate) fn parse(source: &Source, diagnostics: &mut Collector) -> Option<Node> {
-    let mut builder = Builder { source, values: 0, open: Vec::new(), anchors: HashMap::new(), root: None };
+    let mut builder =
+        Builder { source, values: 0, text_bytes: 0, open: Vec::new(), anchors: HashMap::new(), root: None };
     match builder.build() {
         Ok(()) => Some(builder.root.unwrap_or(Node { value: Value::Table(Vec::new()), span: 0..0 })),
         Err(diagnostic) => {
@@ -30,6 +36,7 @@ pub(crate) fn parse(source: &Source, diagnostics: &mut Collector) -> Option<Node
 struct Builder<'s> {
     source: &'s Source,
     values: usize,
+    text_bytes: usize,
     open: Vec<Open>,
     /// What each anchor names, and how deep and how large it is.
     anchors: HashMap<usize, (Node, Size)>,
@@ -53,6 +60,7 @@ enum Container {
 struct Size {
     depth: usize,
     values: usize,
+    text_bytes: usize,
 }
 
 impl Builder<'_> {
@@ -73,18 +81,18 @@ impl Builder<'_> {
                     let is_plain = style == ScalarStyle::Plain && tag.is_none();
                     let value = if is_plain { plain(&text) } else { Value::Text(text.clone().into_owned()) };
                     let node = Node { value, span };
-                    self.name(anchor, &node, Size { depth: 0, values: 1 })?;
-                    self.put(node, Size { depth: 0, values: 1 }, Some(&text))?;
+                    let size = Size { depth: 0, values: 1, text_bytes: text.len() };
+                    self.name(anchor, &node, size)?;
+                    self.count(size, &node.span)?;
+                    self.put(node, size, Some(&text))?;
                 }
                 Event::Alias(anchor) => {
-                    let Some((node, size)) = self.anchors.get(&anchor).map(|(node, size)| (node, *size)) else {
+                    let Some(size) = self.anchors.get(&anchor).map(|(_, size)| *size) else {
                         let message = "an alias cannot be part of what it names".to_owned();
                         return Err(self.diagnostic(&span, Problem::Syntax { message }));
                     };
-                    if size.values > MAX_VALUES - self.values {
-                        return self.count(size, &span);
-                    }
-                    let node = node.clone();
+                    self.count(size, &span)?;
+                    let node = self.anchors[&anchor].0.clone();
                     let text = match &node.value {
                         Value::Text(text) => Some(text.clone()),
                         _ => None,
@@ -112,7 +120,7 @@ impl Builder<'_> {
     }
 
     fn begin(&mut self, value: Container, start: usize, anchor: usize) {
-        self.open.push(Open { value, start, anchor, size: Size { depth: 0, values: 1 } });
+        self.open.push(Open { value, start, anchor, size: Size { depth: 0, values: 1, text_bytes: 0 } });
     }
 
     fn end(&mut self, end: usize) -> Result<(), Box<Diagnostic>> {
@@ -135,7 +143,7 @@ impl Builder<'_> {
         let node = Node { value, span };
         self.name(anchor, &node, size)?;
         // Its values were counted as they came.
-        self.values = self.values.saturating_sub(size.values - 1);
+        self.count(Size { values: 1, text_bytes: 0, ..size }, &node.span)?;
         self.put(node, size, None)
     }
 
@@ -151,16 +159,18 @@ impl Builder<'_> {
 
     fn count(&mut self, size: Size, span: &Span) -> Result<(), Box<Diagnostic>> {
         self.values += size.values;
-        if self.values > MAX_VALUES {
-            let problem = Problem::TooMuch { what: "the file has too many values", bound: MAX_VALUES };
-            return Err(self.diagnostic(span, problem));
-        }
-        Ok(())
+        self.text_bytes += size.text_bytes;
+        let (what, bound) = match () {
+            () if self.values > MAX_VALUES => ("the file has too many values", MAX_VALUES),
+            () if self.text_bytes > MAX_TEXT_BYTES => ("the values have too many bytes in all", MAX_TEXT_BYTES),
+            () => return Ok(()),
+        };
+        Err(self.diagnostic(span, Problem::TooMuch { what, bound }))
     }
 
-    /// Puts a finished value where it belongs; `text` is what a key would be.
+    /// Puts a finished value, which is counted, where it belongs; `text` is what
+    /// a key would be.
     fn put(&mut self, node: Node, size: Size, text: Option<&str>) -> Result<(), Box<Diagnostic>> {
-        self.count(size, &node.span)?;
         if self.open.len() + size.depth > DEEPEST {
             let problem = Problem::TooMuch { what: "values are nested too deep", bound: DEEPEST };
             return Err(self.diagnostic(&node.span, problem));
@@ -171,6 +181,7 @@ impl Builder<'_> {
         };
         open.size.depth = open.size.depth.max(size.depth + 1);
         open.size.values += size.values;
+        open.size.text_bytes += size.text_bytes;
         match &mut open.value {
             Container::List(items) => items.push(node),
             Container::Table { entries, seen, key, merged } => match key.take() {
