@@ -345,6 +345,10 @@ fn told_apart(before: &str, more: &str) -> String {
     format!("{before}{}:{more}", more.len())
 }
 
+/// The most bytes of the paths of all descriptors. Each has its domain and all
+/// keys above it: many below a long one come to far more than their files.
+const MAX_PATH_BYTES: usize = MAX_TOTAL_BYTES;
+
 /// Makes a configuration of files.
 #[derive(Default)]
 struct Maker {
@@ -356,6 +360,7 @@ struct Maker {
     all_read: bool,
     files: usize,
     bytes: usize,
+    path_bytes: usize,
 }
 
 impl Maker {
@@ -403,6 +408,13 @@ impl Maker {
                 continue;
             }
             let named_by = node.at(&["value"]).or(node.at(&["key"])).unwrap_or(node);
+            self.path_bytes += above.path.len() + file.key.len() + file.value.len();
+            if self.path_bytes > MAX_PATH_BYTES {
+                let what = "descriptors, each with its domain and the keys above it, have too many bytes in all";
+                let problem = Problem::TooMuch { what, bound: MAX_PATH_BYTES };
+                self.diagnostics.add(Diagnostic::at(source, &named_by.span, problem));
+                break;
+            }
             let path = match file.value.as_str() {
                 "" => format!("{}.{}", above.path, file.key),
                 value => format!("{}.{}_{value}", above.path, file.key),

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use tidegate::{Limit, Setting};
+use tidegate_config::Problem;
 use tidegate_config::envoy::{self, EnvoyConfig, Unit};
 
 fn config(text: &str) -> EnvoyConfig {
@@ -267,4 +268,19 @@ fn a_domain_belongs_to_one_file() {
     std::fs::remove_dir_all(&folder).expect("it was there");
     assert!(report.contains("the domain \"edge\" is there twice"), "{report}");
     assert!(report.contains("one.yaml:1:9") && report.contains("two.yaml:1:9"), "{report}");
+}
+
+#[test]
+fn the_paths_of_descriptors_have_a_bound() {
+    let parse = |domain: usize, count: usize| {
+        let descriptors: String = (0..count).map(|number| format!("- {{ key: k{number} }}\n")).collect();
+        let text = format!("domain: {}\ndescriptors:\n{descriptors}", "d".repeat(domain));
+        envoy::parse(&text, Path::new("envoy.yaml"))
+    };
+    assert!(parse(30_000, 1_000).is_ok() && parse(100, 100_000).is_ok());
+    // They would take 20 GB.
+    let report = parse(100_000, 100_000).map(drop).expect_err("too much");
+    let [diagnostic] = report.diagnostics() else { panic!("{report}") };
+    assert!(matches!(diagnostic.problem(), Problem::TooMuch { .. }), "{report}");
+    assert!(diagnostic.place().is_some_and(|place| (600..700).contains(&place.line)), "{report}");
 }
