@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::kernel::Verb;
-use tidegate::store::{Check, Store};
+use tidegate::store::{self, Check, Store};
 use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Micros, Policy, Request};
 
 use self::told::OnlyPolicy;
@@ -281,29 +281,19 @@ async fn charge_up_to<S: Store>(
     }
 }
 
-/// Sleeps by a store's clock; no particular runtime is needed.
+/// A sleep and the limiter by whose clock it ends; no particular runtime is needed.
 pub(crate) struct Sleep {
     limiter: Arc<dyn AnyLimiter>,
-    until: Micros,
+    sleep: store::Sleep,
 }
 
 impl Sleep {
     fn new(limiter: Arc<dyn AnyLimiter>, wait: Duration) -> Sleep {
         let until = limiter.clock().now().saturating_add(Micros::from_duration(wait));
-        Sleep { limiter, until }
+        Sleep { limiter, sleep: store::Sleep::until(until) }
     }
 
-    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        poll_clock(self.limiter.clock(), self.until, context)
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        self.sleep.poll(self.limiter.clock(), context)
     }
-}
-
-/// Ready once a clock has reached an instant.
-pub(crate) fn poll_clock(clock: &dyn Clock, until: Micros, context: &Context<'_>) -> Poll<()> {
-    if clock.now() >= until {
-        return Poll::Ready(());
-    }
-    clock.wake_at(until, context.waker());
-    // The clock may have moved on before it knew of us.
-    if clock.now() >= until { Poll::Ready(()) } else { Poll::Pending }
 }

@@ -2,16 +2,19 @@
 //! that keep to what servers say.
 
 use std::convert::Infallible;
+use std::mem;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::routing::get;
 use futures_util::FutureExt;
 use http::{Request, Response};
-use tidegate::{AcquireError, Limit, Limiter, ManualClock, MemoryStore};
+use tidegate::{AcquireError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros};
 use tidegate_tower::RateLimitLayer;
 use tidegate_tower::client::{AcquireLayer, BoxError, HonourLayer, TooLong};
 use tokio::sync::Semaphore;
@@ -312,4 +315,86 @@ async fn a_client_that_honours_a_server_is_never_refused() {
         let response = client.ready().await.expect("ready").call(to(&host)).await.expect("a response");
         assert_eq!(response.status(), 200);
     }
+}
+
+/// A clock that stands still and keeps its alarms.
+#[derive(Clone, Default)]
+struct Stopped(Arc<Mutex<Vec<Waker>>>);
+
+impl Clock for Stopped {
+    fn now(&self) -> Micros {
+        Micros::ZERO
+    }
+
+    fn wake_at(&self, _: Micros, waker: &Waker) {
+        self.0.lock().expect("no panic").push(waker.clone());
+    }
+}
+
+impl Stopped {
+    fn take_alarms(&self) -> Vec<Waker> {
+        mem::take(&mut self.0.lock().expect("no panic"))
+    }
+
+    fn leaky_limiter(&self) -> Limiter {
+        let store = MemoryStore::builder().max_keys(1_000).clock(self.clone()).build().expect("valid settings");
+        Limiter::with_store(Limit::leaky_bucket(1, SECOND).queue(3), store).expect("a valid policy")
+    }
+
+    fn assert_one_alarm(&self, held_back: impl Future) {
+        let mut held_back = pin!(held_back);
+        for _ in 0..1_000 {
+            assert!(held_back.as_mut().now_or_never().is_none());
+        }
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut is_held_back = || held_back.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+        assert!(is_held_back());
+        let alarms = self.take_alarms();
+        assert_eq!(alarms.len(), 1, "however often it was polled, and by whichever task");
+        alarms.into_iter().for_each(Waker::wake);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1, "the task that polled last");
+        assert!(is_held_back() && is_held_back());
+        assert_eq!(self.take_alarms().len(), 1, "an alarm that rang early is set again");
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+async fn accept(_: Request<String>) -> Result<Response<String>, Infallible> {
+    Ok(Response::default())
+}
+
+#[tokio::test]
+async fn an_acquired_request_sets_one_alarm_for_its_delay() {
+    let clock = Stopped::default();
+    let mut service = AcquireLayer::new(clock.leaky_limiter()).layer(service_fn(accept));
+    assert!(service.call(to("a.example")).await.is_ok());
+    clock.assert_one_alarm(service.call(to("a.example")));
+}
+
+#[tokio::test]
+async fn a_request_held_back_for_its_server_sets_one_alarm() {
+    let clock = Stopped::default();
+    let mut service = HonourLayer::with_clock(clock.clone()).layer(service_fn(async |_: Request<String>| {
+        Response::builder().status(429).header("retry-after", "5").body(String::new())
+    }));
+    assert!(service.call(to("a.example")).await.is_ok());
+    clock.assert_one_alarm(service.call(to("a.example")));
+}
+
+#[tokio::test]
+async fn a_request_held_back_by_a_server_sets_one_alarm() {
+    let clock = Stopped::default();
+    let layer = RateLimitLayer::new(clock.leaky_limiter()).key(|_| Some("all".into()));
+    let mut service = layer.layer(service_fn(accept));
+    assert!(service.call(to("a.example")).await.is_ok());
+    clock.assert_one_alarm(service.call(to("a.example")));
 }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::request::{Purpose, RequestId};
+pub use crate::time::Sleep;
 pub use crossed::{is_marked, unmarks};
 pub use encoded::{Encoded, Kept};
 pub(crate) use erased::{AnyState, HeapKernel};

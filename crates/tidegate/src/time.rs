@@ -7,10 +7,14 @@
 pub(crate) mod alarm;
 mod coarse;
 mod manual;
+mod sleep;
 mod system;
 
 pub use coarse::CoarseClock;
 pub use manual::ManualClock;
+#[cfg(all(test, not(loom)))]
+pub(crate) use sleep::Alarm;
+pub use sleep::Sleep;
 pub use system::SystemClock;
 
 use std::fmt;
@@ -145,7 +149,8 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Micros;
 
     /// Wakes `waker` once [`now`](Clock::now) has reached `at`, or a little
-    /// later; waking it early or twice does no harm.
+    /// later; waking it early or twice does no harm. A task that may be polled
+    /// meanwhile calls it through a [`Sleep`](crate::store::Sleep).
     ///
     /// The provided method uses one timer thread for the whole process, which
     /// starts with the first call. A clock that does not run with real time

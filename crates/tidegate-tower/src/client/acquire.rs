@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate::store::Store;
+use tidegate::store::{Sleep, Store};
 use tidegate::{AcquireError, Limiter, Micros};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{BoxError, BoxFuture};
-use crate::gate::poll_clock;
 
 /// Makes requests wait until a limiter admits them: first come, first served
 /// for each key.
@@ -164,7 +163,8 @@ impl<S: Store> AnyAcquire for Limiter<S> {
                 }
                 return Err(AcquireError::Timeout { timeout });
             }
-            poll_fn(|context| poll_clock(clock, until, context)).await;
+            let mut sleep = Sleep::until(until);
+            poll_fn(|context| sleep.poll(clock, context)).await;
             Ok(())
         })
     }

@@ -15,13 +15,13 @@ use std::time::{Duration, SystemTime};
 use http::header::{AGE, HOST};
 use http::uri::Authority;
 use http::{Request, Response, StatusCode};
+use tidegate::store::Sleep;
 use tidegate::{Clock, Micros, SystemClock};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{BoxError, BoxFuture};
 use crate::fields::{Report, report_of, retry_after_of};
-use crate::gate::poll_clock;
 
 /// Holds requests back as long as their server has asked for.
 ///
@@ -172,7 +172,8 @@ impl Hosts {
                 let wait = until.saturating_since(self.clock.now()).to_duration();
                 return Err(TooLong { host: host.to_owned(), wait });
             }
-            poll_fn(|context| poll_clock(&*self.clock, until, context)).await;
+            let mut sleep = Sleep::until(until);
+            poll_fn(|context| sleep.poll(&*self.clock, context)).await;
         }
         Ok(())
     }

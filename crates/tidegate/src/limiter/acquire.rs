@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ use crate::kernel::Verb;
 use crate::request::{Key, Request};
 use crate::store::{Check, CheckError, Store};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
-use crate::time::{Clock, Micros};
+use crate::time::{Clock, Micros, Sleep};
 
 /// Why a wait ended without admission.
 ///
@@ -207,40 +207,6 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// A sleeping waiter. It sets at most one alarm, however often it is polled.
-#[derive(Default)]
-struct Sleep {
-    alarm: Option<Arc<Alarm>>,
-}
-
-/// An alarm and the waker that it calls; `None` once it has rung.
-struct Alarm {
-    sleeper: Mutex<Option<Waker>>,
-}
-
-impl Sleep {
-    fn wake_at(&mut self, at: Micros, clock: &dyn Clock, waker: &Waker) {
-        if let Some(alarm) = &self.alarm {
-            if let Some(sleeper) = &mut *lock(&alarm.sleeper) {
-                sleeper.clone_from(waker);
-                return;
-            }
-        }
-        let alarm = Arc::new(Alarm { sleeper: Mutex::new(Some(waker.clone())) });
-        clock.wake_at(at, &Waker::from(Arc::clone(&alarm)));
-        self.alarm = Some(alarm);
-    }
-}
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        let sleeper = lock(&self.sleeper).take();
-        if let Some(sleeper) = sleeper {
-            sleeper.wake();
-        }
-    }
-}
-
 /// Everyone who waits, by key.
 #[derive(Debug)]
 pub(super) struct Waiters {
@@ -401,20 +367,14 @@ impl Ticket<'_> {
 
     /// Sleeps until `at`, or until there may be more than was told.
     async fn sleep_until(&self, at: Micros, clock: &dyn Clock) {
-        let mut sleep = Sleep::default();
-        poll_fn(|context| {
-            if clock.now() >= at || self.may_be_more(context.waker()) {
-                return Poll::Ready(());
-            }
-            sleep.wake_at(at, clock, context.waker());
-            Poll::Pending
-        })
-        .await;
+        let mut sleep = Sleep::until(at);
+        poll_fn(|context| if self.may_be_more(context.waker()) { Poll::Ready(()) } else { sleep.poll(clock, context) })
+            .await;
     }
 
     /// Waits to be first; false if `deadline` comes before.
     async fn comes_up_before(&self, deadline: Micros, clock: &dyn Clock) -> bool {
-        let mut sleep = Sleep::default();
+        let mut sleep = Sleep::until(deadline);
         poll_fn(|context| {
             if self.is_first(context.waker()) {
                 return Poll::Ready(true);
@@ -423,7 +383,7 @@ impl Ticket<'_> {
                 return Poll::Ready(false);
             }
             if deadline < Micros::LATEST {
-                sleep.wake_at(deadline, clock, context.waker());
+                sleep.set_alarm(clock, context.waker());
             }
             Poll::Pending
         })
