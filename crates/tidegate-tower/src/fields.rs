@@ -281,11 +281,14 @@ pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u
         line.text(", ");
     }
     line.quoted(meter.name().as_str()).text(";q=").number(meter.capacity());
+    let is_in_flight = meter.is_in_flight();
+    if let Some(unit) = if is_in_flight { Some("concurrent-requests") } else { meter.unit() } {
+        // The draft has a name of its own for bytes.
+        line.text(";qu=").quoted(if unit == "bytes" { "content-bytes" } else { unit });
+    }
     match meter.limit() {
         // A permit is held until it is given back: there is no window.
-        Some(limit) if limit.is_in_flight() => {
-            line.text(";qu=\"concurrent-requests\"");
-        }
+        Some(_) if is_in_flight => {}
         // Periods of the calendar differ in length.
         Some(limit) if limit.is_by_calendar() => {}
         Some(limit) => {

@@ -103,7 +103,9 @@
 //! are [styles](HeaderStyle). `RateLimit` is about the limit that binds,
 //! `RateLimit-Policy` lists all that the request had to pass. `q` and `w` of a
 //! bucket are its burst and the time in which it fills, `t` is when the next unit
-//! comes; of a window they are its count and length, and `t` is when it ends. Where
+//! comes; of a window they are its count and length, and `t` is when it ends. `qu` is the
+//! rule's [unit](tidegate::Rule::unit), unless that is requests: `content-bytes` for the
+//! unit `bytes`, `concurrent-requests` for limits on requests in flight, and others by name. Where
 //! several layers have a say, the tighter limit is told. A key is never told,
 //! except as a [keyed hash](RateLimitLayer::partition_key).
 //!

@@ -296,6 +296,24 @@ fn a_limit_on_requests_in_flight_is_a_quota_of_concurrent_requests_without_a_win
 }
 
 #[test]
+fn a_quota_of_another_unit_than_requests_names_it() {
+    for (unit, told) in [
+        ("requests", r#""api";q=10;w=60"#),
+        ("tokens", r#""api";q=10;qu="tokens";w=60"#),
+        ("bytes", r#""api";q=10;qu="content-bytes";w=60"#),
+        ("\"a\\b\"\né", r#""api";q=10;qu="\"a\\b\"%0A%C3%A9";w=60"#),
+    ] {
+        let limiter = Limiter::new(Policy::new().rule(Rule::new("api", Limit::per_minute(10)).unit(unit)));
+        let mut fields = Vec::new();
+        let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
+        assert!(limiter.check_with_limits("alice", tell).is_ok());
+        assert_eq!(fields[0], ("ratelimit-policy", told.to_owned()));
+        let (name, value) = (HeaderName::from_static(fields[0].0), fields[0].1.parse().expect("a field"));
+        assert_eq!(members(&HeaderMap::from_iter([(name, value)]), "ratelimit-policy").len(), 1, "{unit}");
+    }
+}
+
+#[test]
 fn a_limit_by_the_calendar_is_a_quota_whose_windows_differ_in_length() {
     let words = "10/month in Europe/Berlin";
     let headers = told(words, 1, Duration::ZERO, HeaderStyle::Draft10);

@@ -18,6 +18,8 @@ pub(super) struct OnlyPolicy {
     /// Of the meter whose it is.
     identity: u64,
     capacity: u64,
+    /// A policy may change it and nothing else.
+    unit: Option<Box<str>>,
     /// The rule's name, as it stands in a field.
     name: Box<[u8]>,
     field: HeaderValue,
@@ -50,9 +52,10 @@ impl Gate {
         let policies = line.to_header().filter(|field| !field.is_empty());
         if let ([limit], Some(field), None) = (limits, &policies, &self.settings.secret) {
             let (identity, capacity) = (limit.meter().identity(), limit.meter().capacity());
+            let unit = limit.meter().unit().map(Into::into);
             let name = Line::new().quoted(decision.rule().as_str()).as_bytes().into();
             // Of two threads the first one's is kept; both are right.
-            let _ = self.only_policy.set(OnlyPolicy { identity, capacity, name, field: lasting(field.clone()) });
+            let _ = self.only_policy.set(OnlyPolicy { identity, capacity, unit, name, field: lasting(field.clone()) });
         }
         let status = QuotaStatus { decision, name: None, policies, partition };
         Some(status.fields(&self.settings.styles))
@@ -83,8 +86,11 @@ impl OnlyPolicy {
     /// Whether it is the policy of all these limits: of the only one.
     #[inline]
     fn is_all(&self, limits: &[Check<'_>]) -> bool {
-        let same =
-            |limit: &Check<'_>| (limit.meter().identity(), limit.meter().capacity()) == (self.identity, self.capacity);
+        let same = |limit: &Check<'_>| {
+            let meter = limit.meter();
+            let is_same_quota = (meter.identity(), meter.capacity()) == (self.identity, self.capacity);
+            is_same_quota && meter.unit() == self.unit.as_deref()
+        };
         matches!(limits, [limit] if same(limit))
     }
 

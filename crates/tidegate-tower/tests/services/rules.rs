@@ -46,6 +46,10 @@ async fn a_policy_that_changes_is_told_as_it_is_now() {
     assert_eq!(listed.headers()["ratelimit-policy"], "\"api\";q=2;w=3600, \"day\";q=9;w=86400");
     limiter.set_policy(Policy::new().limit("api", Limit::per_hour(2))).expect("a valid policy");
     assert_eq!(ask(&layer, from(BOB), 200).await.headers()["ratelimit-policy"], "\"api\";q=2;w=3600");
+    // The same limit of another unit.
+    limiter.set_policy(Rule::new("api", Limit::per_hour(2)).unit("tokens")).expect("a valid policy");
+    let told = ask(&layer, from(BOB), 200).await;
+    assert_eq!(told.headers()["ratelimit-policy"], "\"api\";q=2;qu=\"tokens\";w=3600");
 }
 
 /// A refusal stands though the policy changes meanwhile: it is told by the one that refused.

@@ -590,7 +590,11 @@ impl Rule {
             RuleKey::Attributes(attributes) => meter.keyed_by(attributes.iter().map(|attribute| &*attribute.names)),
         };
         let thresholds = if self.thresholds.is_empty() { meter.thresholds().clone() } else { self.thresholds.clone() };
-        let meter = meter.notify(thresholds);
+        let unit = match &self.cost {
+            RuleCost::Of { unit, .. } => Some(&**unit).filter(|unit| *unit != REQUESTS),
+            RuleCost::Times(_) | RuleCost::Always(_) => None,
+        };
+        let meter = meter.notify(thresholds).counting(unit);
         match self.on_failure {
             Some(mode) => meter.on_failure(mode),
             None => meter,

@@ -53,6 +53,8 @@ pub struct Meter {
     /// The kernel of the whole limit, if some of it is left to others.
     whole: Option<Box<MeterKernel>>,
     thresholds: Thresholds,
+    /// What is counted, unless it is requests.
+    unit: Option<Arc<str>>,
     /// Whether a state is one word, and nothing else is to be looked at.
     is_simple: bool,
 }
@@ -144,6 +146,7 @@ impl Meter {
             floor: 0,
             whole: None,
             thresholds: Thresholds::default(),
+            unit: None,
             is_simple,
         }
     }
@@ -296,6 +299,18 @@ impl Meter {
     #[inline(always)]
     pub fn thresholds(&self) -> &Thresholds {
         &self.thresholds
+    }
+
+    /// The same limit on the same states, which counts this; requests if `None`.
+    pub(crate) fn counting(self, unit: Option<&str>) -> Meter {
+        Meter { unit: unit.map(Into::into), ..self }
+    }
+
+    /// The [unit](crate::Rule::unit) that the limit counts, if its rule names another than
+    /// `requests`.
+    #[must_use]
+    pub fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
     }
 
     /// A verdict on this limit, as a decision.
@@ -496,7 +511,7 @@ impl PartialEq for Meter {
         };
         let settings = |meter: &Meter| (meter.on_failure, meter.floor);
         let same_settings = settings(self) == settings(other) && self.thresholds == other.thresholds;
-        same_kernel && self.is_same_as(other) && same_settings
+        same_kernel && self.is_same_as(other) && same_settings && self.unit == other.unit
     }
 }
 
