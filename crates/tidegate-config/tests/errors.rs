@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_config::{Diagnostic, Format, Problem, Report, envoy, load_with_warnings, parse, parse_with_warnings};
+use tidegate_config::{
+    Diagnostic, Format, Problem, Report, Validation, envoy, load_with_warnings, parse, parse_with_warnings,
+};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -171,6 +173,20 @@ fn no_number_of_names_makes_it_run_away() {
     }
     let loaded = parse_with_warnings(&text, Format::Toml, Path::new("policy.toml"));
     assert!(loaded.unwrap_or_else(|report| panic!("{report}")).warnings.is_empty(), "they are too many to compare");
+}
+
+#[test]
+fn no_number_of_overrides_makes_it_run_away() {
+    // It would be a matter of minutes to search the table for each.
+    let check = |rule: &str, limit: &str| {
+        let overrides: String = (0..200_000).map(|number| format!("u{number} = '{limit}'\n")).collect();
+        let text = format!("[rules.a]\nlimit = '9/s'\n{rule}\n[rules.a.overrides.user]\n{overrides}");
+        Validation::new().text(&text, Format::Toml, Path::new("policy.toml"))
+    };
+    assert!(check("priority = { attribute = 'class', low = '10%' }", "8/s").is_ok());
+    let report = check("", "sliding-log 3000000/day").expect_err("logs that are too long");
+    let lines: Vec<_> = report.diagnostics().iter().filter_map(Diagnostic::place).map(|place| place.line).collect();
+    assert_eq!(lines, (5..5 + Report::MAX).collect::<Vec<_>>());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate::store::Meter;
 use tidegate::{ConfigError, FailureMode, Limit, Name, Policy, Rule, Setting};
 
+use super::values::by_value;
 use super::{DEFAULT, Overrides, Part, entries, values};
 use crate::file::{Cost, Estimate, OnFailure, RuleFile, Words};
 use crate::report::{Collector, Diagnostic, Problem};
@@ -169,8 +170,12 @@ impl<'p> Builder<'p, '_> {
     /// No limit is so small that not even the least request fits, and no log too
     /// long.
     fn check_limits(&mut self, (name, rule): (&str, &RuleFile), node: &Node, source: &Source) {
-        self.check_limit((name, rule), limit_of(rule.limit), (node, source), &["limit"]);
-        self.check_limit((name, rule), rule.candidate.map(|words| words.0), (node, source), &["candidate"]);
+        let candidate = rule.candidate.map(|words| words.0);
+        for (field, limit) in [("limit", limit_of(rule.limit)), ("candidate", candidate)] {
+            if let (Some(limit), Some(node)) = (limit, node.at(&[field])) {
+                self.check_limit((name, rule), limit, (node, source));
+            }
+        }
         for (field, settings) in [("tiers", &rule.tiers), ("overrides", &rule.overrides)] {
             if let Some(node) = node.at(&[field]) {
                 self.check_settings((name, rule), settings, (node, source));
@@ -179,54 +184,41 @@ impl<'p> Builder<'p, '_> {
     }
 
     /// The same for those of some values.
-    fn check_settings(&mut self, rule: (&str, &RuleFile), settings: &Overrides, place: (&Node, &Source)) {
-        for (attribute, values) in settings {
-            for (value, setting) in values {
-                self.check_limit(rule, limit_of(*setting), place, &[attribute, value]);
+    fn check_settings(&mut self, rule: (&str, &RuleFile), settings: &Overrides, (node, source): (&Node, &Source)) {
+        let values = settings.into_iter().flat_map(|(_, values)| values);
+        for ((_, setting), (_, entry)) in values.zip(by_value(Some(node))) {
+            if let Some(limit) = limit_of(*setting) {
+                self.check_limit(rule, limit, (&entry.value, source));
             }
         }
     }
 
-    fn check_limit(
-        &mut self,
-        (name, rule): (&str, &RuleFile),
-        limit: Option<Limit>,
-        (node, source): (&Node, &Source),
-        path: &[&str],
-    ) {
-        self.check_cost(rule, limit, (node, source), path);
-        self.check_floors((name, rule), limit, (node, source), path);
-        let (Some(limit), Some(bound)) = (limit, self.max_log_entries) else { return };
-        if let (Err(error), Some(node)) = (limit.check_log_entries(name, bound), node.at(path)) {
+    fn check_limit(&mut self, (name, rule): (&str, &RuleFile), limit: Limit, (node, source): (&Node, &Source)) {
+        self.check_cost(rule, limit, (node, source));
+        self.check_floors((name, rule), limit, (node, source));
+        let Some(bound) = self.max_log_entries else { return };
+        if let Err(error) = limit.check_log_entries(name, bound) {
             self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Policy(error)));
         }
     }
 
-    fn check_cost(&mut self, rule: &RuleFile, limit: Option<Limit>, (node, source): (&Node, &Source), path: &[&str]) {
-        let (Some(cost), Some(limit), Estimate::Error) = (least_cost(rule), limit, rule.estimate) else { return };
+    fn check_cost(&mut self, rule: &RuleFile, limit: Limit, (node, source): (&Node, &Source)) {
+        let (Some(cost), Estimate::Error) = (least_cost(rule), rule.estimate) else { return };
         let largest = meter_of(rule, Name::literal("limit"), limit).largest_cost();
         if cost <= largest || self.diagnostics.is_full() {
             return;
         }
-        if let Some(node) = node.at(path) {
-            let message = if largest < limit.capacity() {
-                format!("a cost of {cost} can never pass: a new key gets {largest} at once by the warm-up")
-            } else {
-                format!("a cost of {cost} can never fit a limit of {largest}")
-            };
-            self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Invalid { message }));
-        }
+        let message = if largest < limit.capacity() {
+            format!("a cost of {cost} can never pass: a new key gets {largest} at once by the warm-up")
+        } else {
+            format!("a cost of {cost} can never fit a limit of {largest}")
+        };
+        self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Invalid { message }));
     }
 
     /// Every class can take something of the limit, and the least request fits above its floor.
-    fn check_floors(
-        &mut self,
-        (name, rule): (&str, &RuleFile),
-        limit: Option<Limit>,
-        (node, source): (&Node, &Source),
-        path: &[&str],
-    ) {
-        let (Some(limit), Some(priority), Some(node)) = (limit, &rule.priority, node.at(path)) else { return };
+    fn check_floors(&mut self, (name, rule): (&str, &RuleFile), limit: Limit, (node, source): (&Node, &Source)) {
+        let Some(priority) = &rule.priority else { return };
         let whole = meter_of(rule, Name::literal("limit"), limit);
         let cost = least_cost(rule).filter(|cost| rule.estimate == Estimate::Error && *cost <= whole.largest_cost());
         for (class, floor) in &priority.classes {
