@@ -133,7 +133,7 @@ pub(crate) fn load_by<P: AsRef<Path>>(
                     maker.text(&file, read_text(reader, &file, None));
                 }
             }
-            Err(source) => maker.diagnostics.add(Diagnostic::somewhere(unreadable(path, source))),
+            Err(source) => maker.diagnostics.add(|| Diagnostic::somewhere(unreadable(path, source))),
         }
     }
     maker.diagnostics.finish(Some(maker.config))
@@ -368,7 +368,7 @@ impl Maker {
     fn text(&mut self, path: &Path, text: Result<String, Box<Diagnostic>>) {
         let text = match text {
             Ok(text) => text,
-            Err(diagnostic) => return self.diagnostics.add(*diagnostic),
+            Err(diagnostic) => return self.diagnostics.add(|| *diagnostic),
         };
         self.files += 1;
         self.bytes += text.len();
@@ -377,7 +377,7 @@ impl Maker {
             () if self.bytes > MAX_TOTAL_BYTES => ("the files have too many bytes in all", MAX_TOTAL_BYTES),
             () => return self.file(&Source::new(path, text)),
         };
-        self.diagnostics.add(Diagnostic::somewhere(Problem::TooMuch { what, bound }));
+        self.diagnostics.add(|| Diagnostic::somewhere(Problem::TooMuch { what, bound }));
     }
 
     fn file(&mut self, source: &Source) {
@@ -392,7 +392,7 @@ impl Maker {
         }
         let problem = Problem::Twice { what: "the domain", name: file.domain.clone() };
         if let Some(first) = self.places.insert(file.domain.clone(), source.place(&place)) {
-            self.diagnostics.add(Diagnostic::at(source, &place, problem).see(first, "first here"));
+            self.diagnostics.add(|| Diagnostic::at(source, &place, problem).see(first, "first here"));
         }
         let above = Above { path: &file.domain, id: &told_apart("", &file.domain) };
         let level = self.level(source, above, &file.descriptors, tree.at(&["descriptors"]));
@@ -412,7 +412,7 @@ impl Maker {
             if self.path_bytes > MAX_PATH_BYTES {
                 let what = "descriptors, each with its domain and the keys above it, have too many bytes in all";
                 let problem = Problem::TooMuch { what, bound: MAX_PATH_BYTES };
-                self.diagnostics.add(Diagnostic::at(source, &named_by.span, problem));
+                self.diagnostics.add(|| Diagnostic::at(source, &named_by.span, problem));
                 break;
             }
             let path = match file.value.as_str() {
@@ -422,10 +422,8 @@ impl Maker {
             let id = told_apart(&told_apart(above.id, &file.key), &file.value);
             if let Some(first) = places.insert((&file.key, &file.value), &named_by.span) {
                 let problem = Problem::Twice { what: "the descriptor", name: path };
-                if !self.diagnostics.is_full() {
-                    let diagnostic = Diagnostic::at(source, &named_by.span, problem);
-                    self.diagnostics.add(diagnostic.see(source.place(first), "first here"));
-                }
+                self.diagnostics
+                    .add(|| Diagnostic::at(source, &named_by.span, problem).see(source.place(first), "first here"));
                 continue;
             }
             let descriptor = self.descriptor(source, (path, id), file, node);
@@ -488,7 +486,7 @@ impl Maker {
             (false, None, _) => {
                 // After an error, the unit may be missing only because it was not read.
                 if self.all_read {
-                    self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Missing { field: "unit" }));
+                    self.diagnostics.add(|| Diagnostic::at(source, &node.span, Problem::Missing { field: "unit" }));
                 }
                 return None;
             }
@@ -501,11 +499,7 @@ impl Maker {
 
     /// Something is wrong with a field of a node.
     fn invalid(&mut self, source: &Source, node: &Node, field: &str, message: String) {
-        // Finding a place in a long file is expensive, and a full report does not show it.
-        if self.diagnostics.is_full() {
-            return;
-        }
         let span = &node.at(&[field]).unwrap_or(node).span;
-        self.diagnostics.add(Diagnostic::at(source, span, Problem::Invalid { message }));
+        self.diagnostics.add(|| Diagnostic::at(source, span, Problem::Invalid { message }));
     }
 }

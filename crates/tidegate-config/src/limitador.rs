@@ -145,10 +145,11 @@ impl Maker<'_> {
     fn limit(&mut self, file: &LimitFile, node: &Node) -> Option<Rule> {
         let identity = file.identity();
         if let Some(first) = self.seen.insert(identity.clone(), node.span.clone()) {
-            let first = self.source.place(&first);
             let problem = Problem::Twice { what: "the limit", name: identity };
-            self.diagnostics
-                .add(Diagnostic::at(self.source, &field(node, "namespace"), problem).see(first, "first here"));
+            self.diagnostics.add(|| {
+                let diagnostic = Diagnostic::at(self.source, &field(node, "namespace"), problem);
+                diagnostic.see(self.source.place(&first), "first here")
+            });
             return None;
         }
         let tests = self.all(&file.conditions, node.at(&["conditions"]), condition::parse);
@@ -160,7 +161,7 @@ impl Maker<'_> {
                 Ok(limit) => Some(Setting::Limit(limit)),
                 Err(error) => {
                     let wrong = if file.seconds == 0 { "seconds" } else { "max_value" };
-                    self.diagnostics.add(Diagnostic::at(self.source, &field(node, wrong), Problem::Policy(error)));
+                    self.diagnostics.add(|| Diagnostic::at(self.source, &field(node, wrong), Problem::Policy(error)));
                     None
                 }
             },
@@ -216,9 +217,8 @@ impl Maker<'_> {
     }
 
     fn refuse(&mut self, span: &Span, message: String) {
-        if !self.diagnostics.is_full() {
-            self.diagnostics.add(Diagnostic::at(self.source, span, Problem::Invalid { message }).help_with(HELP));
-        }
+        let problem = Problem::Invalid { message };
+        self.diagnostics.add(|| Diagnostic::at(self.source, span, problem).help_with(HELP));
     }
 
     /// The place of a part of a text: that of the whole, if the text is not written as it reads.

@@ -185,7 +185,7 @@ pub(crate) fn tree_of(
     let source = Source::new(name, text);
     if source.text().len() > MAX_FILE {
         let too_large = Problem::TooMuch { what: "the file has too many bytes", bound: MAX_FILE };
-        diagnostics.add(Diagnostic::at(&source, &(0..0), too_large));
+        diagnostics.add(|| Diagnostic::at(&source, &(0..0), too_large));
         return None;
     }
     let tree = match format {
@@ -210,7 +210,7 @@ impl Loader {
         if let Some(part) = Part::read(name, text.to_owned(), format, &mut self.diagnostics) {
             if let Some(include) = part.tree.entry("include") {
                 let message = "only a file can include others: load it from where it is".to_owned();
-                self.diagnostics.add(Diagnostic::at(&part.source, &include.key_span, Problem::Invalid { message }));
+                self.diagnostics.add(|| Diagnostic::at(&part.source, &include.key_span, Problem::Invalid { message }));
             }
             self.parts.push(part);
         }
@@ -219,7 +219,7 @@ impl Loader {
     /// Reads a file, which another asks for at a place, and what it includes.
     fn file(&mut self, reader: &mut dyn Reader, path: &Path, place: Option<&Place>) {
         if let Err(diagnostic) = self.try_file(reader, path, place) {
-            self.diagnostics.add(*diagnostic);
+            self.diagnostics.add(|| *diagnostic);
         }
     }
 

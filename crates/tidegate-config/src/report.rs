@@ -292,9 +292,10 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
+    /// Adds one more, if there is room: finding its place takes as long as the file.
+    pub(crate) fn add(&mut self, diagnostic: impl FnOnce() -> Diagnostic) {
         if !self.is_full() {
-            self.diagnostics.push(diagnostic);
+            self.diagnostics.push(diagnostic());
         }
     }
 
@@ -325,5 +326,22 @@ impl Collector {
                 Err(Report { diagnostics })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_collector_makes_no_diagnostic() {
+        let (mut collector, mut made) = (Collector::default(), 0);
+        for _ in 0..2 * Report::MAX {
+            collector.add(|| {
+                made += 1;
+                Diagnostic::somewhere(Problem::NotUtf8)
+            });
+        }
+        assert_eq!((made, collector.into_diagnostics().len()), (Report::MAX, Report::MAX));
     }
 }

@@ -55,7 +55,7 @@ pub fn load(
                     Ok(setting) => settings.push(setting),
                     Err((span, problem)) => {
                         let diagnostic = Diagnostic::at(&source, span, problem);
-                        diagnostics.add(match suggest::nearest(&entry.key, names.iter().copied()) {
+                        diagnostics.add(|| match suggest::nearest(&entry.key, names.iter().copied()) {
                             Some(meant) if meant != entry.key => {
                                 diagnostic.help_with(format!("did you mean {meant:?}?"))
                             }
@@ -67,7 +67,7 @@ pub fn load(
         }
         _ => {
             let problem = Problem::Unexpected { expected: "names and values".into(), found: describe(&tree) };
-            diagnostics.add(Diagnostic::at(&source, &tree.span, problem));
+            diagnostics.add(|| Diagnostic::at(&source, &tree.span, problem));
         }
     }
     diagnostics.finish(Some(settings))

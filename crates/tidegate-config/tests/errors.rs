@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate_config::{
-    Diagnostic, Format, Problem, Report, Validation, envoy, load_with_warnings, parse, parse_with_warnings,
+    Diagnostic, Format, Problem, Report, Validation, envoy, limitador, load_with_warnings, parse, parse_with_warnings,
 };
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -173,6 +173,23 @@ fn no_number_of_names_makes_it_run_away() {
     }
     let loaded = parse_with_warnings(&text, Format::Toml, Path::new("policy.toml"));
     assert!(loaded.unwrap_or_else(|report| panic!("{report}")).warnings.is_empty(), "they are too many to compare");
+}
+
+#[test]
+fn no_number_of_errors_makes_another_format_run_away() {
+    let file = |line: fn(usize) -> String| (0..100_000).map(line).collect::<String>();
+    let limits = [
+        file(|_| "- { namespace: n, max_value: 1, seconds: 1 }\n".to_owned()),
+        file(|number| format!("- {{ namespace: n{number}, max_value: 1, seconds: 0 }}\n")),
+    ];
+    for text in limits {
+        let report = limitador::parse(&text, Path::new("limits.yaml")).map(drop).expect_err("errors");
+        assert_eq!(report.diagnostics().len(), Report::MAX);
+    }
+    let descriptors = file(|number| format!("- {{ key: k{number}, rate_limit: {{ requests_per_unit: 1 }} }}\n"));
+    let text = format!("domain: d\ndescriptors:\n{descriptors}");
+    let report = envoy::parse(&text, Path::new("envoy.yaml")).map(drop).expect_err("no units");
+    assert_eq!(report.diagnostics().len(), Report::MAX);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) fn policy(parts: &[Part], diagnostics: &mut Collector) -> Option<Poli
     match assemble(parts, &check(parts, None, diagnostics)?) {
         Ok(policy) => Some(policy),
         Err(error) => {
-            diagnostics.add(Diagnostic::somewhere(Problem::Policy(error)));
+            diagnostics.add(|| Diagnostic::somewhere(Problem::Policy(error)));
             None
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn check<'p>(
     values::check(parts, diagnostics);
     if names.is_empty() && diagnostics.is_empty() {
         let source = &parts.first()?.source;
-        diagnostics.add(Diagnostic::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
+        diagnostics.add(|| Diagnostic::at(source, &(0..0), Problem::Policy(ConfigError::EmptyPolicy)));
     }
     diagnostics.is_empty().then_some(more)
 }
@@ -87,7 +87,7 @@ impl<'p> Builder<'p, '_> {
                 };
                 if let Some(message) = refusal {
                     let problem = Problem::Invalid { message: message.to_owned() };
-                    self.diagnostics.add(Diagnostic::at(&part.source, &entry.key_span, problem));
+                    self.diagnostics.add(|| Diagnostic::at(&part.source, &entry.key_span, problem));
                     continue;
                 }
                 self.rule(name, rule, (&part.source, &entry.key_span));
@@ -107,10 +107,9 @@ impl<'p> Builder<'p, '_> {
     }
 
     fn name(&mut self, name: String, (source, span): (&'p Source, &'p Span)) {
-        let first = self.names.insert(name.clone(), (source, span));
-        if let (Some((first, place)), false) = (first, self.diagnostics.is_full()) {
+        if let Some((first, place)) = self.names.insert(name.clone(), (source, span)) {
             let problem = Problem::Twice { what: "the rule", name };
-            self.diagnostics.add(Diagnostic::at(source, span, problem).see(first.place(place), "first here"));
+            self.diagnostics.add(|| Diagnostic::at(source, span, problem).see(first.place(place), "first here"));
         }
     }
 
@@ -118,17 +117,18 @@ impl<'p> Builder<'p, '_> {
         // After an error, a rule may be missing only because it was not read.
         let all_read = self.diagnostics.is_empty();
         for part in parts {
-            for (name, overrides) in &part.file.overrides {
-                if all_read && !self.rules.contains_key(name.as_str()) && !self.diagnostics.is_full() {
-                    let Some(entry) = part.tree.at(&["overrides"]).and_then(|all| all.entry(name)) else { continue };
-                    let problem = Problem::Invalid { message: format!("there is no rule {name:?} to override") };
-                    let mut diagnostic = Diagnostic::at(&part.source, &entry.key_span, problem);
-                    let mut names: Vec<&str> = self.rules.keys().copied().collect();
-                    names.sort_unstable();
-                    if let Some(meant) = suggest::nearest(name, names) {
-                        diagnostic = diagnostic.help_with(format!("did you mean {meant:?}?"));
-                    }
-                    self.diagnostics.add(diagnostic);
+            for (overrides, Entry { key: name, key_span, .. }) in part.overrides() {
+                if all_read && !self.rules.contains_key(name.as_str()) {
+                    self.diagnostics.add(|| {
+                        let problem = Problem::Invalid { message: format!("there is no rule {name:?} to override") };
+                        let diagnostic = Diagnostic::at(&part.source, key_span, problem);
+                        let mut names: Vec<&str> = self.rules.keys().copied().collect();
+                        names.sort_unstable();
+                        match suggest::nearest(name, names) {
+                            Some(meant) => diagnostic.help_with(format!("did you mean {meant:?}?")),
+                            None => diagnostic,
+                        }
+                    });
                 }
                 self.more.entry(name).or_default().push(overrides);
             }
@@ -144,11 +144,10 @@ impl<'p> Builder<'p, '_> {
         let mut check = |rule: &'p str, overrides: Option<&'p Node>, source: &'p Source| {
             for attribute in entries(overrides) {
                 for Entry { key, key_span, .. } in entries(Some(&attribute.value)) {
-                    let first = seen.insert((rule, &attribute.key, key), (source, key_span));
-                    if let (Some((first, place)), false) = (first, self.diagnostics.is_full()) {
+                    if let Some((first, place)) = seen.insert((rule, &attribute.key, key), (source, key_span)) {
                         let problem = Problem::Twice { what: "the override for", name: key.clone() };
                         self.diagnostics
-                            .add(Diagnostic::at(source, key_span, problem).see(first.place(place), "first here"));
+                            .add(|| Diagnostic::at(source, key_span, problem).see(first.place(place), "first here"));
                     }
                 }
             }
@@ -198,14 +197,14 @@ impl<'p> Builder<'p, '_> {
         self.check_floors((name, rule), limit, (node, source));
         let Some(bound) = self.max_log_entries else { return };
         if let Err(error) = limit.check_log_entries(name, bound) {
-            self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Policy(error)));
+            self.diagnostics.add(|| Diagnostic::at(source, &node.span, Problem::Policy(error)));
         }
     }
 
     fn check_cost(&mut self, rule: &RuleFile, limit: Limit, (node, source): (&Node, &Source)) {
         let (Some(cost), Estimate::Error) = (least_cost(rule), rule.estimate) else { return };
         let largest = meter_of(rule, Name::literal("limit"), limit).largest_cost();
-        if cost <= largest || self.diagnostics.is_full() {
+        if cost <= largest {
             return;
         }
         let message = if largest < limit.capacity() {
@@ -213,7 +212,7 @@ impl<'p> Builder<'p, '_> {
         } else {
             format!("a cost of {cost} can never fit a limit of {largest}")
         };
-        self.diagnostics.add(Diagnostic::at(source, &node.span, Problem::Invalid { message }));
+        self.diagnostics.add(|| Diagnostic::at(source, &node.span, Problem::Invalid { message }));
     }
 
     /// Every class can take something of the limit, and the least request fits above its floor.
@@ -235,9 +234,7 @@ impl<'p> Builder<'p, '_> {
             } else {
                 continue;
             };
-            if !self.diagnostics.is_full() {
-                self.diagnostics.add(Diagnostic::at(source, &node.span, problem));
-            }
+            self.diagnostics.add(|| Diagnostic::at(source, &node.span, problem));
         }
     }
 }

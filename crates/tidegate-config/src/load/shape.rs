@@ -74,15 +74,15 @@ impl Shape<'_, '_> {
         let Value::Table(entries) = &mut table.value else { return };
         entries.retain(|entry| {
             let Value::Text(setting) = &entry.value.value else { return true };
-            if self.diagnostics.is_full() {
-                return true;
-            }
-            let problem = Problem::Unexpected { expected: "a table for each attribute".into(), found: "text".into() };
-            let is_attribute = path.last() == Some(&entry.key.as_str());
-            let value = if is_attribute || entry.key.len() > MAX_SHOWN { "acme" } else { &entry.key };
-            let setting = if setting.len() > MAX_SHOWN { "500/min" } else { setting };
-            let help = format!("name the attribute: {}", self.format.nested(path, value, setting));
-            self.diagnostics.add(Diagnostic::at(self.source, &entry.value.span, problem).help_with(help));
+            self.diagnostics.add(|| {
+                let problem =
+                    Problem::Unexpected { expected: "a table for each attribute".into(), found: "text".into() };
+                let is_attribute = path.last() == Some(&entry.key.as_str());
+                let value = if is_attribute || entry.key.len() > MAX_SHOWN { "acme" } else { &entry.key };
+                let setting = if setting.len() > MAX_SHOWN { "500/min" } else { setting };
+                let help = format!("name the attribute: {}", self.format.nested(path, value, setting));
+                Diagnostic::at(self.source, &entry.value.span, problem).help_with(help)
+            });
             false
         });
     }

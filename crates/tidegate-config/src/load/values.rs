@@ -165,28 +165,28 @@ impl Check<'_, '_> {
                 KeyPart::Coarser(part) => part.names().collect(),
             };
             let asked: Option<Vec<&Span>> = names.iter().map(|name| absent.get(name).copied()).collect();
-            if let (Some(asked), false) = (asked, self.diagnostics.is_full()) {
+            let Some(asked) = asked else { continue };
+            self.diagnostics.add(|| {
                 let (source, names) = (&self.part.source, names.join(" or "));
                 let message =
                     format!("key attribute {names:?} is never there: the rule matches only requests without it");
                 let diagnostic = Diagnostic::at(source, &place.span, Problem::Invalid { message })
                     .help_with("set missing to \"shared\" for one limit on all of them, or count by another attribute");
-                self.diagnostics.add(match asked.first() {
+                match asked.first() {
                     Some(span) => diagnostic.see(source.place(span), "has to be absent"),
                     None => diagnostic,
-                });
-            }
+                }
+            });
         }
     }
 
     fn refuse(&mut self, span: &Span, problem: Problem, help: Option<String>) {
-        if self.diagnostics.is_full() {
-            return;
-        }
-        let diagnostic = Diagnostic::at(&self.part.source, span, problem);
-        self.diagnostics.add(match help {
-            Some(help) => diagnostic.help_with(help),
-            None => diagnostic,
+        self.diagnostics.add(|| {
+            let diagnostic = Diagnostic::at(&self.part.source, span, problem);
+            match help {
+                Some(help) => diagnostic.help_with(help),
+                None => diagnostic,
+            }
         });
     }
 }

@@ -29,9 +29,7 @@ pub(super) fn of(parts: &[Part]) -> Vec<Diagnostic> {
     tried_patterns(parts, &mut warnings);
     for part in parts {
         let mut warn = |span: &Span, message: String, help: &str| {
-            if !warnings.is_full() {
-                warnings.add(Diagnostic::at(&part.source, span, Problem::Doubtful { message }).help_with(help));
-            }
+            warnings.add(|| Diagnostic::at(&part.source, span, Problem::Doubtful { message }).help_with(help));
         };
         for (rule, entry) in part.rules() {
             let node = &entry.value;
@@ -72,7 +70,7 @@ fn tried_patterns(parts: &[Part], warnings: &mut Collector) {
         let count = tried.len();
         let message = format!("{count} patterns have no text besides * and ?: each of them is tried on every request");
         let help = "a pattern with text is tried only where its text occurs: add text, or match another attribute";
-        warnings.add(Diagnostic::at(source, span, Problem::Doubtful { message }).help_with(help));
+        warnings.add(|| Diagnostic::at(source, span, Problem::Doubtful { message }).help_with(help));
     }
 }
 
@@ -101,8 +99,8 @@ fn slips(parts: &[Part], warnings: &mut Collector) {
         let others = others.filter(|_| uses.len() <= MAX_COMPARED).map(|(name, _)| *name);
         if let Some(meant) = suggest::slip(name, WELL_KNOWN.into_iter().chain(others)) {
             let message = format!("key attribute {name:?} is named nowhere else");
-            let warning = Diagnostic::at(source, span, Problem::Doubtful { message });
-            warnings.add(warning.help_with(format!("did you mean {meant:?}?")));
+            let help = format!("did you mean {meant:?}?");
+            warnings.add(|| Diagnostic::at(source, span, Problem::Doubtful { message }).help_with(help));
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn read<T: DeserializeOwned>(
         let span = error.span.unwrap_or(0..0);
         let is_ours = taken.iter().any(|(table, key)| *table == span && explains(key, &error.problem));
         if !is_ours {
-            diagnostics.add(Diagnostic::at(source, &head(&error.problem, &span, source), error.problem));
+            diagnostics.add(|| Diagnostic::at(source, &head(&error.problem, &span, source), error.problem));
         }
         let path: Vec<usize> = error.path.into_iter().rev().collect();
         match node.take_out(&path) {

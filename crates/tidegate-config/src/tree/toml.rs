@@ -25,7 +25,7 @@ pub(crate) fn parse(source: &Source, diagnostics: &mut Collector) -> Option<Node
     }
     let span = table.span();
     let value = convert_table(table.into_inner(), 1).map_err(|problem| {
-        diagnostics.add(Diagnostic::at(source, &span, problem));
+        diagnostics.add(|| Diagnostic::at(source, &span, problem));
     });
     Some(Node { value: value.ok()?, span })
 }
@@ -49,7 +49,7 @@ fn tell(errors: &[toml::de::Error], source: &Source, diagnostics: &mut Collector
         } else {
             Problem::Syntax { message: message.to_owned() }
         };
-        diagnostics.add(Diagnostic::at(source, &span, problem));
+        diagnostics.add(|| Diagnostic::at(source, &span, problem));
         told.push((span, message));
     }
 }

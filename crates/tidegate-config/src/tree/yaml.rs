@@ -27,7 +27,7 @@ pub(crate) fn parse(source: &Source, diagnostics: &mut Collector) -> Option<Node
     match builder.build() {
         Ok(()) => Some(builder.root.unwrap_or(Node { value: Value::Table(Vec::new()), span: 0..0 })),
         Err(diagnostic) => {
-            diagnostics.add(*diagnostic);
+            diagnostics.add(|| *diagnostic);
             None
         }
     }
