@@ -46,10 +46,12 @@ impl Source {
     }
 
     pub(crate) fn place(&self, span: &Span) -> Place {
-        let start = self.boundary(span.start);
+        // A byte-order mark is not part of the first line.
+        let first = if self.text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let start = self.boundary(span.start).max(first);
         let end = self.boundary(span.end.max(start));
         let before = &self.text[..start];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line_start = before.rfind('\n').map_or(first, |newline| newline + 1);
         let rest = &self.text[line_start..];
         let line = rest.split('\n').next().unwrap_or_default().trim_end_matches('\r');
         let within = |offset: usize| (offset - line_start).min(line.len());
@@ -88,5 +90,12 @@ mod tests {
         assert_eq!(place(12..13), (2, 7, "zwölf = 3".into(), 7..8));
         assert_eq!(place(8..9), (2, 3, "zwölf = 3".into(), 2..4), "not inside a character");
         assert_eq!(place(99..200), (3, 1, String::new(), 0..0));
+        let marked = Source::new("x".as_ref(), "\u{feff}one\ntwo".into());
+        for (span, line, column, within) in
+            [(0..0, 1, 1, 0..0), (0..4, 1, 1, 0..1), (4..6, 1, 2, 1..3), (7..8, 2, 1, 0..1)]
+        {
+            let place = marked.place(&span);
+            assert_eq!((place.line, place.column, place.span), (line, column, within));
+        }
     }
 }

@@ -237,6 +237,19 @@ fn the_text_that_aliases_stand_for_has_a_bound() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    for (text, format) in [("limt = 1", Format::Toml), ("limt: 1", Format::Yaml)] {
+        let shown = ["", "\u{feff}"].map(|mark| {
+            let report = parse(&format!("{mark}{text}"), format, Path::new("policy")).map(drop).expect_err("unknown");
+            let place = report.diagnostics()[0].place().expect("a place");
+            assert_eq!((place.line, place.column), (1, 1), "{report}");
+            report.to_string()
+        });
+        assert_eq!(shown[0], shown[1]);
+    }
+}
+
+#[test]
 fn bytes_that_are_not_text_are_shown_where_they_begin() {
     let file = std::env::temp_dir().join(format!("tidegate-config-{}.toml", std::process::id()));
     fs::write(&file, b"[default]\nlimit = \"1/s\xff\"\n").expect("a file");
