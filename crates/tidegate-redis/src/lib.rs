@@ -82,8 +82,8 @@
 //! Strict mode keeps one key more, in a cluster one for each slot, which does not expire.
 //!
 //! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +exists
-//! +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire`, and `+info` for the strict
-//! mode and [`RedisStore::evictions`], on `~prefix:*`; in a cluster also `+cluster|slots
+//! +incrby +llen +lindex +lrange +ltrim +lset +lpush +rpush +pexpire`, and `+info` for the
+//! strict mode and [`RedisStore::evictions`], on `~prefix:*`; in a cluster also `+cluster|slots
 //! +asking`, behind sentinels `+role`, and for a database other than 0 `+select`. A
 //! connection that was idle for ten seconds is tried with a `PING` before it is used;
 //! `+ping` is not needed, since a refusal is an answer.

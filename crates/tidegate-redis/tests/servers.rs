@@ -1,5 +1,7 @@
 //! Ways to a server, and what is left there.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::support::{self, RUNTIME, SERVER, assert_kept};
@@ -58,16 +60,33 @@ fn a_rejected_client_is_told_why() {
     assert!(words.contains("cluster support disabled"), "{words}");
 }
 
+/// What the documentation of the crate says that a user needs.
+fn documented_rights() -> impl Iterator<Item = &'static str> {
+    let after = include_str!("../src/lib.rs").split_once("access control needs `").expect("the rights").1;
+    after.split('`').next().unwrap_or_default().split_whitespace().filter(|word| word.starts_with('+'))
+}
+
+#[test]
+fn the_documented_rights_are_those_of_the_commands_in_the_scripts() {
+    let mut commands = BTreeSet::from(["+eval".to_owned(), "+evalsha".to_owned()]);
+    for part in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).expect("the scripts") {
+        let text = fs::read_to_string(part.expect("a file").path()).expect("a script");
+        let calls = ["call('", "push('"].map(|called| text.split(called).skip(1).collect::<Vec<_>>()).concat();
+        let names = calls.iter().filter_map(|after| after.split('\'').next());
+        commands.extend(names.map(|name| format!("+{}", name.to_lowercase())));
+    }
+    // For the strict mode only.
+    assert!(commands.remove("+info"));
+    assert_eq!(commands, documented_rights().map(str::to_owned).collect());
+}
+
 #[test]
 fn works_with_the_least_privileges() {
     let server = Server::start();
-    let rights = "+evalsha +eval +time +get +set +del +incrby +llen +lindex +lrange +ltrim +lset +rpush +pexpire +exists +client|setinfo +info";
+    let rights = documented_rights().chain(["+client|setinfo", "+info"]);
     let mut words = vec!["ACL", "SETUSER", "limiter", "on", ">secret", "~tidegate:*"];
-    words.extend(
-        rights
-            .split(' ')
-            .filter(|right| server.program().version().starts_with("valkey") || *right != "+client|setinfo"),
-    );
+    words
+        .extend(rights.filter(|right| server.program().version().starts_with("valkey") || *right != "+client|setinfo"));
     server.command(&words);
     let url = format!("redis://limiter:secret@{}", server.address());
     let store = support::build(support::builder(&url).prefix("tidegate"));
@@ -76,7 +95,7 @@ fn works_with_the_least_privileges() {
         .limit("b", Limit::fixed_window(10, Duration::from_secs(1)))
         .limit("c", Limit::sliding_log(10, Duration::from_secs(1)))
         .limit("d", Limit::sliding_counter(10, Duration::from_secs(1)));
-    let limiter = Limiter::with_store(all, store).expect("a valid policy");
+    let limiter = Limiter::with_store(all, store.clone()).expect("a valid policy");
     for _ in 0..3 {
         assert!(RUNTIME.block_on(limiter.check_async("alice")).expect("an answer").is_allowed());
     }
@@ -84,6 +103,14 @@ fn works_with_the_least_privileges() {
     let _ = RUNTIME.block_on(limiter.reset_async("alice")).expect("an answer");
     limiter.set_policy(Policy::new().limit("a", Limit::per_second(20))).expect("a valid policy");
     assert!(RUNTIME.block_on(limiter.check_async("alice")).expect("an answer").is_allowed());
+    // What is given back of the older of two entries is written at the other end of the list.
+    let permits = Limiter::with_store(Limit::in_flight(2, GUARD), store).expect("a valid policy");
+    let [first, second] = [(); 2].map(|()| RUNTIME.block_on(permits.reserve_async("bob")).expect("a permit"));
+    assert!(RUNTIME.block_on(first.renew_async()).expect("an answer").is_allowed());
+    for (permit, left) in [(second, 1), (first, 2)] {
+        let released = RUNTIME.block_on(permit.release_async()).expect("an answer");
+        assert_eq!(released.remaining(), Some(left));
+    }
 }
 
 #[test]
