@@ -3,9 +3,9 @@
 use crate::support;
 use std::time::Duration;
 
-use tidegate::kernel::Verdict;
-use tidegate::store::{Check, Store, StoreError};
-use tidegate::{Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule, WarmUp};
+use tidegate::kernel::{Verb, Verdict};
+use tidegate::store::{Check, Former, Meter, Store, StoreError};
+use tidegate::{Clock, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request, Rule, WarmUp};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
 
@@ -151,6 +151,35 @@ fn a_limit_that_comes_back_beside_its_successor_is_kept_as_in_memory() {
                 assert_eq!(there, memory.check("alice").expect("an answer"), "{first}, {second}: {step}");
             }
         }
+    }
+}
+
+/// What did not fit into the new limit is given back first, and only if all limits pass.
+#[test]
+fn a_refused_slice_gives_nothing_of_a_former_limit_back() {
+    let of = |name, limit| Meter::new(Name::literal(name), limit);
+    let [old, new] = [100, 10].map(|count| of("changed", Limit::per_hour(count)));
+    let spent = of("spent", Limit::per_hour(1));
+    let former = [Former { meter: &old, until: Micros::MAX }];
+    let key = Key::from("alice");
+    let check = |meter, verb, cost| Check::new(meter, &key, verb, cost).expect("a small cost");
+    let changed = |verb, cost| check(&new, verb, cost).with_former(&former);
+    for (verb, cost) in [(Verb::Refund, 8), (Verb::Reset, 0)] {
+        let (store, clock) = support::manual_store();
+        clock.set(Micros::new(START));
+        let memory = MemoryStore::builder().clock(clock).build().expect("valid settings");
+        let ask = |checks: &[Check<'_>]| {
+            let mut verdicts = [(); 2].map(|()| vec![Verdict::default(); checks.len()]);
+            let [there, here] = &mut verdicts;
+            block_on(store.decide(checks, there)).expect("an answer");
+            block_on(memory.decide(checks, here)).expect("an answer");
+            assert_eq!(there, here, "{verb:?}");
+            here.iter().map(|verdict| (verdict.allowed, verdict.remaining)).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(&[check(&old, Verb::Charge, 50), check(&spent, Verb::Charge, 1)]), [(true, 50), (true, 0)]);
+        assert_eq!(ask(&[changed(Verb::Charge, 1)]), [(false, 0)], "all that fits has moved");
+        assert_eq!(ask(&[check(&spent, Verb::Charge, 1), changed(verb, cost)]), [(false, 0), (true, 0)]);
+        assert_eq!(ask(&[check(&old, Verb::Peek, 0)]), [(true, 60)], "{verb:?}");
     }
 }
 

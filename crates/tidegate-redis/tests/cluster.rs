@@ -13,9 +13,10 @@ use crate::support::load::{MAX_CALL, failure_of, hasty, load};
 use crate::support::timeline::{RESOLUTION, Timeline, is_pending, skip};
 use crate::support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, Meter, Store};
-use tidegate::{Key, Limit, ManualClock, Micros, Name};
+use tidegate::store::{Check, Former, Meter, Store};
+use tidegate::{Key, Limit, ManualClock, MemoryStore, Micros, Name};
 use tidegate_redis::{BreakerSettings, Builder, RedisFailure, RedisStore};
+use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Cluster, GUARD, Permit, Tally, eventually, slot_of};
 
 struct Clusters {
@@ -180,6 +181,40 @@ mod slices {
             // A refund always passes.
             assert!(order.iter().zip(verdicts).all(|(index, verdict)| verdict.allowed == (*index != 2)), "{order:?}");
             assert_eq!(accounts.map(|account| account.peek(&store)), before, "{order:?}");
+        }
+    }
+
+    /// The look before a slice that spans slots moves what fits, and gives nothing back.
+    #[test]
+    fn a_former_limit_gives_back_once_and_only_if_all_slots_pass() {
+        fn check(account: &Account, verb: Verb, cost: u64) -> Check<'_> {
+            Check::new(&account.meter, &account.key, verb, cost).expect("a small cost")
+        }
+        let [here, there, _] = callers();
+        let [old, new] = [100, 10].map(|count| Account::new(Limit::per_hour(count), &here));
+        let other = Account::new(Limit::per_hour(1), &there);
+        let former = [Former { meter: &old.meter, until: Micros::MAX }];
+        for (verb, beside, left) in [
+            (Verb::Refund, Verb::Refund, 68),
+            (Verb::Refund, Verb::Charge, 60),
+            (Verb::Reset, Verb::Refund, 100),
+            (Verb::Reset, Verb::Charge, 60),
+        ] {
+            let (store, clock) = calm_store();
+            let memory = MemoryStore::builder().clock(clock).build().expect("valid settings");
+            let ask = |checks: &[Check<'_>]| {
+                let mut here = vec![Verdict::default(); checks.len()];
+                block_on(memory.decide(checks, &mut here)).expect("the memory store answers");
+                let remaining = |verdicts: &[Verdict]| verdicts.iter().map(|v| v.remaining).collect::<Vec<_>>();
+                assert_eq!(remaining(&decide(&store, checks)), remaining(&here), "{verb:?} beside {beside:?}");
+                here[0].remaining
+            };
+            ask(&[check(&old, Verb::Charge, 50)]);
+            ask(&[check(&other, Verb::Charge, 1)]);
+            ask(&[check(&new, Verb::Charge, 1).with_former(&former)]);
+            let given_back = if verb == Verb::Refund { 8 } else { 0 };
+            ask(&[check(&new, verb, given_back).with_former(&former), check(&other, beside, 1)]);
+            assert_eq!(ask(&[check(&old, Verb::Peek, 0)]), left, "{verb:?} beside {beside:?}");
         }
     }
 

@@ -109,15 +109,16 @@ impl<'a> Member<'a> {
             let rest;
             (own, rest) = meter.take_over_encoded(&own.bytes, now, former.meter, &used).ok_or_else(garbled)?;
             // What does not fit would come back with the next charge.
-            left.push(match verb {
+            let given_back = match verb {
                 Verb::Reset => Kept::default(),
                 Verb::Refund => {
                     let kept;
                     (kept, cost) = former.meter.give_back_encoded(&rest.bytes, now, cost).ok_or_else(garbled)?;
                     kept
                 }
-                Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => rest,
-            });
+                Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => rest.clone(),
+            };
+            left.push([given_back, rest]);
         }
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {
             Some(used_up) => used_up,
@@ -137,8 +138,9 @@ impl<'a> Member<'a> {
         };
         let mut steps = vec![step((meter, &self.key), passes, after, healed, Some(decided.verdict))];
         for (former, left) in self.former.iter().zip(left) {
-            let left = write(former.meter, moved(left));
-            steps.push(step((former.meter, &former.key), true, left.clone(), left, None));
+            // What is not carried out gives nothing back, and has moved what fits.
+            let [after, healed] = left.map(|kept| write(former.meter, moved(kept)));
+            steps.push(step((former.meter, &former.key), true, after, healed, None));
         }
         Ok((decided, steps))
     }
