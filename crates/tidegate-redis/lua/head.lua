@@ -38,9 +38,9 @@
 -- still there: its text is when that counts as made, a colon, and what is kept of it beside
 -- the cost. E renews a charge of a log, so that it counts from now on, if all of it is there:
 -- its text is when it was made, or nothing for that under the id of the request. S settles the
--- charge that was made under the id of the request: the cost is what it should have been, and
--- the text the ceiling, what a unit is, and the cost in units. In the reply of E and S, after
--- the state come a slash, when and what was charged, and the cost in units.
+-- charge that was made under the id of the request: the cost is the most that can be added, and
+-- the text the ceiling, what a unit is, and in units what it should have been. In the reply of
+-- E and S, after the state come a slash, when and what was charged, and the cost in units.
 -- For c and d, DONE is Y if the check passes, N if not; the states are the one decided on,
 -- the one to write if all pass, and the one to write if not; a forget below zero says to
 -- write nothing.

@@ -28,11 +28,11 @@ for index = 1, slice do
 --[[long]] if verb == SETTLE then
 --[[long]]   local ceiling, unit
 --[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
---[[long]]   local charged = charge and charge[1] * unit or cost
---[[long]]   if cost > charged then
---[[long]]     verb, cost, spec = REPORT, cost - charged, string.rep('-', 42) .. ceiling
+--[[long]]   local more = (actual - (charge and charge[1] or actual)) * unit
+--[[long]]   if more > 0 then
+--[[long]]     verb, cost, spec = REPORT, math.min(more, cost), string.rep('-', 42) .. ceiling
 --[[long]]   else
---[[long]]     verb, cost, kept, undone = UNDO, charged - cost, cost, charge and charge[2]
+--[[long]]     verb, cost, kept, undone = UNDO, -more, actual * unit, charge and charge[2]
 --[[long]]   end
 --[[long]] elseif verb == RENEW then
 --[[long]]   undone = tonumber(string.sub(spec, 43))

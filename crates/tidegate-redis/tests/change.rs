@@ -183,6 +183,37 @@ fn a_refused_slice_gives_nothing_of_a_former_limit_back() {
     }
 }
 
+/// The charge may be of a limit that allowed far more than the one in force can be in debt.
+#[test]
+fn a_charge_of_a_larger_limit_is_settled_as_in_memory() {
+    for (before, after) in
+        [("1000/s", "10/day"), ("fixed 1000/s", "fixed 10/day"), ("sliding-log 1000/s", "10/day debt 5")]
+    {
+        for (actual, left) in [(995, 5), (1_500, 0), (1_000, 0), (0, 10)] {
+            let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+            let (store, clock) = support::manual_store();
+            clock.set(Micros::new(START));
+            let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+            let redis = Limiter::with_store(limit(before), store).expect("a valid policy");
+            let memory = Limiter::with_store(limit(before), memory).expect("a valid policy");
+            let request = || Request::user("alice").id("call");
+            block_on(redis.reserve_async(request().cost(1_000))).expect("reserved").leave_open();
+            memory.reserve(request().cost(1_000)).expect("reserved").leave_open();
+            redis.set_policy(limit(after)).expect("a valid policy");
+            memory.set_policy(limit(after)).expect("a valid policy");
+            clock.advance(Duration::from_millis(1_100));
+            let all = || Request::user("alice").cost(10);
+            let there = block_on(redis.check_async(all())).expect("an answer");
+            assert_eq!(there, memory.check(all()).expect("an answer"), "{before} to {after}");
+            let there = block_on(redis.settle_async(request(), actual)).expect("settled");
+            assert_eq!(there, memory.settle(request(), actual).expect("settled"), "{before} to {after}: {actual}");
+            let there = block_on(redis.peek_async(Request::user("alice"))).expect("an answer");
+            assert_eq!(there, memory.peek(Request::user("alice")).expect("an answer"), "{before} to {after}: {actual}");
+            assert_eq!(there.remaining(), Some(left), "{before} to {after}: {actual}");
+        }
+    }
+}
+
 #[test]
 fn processes_that_disagree_for_a_while_stay_within_both_limits() {
     let (store, clock) = support::manual_store();

@@ -44,7 +44,7 @@ impl Sent {
             Verb::Refund => (b'R', cost, Note::Cost),
             Verb::Reset => (b'X', cost, Note::Cost),
             Verb::Report => (b'D', cost.min(ceiling), Note::Ceiling),
-            Verb::Settle(_) if is_by_id(check) => (b'S', cost.min(2 * ceiling), Note::Actual(cost)),
+            Verb::Settle(_) if is_by_id(check) => (b'S', ceiling, Note::Actual(cost)),
             Verb::Renew(_) if is_by_id(check) => (b'E', 0, Note::None),
             Verb::Settle(charged) if cost > charged.cost => (b'D', (cost - charged.cost).min(ceiling), Note::Ceiling),
             Verb::Settle(charged) => (b'U', charged.cost - cost, Note::Charge(charged, cost)),
@@ -56,10 +56,10 @@ impl Sent {
     /// What of the cost was not sent, of a check that makes debt.
     pub(super) fn unsent(check: &Check<'_>, verb: Verb, ceiling: u64) -> u64 {
         let asked = match verb {
-            Verb::Settle(charged) if !is_by_id(check) => check.cost().saturating_sub(charged.cost),
+            Verb::Settle(charged) => check.cost().saturating_sub(charged.cost),
             _ => check.cost(),
         };
-        asked.saturating_sub(Sent::new(check, verb, ceiling).cost)
+        asked.saturating_sub(ceiling)
     }
 
     /// The text, of a limit whose unit is so much.

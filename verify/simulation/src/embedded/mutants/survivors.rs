@@ -378,8 +378,8 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "slice.lua",
-        from: "--[[long]]   if cost > charged then",
-        to: "--[[long]]   if cost >= charged then",
+        from: "--[[long]]   if more > 0 then",
+        to: "--[[long]]   if more >= 0 then",
         why: "To report nothing is to give nothing back.",
     },
     Survivor {
