@@ -58,6 +58,10 @@ const BETWEEN_WARNINGS: u64 = 10_000_000;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 
+/// The last word of a server counts no more when nothing came after it for this part of the
+/// deadline: the call was sent again, and the server hangs.
+const SILENT: u32 = 2;
+
 impl Client {
     pub(crate) fn new(servers: Servers, settings: CallSettings, runtime: &Handle) -> Client {
         let (connect_timeout, runtime) = (settings.connect_timeout, runtime.clone());
@@ -129,7 +133,7 @@ impl Client {
         let slot = call.steps.first().map_or(0, |step| self.slot(&step.key));
         let breaker = &self.breakers[usize::from(slot / SLOTS_PER_BREAKER)];
         let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.turned_away())?;
-        let mut attempt = Attempt { client: self, slot, used: None, last_word: None, is_on_the_way: false };
+        let mut attempt = Attempt { client: self, slot, used: None, last_word: None };
         let attempted = async {
             if pass.is_probe() {
                 attempt.look_around().await;
@@ -137,19 +141,20 @@ impl Client {
             attempt.carry_out(call).await
         };
         let outcome = timeout(self.deadline, attempted).await.unwrap_or_else(|_| {
-            if attempt.is_on_the_way {
+            let last_word = attempt.last_word.take();
+            let in_force = last_word.as_ref().filter(|word| word.at.elapsed() <= self.deadline / SILENT);
+            if in_force.is_some_and(|word| word.is_on_the_way) {
                 return Err(RedisFailure::OnTheWay);
             }
             if let Some((link, generation)) = &attempt.used {
                 link.suspect(*generation);
             }
             self.home.doubt();
-            let last_word = attempt.last_word.take();
             // It was told to try again, and again.
-            if last_word.is_some() {
+            if in_force.is_some() {
                 self.counters.heard(true);
             }
-            let last_word = last_word.unwrap_or_else(|| "nothing".into());
+            let last_word = last_word.map_or_else(|| "nothing".into(), |word| word.text);
             Err(RedisFailure::Deadline { deadline: self.deadline, last_word })
         });
         if let Err(failure) = &outcome {
@@ -233,9 +238,21 @@ struct Attempt<'s> {
     slot: u16,
     /// The connection that was used last.
     used: Option<(Arc<Link>, u64)>,
-    last_word: Option<String>,
-    /// Whether the last word was that the keys are in two places.
+    last_word: Option<Word>,
+}
+
+/// Why a call has to be sent again.
+struct Word {
+    text: String,
+    at: Instant,
+    /// Whether it says that the keys are in two places.
     is_on_the_way: bool,
+}
+
+impl Word {
+    fn now(said: impl ToString) -> Word {
+        Word { text: said.to_string(), at: Instant::now(), is_on_the_way: false }
+    }
 }
 
 impl Attempt<'_> {
@@ -253,7 +270,7 @@ impl Attempt<'_> {
                 None => match home.master(slot).await? {
                     Some(master) => (master, false),
                     None => {
-                        self.last_word = Some("no node has the slot".into());
+                        self.last_word = Some(Word::now("no node has the slot"));
                         home.doubt();
                         pause = self.rest(pause).await;
                         continue;
@@ -264,7 +281,7 @@ impl Attempt<'_> {
                 Ok(opened) => opened,
                 // Nothing was sent.
                 Err(failure) if home.has_moved(slot, &link).await => {
-                    self.last_word = Some(failure.to_string());
+                    self.last_word = Some(Word::now(failure));
                     pause = self.rest(pause).await;
                     continue;
                 }
@@ -282,9 +299,9 @@ impl Attempt<'_> {
                 },
                 Err(error) => error,
             };
-            self.last_word = Some(error.to_string());
             let remedy = Remedy::of(&error);
-            self.is_on_the_way = matches!(remedy, Remedy::Part);
+            let is_on_the_way = matches!(remedy, Remedy::Part);
+            self.last_word = Some(Word { is_on_the_way, ..Word::now(&error) });
             match remedy {
                 Remedy::SendScript => {
                     named = Named::InFull;

@@ -2,8 +2,11 @@
 //! deadline, nothing is charged twice, and it recovers by itself.
 
 use std::fmt::Debug;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::listener::listen;
@@ -142,6 +145,43 @@ fn a_charge_whose_reply_was_lost_is_charged_once() {
             proxy.set(Fault::None);
         }
         assert_eq!(until_answered_on(&timeline, &limiter).remaining(), Some(100 - charged));
+    }
+}
+
+/// A server that answers one check, with this error, and then hangs.
+fn hanging_after(error: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let mut error = Some(error);
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let lines = BufReader::new(stream.try_clone().expect("a socket")).split(b'\n');
+            for line in lines.map_while(Result::ok) {
+                let reply = match line.as_slice() {
+                    b"CLIENT\r" => "+OK\r\n",
+                    b"EVALSHA\r" => error.take().unwrap_or_default(),
+                    _ => "",
+                };
+                stream.write_all(reply.as_bytes()).expect("sent");
+            }
+        }
+    });
+    address
+}
+
+/// A word that says to send the call again is no answer to that.
+#[test]
+fn a_server_that_hangs_after_a_word_is_a_failure() {
+    for error in ["-TRYAGAIN keys are moved\r\n", "-NOSCRIPT no such script\r\n", "-LOADING the dataset\r\n"] {
+        let timeline = Timeline::start();
+        let limiter = limiter_on(&timeline, &format!("redis://{}", hanging_after(error)));
+        let is_told = || limiter.store().statistics().round_trips > 1;
+        let (outcome, _) = timeline.run_ahead_once(is_told, limiter.check_async(Request::new("alice").id("once")));
+        let failure = failure_of(outcome);
+        assert!(matches!(failure, RedisFailure::Deadline { .. }), "{error}: {failure:?}");
+        let statistics = limiter.store().statistics();
+        assert_eq!((statistics.failures, statistics.refused, statistics.refusing), (1, 0, false), "{error}");
     }
 }
 

@@ -44,10 +44,7 @@ fn a_slice_that_cannot_be_split_waits_and_is_no_outage() {
         ("a request with an id", &store, check(&old, 1).with_id(&once)),
         ("a new limit in strict mode", &strict, changed(0)),
     ] {
-        let before = store.statistics().round_trips;
-        // Asked again, so there was a word.
-        let is_told = || store.statistics().round_trips > before + 1;
-        let (outcome, took) = timeline.run_ahead_once(is_told, decide(store, check));
+        let (outcome, took) = timeline.run_ahead_while_told(store, decide(store, check));
         let failure = outcome.expect_err(what);
         assert!(matches!(failure, RedisFailure::OnTheWay), "{what}: {failure:?}");
         assert!(took <= 2 * (GUARD + RESOLUTION), "{what}: no longer than a deadline or two, not {took:?}");
