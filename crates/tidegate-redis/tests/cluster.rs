@@ -5,16 +5,16 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::support::cluster::{UNHURRIED, masters, set_node_timeout, url_of};
 use crate::support::load::{MAX_CALL, failure_of, hasty, load};
 use crate::support::timeline::{RESOLUTION, Timeline, is_pending, skip};
 use crate::support::{LONG_PAUSES, RUNTIME, SHORT_PAUSES, build};
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::{Admission, Kernel, Reading, Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, Store};
-use tidegate::{Key, Limit, ManualClock, MemoryStore, Micros, Name};
+use tidegate::{Key, Limit, ManualClock, MemoryStore, Micros, Name, WarmUp};
 use tidegate_redis::{BreakerSettings, Builder, RedisFailure, RedisStore};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Cluster, GUARD, Permit, Tally, eventually, slot_of};
@@ -216,6 +216,75 @@ mod slices {
             ask(&[check(&new, verb, given_back).with_former(&former), check(&other, beside, 1)]);
             assert_eq!(ask(&[check(&old, Verb::Peek, 0)]), left, "{verb:?} beside {beside:?}");
         }
+    }
+
+    /// Refuses what it let pass when it was looked at, once something has happened in between.
+    struct Overtaken {
+        clock: ManualClock,
+        meanwhile: Box<dyn Fn() + Send + Sync>,
+        has_happened: Once,
+    }
+
+    impl Kernel for Overtaken {
+        type State = ();
+
+        fn capacity(&self) -> u64 {
+            1
+        }
+
+        fn admit(&self, (): &(), now: Micros, _: u64) -> Admission {
+            if now == START {
+                self.clock.set(Micros::new(START.get() + 1));
+                return Admission::PASS;
+            }
+            self.has_happened.call_once(&self.meanwhile);
+            Admission::Wait { retry_after: Micros::new(1) }
+        }
+
+        fn charge(&self, (): &mut (), now: Micros, _: u64) -> Reading {
+            self.read(&(), now)
+        }
+
+        fn read(&self, (): &(), _: Micros) -> Reading {
+            Reading { remaining: 0, reset_after: Micros::ZERO }
+        }
+
+        fn forget_at(&self, (): &()) -> Micros {
+            Micros::ZERO
+        }
+
+        fn encode(&self, (): &(), _: &mut Vec<u8>) {}
+
+        fn decode(&self, bytes: &[u8]) -> Option<()> {
+            bytes.is_empty().then_some(())
+        }
+    }
+
+    /// What has drained since is not taken from what others were charged.
+    #[test]
+    fn a_charge_of_a_limit_that_warms_up_is_undone_as_far_as_it_is_there() {
+        let [here, there, _] = callers();
+        let clock = ManualClock::at(START);
+        let of_one_prefix = |builder: Builder| builder.prefix("warming").clock(clock.clone());
+        let [store, others] = [(); 2].map(|()| store_on(&CLUSTERS.calm, of_one_prefix).0);
+        let climb = WarmUp::new(5, Duration::from_secs(100)).expect("a warm-up");
+        let mut warming = Account::new("10/10s".parse().expect("a limit"), &here);
+        warming.meter = warming.meter.warming_up(climb);
+        let meanwhile = {
+            let (clock, warming) = (clock.clone(), warming.clone());
+            move || {
+                clock.advance(Duration::from_secs(9));
+                let check = Check::new(&warming.meter, &warming.key, Verb::Charge, 3).expect("a small cost");
+                std::thread::scope(|scope| scope.spawn(|| decide(&others, &[check])).join()).expect("an answer");
+            }
+        };
+        let overtaken = Overtaken { clock, meanwhile: Box::new(meanwhile), has_happened: Once::new() };
+        let (meter, key) = (Meter::custom(Name::literal("overtaken"), overtaken), Key::from(there.as_str()));
+        let check = Check::new(&warming.meter, &warming.key, Verb::Charge, 3).expect("a small cost");
+        let refused = Check::new(&meter, &key, Verb::Charge, 1).expect("a cost of one");
+        let verdicts = decide(&store, &[check, refused]);
+        assert!(!verdicts[1].allowed);
+        assert_eq!(warming.peek(&store).remaining, 2, "what the other was charged is there");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use futures_util::future::join_all;
 use tidegate::Micros;
-use tidegate::kernel::{Verb, Verdict};
+use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Check, Encoded, Purpose};
 
 use super::Remote;
@@ -43,8 +43,6 @@ enum Intent {
     CarryOut,
     /// Another group refused: only to say what would have come of it.
     Withhold,
-    /// Another group refused since they were carried out.
-    TakeBack,
 }
 
 /// How often a custom kernel's state may be overtaken by others.
@@ -135,7 +133,7 @@ impl Remote {
         if group.members.iter().any(|member| member.check.meter().limit().is_none()) {
             return self.swap_group(group, intent).await;
         }
-        let mut steps = group.steps(|check| decide(check, intent));
+        let mut steps = group.steps(decide);
         // What was used of limits that these replaced is moved first, by the client.
         let former = group.members.iter().flat_map(|member| &member.former);
         steps.extend(former.map(|former| Step { key: former.key.clone(), task: Task::Absent }));
@@ -201,13 +199,13 @@ impl Remote {
                 let encoded = if member.is_swapped() {
                     let states = states.drain(..member.states().count()).collect();
                     let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
-                    let verb = verb(&member.check, intent);
+                    let verb = member.check.verb();
                     let (encoded, decided) = member.decide(states, now, verb, since)?;
                     steps.extend(decided);
                     told.extend(tell.map(|step| step.decided(&encoded, verb, member.check.cost())));
                     Some(encoded)
                 } else {
-                    steps.extend(decide(check, intent).map(|task| Step { key: member.key.clone(), task }));
+                    steps.extend(decide(check).map(|task| Step { key: member.key.clone(), task }));
                     told.extend(tell);
                     None
                 };
@@ -236,7 +234,7 @@ impl Remote {
             let verdicts = places.into_iter().zip(&group.members).enumerate();
             let verdicts = verdicts.map(|(index, ((place, encoded), member))| match encoded {
                 _ if reply.is_repeated() => {
-                    let task = decide(&member.check, intent);
+                    let task = decide(&member.check);
                     reply.verdict(index, task.as_ref().unwrap_or(&call.steps[place].task))
                 }
                 Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
@@ -284,9 +282,9 @@ impl Remote {
     async fn undo_single(&self, single: &Group<'_>, at: Micros) -> Result<Vec<Verdict>, RedisFailure> {
         let steps = single.steps(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()?, at }));
         if steps.is_empty() {
-            return self.swap_group(single, Intent::TakeBack).await.map(|decided| decided.verdicts);
+            return self.swap_group(&single.undoing(at), Intent::CarryOut).await.map(|decided| decided.verdicts);
         }
-        let told = single.members.iter().filter_map(|member| self.tell(single, member, 0, Intent::TakeBack));
+        let told = single.members.iter().filter_map(|member| self.tell(single, member, 0, Intent::CarryOut));
         let call = self.call(steps.into_iter().chain(told).collect());
         let reply = self.client.ask(&call).await?;
         Ok(vec![reply.verdict(0, &call.steps[0].task)?])
@@ -303,23 +301,28 @@ fn rank(verb: Verb) -> u8 {
     }
 }
 
-fn decide<'a>(check: &Check<'a>, intent: Intent) -> Option<Task<'a>> {
+fn decide<'a>(check: &Check<'a>) -> Option<Task<'a>> {
     let limit = check.meter().limit()?;
-    Some(Task::Decide { check: *check, limit, verb: verb(check, intent) })
-}
-
-fn verb(check: &Check<'_>, intent: Intent) -> Verb {
-    match (intent, check.verb()) {
-        (Intent::CarryOut | Intent::Withhold, verb) => verb,
-        (Intent::TakeBack, Verb::Charge) => Verb::Refund,
-        (Intent::TakeBack, _) => Verb::Peek,
-    }
+    Some(Task::Decide { check: *check, limit, verb: check.verb() })
 }
 
 impl<'a> Group<'a> {
     /// Each check for itself.
     fn into_singles(self, by_marks: bool) -> impl Iterator<Item = Group<'a>> {
         self.members.into_iter().map(move |member| Group { members: vec![member], by_marks })
+    }
+
+    /// What takes back charges of kernels that no script knows: exactly, of a limit that warms up.
+    fn undoing(&self, at: Micros) -> Group<'a> {
+        let undo = |member: &Member<'a>| {
+            let charged = Charged { at, cost: member.check.cost() };
+            let check = match member.check.meter().warm_up() {
+                Some(_) => member.check.with_verb(Verb::Settle(charged)).with_cost(0),
+                None => member.check.with_verb(Verb::Refund),
+            };
+            Member { check, ..member.clone() }
+        };
+        Group { members: self.members.iter().map(undo).collect(), by_marks: self.by_marks }
     }
 
     /// What came of a request that passed by other limits than these.
