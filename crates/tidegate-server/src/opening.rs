@@ -1,6 +1,6 @@
 //! The store that the settings name, opened.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub enum OpenError {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn open(settings: &Settings) -> Result<AnyStore, OpenError> {
 fn certificates(settings: &Settings) -> Result<Option<Certificates>, OpenError> {
     let read = |path: &Path| {
         let path = path.to_owned();
-        fs::read(&path).map_err(|source| OpenError::Unreadable { path, source })
+        tidegate_config::read_file(&path).map_err(|error| OpenError::Unreadable { path, source: error.into() })
     };
     let Settings { store_tls_ca, store_tls_certificate, store_tls_key, .. } = settings;
     let mut certificates = match store_tls_ca {

@@ -71,6 +71,8 @@ fn what_is_no_regular_file_is_refused_at_the_start() {
         &["--snapshot", &pem],
         &["--tls-certificate", &pem, "--tls-key", &pem],
         &["--tls-certificate", "/dev/zero", "--tls-key", &pem],
+        &["--store", "rediss://127.0.0.1:1", "--store-tls-ca", &pem],
+        &["--store", "rediss://127.0.0.1:1", "--store-tls-certificate", &pem, "--store-tls-key", &pem],
     ] {
         let output = tidegate().arg("serve").args(["--http", "127.0.0.1:0"]).args(arguments).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
