@@ -40,7 +40,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
-use self::answer::Purpose;
+use self::answer::{Client, Purpose};
 use self::bounds::Bounds;
 use self::kuadrant::Kuadrant;
 use self::messages::kuadrant_service_server::RateLimitServiceServer as KuadrantServer;
@@ -52,7 +52,7 @@ use self::quota::Quota;
 use crate::app::App;
 use crate::causes::for_clients;
 use crate::connections::Drain;
-use crate::http::{guarded, identity_of, serve_connection};
+use crate::http::{guarded, serve_connection};
 use crate::listen::Listener;
 use crate::protocol::Protocol;
 use crate::rights::Right;
@@ -152,8 +152,8 @@ impl RateLimitService for Limits {
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let began = Instant::now();
-        let identity = identity_of(request.extensions());
-        let answered = answer::answer_to_the_end(&self.0, &identity, request.into_inner(), Purpose::Decide).await;
+        let client = Client::of(request.extensions());
+        let answered = answer::answer_to_the_end(&self.0, &client, request.into_inner(), Purpose::Decide).await;
         self.0.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)
     }

@@ -6,6 +6,7 @@ pub(super) mod whole;
 
 use std::sync::Arc;
 
+use http::Extensions;
 use tidegate::store::StoreError;
 use tidegate::{CheckError, Key, KeyPart, Request};
 use tidegate_config::envoy::{Hits, Unit};
@@ -17,6 +18,9 @@ use super::outcome::{Line, Outcome, code};
 use super::problem::Problem;
 use crate::access::Identity;
 use crate::app::App;
+use crate::audit::{Action, Entry, Outcome as Audited};
+use crate::http::identity_of;
+use crate::peer::Peer;
 use crate::rights::Right;
 use crate::store::AnyStore;
 use crate::trace::Origin;
@@ -39,23 +43,38 @@ pub(super) enum Purpose {
     Report,
 }
 
+/// Who asks.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) peer: Peer,
+    pub(super) identity: Identity,
+}
+
+impl Client {
+    /// As the connection and the guard have noted it.
+    pub(super) fn of(extensions: &Extensions) -> Client {
+        Client { peer: Peer::of(extensions), identity: identity_of(extensions) }
+    }
+}
+
 /// Decides a request to the end, even if the client disconnects meanwhile: what was
-/// charged for some of several descriptors must still be given back.
+/// charged for some of several descriptors must still be given back, and what was given back is in the audit log.
 pub(super) async fn answer_to_the_end(
     app: &Arc<App>,
-    identity: &Identity,
+    client: &Client,
     request: RateLimitRequest,
     purpose: Purpose,
 ) -> Result<RateLimitResponse, Problem> {
-    if request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
-        identity.may(Right::Manage).map_err(Problem::Denied)?;
+    let gives_back = request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits);
+    if gives_back {
+        client.identity.may(Right::Manage).map_err(Problem::Denied)?;
     }
     // The memory store answers at once.
-    if request.descriptors.len() < 2 || matches!(app.store(), AnyStore::Memory(_)) {
-        return answer(app, &request, purpose).await;
+    if (request.descriptors.len() < 2 && !gives_back) || matches!(app.store(), AnyStore::Memory(_)) {
+        return answer(app, client, &request, purpose).await;
     }
-    let app = Arc::clone(app);
-    let answer = async move { answer(&app, &request, purpose).await };
+    let (app, client) = (Arc::clone(app), client.clone());
+    let answer = async move { answer(&app, &client, &request, purpose).await };
     let answered = tokio::spawn(Origin::current().scope(answer)).await;
     answered.unwrap_or_else(|error| Err(Problem::Check(StoreError::Failed { source: error.into() }.into())))
 }
@@ -63,6 +82,7 @@ pub(super) async fn answer_to_the_end(
 /// What a request comes to.
 pub(super) async fn answer(
     app: &App,
+    client: &Client,
     request: &RateLimitRequest,
     purpose: Purpose,
 ) -> Result<RateLimitResponse, Problem> {
@@ -70,7 +90,12 @@ pub(super) async fn answer(
     let is_whole = app.settings.limitador_limits.is_some() && !app.envoy.config().has_domain(&request.domain);
     let mut outcome = match is_whole {
         true => whole::decide(app, request, purpose).await?,
-        false => decide_each(app, request, purpose).await?,
+        false => {
+            let asked = read(request, purpose)?;
+            let decided = decide_each(app, &request.domain, &asked).await;
+            audit(app, client, &asked, decided.is_ok());
+            decided?
+        }
     };
     // Each status says what it would come to.
     outcome.allowed |= app.settings.envoy_shadow;
@@ -87,16 +112,23 @@ pub(super) async fn answer(
     Ok(response)
 }
 
+/// Keeps a record of each descriptor that gives back.
+fn audit(app: &App, client: &Client, asked: &[Asked<'_>], is_done: bool) {
+    let (peer, identity, outcome) = (Some(client.peer), client.identity.name(), Audited::of(is_done));
+    for _ in asked.iter().filter(|asked| matches!(asked.hits, Hits::Refund(_))) {
+        app.audit.record(Entry { peer, identity, action: Action::Refund, outcome, policy: None, reason: None });
+    }
+}
+
 /// Decides the descriptors of a request, each by itself.
-async fn decide_each(app: &App, request: &RateLimitRequest, purpose: Purpose) -> Result<Outcome, Problem> {
-    let asked = read(request, purpose)?;
+async fn decide_each(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
     for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
         app.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
     }
-    match by_files::decide(app, &request.domain, &asked).await? {
+    match by_files::decide(app, domain, asked).await? {
         Some(outcome) => Ok(outcome),
         None if app.only_files_limit_envoy() => Ok(Outcome::unlimited(asked.len())),
-        None => by_policy::decide(app, &request.domain, &asked).await,
+        None => by_policy::decide(app, domain, asked).await,
     }
 }
 

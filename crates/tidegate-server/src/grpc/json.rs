@@ -20,16 +20,15 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::answer;
+use super::answer::{self, Client};
 use super::messages::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::messages::rate_limit_response::rate_limit::Unit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 use super::problem::Problem;
-use crate::access::Identity;
 use crate::app::App;
 use crate::causes::for_clients;
-use crate::http::{guarded, identity_of, read_body, wrong_method};
+use crate::http::{guarded, read_body, wrong_method};
 use crate::json::{self, FromObject, Shape, WholeOrText};
 use crate::protocol::Protocol;
 use crate::rights::Right;
@@ -47,13 +46,13 @@ async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
 }
 
 async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
-    let identity = identity_of(request.extensions());
+    let client = Client::of(request.extensions());
     let body = match read_body(request, &app).await {
         Ok(body) => body,
         Err(problem) => return problem,
     };
     let began = Instant::now();
-    let (status, body) = answer(&app, &identity, &body).await;
+    let (status, body) = answer(&app, &client, &body).await;
     app.metrics.answered(Protocol::Http, began.elapsed());
     let kind = match status {
         StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => "application/json",
@@ -66,12 +65,12 @@ async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response
     response
 }
 
-pub(super) async fn answer(app: &Arc<App>, identity: &Identity, body: &[u8]) -> (StatusCode, String) {
+pub(super) async fn answer(app: &Arc<App>, client: &Client, body: &[u8]) -> (StatusCode, String) {
     let FromObject(request): FromObject<RequestJson> = match json::read(body) {
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("not a RateLimitRequest: {error}\n")),
     };
-    match answer::answer_to_the_end(app, identity, request.into(), answer::Purpose::Decide).await {
+    match answer::answer_to_the_end(app, client, request.into(), answer::Purpose::Decide).await {
         Ok(response) if response.overall_code() == Code::OverLimit => {
             (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
         }

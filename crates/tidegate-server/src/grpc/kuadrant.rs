@@ -11,7 +11,7 @@ use tidegate::CheckError;
 use tonic::{Request, Response, Status};
 
 use super::answer::whole::{Whole, decision};
-use super::answer::{self, Purpose};
+use super::answer::{self, Client, Purpose};
 use super::messages::kuadrant_service_server::RateLimitService;
 use super::messages::rate_limit_response::Code;
 use super::messages::{
@@ -20,7 +20,6 @@ use super::messages::{
 use super::problem::Problem;
 use crate::app::App;
 use crate::call::{Call, MAX_TTL_MS};
-use crate::http::identity_of;
 use crate::protocol::Protocol;
 
 /// How long a reservation can be committed, if its own time is shorter: what is reported instead comes on top of it.
@@ -62,13 +61,13 @@ impl Kuadrant {
         request: Request<RateLimitRequest>,
         purpose: Purpose,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let identity = identity_of(request.extensions());
+        let client = Client::of(request.extensions());
         let request = request.into_inner();
         if request.domain.is_empty() {
             let overall_code = Code::Unknown.into();
             return Ok(Response::new(RateLimitResponse { overall_code, ..RateLimitResponse::default() }));
         }
-        self.timed(answer::answer_to_the_end(&self.0, &identity, request, purpose)).await
+        self.timed(answer::answer_to_the_end(&self.0, &client, request, purpose)).await
     }
 
     async fn timed<T>(&self, answered: impl Future<Output = Result<T, Problem>>) -> Result<Response<T>, Status> {

@@ -151,7 +151,8 @@ impl Responder {
 
     /// Decides and answers the throttles that wait, whose keys are in the buffer.
     async fn decide(&mut self, buffer: &[u8]) {
-        let decided = self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
+        let (decided, refunds) = self.throttles.decide(&self.resp, buffer, &mut self.replies).await;
+        refunds.into_iter().for_each(|is_done| self.audit(Call::Refund, is_done));
         self.take_turns(decided).await;
     }
 

@@ -81,26 +81,28 @@ impl Throttles {
         Ok(Some(self.oldest))
     }
 
-    /// Decides and answers all that wait; says how many.
-    pub(super) async fn decide(&mut self, resp: &Resp, buffer: &[u8], replies: &mut Replies) -> usize {
+    /// Decides and answers all that wait; says how many, and of each that gives back whether it did.
+    pub(super) async fn decide(&mut self, resp: &Resp, buffer: &[u8], replies: &mut Replies) -> (usize, Vec<bool>) {
         let decided = self.waiting.len();
         if decided == 0 {
-            return 0;
+            return (0, Vec::new());
         }
-        match resp.app.inline_store() {
+        let refunds = match resp.app.inline_store() {
             // Past the limiter, which would tell of each.
             AnyStore::Memory(store) if !resp.app.metrics.tracer.is_on() => {
-                self.decide_now(store, resp, buffer, replies);
+                let is_done = self.decide_now(store, resp, buffer, replies);
+                self.waiting.iter().filter(|(throttle, _)| throttle.is_refund()).map(|_| is_done).collect()
             }
             AnyStore::Memory(_) | AnyStore::Redis(_) | AnyStore::Bounded(_) => {
-                self.decide_in_waves(resp, buffer, replies).await;
+                self.decide_in_waves(resp, buffer, replies).await
             }
-        }
+        };
         self.waiting.clear();
-        decided
+        (decided, refunds)
     }
 
-    fn decide_now(&mut self, store: &MemoryStore, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
+    /// Says whether the store has answered.
+    fn decide_now(&mut self, store: &MemoryStore, resp: &Resp, buffer: &[u8], replies: &mut Replies) -> bool {
         let began = Instant::now();
         let keys: Vec<Key<'_>> = self.waiting.iter().map(|(throttle, _)| Key::from(throttle.key.of(buffer))).collect();
         let checks = self.waiting.iter().zip(&keys).map(|((throttle, limit), key)| {
@@ -121,7 +123,7 @@ impl Throttles {
                     resp.app.metrics.failed(&error);
                     write_failure(&error, replies);
                 }
-                return;
+                return false;
             }
         };
         let (mut charges, mut allowed, mut degraded) = (0, 0, 0);
@@ -152,9 +154,12 @@ impl Throttles {
         if degraded > 0 {
             resp.inline.degraded(degraded);
         }
+        true
     }
 
-    async fn decide_in_waves(&self, resp: &Resp, buffer: &[u8], replies: &mut Replies) {
+    /// Says of each that gives back whether it did.
+    async fn decide_in_waves(&self, resp: &Resp, buffer: &[u8], replies: &mut Replies) -> Vec<bool> {
+        let mut refunds = Vec::new();
         let mut rest = &self.waiting[..];
         while !rest.is_empty() {
             let key = |(throttle, limit): &(Throttle, usize)| (throttle.key.of(buffer), *limit);
@@ -166,6 +171,9 @@ impl Throttles {
                 resp.app.decide(verb, request, Some(&self.limits[*limit].1)).await
             }));
             for ((throttle, _), decision) in wave.iter().zip(decided.await) {
+                if throttle.is_refund() {
+                    refunds.push(decision.is_ok());
+                }
                 match decision {
                     Ok(decision) => throttle.answer(&decision.into(), replies),
                     Err(error) => write_failure(&error, replies),
@@ -173,5 +181,6 @@ impl Throttles {
             }
             rest = after;
         }
+        refunds
     }
 }

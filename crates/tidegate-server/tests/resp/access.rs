@@ -143,12 +143,16 @@ fn resets_and_refunds_are_in_the_audit_log() {
     for command in ["TIDEGATE.CHECK user a", "TIDEGATE.REFUND user a", "TIDEGATE.RESET user a", "TIDEGATE.RESET"] {
         ask(&mut connection, command);
     }
+    for quantity in ["5", "-5", "0"] {
+        assert!(!ask(&mut connection, &format!("CL.THROTTLE a 9 9 60 {quantity}")).is_error());
+    }
     drop(connection);
     assert!(server.drain());
     let text = std::fs::read_to_string(&audit).expect("a file");
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 3, "{text}");
-    for (line, (action, outcome)) in lines.iter().zip([("refund", "done"), ("reset", "done"), ("reset", "refused")]) {
+    let expected = [("refund", "done"), ("reset", "done"), ("reset", "refused"), ("refund", "done")];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, (action, outcome)) in lines.iter().zip(expected) {
         let said = format!("\"identity\":\"default\",\"action\":\"{action}\",\"outcome\":\"{outcome}\"");
         assert!(line.contains(&said), "{line}");
     }

@@ -51,6 +51,29 @@ async fn negative_hits_in_json_need_the_right_to_manage_too() {
     assert_eq!(status, 401, "{words}");
 }
 
+#[tokio::test]
+async fn negative_hits_that_were_given_back_are_in_the_audit_log() {
+    let tokens = line("manager", "\"check\", \"manage\"");
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(file.path(), tokens).unwrap();
+    let audit = file.path().with_extension("audit");
+    let running = start(|settings| (settings.tokens, settings.audit) = (Some(file.path().into()), Some(audit.clone())));
+    let running = running.await;
+    let mut client = Client::connect(running.server.grpc_socket().unwrap()).await;
+    for (domain, descriptors) in
+        [("files", &["user=a"][..]), ("files", &["user=a -1", "user=b ?"]), ("edge", &["user=a -1", "user=b -2"])]
+    {
+        let _ = client.ask_as(request(domain, descriptors), Some("manager")).await;
+    }
+    drop(client);
+    assert!(running.server.drain().await);
+    let text = std::fs::read_to_string(&audit).unwrap();
+    std::fs::remove_file(&audit).unwrap();
+    let said = r#""identity":"manager","action":"refund","outcome":"done""#;
+    let refunds = text.lines().filter(|line| line.contains(said) && line.contains(r#""peer":"127.0.0.1:"#));
+    assert_eq!((refunds.count(), text.lines().count()), (3, 3), "{text}");
+}
+
 /// Envoy names its cluster where others name a host.
 #[tokio::test]
 async fn the_authority_of_a_call_can_be_any_name() {
