@@ -23,6 +23,7 @@ use super::throttle::parse_integer;
 use crate::budget::reason;
 use crate::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
 use crate::causes::for_clients;
+use crate::json::MAX_TEXT;
 
 /// The most attributes of one request.
 pub const MAX_ATTRIBUTES: usize = 64;
@@ -42,6 +43,9 @@ pub enum RequestError {
     /// A name or an option at the end, with nothing after it.
     #[error("ERR '{0}' is the last argument: give a value after it")]
     NoValue(String),
+    /// A key, an id, a name or a value is too long.
+    #[error("ERR an argument has {0} bytes: give at most {MAX_TEXT}")]
+    TooLong(usize),
     /// The name of an attribute is not text.
     #[error("ERR the name of an attribute is not text: {0}")]
     NoText(String),
@@ -108,6 +112,9 @@ impl<'a> ParsedRequest<'a> {
     /// # Errors
     /// If they make no request.
     pub fn parse(call: Call, arguments: Arguments<'a>) -> Result<ParsedRequest<'a>, RequestError> {
+        if let Some(long) = arguments.from(1).find(|word| word.len() > MAX_TEXT) {
+            return Err(RequestError::TooLong(long.len()));
+        }
         let mut options = Options::default();
         let mut words = arguments.from(1);
         while let Some(word) = words.next() {

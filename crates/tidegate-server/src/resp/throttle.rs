@@ -17,6 +17,7 @@ use tidegate::{ConfigError, Decision, Limit, Micros};
 use super::frame::{Arguments, Span};
 use super::reply::Replies;
 use crate::inline::InlineError;
+use crate::json::MAX_TEXT;
 
 /// Whose command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,14 @@ pub enum ThrottleError {
     /// Numbers of which no limit can be made.
     #[error("ERR {0}")]
     InvalidLimit(InlineError),
+    /// The key is too long.
+    #[error("{begin} the key has {found} bytes: give at most {MAX_TEXT}")]
+    KeyTooLong {
+        /// How errors of the command begin.
+        begin: &'static str,
+        /// How long it is.
+        found: usize,
+    },
     /// The client may not give back.
     #[error("{0}")]
     NotPermitted(&'static str),
@@ -126,6 +135,11 @@ impl Throttle {
     /// If they are not those of the command.
     #[inline]
     pub fn parse(dialect: Dialect, arguments: Arguments<'_>) -> Result<Throttle, ThrottleError> {
+        let found = arguments.get(1).map_or(0, <[u8]>::len);
+        if found > MAX_TEXT {
+            let begin = if dialect == Dialect::RedisCell { "Cell error:" } else { "ERR" };
+            return Err(ThrottleError::KeyTooLong { begin, found });
+        }
         match dialect {
             Dialect::RedisCell => Throttle::parse_redis_cell(arguments),
             Dialect::Throttlecrab => Throttle::parse_throttlecrab(arguments),

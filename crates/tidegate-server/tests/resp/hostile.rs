@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::servers::{Connection, GUARD, Reply, eventually};
 
-use crate::harness::{TestServer, ask};
+use crate::harness::{TestServer, ask, refusal};
 
 /// What the server says to `bytes` until it hangs up.
 fn said(server: &TestServer, bytes: &[u8]) -> String {
@@ -21,6 +21,27 @@ fn said(server: &TestServer, bytes: &[u8]) -> String {
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{:?}", bytes.escape_ascii().to_string()),
     }
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_key_an_id_and_a_value_have_up_to_4096_bytes_as_in_http() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    for command in [
+        "TIDEGATE.CHECK KEY ?",
+        "TIDEGATE.CHECK user ?",
+        "TIDEGATE.CHECK user a ? x",
+        "TIDEGATE.CHECK user a ATTRIBUTE ? x",
+        "TIDEGATE.RESERVE user a ID ?",
+        "TIDEGATE.EXPLAIN user ?",
+        "CL.THROTTLE ? 9 9 60",
+        "THROTTLE ? 9 9 60",
+    ] {
+        let mut asked = |length: usize| ask(&mut connection, &command.replace('?', &"x".repeat(length)));
+        assert!(!asked(4_096).is_error(), "{command}");
+        let words = refusal(asked(4_097));
+        assert!(words.contains("4097 bytes") && words.contains("at most 4096"), "{command}: {words}");
+    }
 }
 
 #[test]
